@@ -1,0 +1,169 @@
+/* The interface between attncheck and a kernel under test (a "candidate"). ABI version 1.
+ *
+ * A candidate is a shared library that exports the two identification symbols below and any subset of the operator
+ * entry points; what it does not export is reported as not implemented. Valid C11 and C++17, no dependency.
+ *
+ * Memory belongs to the caller. An entry point writes every element of every present output and nothing else, reads
+ * its inputs only, may be called from several threads at once, and rejects bad arguments before it computes anything.
+ * Strides count elements, never bytes; input strides may be 0 or negative. Elements of outputs are distinct.
+ *
+ * Shapes use T (tokens of all sequences packed), N (heads), D (head dim), C (compressed rows), K (blocks per query). */
+#ifndef ATTNCHECK_CANDIDATE_H
+#define ATTNCHECK_CANDIDATE_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define ATTNCHECK_EXPORT __declspec(dllexport)
+#elif defined(__GNUC__)
+#define ATTNCHECK_EXPORT __attribute__((visibility("default")))
+#else
+#define ATTNCHECK_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATTNCHECK_ABI_VERSION 1
+
+/* Element types; the numbers are those of aclDataType. */
+typedef enum attncheck_dtype {
+    ATTNCHECK_FLOAT32 = 0,
+    ATTNCHECK_FLOAT16 = 1,
+    ATTNCHECK_INT32 = 3,
+    ATTNCHECK_UINT8 = 4,
+    ATTNCHECK_INT64 = 9,
+    ATTNCHECK_BOOL = 12,
+    ATTNCHECK_BFLOAT16 = 27,
+    ATTNCHECK_FLOAT8_E5M2 = 35,
+    ATTNCHECK_FLOAT8_E4M3FN = 36
+} attncheck_dtype;
+
+#define ATTNCHECK_MAX_RANK 8
+
+/* A strided view. Rank 0 is never legal; a present tensor without elements has a non-NULL data and a 0 in shape. */
+typedef struct attncheck_tensor {
+    void*   data;                        /* address of element (0,..,0); NULL = the argument is absent */
+    int32_t dtype;                       /* attncheck_dtype */
+    int32_t rank;                        /* number of valid entries below */
+    int64_t shape[ATTNCHECK_MAX_RANK];
+    int64_t strides[ATTNCHECK_MAX_RANK]; /* in elements; need not be contiguous */
+} attncheck_tensor;
+
+/* A host array. A present but empty array has a non-NULL values. */
+typedef struct attncheck_int_array {
+    const int64_t* values;               /* NULL = the argument is absent */
+    int64_t        size;
+} attncheck_int_array;
+
+/* What an entry point returns. */
+enum {
+    ATTNCHECK_OK = 0,
+    ATTNCHECK_ERR_NULLPTR = 161001,      /* a required argument is absent */
+    ATTNCHECK_ERR_INVALID = 161002,      /* the arguments break a documented constraint */
+    ATTNCHECK_ERR_INTERNAL = 561000,
+    ATTNCHECK_DECLINED = -1              /* legal, but not implemented here: skipped and counted, never passed */
+};
+
+/* Y[o_b + j, n, c] = sum_{r < block} X[a_b + j * stride + r, n, c] * W[r, n] for every block j of every sequence b. */
+typedef struct attncheck_nsa_compress_args {
+    attncheck_tensor    input, weight;                     /* [T,N,D], [block,N] */
+    attncheck_int_array act_seq_len;                       /* cumulative lengths, no leading zero needed */
+    const char*         layout;                            /* "TND" */
+    int64_t             compress_block_size, compress_stride, act_seq_len_type;
+    attncheck_tensor    output;                            /* [C,N,D] */
+} attncheck_nsa_compress_args;
+
+/* The gradients of the above with respect to X and W. A NULL act_seq_len means one sequence of length T. */
+typedef struct attncheck_nsa_compress_grad_args {
+    attncheck_tensor    output_grad, input, weight;        /* [C,N,D], [T,N,D], [block,N] */
+    attncheck_int_array act_seq_len;
+    int64_t             compress_block_size, compress_stride, act_seq_len_type;
+    const char*         layout;
+    attncheck_tensor    input_grad, weight_grad;           /* [T,N,D], [block,N] */
+} attncheck_nsa_compress_grad_args;
+
+/* Attention of each query over the key blocks listed for it; statistics are repeated 8 times in the last dimension. */
+typedef struct attncheck_nsa_selected_attention_args {
+    attncheck_tensor    query, key, value;                 /* [T1,N1,D], [T2,N2,D], [T2,N2,Dv] */
+    attncheck_tensor    topk_indices;                      /* int32 [T1,N2,K] */
+    attncheck_tensor    atten_mask;                        /* optional */
+    attncheck_int_array actual_seq_q_len, actual_seq_kv_len;
+    double              scale_value;
+    int64_t             head_num;
+    const char*         input_layout;
+    int64_t             sparse_mode, selected_block_size, selected_block_count;
+    attncheck_tensor    softmax_max, softmax_sum;          /* float32 [T1,N1,8] */
+    attncheck_tensor    attention_out;                     /* [T1,N1,Dv] */
+} attncheck_nsa_selected_attention_args;
+
+typedef struct attncheck_nsa_selected_attention_grad_args {
+    attncheck_tensor    query, key, value, attention_out, attention_out_grad;
+    attncheck_tensor    softmax_max, softmax_sum, topk_indices;
+    attncheck_int_array actual_seq_q_len, actual_seq_kv_len;
+    attncheck_tensor    atten_mask;                        /* optional */
+    double              scale_value;
+    int64_t             selected_block_size, selected_block_count, head_num;
+    const char*         input_layout;
+    int64_t             sparse_mode;
+    attncheck_tensor    dq, dk, dv;
+} attncheck_nsa_selected_attention_grad_args;
+
+/* Attention over compressed keys, block importance scores and their top-k. */
+typedef struct attncheck_nsa_compress_attention_args {
+    attncheck_tensor    query, key, value;                 /* key, value are compressed: [C,N2,D], [C,N2,Dv] */
+    attncheck_tensor    atten_mask, topk_mask;             /* optional */
+    attncheck_int_array actual_seq_q_len, actual_cmp_seq_kv_len, actual_sel_seq_kv_len;
+    double              scale_value;
+    int64_t             head_num;
+    const char*         input_layout;
+    int64_t             sparse_mode, compress_block_size, compress_stride, select_block_size, select_block_count;
+    attncheck_tensor    softmax_max, softmax_sum, attention_out;
+    attncheck_tensor    topk_indices;                      /* int32 [T1,N2,K] */
+} attncheck_nsa_compress_attention_args;
+
+typedef struct attncheck_flash_attention_score_args {
+    attncheck_tensor    query, query_rope, key, key_rope, value;          /* ropes optional */
+    attncheck_tensor    real_shift, drop_mask, padding_mask, atten_mask;  /* optional */
+    attncheck_int_array prefix, actual_seq_q_len, actual_seq_kv_len, q_start_idx, kv_start_idx;   /* optional */
+    double              scale_value, keep_prob;
+    int64_t             pre_tokens, next_tokens, head_num;
+    const char*         input_layout;                      /* "BSH" "SBH" "BSND" "BNSD" "TND" */
+    int64_t             inner_precise, sparse_mode, pse_type;
+    const char*         softmax_out_layout;                /* "" or "same_as_input" */
+    attncheck_tensor    softmax_max, softmax_sum, attention_out;
+} attncheck_flash_attention_score_args;
+
+typedef struct attncheck_flash_attention_score_grad_args {
+    attncheck_tensor    query, query_rope, key, key_rope, value, dy;
+    attncheck_tensor    pse_shift, drop_mask, padding_mask, atten_mask;   /* optional */
+    attncheck_tensor    softmax_max, softmax_sum, attention_in;
+    attncheck_int_array prefix, actual_seq_q_len, actual_seq_kv_len, q_start_idx, kv_start_idx;   /* optional */
+    double              scale_value, keep_prob;
+    int64_t             pre_tokens, next_tokens, head_num;
+    const char*         input_layout;
+    int64_t             inner_precise, sparse_mode, pse_type;
+    const char*         softmax_in_layout;                 /* "" or "same_as_input" */
+    attncheck_tensor    dq, dq_rope, dk, dk_rope, dv;      /* rope gradients present iff ropes are */
+} attncheck_flash_attention_score_grad_args;
+
+/* Identification: both required. */
+ATTNCHECK_EXPORT uint32_t    attncheck_abi_version(void);    /* returns ATTNCHECK_ABI_VERSION */
+ATTNCHECK_EXPORT const char* attncheck_candidate_name(void); /* "vendor-kernel 1.4 (avx512)" */
+ATTNCHECK_EXPORT const char* attncheck_precision(void);      /* optional: its rounding class, as --precision takes it */
+
+/* Operators: export any subset. */
+ATTNCHECK_EXPORT int attncheck_nsa_compress(const attncheck_nsa_compress_args*);
+ATTNCHECK_EXPORT int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args*);
+ATTNCHECK_EXPORT int attncheck_nsa_selected_attention(const attncheck_nsa_selected_attention_args*);
+ATTNCHECK_EXPORT int attncheck_nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args*);
+ATTNCHECK_EXPORT int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args*);
+ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_attention_score_args*);
+ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_grad_args*);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTNCHECK_CANDIDATE_H */
