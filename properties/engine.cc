@@ -1,0 +1,338 @@
+// The only file that sees rapidcheck: its headers and instantiations cost seconds of build time each.
+#include "properties/engine.h"
+
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "properties/shrink.h"
+
+namespace attncheck::properties {
+
+/// rapidcheck prints counterexamples through this; they are case lines here.
+void showValue(const Spec& spec, std::ostream& os);
+void showValue(const Spec& spec, std::ostream& os) { os << print(spec); }
+
+namespace {
+
+std::uint64_t hash_text(std::string_view text) {  // FNV-1a
+    std::uint64_t hash = 1469598103934665603ull;
+    for (const unsigned char ch : text) hash = (hash ^ ch) * 1099511628211ull;
+    return hash;
+}
+
+class NoListener : public rc::detail::TestListener {
+public:
+    void onTestCaseFinished(const rc::detail::CaseDescription&) override {}
+    void onShrinkTried(const rc::detail::CaseDescription&, bool) override {}
+    void onTestFinished(const rc::detail::TestMetadata&, const rc::detail::TestResult&) override {}
+};
+
+/// Neighbours as a lazy rapidcheck sequence: each is built only when rapidcheck asks for it.
+struct NeighbourSequence {
+    std::vector<Neighbour> list;
+    std::size_t next = 0;
+    rc::Maybe<Spec> operator()() {
+        while (next < list.size())
+            if (std::optional<Spec> spec = list[next++]()) return *spec;
+        return rc::Nothing;
+    }
+};
+
+/// The search for one property: what rapidcheck's test function closes over.
+class Search {
+public:
+    Search(const Operator& op, const Property& property, Candidate& candidate, const EngineOptions& options,
+           const Clock& clock, const CaseObserver& on_case, KnownMinima& known)
+        : op_(op), property_(property), options_(options), clock_(clock), on_case_(on_case), known_(known),
+          context_{candidate, options.rounding} {
+        report_.op = op.name();
+        report_.property = property.name;
+    }
+
+    PropertyReport run() {
+        const double start = clock_.now();
+        deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
+        wanted_ = options_.cases > 0 ? (options_.cases + options_.shards - 1 - options_.shard) / options_.shards : 0;
+        constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
+        for (std::uint64_t round = 0; !finished(); ++round) {
+            const std::int64_t left = wanted_ > 0 ? wanted_ - drawn_ : kRound;
+            run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
+        }
+        report_.seconds = clock_.now() - start;
+        report_.interrupted = clock_.interrupted();
+        if (!report_.counterexamples.empty()) report_.status = PropertyReport::Status::falsified;
+        else if (report_.status != PropertyReport::Status::error && report_.cases == 0)
+            report_.status = PropertyReport::Status::declined;
+        return std::move(report_);
+    }
+
+private:
+    bool finished() const {
+        return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
+               (wanted_ > 0 && drawn_ >= wanted_) ||
+               static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
+               known_timeouts_ >= 3 || report_.status == PropertyReport::Status::error;
+    }
+
+    Spec draw(std::uint64_t seed, int size) const {
+        Random random(seed);
+        for (int tries = 0; tries < 100; ++tries) {
+            Spec spec = op_.sample(random, size);
+            if (property_.adapt) property_.adapt(spec, random);
+            if (!op_.illegal(spec) && (!property_.domain || property_.domain(spec))) return spec;
+        }
+        throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain", op_.name(), property_.name));
+    }
+
+    void run_round(std::uint64_t round, int cases) {
+        rc::detail::TestParams params;
+        const std::uint64_t lane = round * static_cast<std::uint64_t>(options_.shards) + static_cast<std::uint64_t>(options_.shard);
+        params.seed = mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane;
+        params.maxSuccess = cases;
+        params.maxSize = 100;
+        rc::detail::TestMetadata metadata;
+        metadata.id = metadata.description = op_.name() + "." + property_.name;
+        const rc::Gen<Spec> generator([this](const rc::Random& random, int size) {
+            rc::Random copy = random;
+            return rc::shrinkable::shrinkRecur(draw(copy.next(), size), [this](const Spec& spec) {
+                std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
+                prepend_known(spec, list);
+                return rc::makeSeq<NeighbourSequence>(std::move(list));
+            });
+        });
+        failing_.reset();
+        NoListener listener;
+        const auto result = rc::detail::checkTestable(
+            [&] {
+                const Spec spec = *generator;
+                const std::string failure = failing_ ? shrink_step(spec) : fresh_case(spec);
+                if (!failure.empty()) RC_FAIL(failure);
+            },
+            metadata, params, listener, std::unordered_map<std::string, rc::detail::Reproduce>{});
+        if (failing_) finish_counterexample();
+        else if (!result.is<rc::detail::SuccessResult>() && report_.status != PropertyReport::Status::error)
+            error("the generator failed; see draw()");
+    }
+
+    void error(std::string note) {
+        report_.status = PropertyReport::Status::error;
+        report_.note = std::move(note);
+    }
+
+    /// A generated case. Returns its failure class when it starts a counterexample.
+    std::string fresh_case(const Spec& spec) {
+        if (finished()) return {};
+        ++drawn_;
+        Verdict verdict = evaluate(spec);
+        if (report_.status == PropertyReport::Status::error) return {};
+        if (verdict.kind == Verdict::Kind::inapplicable) return {};
+        if (verdict.kind == Verdict::Kind::declined) {
+            ++report_.declined;
+            on_case_(report_);
+            return {};
+        }
+        ++report_.cases;
+        const std::vector<std::string> labels = op_.labels(spec);
+        for (const auto& label : labels) ++report_.labels[label];
+        report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
+        on_case_(report_);
+        if (!verdict.failed()) return {};
+        if (waived(labels)) return {};
+        if (known_classes_.contains(verdict.failure)) {
+            if (verdict.failure == "timed out") ++known_timeouts_;
+            return {};
+        }
+        begin_counterexample(spec, verdict);
+        return verdict.failure;
+    }
+
+    bool waived(const std::vector<std::string>& labels) {
+        for (const Waiver& waiver : options_.waivers) {
+            if ((waiver.op != "*" && waiver.op != op_.name()) ||
+                (waiver.property != "*" && waiver.property != property_.name))
+                continue;
+            const bool applies = std::all_of(waiver.labels.begin(), waiver.labels.end(), [&](const std::string& label) {
+                return std::find(labels.begin(), labels.end(), label) != labels.end();
+            });
+            if (!applies) continue;
+            ++report_.waived;
+            if (std::find(report_.waivers.begin(), report_.waivers.end(), waiver.reason) == report_.waivers.end())
+                report_.waivers.push_back(waiver.reason);
+            return true;
+        }
+        return false;
+    }
+
+    Verdict evaluate(const Spec& spec) {
+        try {
+            return property_.check(spec, context_);
+        } catch (const LoadError&) {
+            throw;
+        } catch (const std::exception& e) {
+            error(fmt::format("{}: {}", print(spec), e.what()));
+            return {};
+        }
+    }
+
+    void begin_counterexample(const Spec& spec, const Verdict& verdict) {
+        Counterexample found;
+        found.spec = found.original = spec;
+        found.failure = verdict.failure;
+        found.message = verdict.message;
+        found.case_number = static_cast<int>(report_.cases);
+        failing_ = std::move(found);
+        known_classes_.insert(verdict.failure);
+        verdicts_.clear();
+        shrink_start_ = clock_.now();
+        // A hang costs the whole limit at every step: what ran so far says how long an honest call takes.
+        context_.candidate.limit_time(std::chrono::duration<double>(
+            verdict.failure == "timed out" ? std::min(options_.timeout_s, 0.5) : options_.timeout_s));
+        failing_runs_ = 0;
+        constexpr int kRuns = 3;
+        for (int k = 0; k < kRuns; ++k) {
+            context_.candidate.restart();
+            failing_runs_ += evaluate(spec).failure == verdict.failure;
+        }
+        tries_ = failing_runs_ == kRuns ? 1 : 5;
+    }
+
+    /// A neighbour on the way down. Returns the failure class when it fails the same way.
+    std::string shrink_step(const Spec& spec) {
+        if (failing_runs_ == 0) return {};  // not repeatable in a fresh process: nothing to walk on
+        const bool spent = clock_.now() - shrink_start_ > options_.shrink_seconds || clock_.interrupted();
+        if (spent) {
+            budget_spent_ = true;
+            return {};
+        }
+        if (!fails_alike(spec)) return {};
+        failing_->spec = spec;
+        ++failing_->steps_taken;
+        return failing_->failure;
+    }
+
+    bool fails_alike(const Spec& spec) {
+        const std::string key = print(spec);
+        if (const auto it = verdicts_.find(key); it != verdicts_.end()) return it->second;
+        ++failing_->neighbours_tried;
+        bool fails = false;
+        for (int k = 0; k < tries_ && !fails; ++k) {
+            const Verdict verdict = evaluate(spec);
+            fails = verdict.failed() && verdict.failure == failing_->failure;
+            if (fails) failing_->message = verdict.message;
+        }
+        verdicts_.emplace(key, fails);
+        return fails;
+    }
+
+    void prepend_known(const Spec& spec, std::vector<Neighbour>& list) const {
+        const auto it = known_.find(op_.name() + " " + failing_->failure);
+        if (it == known_.end()) return;
+        std::vector<Neighbour> first;
+        for (const Spec& minimum : it->second)
+            if (complexity(minimum) < complexity(spec) && (!property_.domain || property_.domain(minimum)))
+                first.push_back([minimum] { return minimum; });
+        list.insert(list.begin(), first.begin(), first.end());
+    }
+
+    void finish_counterexample() {
+        Counterexample& found = *failing_;
+        std::size_t held = 0, all = 0;
+        if (failing_runs_ == 0) {
+            found.certificate = "fails here but not alone in a fresh process (3 tries): it depends on earlier calls, on "
+                                "uninitialised memory or on timing; not shrunk";
+        } else {
+            for (const Neighbour& neighbour : neighbours(found.spec, op_, property_.domain))
+                if (const std::optional<Spec> spec = neighbour()) {
+                    ++all;
+                    const auto it = verdicts_.find(print(*spec));
+                    held += it != verdicts_.end() && !it->second;
+                }
+            found.certificate =
+                budget_spent_ || held < all
+                    ? fmt::format("search stopped after {:.0f} s; smaller cases may exist ({} of {} neighbours hold)",
+                                  clock_.now() - shrink_start_, held, all)
+                    : fmt::format("no dimension can be decreased, no element simplified: {} of {} neighbours hold", held, all);
+            if (tries_ > 1) found.certificate += fmt::format("; fails in {} of 3 runs only", failing_runs_);
+            confirm(found);
+            known_[op_.name() + " " + found.failure].push_back(found.spec);
+        }
+        found.shrink_seconds = clock_.now() - shrink_start_;
+        context_.candidate.limit_time(std::chrono::duration<double>(known_classes_.contains("timed out") ? 1.0 : 0));
+        report_.counterexamples.push_back(std::move(found));
+        failing_.reset();
+        budget_spent_ = false;
+    }
+
+    /// The shrunk case once more, alone in a fresh process and with the full time limit.
+    void confirm(Counterexample& found) {
+        context_.candidate.limit_time(std::chrono::duration<double>(0));
+        context_.candidate.restart();
+        const Verdict verdict = evaluate(found.spec);
+        if (verdict.failure == found.failure) {
+            found.message = verdict.message;
+        } else if (tries_ == 1) {
+            found.spec = found.original;
+            found.certificate = "the shrunk case holds in a fresh process or with the full time limit; shown as found";
+            context_.candidate.restart();
+            found.message = evaluate(found.spec).message;
+        }
+    }
+
+    const Operator& op_;
+    const Property& property_;
+    const EngineOptions& options_;
+    const Clock& clock_;
+    const CaseObserver& on_case_;
+    KnownMinima& known_;
+    PropertyContext context_;
+    PropertyReport report_;
+    double deadline_ = 0, shrink_start_ = 0;
+    std::int64_t wanted_ = 0, drawn_ = 0;
+    std::optional<Counterexample> failing_;
+    std::set<std::string> known_classes_;
+    std::unordered_map<std::string, bool> verdicts_;
+    int known_timeouts_ = 0, failing_runs_ = 0, tries_ = 1;
+    bool budget_spent_ = false;
+};
+
+}  // namespace
+
+std::string_view name_of(PropertyReport::Status status) {
+    switch (status) {
+        case PropertyReport::Status::held: return "held";
+        case PropertyReport::Status::falsified: return "falsified";
+        case PropertyReport::Status::declined: return "declined";
+        case PropertyReport::Status::not_implemented: return "not_implemented";
+        case PropertyReport::Status::error: return "error";
+    }
+    return "error";
+}
+
+PropertyReport run_property(const Operator& op, const Property& property, Candidate& candidate,
+                            const EngineOptions& options, const Clock& clock, const CaseObserver& on_case,
+                            KnownMinima& known) {
+    return Search(op, property, candidate, options, clock, on_case, known).run();
+}
+
+Verdict check_case(const Property& property, const Spec& spec, PropertyContext& context) {
+    context.candidate.restart();
+    return property.check(spec, context);
+}
+
+std::vector<std::string> missing_classes(const Operator& op, const std::map<std::string, std::int64_t>& generated,
+                                         std::int64_t cases) {
+    std::vector<std::string> missing;
+    for (const RequiredClass& required : op.required_classes()) {
+        const auto it = generated.find(required.label);
+        const double share = it == generated.end() ? 0 : 100.0 * static_cast<double>(it->second) / static_cast<double>(cases);
+        if (share < required.min_percent)
+            missing.push_back(fmt::format("{}: {:.2f} % of {} cases, at least {} % required", required.label, share, cases,
+                                          required.min_percent));
+    }
+    return missing;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,280 @@
+// The command line: attncheck list | verify | reproduce | merge.
+// Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot be loaded;
+// 3 nothing was checked; 130 interrupted before anything was falsified.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "properties/report.h"
+#include "properties/run.h"
+#include "properties/waiver.h"
+#include "properties/worker_candidate.h"
+
+namespace {
+
+using namespace attncheck::properties;
+
+constexpr int kUsage = 2, kNothingChecked = 3, kInterrupted = 130;
+
+class UsageError : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct Arguments {
+    std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit, html, case_line, property, merged;
+    std::vector<std::string> ops, properties, files;
+    std::int64_t cases = -1, memory = 8192;
+    double seconds = 0, timeout = 10;
+    std::uint64_t seed = 1;
+    bool no_validation = false, stop_at_first = false;
+};
+
+std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
+    WorkerOptions options;
+    if (arguments.candidate.empty()) {
+        options.library = find_builtin_library();
+    } else {
+        std::error_code error;
+        options.library = std::filesystem::absolute(arguments.candidate, error).string();
+        if (!std::filesystem::exists(options.library)) throw LoadError(fmt::format("cannot load {}: no such file", arguments.candidate));
+    }
+    options.timeout_s = arguments.timeout;
+    options.memory_mib = arguments.memory;
+    options.show_stderr = show_stderr;
+    setenv("ATTNCHECK_PROFILE", arguments.profile.c_str(), 1);
+    return open_worker_candidate(options);
+}
+
+attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate) {
+    const std::string& declared = candidate.info().precision;
+    const std::string& text = !arguments.precision.empty() ? arguments.precision : declared.empty() ? "default" : declared;
+    try {
+        return attncheck::ref::parse_rounding_class(text);
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(fmt::format("{} '{}': {}", arguments.precision.empty() ? "the library's attncheck_precision()" : "--precision", text, e.what()));
+    }
+}
+
+void check_names(const Arguments& arguments) {
+    std::vector<std::string> ops, properties;
+    for (const auto& op : operators()) {
+        ops.push_back(op->name());
+        for (const auto& property : op->properties())
+            if (std::find(properties.begin(), properties.end(), property.name) == properties.end()) properties.push_back(property.name);
+    }
+    const auto check = [](const char* what, const auto& given, const auto& known) {
+        for (const auto& name : given)
+            if (std::find(known.begin(), known.end(), name) == known.end())
+                throw UsageError(fmt::format("unknown {} '{}', known: {}", what, name, fmt::join(known, " ")));
+    };
+    check("operator", arguments.ops, ops);
+    check("property", arguments.properties, properties);
+}
+
+int list(const Arguments& arguments) {
+    std::unique_ptr<Candidate> candidate;
+    if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
+    if (candidate) fmt::print("candidate: {}\nprecision: {}\n\n", candidate->info().name,
+                              candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
+    for (const auto& op : operators()) {
+        fmt::print("{}{}\n", op->name(), !candidate ? "" : candidate->info().implements(op->name()) ? "  (implemented)" : "  (not implemented)");
+        for (const auto& property : op->properties()) fmt::print("  {:<20} {}\n", property.name, property.summary);
+    }
+    return 0;
+}
+
+std::pair<int, int> parse_shard(const std::string& text) {
+    int index = 0, count = 0;
+    char slash = 0, more = 0;
+    std::istringstream in(text);
+    if (!(in >> index >> slash >> count) || slash != '/' || (in >> more) || count < 1 || count > 10'000 || index < 1 || index > count)
+        throw UsageError(fmt::format("--shard is '{}', expected I/N with 1 <= I <= N <= 10000", text));
+    return {index - 1, count};
+}
+
+int verify_command(const Arguments& arguments) {
+    check_names(arguments);
+    for (const auto& path : {arguments.json, arguments.junit, arguments.html})
+        if (!path.empty()) check_writable(path);
+    VerifyOptions options;
+    options.operators = arguments.ops;
+    options.properties = arguments.properties;
+    options.validation = !arguments.no_validation;
+    options.stop_at_first = arguments.stop_at_first;
+    options.total_seconds = arguments.seconds;
+    options.engine.seed = arguments.seed;
+    constexpr std::int64_t kDefaultCases = 100;
+    options.engine.cases = arguments.cases >= 0 ? arguments.cases : arguments.seconds > 0 ? 0 : kDefaultCases;
+    options.engine.timeout_s = arguments.timeout;
+    std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
+    if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
+
+    const auto candidate = open_candidate(arguments, false);
+    options.engine.rounding = rounding_of(arguments, *candidate);
+    RunReport report;
+    report.candidate = candidate->info().name;
+    report.library = arguments.candidate;
+    report.seed = arguments.seed;
+    catch_interrupts();
+    fmt::print("checking {}\n", report.candidate);
+    std::cout.flush();
+    verify(*candidate, options, system_clock(), report, std::cout, isatty(STDERR_FILENO) ? &std::cerr : nullptr);
+    print_table(std::cout, report);
+    if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
+    if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
+    if (!arguments.html.empty()) write_file(arguments.html, to_html(report));
+    const int status = exit_status(report);
+    return report.interrupted && status != 1 ? kInterrupted : status;
+}
+
+int reproduce(const Arguments& arguments) {
+    Spec spec;
+    try {
+        spec = parse(arguments.case_line, schemas());
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(e.what());
+    }
+    const Operator& op = *find_operator(spec.schema->op);
+    if (const auto why = op.illegal(spec)) throw UsageError("case: " + *why);
+    if (!arguments.property.empty() && !op.property(arguments.property)) {
+        std::vector<std::string> known;
+        for (const auto& property : op.properties()) known.push_back(property.name);
+        throw UsageError(fmt::format("{} has no property '{}', known: {}", op.name(), arguments.property, fmt::join(known, " ")));
+    }
+    Call call;
+    try {
+        call = op.build(spec);
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(e.what());
+    }
+    const auto candidate = open_candidate(arguments, true);
+    fmt::print("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
+    for (const Tensor& tensor : call.tensors)
+        fmt::print("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name, attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),
+                   fmt::join(tensor.strides, ","), tensor.output ? " output" : "", tensor.present ? "" : " absent");
+    for (const HostArray& array : call.arrays)
+        fmt::print("  {:<12} {}\n", array.name, array.present ? fmt::format("[{}]", fmt::join(array.values, ",")) : "absent");
+    for (const Number& number : call.numbers) fmt::print("  {:<12} {}\n", number.name, number.value);
+    const auto ruling = op.rule(call);
+    fmt::print("  by the contract: {}\n\n", ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
+    if (!candidate->info().implements(op.name())) {
+        fmt::print("{} is not implemented by this library\n", op.name());
+        return kNothingChecked;
+    }
+    PropertyContext context{*candidate, rounding_of(arguments, *candidate)};
+    int checked = 0, falsified = 0;
+    for (const Property& property : op.properties()) {
+        if (!arguments.property.empty() && property.name != arguments.property) continue;
+        if (property.validation ? spec.edits.empty() : !spec.edits.empty()) continue;
+        if (property.domain && !property.domain(spec)) {
+            fmt::print("{:<20} outside its domain\n", property.name);
+            continue;
+        }
+        const Verdict verdict = check_case(property, spec, context);
+        switch (verdict.kind) {
+            case Verdict::Kind::held:
+                ++checked;
+                fmt::print("{:<20} held, worst error {:.3g} of its bound\n", property.name, verdict.worst_ratio);
+                break;
+            case Verdict::Kind::failed:
+                ++checked;
+                ++falsified;
+                fmt::print("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure, verdict.message);
+                break;
+            case Verdict::Kind::declined: fmt::print("{:<20} declined\n", property.name); break;
+            case Verdict::Kind::inapplicable: fmt::print("{:<20} does not apply to this case\n", property.name); break;
+        }
+    }
+    if (falsified > 0) return 1;
+    if (checked == 0) fmt::print("nothing was checked\n");
+    return checked == 0 ? kNothingChecked : 0;
+}
+
+int merge(const Arguments& arguments) {
+    std::vector<std::pair<std::string, std::string>> texts;
+    for (const auto& path : arguments.files) {
+        std::ifstream in(path, std::ios::binary);
+        if (!in) throw UsageError(fmt::format("cannot read {}", path));
+        std::ostringstream text;
+        text << in.rdbuf();
+        texts.emplace_back(path, text.str());
+    }
+    const MergedReport merged = merge_json(texts);
+    if (arguments.json.empty()) {
+        std::cout << merged.json;
+        std::cerr << merged.table;
+    } else {
+        write_file(arguments.json, merged.json);
+        std::cout << merged.table;
+    }
+    return merged.exit_status;
+}
+
+void add_candidate_options(CLI::App& command, Arguments& arguments) {
+    command.add_option("--candidate", arguments.candidate, "shared library to check; the built-in implementation if left out")->type_name("LIB");
+    command.add_option("--precision", arguments.precision, "rounding class: default, fp32, or a list such as 'acc=fp32 ftz=bf16'")->type_name("PROFILE");
+    command.add_option("--profile", arguments.profile, "platform profile handed to the library as ATTNCHECK_PROFILE")
+        ->check(CLI::IsMember({"ascend910b", "ascend910_93", "ascend950"}))->capture_default_str();
+    command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")->check(CLI::Range(0.001, 1e6))->capture_default_str();
+    command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")->type_name("MIB")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app{"attncheck finds the smallest case on which an attention kernel is wrong, or says how close to the rounding limit it is."};
+    app.footer("Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot be loaded;\n"
+               "3 nothing was checked; 130 interrupted before anything was falsified.\n\n"
+               "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
+    app.require_subcommand(1);
+
+    CLI::App* list_command = app.add_subcommand("list", "operators, properties, and what a library implements");
+    list_command->add_option("--candidate", arguments.candidate, "shared library to ask")->type_name("LIB");
+
+    CLI::App* verify = app.add_subcommand("verify", "check a library: every property over generated cases");
+    add_candidate_options(*verify, arguments);
+    verify->add_option("--op", arguments.ops, "only this operator (may be given several times)")->type_name("NAME");
+    verify->add_option("--property", arguments.properties, "only this property (may be given several times)")->type_name("NAME");
+    verify->add_option("--cases", arguments.cases, "cases per property; 100, or as many as --time allows")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")->check(CLI::Range(0.001, 1e9));
+    verify->add_option("--seed", arguments.seed, "the same seed gives the same cases")->capture_default_str();
+    verify->add_option("--shard", arguments.shard, "run the I-th of N parts; merge their JSON reports")->type_name("I/N");
+    verify->add_flag("--no-validation", arguments.no_validation, "the library checks no arguments: run legal cases only");
+    verify->add_flag("--stop-at-first", arguments.stop_at_first, "end the run after the first falsified property");
+    verify->add_option("--waive", arguments.waive, "known deviations: counted and shown, not reported as failures")->type_name("FILE");
+    verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
+    verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")->type_name("FILE");
+    verify->add_option("--html", arguments.html, "write the report as one HTML page")->type_name("FILE");
+
+    CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
+    replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
+    replay->add_option("--property", arguments.property, "only this property")->type_name("NAME");
+    add_candidate_options(*replay, arguments);
+
+    CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
+    join->add_option("file", arguments.files, "JSON reports")->required();
+    join->add_option("--json", arguments.json, "write the merged report here instead of standard output")->type_name("FILE");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : kUsage;
+    }
+    try {
+        if (*list_command) return list(arguments);
+        if (*verify) return verify_command(arguments);
+        if (*replay) return reproduce(arguments);
+        return merge(arguments);
+    } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files
+        std::cerr << "attncheck: " << e.what() << "\n";
+        return kUsage;
+    }
+}

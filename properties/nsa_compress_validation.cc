@@ -1,0 +1,139 @@
+// Validation: what a call with illegal arguments must come to. The arguments are a legal call with edits; the ruling
+// on them is the reference's predicate, never the name of the edit.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "properties/check.h"
+#include "properties/nsa_compress_case.h"
+
+namespace attncheck::properties {
+namespace {
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+/// One illegal (or at least unusual) change of a legal call.
+std::string random_edit(const Spec& spec, Random& random) {
+    const bool gradient = spec.schema->op == "nsa_compress_grad";
+    const Schema& schema = *spec.schema;
+    const ref::CompressShape s = compress_shape(spec);
+    const TensorField& tensor = schema.tensors[static_cast<std::size_t>(random.between(0, std::ssize(schema.tensors) - 1))];
+    constexpr std::int64_t kMax = INT64_MAX, kMin = INT64_MIN;
+    const auto set = [](const std::string& name, std::int64_t value) { return name + "=" + text_of(value); };
+    switch (random.between(0, 13)) {
+        case 0: return tensor.name + ".absent";
+        case 1: return set(tensor.name + ".rank", random.pick<std::int64_t>({-1, 0, 1, tensor.rank - 1, tensor.rank + 1, 4, 8, 9, 1000, INT32_MAX, INT32_MIN}));
+        case 2: return set(tensor.name + ".dtype", random.pick<std::int64_t>({ATTNCHECK_FLOAT32, ATTNCHECK_FLOAT16, ATTNCHECK_BFLOAT16, ATTNCHECK_INT32, ATTNCHECK_BOOL, ATTNCHECK_FLOAT8_E5M2, 2, -1, 1000}));
+        case 3: case 4: {
+            const std::int64_t dim = random.between(0, tensor.rank - 1);
+            const std::int64_t extents[3] = {tensor.name.starts_with("weight") ? s.block : tensor.name.starts_with("output") ? s.total_blocks() : s.total_tokens,
+                                             s.heads, s.head_dim};
+            const std::int64_t now = extents[dim];
+            const std::int64_t value = random.pick<std::int64_t>({now + 1, now - 1, 0, -1, 2 * now + 16, 129, 257, 272, 8, 24, std::int64_t{1} << 31, std::int64_t{1} << 32, std::int64_t{1} << 62, kMax, kMin});
+            return set(fmt::format("{}.shape[{}]", tensor.name, dim), value);
+        }
+        case 5: case 6:
+            return set("compress_block_size", random.pick<std::int64_t>({0, -16, -32, 8, 15, 17, 24, s.block + 8, s.block - 16, s.block + 16, 144, 160, 256, kMax, kMin}));
+        case 7: case 8:
+            return set("compress_stride", random.pick<std::int64_t>({0, -16, 8, 15, 17, 24, s.block, s.block + 16, s.stride + 8, 2 * s.block, kMax, kMin}));
+        case 9: return set("act_seq_len_type", random.pick<std::int64_t>({1, 2, -1, kMax}));
+        case 10:
+            return random.chance(50) ? "layout=\"" + random.pick<std::string>({"BSND", "tnd", "", "TNDX", "TN", "BSH", " TND"}) + "\""
+                                     : std::string("layout.absent");
+        case 11: {
+            if (gradient && spec.number("lengths") == 1) return "act_seq_len_type=1";
+            return "act_seq_len" + random.pick<std::string>({".absent", ".null", ".size=0", ".size=-1"});
+        }
+        default: {
+            if (gradient && spec.number("lengths") == 1) return "act_seq_len_type=3";
+            const std::int64_t k = random.between(0, std::ssize(spec.lists[0]) - 1);
+            std::int64_t end = 0;
+            for (std::int64_t i = 0; i <= k; ++i) end += spec.lists[0][static_cast<std::size_t>(i)];
+            return set(fmt::format("act_seq_len[{}]", k), random.pick<std::int64_t>({-1, -2, end - 1, end + 1, s.total_tokens + 1, s.total_tokens + 16, kMax, kMin}));
+        }
+    }
+}
+
+/// Legality of a broken call has one answer; building it can only fail when an edit names nothing (any more).
+std::optional<Call> broken_call(const Spec& spec) {
+    try {
+        return find_operator(spec.schema->op)->build(spec);
+    } catch (const std::invalid_argument&) {
+        return std::nullopt;
+    }
+}
+
+/// Accepts exactly what the contract accepts, with its status, and leaves the outputs alone when it does not.
+/// Why     all rejection happens before anything is computed; null pointers come first (161001), all else is 161002.
+/// Domain  a legal call with one or several arguments changed; what the change amounts to is the predicate's to say.
+/// Kills   VAL-03 VAL-06 VAL-07 VAL-35, crashes on nonsense, half-written outputs.
+/// Shrinks to the smallest legal call and one edit.
+Verdict validation(const Spec& spec, PropertyContext& context) {
+    const std::optional<Call> call = broken_call(spec);
+    if (!call) return {Verdict::Kind::inapplicable, {}, {}, 0};
+    const ref::Ruling ruling = find_operator(spec.schema->op)->rule(*call);
+    if (ruling.accepted() && !runnable_after_edits(*call)) return {Verdict::Kind::inapplicable, {}, {}, 0};
+    const CallResult result = context.candidate.run(*call, {});
+    if (result.died()) {
+        Verdict verdict = *verdict_unless_ok(result);
+        verdict.message += ruling.accepted() ? " on legal arguments"
+                                             : fmt::format(" instead of returning {} ({})", ruling.status, ruling.message);
+        return verdict;
+    }
+    if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0};
+    if (result.status != ruling.status) {
+        if (ruling.accepted())
+            return Verdict::fail("rejected a legal call", fmt::format("returned {} for a legal call, expected 0", result.status));
+        const std::string what = result.status == ATTNCHECK_OK ? "accepted" : "wrong status for";
+        return Verdict::fail(fmt::format("{} bad {}", what, ruling.parameter),
+                             fmt::format("returned {}, expected {}: {}", result.status, ruling.status, ruling.message));
+    }
+    if (ruling.accepted()) return {};
+    if (!result.damage.empty())
+        return Verdict::fail("memory: " + result.damage.front().tensor,
+                             fmt::format("rejected, but {}: {}", result.damage.front().tensor, result.damage.front().what));
+    for (std::size_t i = 0; i < call->tensors.size(); ++i) {
+        const Tensor& tensor = call->tensors[i];
+        if (!tensor.output || !tensor.present) continue;
+        const std::uint32_t untouched = tensor.element_size() == 2 ? 0xFFFFu : 0xFFFFFFFFu;
+        const auto& bits = result.outputs[i];
+        const auto touched = std::find_if(bits.begin(), bits.end(), [&](std::uint32_t b) { return b != untouched; });
+        if (touched != bits.end())
+            return Verdict::fail(tensor.name + " written by a rejected call",
+                                 fmt::format("rejected with {}, but {} was written at element {}", result.status, tensor.name,
+                                             touched - bits.begin()));
+    }
+    return {};
+}
+
+void plain_data(Spec& spec) {
+    spec.recipe = Recipe::ones;
+    spec.overrides.clear();
+    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+}
+
+bool meaningful(const Spec& spec) { return !spec.edits.empty() && broken_call(spec).has_value(); }
+
+}  // namespace
+
+void add_compress_validation(std::vector<Property>& list, bool) {
+    Property one{"validation", "illegal arguments: right status, outputs untouched; legal ones accepted", validation,
+                 [](Spec& spec, Random& random) {
+                     plain_data(spec);
+                     spec.edits = {random_edit(spec, random)};
+                 },
+                 meaningful};
+    one.validation = true;
+    Property several{"validation_combined", "several illegal arguments at once: the first rule in order decides, no crash", validation,
+                     [](Spec& spec, Random& random) {
+                         plain_data(spec);
+                         for (std::int64_t k = random.between(2, 4); k > 0; --k) spec.edits.push_back(random_edit(spec, random));
+                     },
+                     meaningful};
+    several.validation = true;
+    list.push_back(std::move(one));
+    list.push_back(std::move(several));
+}
+
+}  // namespace attncheck::properties

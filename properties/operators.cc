@@ -1,0 +1,37 @@
+// The list of operators: one line each.
+#include <algorithm>
+
+#include "properties/nsa_compress_case.h"
+#include "properties/operator.h"
+
+namespace attncheck::properties {
+
+const std::vector<std::unique_ptr<Operator>>& operators() {
+    static const auto list = [] {
+        std::vector<std::unique_ptr<Operator>> all;
+        all.push_back(make_nsa_compress());
+        all.push_back(make_nsa_compress_grad());
+        return all;
+    }();
+    return list;
+}
+
+const Operator* find_operator(std::string_view name) {
+    const auto& all = operators();
+    const auto it = std::find_if(all.begin(), all.end(), [&](const auto& op) { return op->name() == name; });
+    return it == all.end() ? nullptr : it->get();
+}
+
+std::vector<const Schema*> schemas() {
+    std::vector<const Schema*> out;
+    for (const auto& op : operators()) out.push_back(&op->schema());
+    return out;
+}
+
+const Property* Operator::property(std::string_view name) const {
+    const auto& all = properties();
+    const auto it = std::find_if(all.begin(), all.end(), [&](const Property& p) { return p.name == name; });
+    return it == all.end() ? nullptr : &*it;
+}
+
+}  // namespace attncheck::properties
