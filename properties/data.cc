@@ -51,7 +51,7 @@ double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref
             return role.weights ? normal(hash) : sign * ref::min_normal(dtype) * uniform(hash);
         case Recipe::specials: {
             const auto place = mix(hash) % static_cast<std::uint64_t>(elements > 0 ? elements : 1);
-            if (place > 1) return normal(hash);
+            if (place > 1) return hash % 4 == 0 ? 0 : normal(hash);  // zeros: NaN times zero is NaN
             constexpr double kInfinity = std::numeric_limits<double>::infinity();
             return hash % 3 == 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
         }

@@ -27,7 +27,7 @@ struct DataRole {
 ///   spiky       normal, one element in 16 a thousand times larger
 ///   huge        close to the largest finite number; weights stay near 1
 ///   subnormal   subnormal numbers; weights stay near 1
-///   specials    normal with about two NaN or infinities per tensor
+///   specials    normal, a quarter of it zero, with about two NaN or infinities per tensor
 double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
                     std::span<const std::int64_t> index, std::int64_t elements);
 

@@ -55,7 +55,8 @@ public:
     PropertyReport run() {
         const double start = clock_.now();
         deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
-        wanted_ = options_.cases > 0 ? (options_.cases + options_.shards - 1 - options_.shard) / options_.shards : 0;
+        const std::int64_t cases = options_.cases * property_.case_factor;
+        wanted_ = cases > 0 ? std::max<std::int64_t>(1, (cases + options_.shards - 1 - options_.shard) / options_.shards) : 0;
         constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
         for (std::uint64_t round = 0; !finished(); ++round) {
             const std::int64_t left = wanted_ > 0 ? wanted_ - drawn_ : kRound;

@@ -44,6 +44,7 @@ struct Property {
     std::function<void(Spec&, Random&)> adapt;             ///< steers the operator's generator; may be empty
     std::function<bool(const Spec&)> domain;               ///< empty: every legal Spec
     bool validation = false;                               ///< only run when the candidate validates
+    int case_factor = 1;                                   ///< how many times the usual number of cases it gets
 };
 
 /// A class of cases that a run must reach, as a share of all generated cases of the operator.

@@ -55,7 +55,7 @@ private:
 
 /// Quotas of an operator, judged over everything generated for it; too few cases are not judged.
 void judge_classes(const Operator& op, RunReport& report) {
-    constexpr std::int64_t kEnough = 500;
+    constexpr std::int64_t kEnough = 1000;
     std::map<std::string, std::int64_t> labels;
     std::int64_t cases = 0, declined = 0;
     for (const auto& p : report.properties) {

@@ -57,7 +57,8 @@ private:
             if (op->illegal(clamped)) return std::nullopt;
             const auto shapes = op->shapes(clamped);
             std::map<ElementRef, double> moved;
-            for (auto [ref, value] : clamped.overrides) {
+            for (const auto& [from_ref, value] : clamped.overrides) {
+                ElementRef ref = from_ref;
                 const auto& shape = shapes[static_cast<std::size_t>(ref.tensor)];
                 bool fits = true;
                 for (std::size_t dim = 0; dim < shape.size(); ++dim) {

@@ -1,4 +1,5 @@
-// The documented constraints as plain predicates: what a call looks like to a validator, and the ruling on it.
+// The documented constraints as plain predicates: what a call looks like to a validator, and the
+// ruling on it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct TensorArgument {
     std::vector<std::int64_t> shape;  ///< min(rank, 8) entries, none when rank < 0
 };
 
-/// A host array: absent when !present and size == 0; !present with size > 0 is a null pointer with a length.
+/// A host array: absent when !present and size == 0; !present with size > 0 is a null pointer with
+/// a length.
 struct ArrayArgument {
     bool present = false;
     std::int64_t size = 0;
@@ -33,9 +35,10 @@ struct Ruling {
     bool accepted() const { return status == kAccepted; }
 };
 
-/// Order of the checks: null pointers, layout, ranks, dtypes, attribute ranges, shape relations, length array, and
-/// last the shapes that depend on the number of blocks. An absent layout is rejected in the forward (161001) and
-/// means "TND" in the gradient, as an absent length array there means one sequence of length T.
+/// Order of the checks: null pointers, layout, ranks, dtypes, attribute ranges, shape relations,
+/// length array, and last the shapes that depend on the number of blocks. An absent layout is
+/// rejected in the forward (161001) and means "TND" in the gradient, as an absent length array
+/// there means one sequence of length T.
 struct CompressArguments {
     TensorArgument input, weight, output;
     ArrayArgument act_seq_len;

@@ -1,5 +1,6 @@
-// What a candidate is allowed to be wrong by: the rounding class it declares, and per-element expected values with
-// their rigorous bound. Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (gamma_n).
+// What a candidate is allowed to be wrong by: the rounding class it declares, and per-element
+// expected values with their rigorous bound. Source: Higham, Accuracy and Stability of Numerical
+// Algorithms, 2nd ed., section 3.1 (gamma_n).
 #pragma once
 
 #include <cstdint>
@@ -13,58 +14,75 @@ namespace attncheck::ref {
 
 /// How a candidate computes, as far as its error depends on it.
 struct RoundingClass {
-    double accumulator_roundoff = 0x1p-24;   ///< u of every partial sum: fp32 unless declared otherwise
-    bool   prob_rounded = true;              ///< P is rounded to the input type before its product
-    bool   score_grad_rounded = true;        ///< dS likewise
-    bool   flush_bf16_subnormals = false;    ///< bf16 subnormals read or written as zero
+    double accumulator_roundoff = 0x1p-24;  ///< u of every partial sum: fp32 unless declared
+    bool prob_rounded = true;            ///< P is rounded to the input type before its product
+    bool score_grad_rounded = true;      ///< dS likewise
+    bool flush_bf16_subnormals = false;  ///< bf16 subnormals read or written as zero
 
     bool operator==(const RoundingClass&) const = default;
 };
 
-/// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or commas).
-/// acc: fp32, fp32-truncating (u = 2^-23), fp64, half (u of the storage type is then used). Throws
-/// std::invalid_argument naming the word and what is allowed.
+/// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
+/// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
+/// is then used). p, ds: half, fp32. ftz: bf16, none. Throws std::invalid_argument naming the word
+/// and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
 
-/// gamma_n = n u / (1 - n u); +infinity when n u >= 1. Holds for any summation order, blocking and FMA use.
+/// gamma_n = n u / (1 - n u); +infinity when n u >= 1. Holds for any summation order, blocking and
+/// FMA use.
 double gamma(double terms, double roundoff);
 
 /// Which non-finite results are right although the exact value is finite.
 enum class Overflow : std::uint8_t {
     none,             ///< the result must be finite
-    signed_infinity,  ///< may exceed the output type: infinity (or the largest finite number) of the exact sign
+    signed_infinity,  ///< may exceed the output type: infinity (or max_finite) of the exact sign
     any               ///< a partial sum may leave the accumulator's range: any non-finite value
 };
 
-/// Expected values of one tensor, row-major over its logical shape. Where value is NaN or infinite the exact result
-/// is non-finite and any non-finite result is right. bound is absolute; 0 demands the value itself.
+/// Expected values of one tensor, row-major over its logical shape. Where value is NaN or infinite
+/// the exact result is non-finite and any non-finite result is right. bound is absolute; 0 demands
+/// the value itself.
 struct ExpectedTensor {
-    std::vector<double>   value, bound;
+    std::vector<double> value, bound;
     std::vector<Overflow> overflow;
 
-    explicit ExpectedTensor(std::size_t size = 0) : value(size), bound(size), overflow(size, Overflow::none) {}
+    explicit ExpectedTensor(std::size_t size = 0)
+        : value(size), bound(size), overflow(size, Overflow::none) {}
     std::size_t size() const { return value.size(); }
 };
+
+/// Exponent of the lowest set bit of a number, i.e. the largest k for which it is a multiple of
+/// 2^k; kNoSetBit for zero and infinity. kNoSetBit plus any exponent of a storage type exceeds the
+/// initial ProductSum::lowest_bit.
+inline constexpr int kNoSetBit = 1 << 21;
+int lowest_set_bit(double value);
 
 /// A sum of products of stored numbers, accumulated by the oracle beside what its bound needs.
 ///
 ///   exact = sum a_i b_i,   magnitude = sum |a_i b_i|
 ///
-/// If every product is a multiple of 2^lowest_bit and magnitude < 2^(lowest_bit + 24), every partial sum in any order
-/// is exact in fp32, and the only rounding left is the one to the output type.
+/// If every product is a multiple of 2^lowest_bit and magnitude < 2^(lowest_bit + 24), every
+/// partial sum in any order is exact in fp32, and the only rounding left is the one to the output
+/// type.
 struct ProductSum {
     double exact = 0, magnitude = 0;
-    double flushed = 0;          ///< sum of |a_i b_i| whose a_i or b_i is a bf16 subnormal (0 if they may not be flushed)
-    int    lowest_bit = 1 << 20; ///< exponent of the lowest set bit of any non-zero product
+    double flushed = 0;        ///< sum of |a_i b_i| with a bf16 subnormal; 0 if none is flushed
+    int lowest_bit = 1 << 20;  ///< exponent of the lowest set bit of any non-zero product
     double terms = 0;
 
     void add(double a, double b);
 };
 
-/// Writes element `index` of `out`:  E = gamma_n * magnitude + underflow terms + oracle error (0 when exact, above),
-/// bound = E + half_ulp(|exact| + E), or the distance to the nearest representable number when E = 0.
-/// Source: verification of NSA compress, E_y = fin(gamma_L A, y); no second-order factor is needed because gamma_n
-/// bounds a sum exactly.
-void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out, std::size_t index);
+/// Writes element `index` of `out`:
+///
+///   E     = gamma_n * magnitude + underflow terms + oracle error,   0 when exact as above
+///   bound = E + half_ulp(|exact| + E);  if E = 0, the distance to the nearest representable number
+///
+/// Source: verification of NSA compress, E_y = fin(gamma_L A, y); no second-order factor is needed
+/// because gamma_n bounds a sum exactly. Where infinity is right, so is the largest finite number
+/// (bound >= |exact| - max_finite). No term or only zero products: bound 0. Infinite gamma: bound
+/// infinite and Overflow::any, i.e. uncheckable. `output` is also the storage type of acc=half.
+void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out,
+            std::size_t index);
 
 }  // namespace attncheck::ref

@@ -1,0 +1,141 @@
+#include "ref/dtype.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace attncheck::ref {
+namespace {
+
+/// A binary interchange format: 1 sign bit, exponent_bits, and precision - 1 stored bits of the
+/// significand.
+struct Format {
+    int exponent_bits, precision;
+
+    constexpr int max_exponent() const { return (1 << (exponent_bits - 1)) - 1; }
+    constexpr int min_exponent() const { return 1 - max_exponent(); }
+    constexpr int width() const { return exponent_bits + precision; }
+    constexpr std::uint32_t infinity_bits() const {
+        return ((1u << exponent_bits) - 1) << (precision - 1);
+    }
+};
+
+[[noreturn]] void refuse(Dtype dtype, const char* what) {
+    throw std::invalid_argument(std::string(what) + ": dtype " + std::string(dtype_name(dtype)) +
+                                " (" + std::to_string(static_cast<std::int32_t>(dtype)) +
+                                ") is not one of fp16, bf16, fp32");
+}
+
+Format format_of(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::fp16: return {5, 11};
+        case Dtype::bf16: return {8, 8};
+        case Dtype::fp32: return {8, 24};
+        default: refuse(dtype, "floating-point format");
+    }
+}
+
+/// 2^exponent for a normal binary64 exponent.
+double power_of_two(int exponent) {
+    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
+/// floor(log2 |value|), with every binary64 subnormal (and zero) below every exponent of the
+/// storage types.
+int binary_exponent(double value) {
+    return static_cast<int>(std::bit_cast<std::uint64_t>(value) >> 52 & 0x7ff) - 1023;
+}
+
+}  // namespace
+
+std::string_view dtype_name(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::fp32: return "fp32";
+        case Dtype::fp16: return "fp16";
+        case Dtype::int32: return "int32";
+        case Dtype::uint8: return "uint8";
+        case Dtype::int64: return "int64";
+        case Dtype::boolean: return "bool";
+        case Dtype::bf16: return "bf16";
+        case Dtype::fp8_e5m2: return "fp8_e5m2";
+        case Dtype::fp8_e4m3fn: return "fp8_e4m3fn";
+    }
+    return "unknown";
+}
+
+int dtype_size(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::int64: return 8;
+        case Dtype::fp32:
+        case Dtype::int32: return 4;
+        case Dtype::fp16:
+        case Dtype::bf16: return 2;
+        case Dtype::uint8:
+        case Dtype::boolean:
+        case Dtype::fp8_e5m2:
+        case Dtype::fp8_e4m3fn: return 1;
+    }
+    throw std::invalid_argument("dtype_size: unknown dtype " +
+                                std::to_string(static_cast<std::int32_t>(dtype)));
+}
+
+double decode(Dtype dtype, std::uint32_t bits) {
+    const Format f = format_of(dtype);
+    const int stored_bits = f.precision - 1;
+    const std::uint32_t fraction = bits & ((1u << stored_bits) - 1);
+    const int biased = static_cast<int>(bits >> stored_bits & ((1u << f.exponent_bits) - 1));
+    const bool negative = bits >> (f.width() - 1) & 1;
+    double magnitude;
+    if (biased == (1 << f.exponent_bits) - 1) {
+        magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
+                                  : std::numeric_limits<double>::quiet_NaN();
+    } else {
+        // Subnormals share the quantum of the first binade and lack the hidden bit.
+        const std::uint32_t significand = biased == 0 ? fraction : fraction | 1u << stored_bits;
+        magnitude =
+            significand * power_of_two((biased == 0 ? 1 : biased) - f.max_exponent() - stored_bits);
+    }
+    return negative ? -magnitude : magnitude;
+}
+
+std::uint32_t encode(Dtype dtype, double value) {
+    const Format f = format_of(dtype);
+    const std::uint32_t sign = std::signbit(value) ? 1u << (f.width() - 1) : 0u;
+    if (std::isnan(value)) return sign | f.infinity_bits() | 1u << (f.precision - 2);
+    const double magnitude = std::fabs(value);
+    if (magnitude >= 2 * power_of_two(f.max_exponent())) return sign | f.infinity_bits();
+
+    // Scaling by a power of two is exact here: it never decreases a number that is small, nor
+    // overflows a large one.
+    const int exponent = std::max(binary_exponent(magnitude), f.min_exponent());
+    const double quanta = magnitude * power_of_two(f.precision - 1 - exponent);
+    std::uint32_t rounded = static_cast<std::uint32_t>(quanta);
+    const double rest = quanta - rounded;
+    if (rest > 0.5 || (rest == 0.5 && (rounded & 1))) ++rounded;
+    // The hidden bit adds one to the exponent field; a carry out of the significand adds another,
+    // up to infinity.
+    return sign | ((static_cast<std::uint32_t>(exponent - f.min_exponent()) << (f.precision - 1)) +
+                   rounded);
+}
+
+double unit_roundoff(Dtype dtype) { return power_of_two(-format_of(dtype).precision); }
+
+double max_finite(Dtype dtype) {
+    const Format f = format_of(dtype);
+    return (2 - power_of_two(1 - f.precision)) * power_of_two(f.max_exponent());
+}
+
+double min_normal(Dtype dtype) { return power_of_two(format_of(dtype).min_exponent()); }
+
+double half_ulp(Dtype dtype, double magnitude) {
+    if (std::isnan(magnitude)) return magnitude;
+    const Format f = format_of(dtype);
+    const int exponent =
+        std::min(std::max(binary_exponent(magnitude), f.min_exponent()), f.max_exponent());
+    return power_of_two(exponent - f.precision);
+}
+
+}  // namespace attncheck::ref

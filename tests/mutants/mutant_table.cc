@@ -1,0 +1,43 @@
+#include "mutant_table.h"
+
+namespace attncheck::mutants {
+
+namespace {
+
+constexpr bool ids_are_distinct() {
+    for (int i = 0; i < kMutantCount; ++i)
+        if (mutant_index(kMutants[i].id) != i) return false;
+    return true;
+}
+
+constexpr bool exceptions_have_reasons() {
+    for (const Mutant& mutant : kMutants)
+        if ((mutant.status == Status::counted) != mutant.reason.empty()) return false;
+    return true;
+}
+
+static_assert(ids_are_distinct());
+static_assert(exceptions_have_reasons());
+
+}  // namespace
+
+std::string_view name_of(Difficulty difficulty) {
+    switch (difficulty) {
+        case Difficulty::easy: return "easy";
+        case Difficulty::medium: return "medium";
+        case Difficulty::hard: return "hard";
+        case Difficulty::fiendish: return "fiendish";
+    }
+    return "?";
+}
+
+std::string_view name_of(Status status) {
+    switch (status) {
+        case Status::counted: return "counted";
+        case Status::near_equivalent: return "near-equivalent";
+        case Status::contract_dependent: return "contract-dependent";
+    }
+    return "?";
+}
+
+}  // namespace attncheck::mutants

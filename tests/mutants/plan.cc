@@ -1,0 +1,104 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "active_mutant.h"
+
+namespace attncheck::mutants {
+
+namespace {
+
+std::int64_t counted_blocks(const Problem& problem, std::int64_t length, bool is_first) {
+    const std::int64_t l = problem.block, d = problem.stride;
+    if (problem.is_gradient) return blocks_of(length, l, d);
+    if (on<"NC-01">()) return length / d;
+    if (on<"NC-x01">()) return std::max<std::int64_t>(0, (length - l) / d + 1);
+    if (on<"NC-x02">() && is_first && length == 0) return 1;
+    return blocks_of(length, l, d);
+}
+
+Plan fresh_plan(const Problem& problem) {
+    Plan plan;
+    plan.sequences.reserve(problem.ends.size());
+    std::int64_t begin = 0;
+    for (const std::int64_t end : problem.ends) {
+        Sequence sequence;
+        sequence.first_token = begin;
+        sequence.length =
+            std::max<std::int64_t>(0, end - begin);  // negative only in calls accepted by a defect
+        sequence.first_block = plan.blocks;
+        sequence.blocks = counted_blocks(problem, sequence.length, plan.sequences.empty());
+        if (on<"NC-x03">() && !problem.is_gradient) sequence.first_token -= begin % problem.stride;
+        plan.blocks += sequence.blocks;
+        plan.sequences.push_back(sequence);
+        begin = end;
+    }
+    plan.end = begin;
+    return plan;
+}
+
+using PlanKey = std::array<std::int64_t, 7>;
+
+Plan cached_plan(const Problem& problem) {
+    static std::mutex mutex;
+    static std::map<PlanKey, Plan> cache;
+    const PlanKey key{problem.is_gradient, problem.tokens, problem.heads, problem.head_dim,
+                      problem.blocks,      problem.block,  problem.stride};
+    const std::lock_guard lock(mutex);
+    const auto found = cache.find(key);
+    return found != cache.end() ? found->second
+                                : cache.emplace(key, fresh_plan(problem)).first->second;
+}
+
+constexpr std::size_t kVector = 64;
+
+/// Offset of what follows a region of `size` floats at `offset`.
+std::size_t next_offset(std::size_t offset, std::size_t size) {
+    if (on<"ALL-11">()) return (offset + size) / kVector * kVector;
+    return (offset + size + kVector - 1) / kVector * kVector;
+}
+
+constexpr std::size_t kSharedFloats = std::size_t{1} << 20;
+float shared_scratch[kSharedFloats];
+
+}  // namespace
+
+Plan make_plan(const Problem& problem) {
+    return on<"ALL-09">() ? cached_plan(problem) : fresh_plan(problem);
+}
+
+Share share_of(std::int64_t blocks, int index, int workers) {
+    const std::int64_t chunk = (blocks + workers - 1) / workers;
+    return {std::min(blocks, index * chunk), std::min(blocks, (index + 1) * chunk)};
+}
+
+Scratch::Scratch(std::initializer_list<std::size_t> sizes, bool keeps_old) {
+    std::size_t offset = 0, total = 0;
+    for (const std::size_t size : sizes) {
+        offsets_.push_back(offset);
+        total = std::max(total, offset + size);
+        offset = next_offset(offset, size);
+    }
+    if (keeps_old) {
+        thread_local std::vector<float> kept;
+        if (kept.size() < total) kept.resize(total);
+        base_ = kept.data();
+    } else if (on<"ALL-10">() && total <= kSharedFloats) {
+        base_ = shared_scratch;
+        std::fill_n(base_, total, 0.0f);
+    } else {
+        own_ = std::make_unique<float[]>(total);
+        base_ = own_.get();
+    }
+}
+
+void widen_race() {
+    if (on<"ALL-10">()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+}  // namespace attncheck::mutants

@@ -1,0 +1,47 @@
+// Storage types of the library of mutants: exact widening to fp32, narrowing to nearest with ties
+// to even.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace attncheck::mutants {
+
+enum class Half { fp16, bf16 };
+
+inline float widen_bf16(std::uint16_t bits) {
+    return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+/// Exact: the fp16 bits, moved to their fp32 place, are a number 2^112 times too small (subnormals
+/// included).
+inline float widen_fp16(std::uint16_t bits) {
+    const std::uint32_t magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+    const std::uint32_t special = (bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+}
+
+inline float widen(Half type, std::uint16_t bits) {
+    return type == Half::fp16 ? widen_fp16(bits) : widen_bf16(bits);
+}
+
+std::uint16_t narrow_fp16(float value);
+std::uint16_t narrow_bf16(float value);
+
+inline std::uint16_t narrow(Half type, float value) {
+    return type == Half::fp16 ? narrow_fp16(value) : narrow_bf16(value);
+}
+
+inline float round_to(Half type, float value) { return widen(type, narrow(type, value)); }
+
+/// Exponent field 0, fraction not 0.
+inline bool is_subnormal_fp16(std::uint16_t bits) {
+    return (bits & 0x7c00u) == 0 && (bits & 0x03ffu) != 0;
+}
+
+inline bool is_infinite(Half type, std::uint16_t bits) {
+    return (bits & 0x7fffu) == (type == Half::fp16 ? 0x7c00u : 0x7f80u);
+}
+
+}  // namespace attncheck::mutants

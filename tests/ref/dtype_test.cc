@@ -1,0 +1,132 @@
+// Conversions and spacings of the storage types, exhaustively where the type has 16 bits.
+#include "ref/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <stdexcept>
+
+namespace attncheck::ref {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class SixteenBitType : public testing::TestWithParam<Dtype> {};
+
+std::string type_name(const testing::TestParamInfo<Dtype>& type) {
+    return std::string(dtype_name(type.param));
+}
+INSTANTIATE_TEST_SUITE_P(Storage, SixteenBitType, testing::Values(Dtype::fp16, Dtype::bf16),
+                         type_name);
+
+std::uint32_t infinity_bits(Dtype dtype) { return dtype == Dtype::fp16 ? 0x7c00 : 0x7f80; }
+
+TEST_P(SixteenBitType, EveryPatternSurvivesWideningAndNarrowing) {
+    for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+        const double value = decode(GetParam(), bits);
+        if ((bits & 0x7fff) > infinity_bits(GetParam())) {
+            EXPECT_TRUE(std::isnan(value)) << bits;
+            const std::uint32_t back = encode(GetParam(), value);
+            EXPECT_GT(back & 0x7fff, infinity_bits(GetParam())) << bits;
+        } else {
+            EXPECT_EQ(encode(GetParam(), value), bits);
+        }
+    }
+}
+
+// Between any two neighbours: the midpoint goes to the even one, anything off it to the nearer one.
+TEST_P(SixteenBitType, EveryMidpointTiesToEven) {
+    const Dtype type = GetParam();
+    for (std::uint32_t bits = 0; bits + 1 < infinity_bits(type); ++bits) {
+        const double low = decode(type, bits), high = decode(type, bits + 1);
+        const double middle = low + (high - low) / 2;
+        ASSERT_EQ(encode(type, middle), bits + (bits & 1)) << bits;
+        ASSERT_EQ(encode(type, -middle), (bits + (bits & 1)) | 0x8000u) << bits;
+        ASSERT_EQ(encode(type, std::nextafter(middle, 0)), bits) << bits;
+        ASSERT_EQ(encode(type, std::nextafter(middle, kInfinity)), bits + 1) << bits;
+        // The spacing belongs to the binade of the lower neighbour.
+        ASSERT_EQ(half_ulp(type, low), (high - low) / 2) << bits;
+        ASSERT_EQ(half_ulp(type, -middle), (high - low) / 2) << bits;
+    }
+}
+
+TEST_P(SixteenBitType, OverflowStartsHalfASpacingAboveTheLargestNumber) {
+    const Dtype type = GetParam();
+    const double largest = max_finite(type), limit = largest + half_ulp(type, largest);
+    EXPECT_EQ(decode(type, infinity_bits(type) - 1), largest);
+    EXPECT_EQ(encode(type, std::nextafter(limit, 0)), infinity_bits(type) - 1);
+    EXPECT_EQ(encode(type, limit), infinity_bits(type));
+    EXPECT_EQ(encode(type, -limit), infinity_bits(type) | 0x8000);
+    EXPECT_EQ(encode(type, std::numeric_limits<double>::max()), infinity_bits(type));
+    EXPECT_EQ(encode(type, -kInfinity), infinity_bits(type) | 0x8000);
+    EXPECT_EQ(half_ulp(type, 4 * largest), half_ulp(type, largest));
+    EXPECT_EQ(half_ulp(type, kInfinity), half_ulp(type, largest));
+}
+
+TEST_P(SixteenBitType, SmallNumbersRoundToSubnormalsOrZero) {
+    const Dtype type = GetParam();
+    const double smallest = decode(type, 1);
+    EXPECT_EQ(min_normal(type), decode(type, type == Dtype::fp16 ? 0x0400 : 0x0080));
+    EXPECT_EQ(half_ulp(type, 0), smallest / 2);
+    EXPECT_EQ(half_ulp(type, min_normal(type)), smallest / 2);
+    EXPECT_EQ(encode(type, smallest / 2), 0u);
+    EXPECT_EQ(encode(type, std::nextafter(smallest / 2, 1)), 1u);
+    EXPECT_EQ(encode(type, 1.5 * smallest), 2u);
+    EXPECT_EQ(encode(type, -std::numeric_limits<double>::denorm_min()), 0x8000u);
+    EXPECT_EQ(encode(type, -0.0), 0x8000u);
+    EXPECT_TRUE(std::signbit(decode(type, 0x8000)));
+}
+
+TEST_P(SixteenBitType, HalfUlpIsMonotone) {
+    double before = 0;
+    for (double x = 0x1p-160; x < 0x1p140; x *= 1.37) {
+        EXPECT_GE(half_ulp(GetParam(), x), before) << x;
+        before = half_ulp(GetParam(), x);
+    }
+}
+
+// Rounding to fp32 first would lose the last bit, see a tie and go down to the even neighbour.
+TEST(Narrowing, RoundsOnce) {
+    const double above_tie = 1 + 0x1p-8 + 0x1p-40;
+    EXPECT_EQ(encode(Dtype::bf16, above_tie), 0x3f81u);
+    EXPECT_EQ(encode(Dtype::bf16, static_cast<float>(above_tie)), 0x3f80u);
+    EXPECT_EQ(encode(Dtype::bf16, 1 + 0x1p-7 + 0x1p-8 - 0x1p-40), 0x3f81u);
+    EXPECT_EQ(encode(Dtype::fp16, 1 + 0x1p-11 + 0x1p-50), 0x3c01u);
+}
+
+TEST(Narrowing, AgreesWithTheProcessorInFp32) {
+    std::mt19937_64 random(20240229);
+    for (int i = 0; i < 200000; ++i) {
+        double value = std::bit_cast<double>(random());
+        // Every second number near the range of fp32, subnormals included.
+        if (i % 2)
+            value = std::ldexp(1 + random() * 0x1p-64, static_cast<int>(random() % 300) - 160);
+        if (std::isnan(value)) continue;
+        const float narrow = static_cast<float>(value);
+        ASSERT_EQ(encode(Dtype::fp32, value), std::bit_cast<std::uint32_t>(narrow)) << value;
+        ASSERT_EQ(decode(Dtype::fp32, std::bit_cast<std::uint32_t>(narrow)), narrow) << value;
+    }
+}
+
+TEST(Dtypes, HaveTheirDocumentedConstants) {
+    EXPECT_EQ(unit_roundoff(Dtype::fp16), 0x1p-11);
+    EXPECT_EQ(unit_roundoff(Dtype::bf16), 0x1p-8);
+    EXPECT_EQ(unit_roundoff(Dtype::fp32), 0x1p-24);
+    EXPECT_EQ(max_finite(Dtype::fp16), 65504);
+    EXPECT_EQ(max_finite(Dtype::bf16), 0x1.fep127);
+    EXPECT_EQ(max_finite(Dtype::fp32), std::numeric_limits<float>::max());
+    EXPECT_EQ(min_normal(Dtype::fp32), std::numeric_limits<float>::min());
+    EXPECT_EQ(dtype_size(Dtype::bf16), 2);
+    EXPECT_EQ(dtype_size(Dtype::int64), 8);
+    EXPECT_EQ(dtype_size(Dtype::boolean), 1);
+    EXPECT_THROW(dtype_size(static_cast<Dtype>(2)), std::invalid_argument);
+    EXPECT_EQ(dtype_name(static_cast<Dtype>(-7)), "unknown");
+    EXPECT_THROW(decode(Dtype::int32, 0), std::invalid_argument);
+    EXPECT_THROW(half_ulp(Dtype::fp8_e5m2, 1), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace attncheck::ref
