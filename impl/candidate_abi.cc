@@ -1,0 +1,57 @@
+#include <exception>
+#include <new>
+#include <string>
+
+#include "attncheck/candidate.h"
+#include "impl/nsa_compress.h"
+#include "impl/nsa_compress_validate.h"
+
+namespace attncheck::impl {
+namespace {
+
+// Validate, then run; no exception leaves the C interface.
+template <class Args, class Validate, class Run>
+int guarded_call(const Args* args, Validate validate, Run run) noexcept {
+    try {
+        if (std::optional<Rejection> rejection = validate(args)) {
+            set_last_error_message(std::move(rejection->message));
+            return rejection->status;
+        }
+        run(*args, default_kernels());
+        return ATTNCHECK_OK;
+    } catch (const std::exception& failure) {
+        try {
+            set_last_error_message(failure.what());
+        } catch (...) {  // out of memory for the message: the status alone has to do
+        }
+    } catch (...) {
+    }
+    return ATTNCHECK_ERR_INTERNAL;
+}
+
+}  // namespace
+}  // namespace attncheck::impl
+
+extern "C" {
+
+uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
+
+const char* attncheck_candidate_name(void) {
+    static const std::string name =
+        std::string("attncheck built-in 0.1 (") + attncheck::impl::default_kernels().isa + ")";
+    return name.c_str();
+}
+
+const char* attncheck_precision(void) { return "default"; }
+
+int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_nsa_compress, impl::nsa_compress);
+}
+
+int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_nsa_compress_grad, impl::nsa_compress_grad);
+}
+
+}  // extern "C"

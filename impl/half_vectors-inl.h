@@ -1,0 +1,123 @@
+// Vector counterparts of half_formats.h. Included once per instruction set, inside the per-target
+// namespace mechanism of Highway; the guard toggles with the target.
+#if defined(ATTNCHECK_IMPL_HALF_VECTORS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTNCHECK_IMPL_HALF_VECTORS_INL_H
+#undef ATTNCHECK_IMPL_HALF_VECTORS_INL_H
+#else
+#define ATTNCHECK_IMPL_HALF_VECTORS_INL_H
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attncheck::impl {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes: head_dim is a multiple of 16, so no vector is ever partly filled.
+using FloatTag = hn::CappedTag<float, 16>;
+using WordTag = hn::Rebind<std::uint32_t, FloatTag>;
+using SignedWordTag = hn::Rebind<std::int32_t, FloatTag>;
+using HalfTag = hn::Rebind<std::uint16_t, FloatTag>;
+using FloatVec = hn::Vec<FloatTag>;
+using WordVec = hn::Vec<WordTag>;
+using HalfVec = hn::Vec<HalfTag>;
+
+// Values below 2^16 only: the saturation of DemoteTo never acts.
+HWY_INLINE HalfVec low_halves(WordVec words) {
+    return hn::DemoteTo(HalfTag(), hn::BitCast(SignedWordTag(), words));
+}
+
+struct Bf16 {
+    static HWY_INLINE FloatVec widen(HalfVec half) {
+        return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(WordTag(), half)));
+    }
+    // Highway's own conversion to bf16 truncates and can turn NaN into infinity, hence integer
+    // rounding.
+    static HWY_INLINE HalfVec narrow(FloatVec value) {
+        const WordTag d;
+        const WordVec bits = hn::BitCast(d, value);
+        const WordVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+        const WordVec rounded = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffu)));
+        const WordVec quiet = hn::Or(bits, hn::Set(d, 0x400000u));
+        const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
+        return low_halves(hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded)));
+    }
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+
+// F16C: exact widening, round to nearest even whatever the mode register says, subnormals and NaN
+// as required.
+struct Fp16 {
+    using Fp16Tag = hn::Rebind<hwy::float16_t, FloatTag>;
+    static HWY_INLINE FloatVec widen(HalfVec half) {
+        return hn::PromoteTo(FloatTag(), hn::BitCast(Fp16Tag(), half));
+    }
+    static HWY_INLINE HalfVec narrow(FloatVec value) {
+        return hn::BitCast(HalfTag(), hn::DemoteTo(Fp16Tag(), value));
+    }
+};
+
+#else
+
+// Highway's emulation of fp16 knows neither infinity nor NaN; these are the branches of
+// half_formats.h as selects.
+struct Fp16 {
+    static HWY_INLINE FloatVec widen(HalfVec half) {
+        const WordTag d;
+        const SignedWordTag di;
+        const WordVec bits = hn::PromoteTo(d, half);
+        const WordVec sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(d, 0x8000u)));
+        const WordVec magnitude = hn::And(bits, hn::Set(d, 0x7fffu));
+        const auto signed_magnitude = hn::BitCast(di, magnitude);
+        const WordVec mantissa = hn::ShiftLeft<13>(magnitude);
+        const WordVec normal = hn::Add(mantissa, hn::Set(d, 112u << 23));
+        const FloatVec count = hn::ConvertTo(FloatTag(), signed_magnitude);
+        const WordVec subnormal = hn::BitCast(d, hn::Mul(count, hn::Set(FloatTag(), 0x1p-24f)));
+        const WordVec infinity = hn::Or(mantissa, hn::Set(d, 0x7f800000u));
+        const WordVec quiet_nan = hn::Or(infinity, hn::Set(d, 0x400000u));
+        WordVec result = hn::IfThenElse(
+            hn::RebindMask(d, hn::Lt(signed_magnitude, hn::Set(di, 0x400))), subnormal, normal);
+        result = hn::IfThenElse(hn::RebindMask(d, hn::Gt(signed_magnitude, hn::Set(di, 0x7bff))),
+                                infinity, result);
+        result = hn::IfThenElse(hn::RebindMask(d, hn::Gt(signed_magnitude, hn::Set(di, 0x7c00))),
+                                quiet_nan, result);
+        return hn::BitCast(FloatTag(), hn::Or(result, sign));
+    }
+    static HWY_INLINE HalfVec narrow(FloatVec value) {
+        const WordTag d;
+        const SignedWordTag di;
+        const WordVec bits = hn::BitCast(d, value);
+        const WordVec sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 0x8000u));
+        const WordVec magnitude = hn::And(bits, hn::Set(d, 0x7fffffffu));
+        const auto signed_magnitude = hn::BitCast(di, magnitude);
+        const WordVec odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1u));
+        const WordVec rebias = hn::Set(d, 0xfffu - (112u << 23));
+        const WordVec normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, rebias)));
+        const FloatVec shifted =
+            hn::Add(hn::BitCast(FloatTag(), magnitude), hn::Set(FloatTag(), 0.5f));
+        const WordVec subnormal = hn::Sub(hn::BitCast(d, shifted), hn::Set(d, 0x3f000000u));
+        const WordVec payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 0x3ffu));
+        const WordVec quiet_nan = hn::Or(payload, hn::Set(d, 0x7e00u));
+        WordVec result =
+            hn::IfThenElse(hn::RebindMask(d, hn::Lt(signed_magnitude, hn::Set(di, 0x38800000))),
+                           subnormal, normal);
+        const auto is_large = hn::RebindMask(d, hn::Gt(signed_magnitude, hn::Set(di, 0x477fffff)));
+        result = hn::IfThenElse(is_large, hn::Set(d, 0x7c00u), result);
+        const auto is_nan = hn::RebindMask(d, hn::Gt(signed_magnitude, hn::Set(di, 0x7f800000)));
+        result = hn::IfThenElse(is_nan, quiet_nan, result);
+        return low_halves(hn::Or(result, sign));
+    }
+};
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attncheck::impl
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target

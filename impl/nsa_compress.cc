@@ -1,0 +1,170 @@
+#include "impl/nsa_compress.h"
+
+#include <cstring>
+#include <vector>
+
+#include "impl/nsa_compress_plan.h"
+#include "impl/thread_pool.h"
+
+namespace attncheck::impl {
+namespace {
+
+struct CompressProblem {
+    const KernelTable& kernels;
+    HalfFormat format;
+    StridedRows<const std::uint16_t> input;
+    StridedRows<std::uint16_t> output;
+    const float* weight;  // [num_heads, block]
+    WindowGeometry geometry;
+    std::int64_t num_heads, head_dim;
+};
+
+// Computes output rows [row_begin, row_end) of a group of heads. A token slab is read once and
+// added to every open window; sums of open windows wait in a ring of max_open() rows.
+class CompressUnit {
+public:
+    CompressUnit(const CompressProblem& problem, std::int64_t head_begin, std::int64_t num_heads)
+        : problem_(problem),
+          head_begin_(head_begin),
+          num_heads_(num_heads),
+          row_size_(num_heads * problem.head_dim),
+          ring_(problem.geometry.max_open() * row_size_),
+          packed_(packed_elements()) {
+        slab_.num_heads = num_heads;
+        slab_.head_dim = problem.head_dim;
+        slab_.block = problem.geometry.block;
+        slab_.weight = problem.weight + head_begin * problem.geometry.block;
+        if (problem.input.contiguous_dim()) {
+            slab_.token_stride = problem.input.row_stride;
+            slab_.head_stride = problem.input.head_stride;
+        } else {
+            slab_.token_stride = row_size_;
+            slab_.head_stride = problem.head_dim;
+        }
+    }
+
+    // `cursor` is at the sequence of row_begin.
+    void run(SequenceCursor cursor, std::int64_t row_begin, std::int64_t row_end) {
+        for (; cursor.window_begin < row_end; cursor.next()) {
+            const std::int64_t first = std::max<std::int64_t>(0, row_begin - cursor.window_begin);
+            const std::int64_t end = std::min(cursor.num_windows(), row_end - cursor.window_begin);
+            if (first < end) run_windows(cursor, first, end);
+        }
+    }
+
+private:
+    // Scratch for a packed slab of tokens or one packed output row, whichever is larger.
+    std::int64_t packed_elements() const {
+        if (!problem_.input.contiguous_dim()) return kSlabTokens * row_size_;
+        return problem_.output.contiguous_dim() ? 0 : row_size_;
+    }
+
+    float* ring_row(std::int64_t window) const {
+        return ring_.data() + window % problem_.geometry.max_open() * row_size_;
+    }
+
+    void run_windows(const SequenceCursor& cursor, std::int64_t first, std::int64_t end) {
+        const WindowGeometry& geometry = problem_.geometry;
+        const std::int64_t pos_end = (end - 1) * geometry.stride + geometry.block;
+        for (std::int64_t pos = first * geometry.stride; pos < pos_end; pos += kSlabTokens) {
+            const std::int64_t low = std::max(first, geometry.first_open(pos));
+            const std::int64_t high = std::min(end - 1, geometry.last_open(pos));
+            if (high * geometry.stride == pos) {
+                std::memset(ring_row(high), 0, static_cast<std::size_t>(row_size_) * sizeof(float));
+            }
+            add_slab(cursor.token_begin + pos, pos, low, high);
+            if (low * geometry.stride + geometry.block == pos + kSlabTokens) {
+                store_row(cursor.window_begin + low, ring_row(low));
+            }
+        }
+    }
+
+    void add_slab(std::int64_t token, std::int64_t pos, std::int64_t low, std::int64_t high) {
+        if (problem_.input.contiguous_dim()) {
+            slab_.input = problem_.input.at(token, head_begin_);
+        } else {
+            gather(problem_.input, {token, kSlabTokens, head_begin_, num_heads_, problem_.head_dim},
+                   packed_.data());
+            slab_.input = packed_.data();
+        }
+        slab_.num_windows = static_cast<int>(high - low + 1);
+        for (int k = 0; k < slab_.num_windows; ++k) {
+            slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
+            slab_.sums[k] = ring_row(low + k);
+        }
+        problem_.kernels.compress_slab[static_cast<int>(problem_.format)](slab_);
+    }
+
+    void store_row(std::int64_t row, const float* sums) {
+        const auto narrow_row = problem_.kernels.narrow_row[static_cast<int>(problem_.format)];
+        if (!problem_.output.contiguous_dim()) {
+            narrow_row(sums, packed_.data(), row_size_);
+            scatter(packed_.data(), {row, 1, head_begin_, num_heads_, problem_.head_dim},
+                    problem_.output);
+            return;
+        }
+        for (std::int64_t head = 0; head < num_heads_; ++head) {
+            narrow_row(sums + head * problem_.head_dim, problem_.output.at(row, head_begin_ + head),
+                       problem_.head_dim);
+        }
+    }
+
+    const CompressProblem& problem_;
+    std::int64_t head_begin_, num_heads_, row_size_;
+    AlignedBuffer<float> ring_;
+    AlignedBuffer<std::uint16_t> packed_;
+    CompressSlab slab_;
+};
+
+}  // namespace
+
+void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& kernels) {
+    const std::int64_t num_rows = args.output.shape[0];
+    if (num_rows == 0) return;
+    const HalfFormat format = half_format(args.input);
+    const AlignedBuffer<float> weight = widen_weight(args.weight, format);
+    const CompressProblem problem{kernels,
+                                  format,
+                                  input_rows(args.input),
+                                  output_rows(args.output),
+                                  weight.data(),
+                                  {args.compress_block_size, args.compress_stride},
+                                  args.input.shape[1],
+                                  args.input.shape[2]};
+
+    const std::int64_t scratch_per_head =
+        problem.geometry.max_open() * problem.head_dim * std::int64_t{sizeof(float)};
+    const HeadGroups groups = HeadGroups::fitting(problem.num_heads, scratch_per_head);
+
+    // A chunk boundary costs block - stride tokens read twice: at least 64 rows per chunk bound
+    // that by 1/64 for the usual block = 2 * stride; many chunks per thread even out a thread that
+    // was interrupted.
+    constexpr std::int64_t kRowsPerChunk = 64, kChunksPerThread = 16;
+    const bool serial = num_rows * problem.geometry.stride <
+                        kSerialElements / (problem.num_heads * problem.head_dim);
+    const std::int64_t wanted_chunks = serial ? 1 : kChunksPerThread * num_threads();
+    const std::int64_t num_chunks =
+        std::clamp<std::int64_t>(num_rows / kRowsPerChunk, 1, wanted_chunks);
+
+    std::vector<SequenceCursor> starts;
+    starts.reserve(static_cast<std::size_t>(num_chunks));
+    SequenceCursor cursor{args.act_seq_len.values, args.act_seq_len.size, problem.geometry};
+    for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+        const std::int64_t row = chunk_begin(num_rows, num_chunks, chunk);
+        while (cursor.window_begin + cursor.num_windows() <= row) cursor.next();
+        starts.push_back(cursor);
+    }
+    const auto work = [&](std::int64_t unit) {
+        const std::int64_t chunk = unit / groups.count(), group = unit % groups.count();
+        CompressUnit(problem, groups.begin(group), groups.size(group))
+            .run(starts[static_cast<std::size_t>(chunk)], chunk_begin(num_rows, num_chunks, chunk),
+                 chunk_begin(num_rows, num_chunks, chunk + 1));
+    };
+    if (serial) {
+        for (std::int64_t unit = 0; unit < groups.count(); ++unit) work(unit);
+    } else {
+        parallel_for(num_chunks * groups.count(), work);
+    }
+}
+
+}  // namespace attncheck::impl

@@ -1,0 +1,257 @@
+#include <cstring>
+#include <vector>
+
+#include "impl/nsa_compress.h"
+#include "impl/nsa_compress_plan.h"
+#include "impl/thread_pool.h"
+
+namespace attncheck::impl {
+namespace {
+
+struct GradientProblem {
+    const KernelTable& kernels;
+    HalfFormat format;
+    StridedRows<const std::uint16_t> output_grad, input;
+    StridedRows<std::uint16_t> input_grad;
+    const float* weight;  // [num_heads, block]
+    WindowGeometry geometry;
+    std::int64_t num_tokens, num_heads, head_dim;
+    bool bypass_cache;
+};
+
+// Both gradients of tokens [token_begin, token_end) and a group of heads. dY rows of the open
+// windows are widened once and wait in a ring of max_open() rows; the dW of these tokens is a
+// partial result of its own.
+class GradientUnit {
+public:
+    GradientUnit(const GradientProblem& problem, std::int64_t head_begin, std::int64_t num_heads)
+        : problem_(problem),
+          head_begin_(head_begin),
+          num_heads_(num_heads),
+          row_size_(num_heads * problem.head_dim),
+          ring_(problem.geometry.max_open() * row_size_),
+          lanes_(num_heads * problem.geometry.block * kLanesPerSum),
+          packed_input_(std::max(problem.input.contiguous_dim() ? 0 : kSlabTokens * row_size_,
+                                 problem.output_grad.contiguous_dim() ? 0 : row_size_)),
+          packed_grad_(problem.input_grad.contiguous_dim() ? 0 : kSlabTokens * row_size_) {
+        std::memset(lanes_.data(), 0,
+                    static_cast<std::size_t>(num_heads * problem.geometry.block * kLanesPerSum) *
+                        sizeof(float));
+        const bool direct_input = problem.input.contiguous_dim(),
+                   direct_grad = problem.input_grad.contiguous_dim();
+        slab_.input_token_stride = direct_input ? problem.input.row_stride : row_size_;
+        slab_.input_head_stride = direct_input ? problem.input.head_stride : problem.head_dim;
+        slab_.grad_token_stride = direct_grad ? problem.input_grad.row_stride : row_size_;
+        slab_.grad_head_stride = direct_grad ? problem.input_grad.head_stride : problem.head_dim;
+        slab_.num_heads = num_heads;
+        slab_.head_dim = problem.head_dim;
+        slab_.block = problem.geometry.block;
+        slab_.weight = problem.weight + head_begin * problem.geometry.block;
+        slab_.weight_grad_lanes = lanes_.data();
+        slab_.bypass_cache = problem.bypass_cache;
+    }
+
+    // `cursor` is at the sequence of token_begin, or done when the tokens lie beyond the last
+    // sequence.
+    void run(SequenceCursor cursor, std::int64_t token_begin, std::int64_t token_end) {
+        std::int64_t token = token_begin;
+        for (; token < token_end && !cursor.done(); cursor.next()) {
+            const std::int64_t end = std::min(token_end - cursor.token_begin, cursor.length());
+            const std::int64_t pos = token - cursor.token_begin;
+            if (pos < end) run_sequence(cursor, pos, end);
+            token = std::max(token, cursor.token_begin + end);
+        }
+        zero_tokens(token, token_end);
+    }
+
+    // partial: [num_heads, block] of this chunk and group. Fixed order of lanes, so fixed bits.
+    void reduce_weight_grad(float* partial) const {
+        for (std::int64_t i = 0; i < num_heads_ * problem_.geometry.block; ++i) {
+            const float* lanes = lanes_.data() + i * kLanesPerSum;
+            float half[8];
+            for (int lane = 0; lane < 8; ++lane) half[lane] = lanes[lane] + lanes[lane + 8];
+            partial[i] = ((half[0] + half[4]) + (half[2] + half[6])) +
+                         ((half[1] + half[5]) + (half[3] + half[7]));
+        }
+    }
+
+private:
+    float* ring_row(std::int64_t window) const {
+        return ring_.data() + window % problem_.geometry.max_open() * row_size_;
+    }
+
+    // pos_begin is a multiple of 16. Window ends are too: a slab that the end of the sequence cuts
+    // short has no window.
+    void run_sequence(const SequenceCursor& cursor, std::int64_t pos_begin, std::int64_t pos_end) {
+        const WindowGeometry& geometry = problem_.geometry;
+        const std::int64_t num_windows = cursor.num_windows();
+        const std::int64_t covered_end =
+            num_windows == 0 ? 0 : (num_windows - 1) * geometry.stride + geometry.block;
+        std::int64_t next_window = 0;  // the first one whose dY row is not in the ring
+        std::int64_t pos = pos_begin;
+        for (; pos < std::min(pos_end, covered_end); pos += kSlabTokens) {
+            const std::int64_t low = geometry.first_open(pos);
+            const std::int64_t high = std::min(num_windows - 1, geometry.last_open(pos));
+            for (next_window = std::max(next_window, low); next_window <= high; ++next_window) {
+                load_output_grad(cursor.window_begin + next_window, ring_row(next_window));
+            }
+            run_slab(cursor.token_begin + pos, pos, low, high);
+        }
+        zero_tokens(cursor.token_begin + pos, cursor.token_begin + pos_end);
+    }
+
+    void load_output_grad(std::int64_t row, float* to) {
+        const auto widen_row = problem_.kernels.widen_row[static_cast<int>(problem_.format)];
+        if (!problem_.output_grad.contiguous_dim()) {
+            gather(problem_.output_grad, {row, 1, head_begin_, num_heads_, problem_.head_dim},
+                   packed_input_.data());
+            widen_row(packed_input_.data(), to, row_size_);
+            return;
+        }
+        for (std::int64_t head = 0; head < num_heads_; ++head) {
+            widen_row(problem_.output_grad.at(row, head_begin_ + head),
+                      to + head * problem_.head_dim, problem_.head_dim);
+        }
+    }
+
+    void run_slab(std::int64_t token, std::int64_t pos, std::int64_t low, std::int64_t high) {
+        const RowBlock rows{token, kSlabTokens, head_begin_, num_heads_, problem_.head_dim};
+        if (problem_.input.contiguous_dim()) {
+            slab_.input = problem_.input.at(token, head_begin_);
+        } else {
+            gather(problem_.input, rows, packed_input_.data());
+            slab_.input = packed_input_.data();
+        }
+        const bool direct_grad = problem_.input_grad.contiguous_dim();
+        slab_.input_grad =
+            direct_grad ? problem_.input_grad.at(token, head_begin_) : packed_grad_.data();
+        slab_.num_windows = static_cast<int>(high - low + 1);
+        for (int k = 0; k < slab_.num_windows; ++k) {
+            slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
+            slab_.output_grad[k] = ring_row(low + k);
+        }
+        problem_.kernels.gradient_slab[static_cast<int>(problem_.format)](slab_);
+        if (!direct_grad) scatter(packed_grad_.data(), rows, problem_.input_grad);
+    }
+
+    void zero_tokens(std::int64_t begin, std::int64_t end) {
+        if (begin >= end) return;
+        fill_zero({begin, end - begin, head_begin_, num_heads_, problem_.head_dim},
+                  problem_.input_grad);
+    }
+
+    const GradientProblem& problem_;
+    std::int64_t head_begin_, num_heads_, row_size_;
+    AlignedBuffer<float> ring_, lanes_;
+    AlignedBuffer<std::uint16_t> packed_input_, packed_grad_;
+    GradientSlab slab_;
+};
+
+// Chunks of tokens, a function of the shape alone. A boundary inside a sequence is moved back to a
+// window start, where the fewest windows are cut (and which is a slab boundary).
+struct TokenChunk {
+    SequenceCursor cursor;
+    std::int64_t begin;
+};
+
+std::vector<TokenChunk> cut_tokens(const GradientProblem& problem,
+                                   const attncheck_int_array& lengths) {
+    constexpr std::int64_t kElementsPerChunk = std::int64_t{1} << 16;  // about 10 us of work
+    const std::int64_t row_size = problem.num_heads * problem.head_dim;
+    const std::int64_t partial_bytes =
+        problem.num_heads * problem.geometry.block * std::int64_t{sizeof(float)};
+    const std::int64_t most = std::min<std::int64_t>(256, kMaxPartialBytes / partial_bytes);
+    const std::int64_t tokens_per_chunk = std::max<std::int64_t>(1, kElementsPerChunk / row_size);
+    const std::int64_t num_chunks =
+        std::clamp<std::int64_t>(problem.num_tokens / tokens_per_chunk, 1, most);
+
+    std::vector<TokenChunk> chunks;
+    chunks.reserve(static_cast<std::size_t>(num_chunks));
+    SequenceCursor cursor{lengths.values, lengths.size, problem.geometry};
+    for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+        std::int64_t begin = chunk_begin(problem.num_tokens, num_chunks, chunk);
+        while (!cursor.done() && cursor.token_begin + cursor.length() <= begin) cursor.next();
+        if (!cursor.done()) begin -= (begin - cursor.token_begin) % problem.geometry.stride;
+        chunks.push_back({cursor, begin});
+    }
+    return chunks;
+}
+
+void store_weight_grad(const float* partials, std::int64_t num_chunks,
+                       const attncheck_tensor& weight_grad, HalfFormat format) {
+    const std::int64_t block = weight_grad.shape[0], num_heads = weight_grad.shape[1];
+    auto* data = static_cast<std::uint16_t*>(weight_grad.data);
+    for (std::int64_t head = 0; head < num_heads; ++head) {
+        for (std::int64_t row = 0; row < block; ++row) {
+            float sum = 0.0f;
+            for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+                sum += partials[(chunk * num_heads + head) * block + row];
+            }
+            data[row * weight_grad.strides[0] + head * weight_grad.strides[1]] =
+                narrow(format, sum);
+        }
+    }
+}
+
+// A gradient larger than this would push everything else out of the cache and come back from memory
+// anyway; storing past the cache also saves reading each line before it is overwritten.
+constexpr std::int64_t kBypassBytes = std::int64_t{4} << 20;
+
+bool worth_bypassing(const attncheck_tensor& grad) {
+    constexpr std::int64_t kVectorBytes = 32;  // widest store: 16 lanes of 2 bytes
+    const auto aligned = [](std::int64_t stride) { return stride % (kVectorBytes / 2) == 0; };
+    return reinterpret_cast<std::uintptr_t>(grad.data) % kVectorBytes == 0 &&
+           grad.strides[2] == 1 && aligned(grad.strides[0]) && aligned(grad.strides[1]) &&
+           grad.shape[0] >= kBypassBytes / 2 / (grad.shape[1] * grad.shape[2]);
+}
+
+}  // namespace
+
+void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const KernelTable& kernels) {
+    const HalfFormat format = half_format(args.input);
+    const AlignedBuffer<float> weight = widen_weight(args.weight, format);
+    const GradientProblem problem{kernels,
+                                  format,
+                                  input_rows(args.output_grad),
+                                  input_rows(args.input),
+                                  output_rows(args.input_grad),
+                                  weight.data(),
+                                  {args.compress_block_size, args.compress_stride},
+                                  args.input.shape[0],
+                                  args.input.shape[1],
+                                  args.input.shape[2],
+                                  worth_bypassing(args.input_grad)};
+    const std::int64_t whole_pack = problem.num_tokens;
+    const attncheck_int_array one_sequence{&whole_pack, 1};
+    const std::vector<TokenChunk> chunks =
+        cut_tokens(problem, args.act_seq_len.values == nullptr ? one_sequence : args.act_seq_len);
+    const auto num_chunks = static_cast<std::int64_t>(chunks.size());
+
+    const std::int64_t block = problem.geometry.block;
+    const std::int64_t scratch_per_head =
+        (problem.geometry.max_open() * problem.head_dim + block * kLanesPerSum) *
+        std::int64_t{sizeof(float)};
+    const HeadGroups groups = HeadGroups::fitting(problem.num_heads, scratch_per_head);
+    const AlignedBuffer<float> partials(num_chunks * problem.num_heads * block);
+
+    const auto work = [&](std::int64_t unit) {
+        const std::int64_t chunk = unit / groups.count(), group = unit % groups.count();
+        const TokenChunk& start = chunks[static_cast<std::size_t>(chunk)];
+        const std::int64_t end = chunk + 1 < num_chunks
+                                     ? chunks[static_cast<std::size_t>(chunk) + 1].begin
+                                     : problem.num_tokens;
+        GradientUnit gradient(problem, groups.begin(group), groups.size(group));
+        gradient.run(start.cursor, start.begin, end);
+        gradient.reduce_weight_grad(partials.data() +
+                                    (chunk * problem.num_heads + groups.begin(group)) * block);
+        if (problem.bypass_cache) kernels.end_of_stores();
+    };
+    if (problem.num_tokens < kSerialElements / (problem.num_heads * problem.head_dim)) {
+        for (std::int64_t unit = 0; unit < num_chunks * groups.count(); ++unit) work(unit);
+    } else {
+        parallel_for(num_chunks * groups.count(), work);
+    }
+    store_weight_grad(partials.data(), num_chunks, args.weight_grad, format);
+}
+
+}  // namespace attncheck::impl

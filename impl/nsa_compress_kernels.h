@@ -1,0 +1,64 @@
+#ifndef ATTNCHECK_IMPL_NSA_COMPRESS_KERNELS_H
+#define ATTNCHECK_IMPL_NSA_COMPRESS_KERNELS_H
+
+#include <cstdint>
+
+#include "impl/window_geometry.h"
+
+/// Micro-kernels on one slab: kSlabTokens tokens that lie in the same `num_windows` windows.
+///
+/// They know neither sequences nor masks; the driver decides which windows are passed, every pass
+/// multiplies. Token and head strides count elements, the head dimension is contiguous, pointers
+/// are aligned to an element only. head_dim is a multiple of 16. fp32 throughout; outputs rounded
+/// once, to nearest even.
+namespace attncheck::impl {
+
+struct CompressSlab {
+    const std::uint16_t* input;  // token 0, head 0
+    std::int64_t token_stride, head_stride, num_heads, head_dim;
+    const float* weight;         // [num_heads, block]: the weights of a window are contiguous
+    std::int64_t block;
+    int num_windows;                          // 1 .. kMaxOpenWindows
+    std::int64_t first_row[kMaxOpenWindows];  // r of token 0 in each window
+    float* sums[kMaxOpenWindows];  // [num_heads, head_dim] each, 64-byte aligned; added to
+};
+
+struct GradientSlab {
+    const std::uint16_t* input;
+    std::int64_t input_token_stride, input_head_stride;
+    std::uint16_t* input_grad;
+    std::int64_t grad_token_stride, grad_head_stride, num_heads, head_dim;
+    const float* weight;  // as in CompressSlab
+    std::int64_t block;
+    int num_windows;  // 1 .. kMaxOpenWindows
+    std::int64_t first_row[kMaxOpenWindows];
+    const float* output_grad[kMaxOpenWindows];  // [num_heads, head_dim] each, 64-byte aligned
+    float* weight_grad_lanes;  // [num_heads, block, kLanesPerSum], 64-byte aligned; added to
+    bool bypass_cache;  // input_grad rows are 32-byte aligned and too many to be kept in cache
+};
+
+/// A dW element is kept as this many partial sums, which vectors of up to 16 lanes add to directly.
+inline constexpr std::int64_t kLanesPerSum = 16;
+
+/// One instruction set's kernels; the arrays are indexed by HalfFormat.
+struct KernelTable {
+    const char* isa;
+    // Rows of `count` elements, a multiple of 16.
+    void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
+    void (*narrow_row[2])(const float* from, std::uint16_t* to, std::int64_t count);
+    void (*compress_slab[2])(const CompressSlab&);
+    void (*gradient_slab[2])(const GradientSlab&);
+    void (*end_of_stores)();  // orders cache-bypassing stores before whatever follows
+};
+
+/// Kernels of the best instruction set of this machine, or of the one named by ATTNCHECK_FORCE_ISA
+/// (read once; a name that is unknown or not supported here is reported on stderr and ignored).
+const KernelTable& default_kernels();
+
+/// Kernels by name, in any case: "scalar", "ssse3", "sse4", "avx2", "avx3", "neon"; null if not
+/// available here.
+const KernelTable* find_kernels(const char* isa);
+
+}  // namespace attncheck::impl
+
+#endif  // ATTNCHECK_IMPL_NSA_COMPRESS_KERNELS_H

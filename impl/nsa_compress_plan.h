@@ -1,0 +1,61 @@
+#ifndef ATTNCHECK_IMPL_NSA_COMPRESS_PLAN_H
+#define ATTNCHECK_IMPL_NSA_COMPRESS_PLAN_H
+
+#include <algorithm>
+#include <cstdint>
+
+#include "impl/half_formats.h"
+#include "impl/strided_rows.h"
+
+/// How both directions cut a problem into units: chunks along the tokens times groups of heads.
+namespace attncheck::impl {
+
+inline HalfFormat half_format(const attncheck_tensor& tensor) {
+    return tensor.dtype == ATTNCHECK_FLOAT16 ? HalfFormat::kFp16 : HalfFormat::kBf16;
+}
+
+/// W as fp32, transposed to [num_heads, block]: the kernels walk r with the head fixed.
+inline AlignedBuffer<float> widen_weight(const attncheck_tensor& weight, HalfFormat format) {
+    const std::int64_t block = weight.shape[0], num_heads = weight.shape[1];
+    const auto* data = static_cast<const std::uint16_t*>(weight.data);
+    AlignedBuffer<float> widened(block * num_heads);
+    for (std::int64_t head = 0; head < num_heads; ++head) {
+        for (std::int64_t row = 0; row < block; ++row) {
+            widened.data()[head * block + row] =
+                widen(format, data[row * weight.strides[0] + head * weight.strides[1]]);
+        }
+    }
+    return widened;
+}
+
+/// Heads are cut into groups whose scratch stays in the first levels of cache.
+struct HeadGroups {
+    std::int64_t num_heads, heads_per_group;
+
+    static HeadGroups fitting(std::int64_t num_heads, std::int64_t scratch_bytes_per_head) {
+        // Half of a 64 KiB share of the second level: the other half is for the rows that stream
+        // through.
+        constexpr std::int64_t kScratchBytes = 32 << 10;
+        return {num_heads,
+                std::clamp<std::int64_t>(kScratchBytes / scratch_bytes_per_head, 1, num_heads)};
+    }
+    std::int64_t count() const { return (num_heads + heads_per_group - 1) / heads_per_group; }
+    std::int64_t begin(std::int64_t group) const { return group * heads_per_group; }
+    std::int64_t size(std::int64_t group) const {
+        return std::min(heads_per_group, num_heads - begin(group));
+    }
+};
+
+/// begin of chunk i when `total` things are cut into `num_chunks` nearly equal parts; total *
+/// num_chunks may not fit.
+inline std::int64_t chunk_begin(std::int64_t total, std::int64_t num_chunks, std::int64_t chunk) {
+    return total / num_chunks * chunk + std::min(total % num_chunks, chunk);
+}
+
+/// Elements of X up to which a call stays on its thread: about 20 us of work at 25 GB/s, taken as
+/// the price of waking another. An estimate, not a measured crossover.
+inline constexpr std::int64_t kSerialElements = std::int64_t{1} << 18;
+
+}  // namespace attncheck::impl
+
+#endif  // ATTNCHECK_IMPL_NSA_COMPRESS_PLAN_H

@@ -1,0 +1,92 @@
+#ifndef ATTNCHECK_IMPL_STRIDED_ROWS_H
+#define ATTNCHECK_IMPL_STRIDED_ROWS_H
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "attncheck/candidate.h"
+
+namespace attncheck::impl {
+
+/// A [rows, heads, head_dim] tensor of 16-bit elements; strides in elements, any sign, 0 included.
+template <class Element>
+struct StridedRows {
+    Element* data;
+    std::int64_t row_stride, head_stride, dim_stride;
+
+    /// Offsets are formed only from indices that exist: an extent of 1 may carry any stride.
+    Element* at(std::int64_t row, std::int64_t head) const {
+        return data + (row * row_stride + head * head_stride);
+    }
+    bool contiguous_dim() const { return dim_stride == 1; }
+};
+
+inline StridedRows<const std::uint16_t> input_rows(const attncheck_tensor& tensor) {
+    return {static_cast<const std::uint16_t*>(tensor.data), tensor.strides[0], tensor.strides[1],
+            tensor.strides[2]};
+}
+
+inline StridedRows<std::uint16_t> output_rows(const attncheck_tensor& tensor) {
+    return {static_cast<std::uint16_t*>(tensor.data), tensor.strides[0], tensor.strides[1],
+            tensor.strides[2]};
+}
+
+struct RowBlock {
+    std::int64_t row_begin, num_rows, head_begin, num_heads, head_dim;
+};
+
+/// Copies a block into packed [num_rows, num_heads, head_dim] storage.
+inline void gather(const StridedRows<const std::uint16_t>& from, const RowBlock& block,
+                   std::uint16_t* to) {
+    for (std::int64_t row = 0; row < block.num_rows; ++row) {
+        for (std::int64_t head = 0; head < block.num_heads; ++head) {
+            const std::uint16_t* source = from.at(block.row_begin + row, block.head_begin + head);
+            for (std::int64_t c = 0; c < block.head_dim; ++c) *to++ = source[c * from.dim_stride];
+        }
+    }
+}
+
+/// The inverse of gather; touches the elements of the block and nothing between them.
+inline void scatter(const std::uint16_t* from, const RowBlock& block,
+                    const StridedRows<std::uint16_t>& to) {
+    for (std::int64_t row = 0; row < block.num_rows; ++row) {
+        for (std::int64_t head = 0; head < block.num_heads; ++head) {
+            std::uint16_t* target = to.at(block.row_begin + row, block.head_begin + head);
+            for (std::int64_t c = 0; c < block.head_dim; ++c) target[c * to.dim_stride] = *from++;
+        }
+    }
+}
+
+/// +0 in every element of a block; both formats spell it as zero bits.
+inline void fill_zero(const RowBlock& block, const StridedRows<std::uint16_t>& to) {
+    for (std::int64_t row = 0; row < block.num_rows; ++row) {
+        for (std::int64_t head = 0; head < block.num_heads; ++head) {
+            std::uint16_t* target = to.at(block.row_begin + row, block.head_begin + head);
+            for (std::int64_t c = 0; c < block.head_dim; ++c) target[c * to.dim_stride] = 0;
+        }
+    }
+}
+
+/// Uninitialised scratch whose vectors do not straddle cache lines (64 bytes on every supported
+/// machine).
+template <class Element>
+class AlignedBuffer {
+public:
+    explicit AlignedBuffer(std::int64_t count)
+        : data_(static_cast<Element*>(::operator new(
+              static_cast<std::size_t>(count > 0 ? count : 1) * sizeof(Element), kAlignment))) {}
+    Element* data() const { return data_.get(); }
+
+private:
+    static constexpr std::align_val_t kAlignment{64};
+    struct Deleter {
+        void operator()(Element* memory) const { ::operator delete(memory, kAlignment); }
+    };
+    std::unique_ptr<Element, Deleter> data_;
+};
+
+}  // namespace attncheck::impl
+
+#endif  // ATTNCHECK_IMPL_STRIDED_ROWS_H
