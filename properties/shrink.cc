@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <numeric>
 
 namespace attncheck::properties {
@@ -13,7 +15,9 @@ constexpr std::size_t kMaxWrittenOut = 20'000;
 class Lister {
 public:
     Lister(const Spec& spec, const Operator& op, const std::function<bool(const Spec&)>& domain)
-        : spec_(spec), op_(op), domain_(domain), key_(complexity(spec)) {}
+        : spec_(spec), base_(std::make_shared<const Spec>(spec)), frame_(spec), op_(op), domain_(domain), key_(complexity(spec)) {
+        frame_.overrides.clear();
+    }
 
     std::vector<Neighbour> list() {
         if (!spec_.overrides.empty()) {
@@ -38,26 +42,36 @@ private:
         });
     }
 
-    /// Adds `to` with overrides that no longer fit dropped, and, where that loses some, also with them moved to the
+    /// Adds `to`, a changed frame_, with the overrides as they are.
+    void add_frame(Spec to) {
+        add([base = base_, to = std::move(to)] {
+            Spec whole = to;
+            whole.overrides = base->overrides;
+            return whole;
+        });
+    }
+
+    /// Adds `to`, a changed frame_, with overrides that no longer fit dropped, and, where that loses some, also with them moved to the
     /// last element that is left: a defect at the end of a dimension stays at its end.
     void add_resized(Spec to, std::vector<int> kept = {}) {
         if (kept.empty() && !spec_.lists.empty()) {
             kept.resize(to.lists[0].size());
             std::iota(kept.begin(), kept.end(), 0);
         }
-        add([this_spec = spec_, to, kept, op = &op_]() -> std::optional<Spec> {
+        to.overrides.clear();
+        add([base = base_, to, kept, op = &op_]() -> std::optional<Spec> {
             Spec fitted = to;
             if (op->illegal(fitted)) return std::nullopt;
-            op->carry_overrides(this_spec, fitted, kept);
+            op->carry_overrides(*base, fitted, kept);
             return fitted;
         });
         if (spec_.overrides.empty()) return;
-        add([to, op = &op_]() -> std::optional<Spec> {
+        add([base = base_, to, op = &op_]() -> std::optional<Spec> {
             Spec clamped = to;
             if (op->illegal(clamped)) return std::nullopt;
             const auto shapes = op->shapes(clamped);
             std::map<ElementRef, double> moved;
-            for (const auto& [from_ref, value] : clamped.overrides) {
+            for (const auto& [from_ref, value] : base->overrides) {
                 ElementRef ref = from_ref;
                 const auto& shape = shapes[static_cast<std::size_t>(ref.tensor)];
                 bool fits = true;
@@ -74,36 +88,36 @@ private:
 
     void simplify_attributes() {
         for (std::size_t i = 0; i < spec_.edits.size() && spec_.edits.size() > 1; ++i) {
-            Spec to = spec_;
+            Spec to = frame_;
             to.edits.erase(to.edits.begin() + static_cast<std::ptrdiff_t>(i));
-            add([to] { return to; });
+            add_frame(to);
         }
         smallest();
         drop_sequences();
-        for (Spec& to : op_.joint_shrinks(spec_)) add_resized(std::move(to));
+        for (Spec& to : op_.joint_shrinks(frame_)) add_resized(std::move(to));
         lower_numbers();
         shorten_sequences();
         plainer_layouts();
         for (int recipe = 0; recipe < static_cast<int>(spec_.recipe); ++recipe) {
-            Spec to = spec_;
+            Spec to = frame_;
             to.recipe = static_cast<Recipe>(recipe);
-            add([to] { return to; });
+            add_frame(to);
         }
         if (spec_.numbers[0] > 0) {
-            Spec to = spec_;
+            Spec to = frame_;
             to.numbers[0] = 0;
-            add([to] { return to; });
+            add_frame(to);
         }
         for (std::uint64_t seed = 0; seed < std::min<std::uint64_t>(spec_.seed, 4); ++seed) {
-            Spec to = spec_;
+            Spec to = frame_;
             to.seed = seed;
-            add([to] { return to; });
+            add_frame(to);
         }
     }
 
     /// All numbers at their minimum at once: often the answer, and cheap to try.
     void smallest() {
-        Spec to = spec_;
+        Spec to = frame_;
         for (std::size_t i = 1; i < to.numbers.size(); ++i) to.numbers[i] = op_.schema().numbers[i].min;
         add_resized(to);
         for (std::size_t i = 0; i < to.layouts.size(); ++i) to.layouts[i] = Layout::dense;
@@ -116,7 +130,7 @@ private:
             if (size < 2) continue;
             for (std::size_t chunk = size - 1; chunk >= 1; chunk = chunk == 1 ? 0 : chunk / 2)
                 for (std::size_t start = 0; start + chunk <= size; ++start) {
-                    Spec to = spec_;
+                    Spec to = frame_;
                     std::vector<int> kept;
                     for (std::size_t i = 0; i < size; ++i)
                         if (i < start || i >= start + chunk) kept.push_back(static_cast<int>(i));
@@ -126,11 +140,11 @@ private:
                     add_resized(to, kept);
                 }
             for (std::size_t i = 0; i + 1 < size; ++i) {  // merge neighbours: the total stays
-                Spec to = spec_;
+                Spec to = frame_;
                 auto& entries = to.lists[list];
                 entries[i] += entries[i + 1];
                 entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-                add([to] { return to; });
+                add_frame(to);
             }
         }
     }
@@ -148,7 +162,7 @@ private:
             for (const auto k : lower) {
                 if (k < 0 || k >= steps || std::find(seen.begin(), seen.end(), k) != seen.end()) continue;
                 seen.push_back(k);
-                Spec to = spec_;
+                Spec to = frame_;
                 to.numbers[i] = field.min + k * field.step;
                 add_resized(to);
             }
@@ -159,7 +173,7 @@ private:
         for (std::size_t list = 0; list < spec_.lists.size(); ++list) {
             const auto& entries = spec_.lists[list];
             const std::int64_t least = op_.schema().lists[list].min;
-            Spec all = spec_;
+            Spec all = frame_;
             for (auto& entry : all.lists[list]) entry = std::max(least, entry / 2);
             add_resized(all);
             for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -173,16 +187,16 @@ private:
                     lower.push_back(entries[i] - cut);
                 for (const auto value : lower) {
                     if (value < least || value >= entries[i]) continue;
-                    Spec to = spec_;
+                    Spec to = frame_;
                     to.lists[list][i] = value;
                     add_resized(to);
                 }
                 if (i + 1 < entries.size() && entries[i] > least) {  // the same total, later: lexicographically smaller
                     for (const std::int64_t part : {entries[i] - least, std::int64_t{1}}) {
-                        Spec to = spec_;
+                        Spec to = frame_;
                         to.lists[list][i] -= part;
                         to.lists[list][i + 1] += part;
-                        add([to] { return to; });
+                        add_frame(to);
                     }
                 }
             }
@@ -190,27 +204,27 @@ private:
     }
 
     void plainer_layouts() {
-        Spec all = spec_;
+        Spec all = frame_;
         std::fill(all.layouts.begin(), all.layouts.end(), Layout::dense);
-        add([all] { return all; });
+        add_frame(all);
         for (std::size_t i = 0; i < spec_.layouts.size(); ++i)
             for (int layout = 0; layout < static_cast<int>(spec_.layouts[i]); ++layout) {
-                Spec to = spec_;
+                Spec to = frame_;
                 to.layouts[i] = static_cast<Layout>(layout);
-                add([to] { return to; });
+                add_frame(to);
             }
     }
 
     void add_written_out() {
         if (spec_.recipe == Recipe::zeros) return;
-        add([spec = spec_, op = &op_] { return written_out(spec, *op, kMaxWrittenOut); });
+        add([base = base_, op = &op_] { return written_out(*base, *op, kMaxWrittenOut); });
     }
 
     std::vector<std::pair<ElementRef, double>> elements() const { return {spec_.overrides.begin(), spec_.overrides.end()}; }
 
     void add_elements(std::vector<std::pair<ElementRef, double>> items) {
-        add([spec = spec_, items = std::move(items)]() -> std::optional<Spec> {
-            Spec to = spec;
+        add([frame = frame_, items = std::move(items)]() -> std::optional<Spec> {
+            Spec to = frame;
             to.overrides = {items.begin(), items.end()};
             return to;
         });
@@ -220,8 +234,8 @@ private:
         const auto items = elements();
         for (std::size_t chunk = items.size(); chunk >= 1; chunk = chunk == 1 ? 0 : (chunk + 1) / 2)
             for (std::size_t start = 0; start < items.size(); start += chunk)
-                add([spec = spec_, start, chunk]() -> std::optional<Spec> {
-                    Spec to = spec;
+                add([base = base_, start, chunk]() -> std::optional<Spec> {
+                    Spec to = *base;
                     auto first = std::next(to.overrides.begin(), static_cast<std::ptrdiff_t>(start));
                     const auto left = std::distance(first, to.overrides.end());
                     to.overrides.erase(first, std::next(first, std::min(left, static_cast<std::ptrdiff_t>(chunk))));
@@ -295,6 +309,8 @@ private:
     }
 
     const Spec& spec_;
+    std::shared_ptr<const Spec> base_;  // shared by the neighbours: a copy for each would be quadratic in the overrides
+    Spec frame_;                        // spec_ without its overrides
     const Operator& op_;
     const std::function<bool(const Spec&)>& domain_;
     std::vector<std::int64_t> key_;
