@@ -532,8 +532,8 @@ std::unique_ptr<Operator> make_nsa_compress_grad() { return std::make_unique<Com
 std::vector<Property> compress_properties(bool gradient) {
     std::vector<Property> list;
     add_compress_agreement(list, gradient);
-    add_compress_relations(list, gradient);
     add_compress_validation(list, gradient);
+    add_compress_relations(list, gradient);
     return list;
 }
 
