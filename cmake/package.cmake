@@ -1,0 +1,17 @@
+# What a kernel's project gets from find_package(attncheck): attncheck::candidate, the include directory of the public
+# header, and attncheck::command, the installed program. The rooms install their own programs and libraries.
+if(ATTNCHECK_FUZZ)
+  return()  # a fuzzing build has no program to install
+endif()
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attncheck)
+install(FILES ${PROJECT_SOURCE_DIR}/include/attncheck/candidate.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck)
+install(TARGETS attncheck_candidate EXPORT attncheck)
+install(EXPORT attncheck NAMESPACE attncheck:: FILE attncheck-targets.cmake DESTINATION ${package_dir})
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/attncheck-config.cmake.in
+  ${PROJECT_BINARY_DIR}/attncheck-config.cmake INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_BINDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/attncheck-config-version.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/attncheck-config.cmake ${PROJECT_BINARY_DIR}/attncheck-config-version.cmake
+  DESTINATION ${package_dir})

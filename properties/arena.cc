@@ -35,7 +35,8 @@ Arena::Arena() {
     if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd_, 0) == MAP_FAILED) {
         close(fd_);
-        throw std::runtime_error("cannot map shared memory for the candidate's buffers (one suite per process)");
+        throw std::runtime_error(
+            "cannot map shared memory for the candidate's buffers (one suite per process)");
     }
 }
 
@@ -45,13 +46,15 @@ Arena::~Arena() {
 }
 
 void Arena::give_back(std::uint64_t bytes_used) {
-    constexpr std::uint64_t kKeep = 64 << 20;  // pages of small cases stay: faulting them in again costs more
+    constexpr std::uint64_t kKeep =
+        64 << 20;  // pages of small cases stay: faulting them in again costs more
     if (bytes_used > kKeep)
         fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kKeep),
                   static_cast<off_t>(bytes_used - kKeep));
 }
 
-PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options, int repetitions)
+PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options,
+                         int repetitions)
     : options_(options), next_(kControlBytes) {
     request_.calls = static_cast<std::uint32_t>(calls.size());
     request_.repetitions = static_cast<std::uint32_t>(repetitions);
@@ -59,7 +62,8 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
         const Call& call = *calls[k];
         tensor_counts_.push_back(call.tensors.size());
         std::vector<attncheck_tensor> tensors(call.tensors.size());
-        for (std::size_t i = 0; i < tensors.size(); ++i) place_tensor(k, i, call.tensors[i], tensors[i]);
+        for (std::size_t i = 0; i < tensors.size(); ++i)
+            place_tensor(k, i, call.tensors[i], tensors[i]);
         std::vector<attncheck_int_array> arrays(call.arrays.size());
         for (std::size_t i = 0; i < arrays.size(); ++i) {
             const HostArray& array = call.arrays[i];
@@ -82,7 +86,8 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
                                          [&](const char* name) { return call.op == name; });
         request_.op[k] = static_cast<std::uint32_t>(entry - std::begin(kEntryPoints));
     }
-    for (Buffer& buffer : buffers_) buffer.image.assign(at(buffer.first_page), at(buffer.pages_end));
+    for (Buffer& buffer : buffers_)
+        buffer.image.assign(at(buffer.first_page), at(buffer.pages_end));
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
     next_ += kPage;
@@ -92,7 +97,8 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
 
 std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
     next_control_ = (next_control_ + 63) / 64 * 64;
-    if (next_control_ + bytes > kControlBytes) throw std::runtime_error("case: arguments do not fit");
+    if (next_control_ + bytes > kControlBytes)
+        throw std::runtime_error("case: arguments do not fit");
     const std::uint64_t address = kArenaAddress + next_control_;
     std::memcpy(at(address), data, bytes);
     next_control_ += bytes;
@@ -102,7 +108,8 @@ std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
 PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
                                              std::size_t element_size, std::byte fill) {
     const std::uint64_t pages = std::max(round_up(bytes), kPage);
-    if (next_ + pages + 2 * kPage > kArenaBytes) throw std::runtime_error("case: buffers do not fit in the arena");
+    if (next_ + pages + 2 * kPage > kArenaBytes)
+        throw std::runtime_error("case: buffers do not fit in the arena");
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
     Buffer buffer;
@@ -111,7 +118,8 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
     buffer.element_size = element_size;
     buffer.first_page = kArenaAddress + next_ + kPage;
     buffer.pages_end = buffer.first_page + pages;
-    buffer.begin = options_.placement == Placement::ends_at_guard ? buffer.pages_end - bytes : buffer.first_page;
+    buffer.begin = options_.placement == Placement::ends_at_guard ? buffer.pages_end - bytes
+                                                                  : buffer.first_page;
     buffer.end = buffer.begin + bytes;
     next_ += kPage + pages;
     std::memset(at(buffer.first_page), static_cast<int>(fill), pages);
@@ -119,23 +127,26 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
     return buffers_.back();
 }
 
-void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor& tensor, attncheck_tensor& out) {
+void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
+                               attncheck_tensor& out) {
     out = {};
     if (!tensor.present) return;
     out.dtype = tensor.dtype;
     out.rank = tensor.rank;
-    for (std::size_t dim = 0; dim < std::min<std::size_t>(tensor.shape.size(), ATTNCHECK_MAX_RANK); ++dim) {
+    for (std::size_t dim = 0; dim < std::min<std::size_t>(tensor.shape.size(), ATTNCHECK_MAX_RANK);
+         ++dim) {
         out.shape[dim] = tensor.shape[dim];
         out.strides[dim] = tensor.strides[dim];
     }
-    const std::span<const std::int64_t> strides(tensor.strides.data(),
-                                                std::min(tensor.strides.size(), tensor.buffer_shape.size()));
+    const std::span<const std::int64_t> strides(
+        tensor.strides.data(), std::min(tensor.strides.size(), tensor.buffer_shape.size()));
     std::vector<std::int64_t> laid_out(strides.begin(), strides.end());
     laid_out.resize(tensor.buffer_shape.size(), 0);
     const Extent extent = extent_of(tensor.buffer_shape, laid_out);
     const std::size_t size = tensor.element_size();
-    Buffer& buffer = add_buffer(call, tensor.name, static_cast<std::size_t>(extent.count()) * size, size,
-                                tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill);
+    Buffer& buffer =
+        add_buffer(call, tensor.name, static_cast<std::size_t>(extent.count()) * size, size,
+                   tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill);
     buffer.tensor = &tensor;
     buffer.index = index;
     out.data = at(buffer.begin) - extent.lowest * static_cast<std::int64_t>(size);
@@ -161,7 +172,8 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
             const std::size_t count = buffer.tensor->elements();
             std::vector<std::uint32_t> bits(count);
             for (std::size_t i = 0; i < count; ++i) {
-                const std::size_t element = buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
+                const std::size_t element =
+                    buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
                 std::byte* from = now.data() + start + element * buffer.element_size;
                 bits[i] = load(from, buffer.element_size);
                 std::memset(from, static_cast<int>(options_.poison), buffer.element_size);
@@ -172,14 +184,18 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         if (differs == now.end()) continue;
         const std::int64_t element = ((differs - now.begin()) - static_cast<std::int64_t>(start)) /
                                      static_cast<std::int64_t>(buffer.element_size);
-        const bool inside = differs - now.begin() >= static_cast<std::ptrdiff_t>(start) &&
-                            element < static_cast<std::int64_t>((buffer.end - buffer.begin) / buffer.element_size);
+        const bool inside =
+            differs - now.begin() >= static_cast<std::ptrdiff_t>(start) &&
+            element < static_cast<std::int64_t>((buffer.end - buffer.begin) / buffer.element_size);
         const bool is_output = buffer.tensor && buffer.tensor->output;
         result.damage.push_back(
-            {buffer.name, !inside ? fmt::format("memory outside the tensor was written, near element offset {}", element)
-                          : is_output
-                              ? fmt::format("memory between its elements was written, at element offset {}", element)
-                              : fmt::format("an input was written, at element offset {}", element)});
+            {buffer.name,
+             !inside ? fmt::format("memory outside the tensor was written, near element offset {}",
+                                   element)
+             : is_output
+                 ? fmt::format("memory between its elements was written, at element offset {}",
+                               element)
+                 : fmt::format("an input was written, at element offset {}", element)});
     }
 }
 
@@ -188,14 +204,16 @@ std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) cons
         if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
             options_.placement == Placement::ends_at_guard) {
             tensor = buffer.name;
-            return fmt::format("{} element(s) past the end of {}", (address - buffer.end) / buffer.element_size + 1,
-                               buffer.name);
+            return fmt::format("{} element(s) past the end of {}",
+                               (address - buffer.end) / buffer.element_size + 1, buffer.name);
         }
         if (address < buffer.first_page && address >= buffer.first_page - kPage &&
             options_.placement == Placement::begins_at_guard) {
             tensor = buffer.name;
-            return fmt::format("{} element(s) before the start of {}",
-                               (buffer.begin - address + buffer.element_size - 1) / buffer.element_size, buffer.name);
+            return fmt::format(
+                "{} element(s) before the start of {}",
+                (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
+                buffer.name);
         }
     }
     return {};

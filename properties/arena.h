@@ -1,5 +1,5 @@
-// Lays the buffers of calls out in the shared arena: each between two guard pages, flush with one of them, filled with
-// a pattern; and tells afterwards what the call left there.
+// Lays the buffers of calls out in the shared arena: each between two guard pages, flush with one
+// of them, filled with a pattern; and tells afterwards what the call left there.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace attncheck::properties {
 /// A memfd mapped at kArenaAddress, shared with worker processes.
 class Arena {
 public:
-    Arena();   ///< throws std::runtime_error when the system refuses
+    Arena();  ///< throws std::runtime_error when the system refuses
     ~Arena();
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
@@ -38,24 +38,27 @@ public:
     /// Outputs and damage of call k, read back after it returned.
     void collect(std::size_t k, CallResult& result) const;
 
-    /// Buffer whose guard page holds this address: "2 elements past the end of output"; empty if none.
+    /// Buffer whose guard page holds this address: "2 elements past the end of output"; empty if
+    /// none.
     std::string locate(std::uint64_t address, std::string& tensor) const;
 
 private:
     struct Buffer {
-        std::size_t call = 0, index = 0;     // index: of the tensor in its call
-        const Tensor* tensor = nullptr;      // or an array
+        std::size_t call = 0, index = 0;  // index: of the tensor in its call
+        const Tensor* tensor = nullptr;   // or an array
         std::string name;
         std::size_t element_size = 1;
         std::uint64_t first_page = 0, pages_end = 0;  // between the guards
         std::uint64_t begin = 0, end = 0;             // the bytes of the strided extent
-        std::vector<std::int64_t> offsets;            // of logical elements, in elements from `begin`; dense: empty
-        std::vector<std::byte> image;                 // all pages as they were before the call
+        std::vector<std::int64_t>
+            offsets;  // of logical elements, in elements from `begin`; dense: empty
+        std::vector<std::byte> image;  // all pages as they were before the call
     };
-    Buffer& add_buffer(std::size_t call, std::string name, std::size_t bytes, std::size_t element_size,
-                       std::byte fill);
+    Buffer& add_buffer(std::size_t call, std::string name, std::size_t bytes,
+                       std::size_t element_size, std::byte fill);
     std::uint64_t control(const void* data, std::size_t bytes);
-    void place_tensor(std::size_t call, std::size_t index, const Tensor& tensor, attncheck_tensor& out);
+    void place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
+                      attncheck_tensor& out);
 
     RunOptions options_;
     Request request_{};

@@ -12,7 +12,8 @@ namespace {
 
 template <class Items>
 auto* find_named(Items& items, std::string_view name) {
-    const auto it = std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.name == name; });
+    const auto it = std::find_if(items.begin(), items.end(),
+                                 [&](const auto& item) { return item.name == name; });
     return it == items.end() ? nullptr : &*it;
 }
 
@@ -23,7 +24,8 @@ auto* find_named(Items& items, std::string_view name) {
 std::int64_t edit_value(std::string_view edit, std::string_view text) {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) bad_edit(edit, "needs a whole number behind '='");
+    if (error != std::errc{} || end != text.data() + text.size())
+        bad_edit(edit, "needs a whole number behind '='");
     return value;
 }
 
@@ -46,11 +48,14 @@ std::size_t Tensor::elements() const {
     return count;
 }
 
-std::size_t Tensor::element_size() const { return static_cast<std::size_t>(ref::dtype_size(type())); }
+std::size_t Tensor::element_size() const {
+    return static_cast<std::size_t>(ref::dtype_size(type()));
+}
 
 std::vector<double> Tensor::values() const {
     std::vector<double> out(bits.size());
-    std::transform(bits.begin(), bits.end(), out.begin(), [&](std::uint32_t b) { return ref::decode(type(), b); });
+    std::transform(bits.begin(), bits.end(), out.begin(),
+                   [&](std::uint32_t b) { return ref::decode(type(), b); });
     return out;
 }
 
@@ -60,7 +65,9 @@ Tensor& Call::tensor(std::string_view name) {
     return *found;
 }
 
-const Tensor& Call::tensor(std::string_view name) const { return const_cast<Call*>(this)->tensor(name); }
+const Tensor& Call::tensor(std::string_view name) const {
+    return const_cast<Call*>(this)->tensor(name);
+}
 
 std::int64_t Call::number(std::string_view name) const {
     const Number* found = find_named(numbers, name);
@@ -86,7 +93,8 @@ std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_
     if (layout == Layout::reversed && rank > 0) strides[0] = -strides[0];
     if (layout == Layout::unit)
         for (std::size_t dim = 0; dim < rank; ++dim)
-            if (shape[dim] == 1) strides[dim] = dim == 0 ? 0 : 4099 * static_cast<std::int64_t>(dim);
+            if (shape[dim] == 1)
+                strides[dim] = dim == 0 ? 0 : 4099 * static_cast<std::int64_t>(dim);
     return strides;
 }
 
@@ -100,7 +108,8 @@ Extent extent_of(std::span<const std::int64_t> shape, std::span<const std::int64
     return extent;
 }
 
-std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> shape,
+                                     std::span<const std::int64_t> strides) {
     std::vector<std::int64_t> offsets{0};
     for (std::size_t dim = 0; dim < shape.size(); ++dim) {
         std::vector<std::int64_t> next;
@@ -124,9 +133,11 @@ std::vector<std::int64_t> coordinates(std::int64_t index, std::span<const std::i
 void apply_edit(Call& call, std::string_view edit) {
     const auto equals = edit.find('=');
     std::string_view left = edit.substr(0, equals);
-    const std::string_view right = equals == std::string_view::npos ? std::string_view{} : edit.substr(equals + 1);
+    const std::string_view right =
+        equals == std::string_view::npos ? std::string_view{} : edit.substr(equals + 1);
     const auto dot = left.find('.');
-    std::string_view what = dot == std::string_view::npos ? std::string_view{} : left.substr(dot + 1);
+    std::string_view what =
+        dot == std::string_view::npos ? std::string_view{} : left.substr(dot + 1);
     std::string_view name = left.substr(0, dot);
     const std::int64_t entry = bracket_index(edit, name);
 
@@ -138,11 +149,13 @@ void apply_edit(Call& call, std::string_view edit) {
             tensor->dtype = static_cast<std::int32_t>(edit_value(edit, right));
         } else if (what == "rank") {
             tensor->rank = static_cast<std::int32_t>(edit_value(edit, right));
-            const auto filled = static_cast<std::size_t>(std::clamp(tensor->rank, 0, ATTNCHECK_MAX_RANK));
+            const auto filled =
+                static_cast<std::size_t>(std::clamp(tensor->rank, 0, ATTNCHECK_MAX_RANK));
             tensor->shape.resize(filled, 1);
             tensor->strides.resize(filled, 1);
         } else if (what == "shape" && dim >= 0) {
-            if (dim >= static_cast<std::int64_t>(tensor->shape.size())) bad_edit(edit, "is outside the tensor's rank");
+            if (dim >= static_cast<std::int64_t>(tensor->shape.size()))
+                bad_edit(edit, "is outside the tensor's rank");
             tensor->shape[static_cast<std::size_t>(dim)] = edit_value(edit, right);
         } else {
             bad_edit(edit, "knows absent, dtype=, rank= and shape[k]= of a tensor");
@@ -158,16 +171,19 @@ void apply_edit(Call& call, std::string_view edit) {
             if (array->size > static_cast<std::int64_t>(array->values.size()))
                 bad_edit(edit, "would read past the array");
         } else if (entry >= 0 && what.empty()) {
-            if (entry >= static_cast<std::int64_t>(array->values.size())) bad_edit(edit, "is outside the array");
+            if (entry >= static_cast<std::int64_t>(array->values.size()))
+                bad_edit(edit, "is outside the array");
             array->values[static_cast<std::size_t>(entry)] = edit_value(edit, right);
         } else {
             bad_edit(edit, "knows absent, null, size= and [k]= of an array");
         }
     } else if (Text* text = find_named(call.texts, name)) {
-        if (what == "absent") text->value.reset();
+        if (what == "absent")
+            text->value.reset();
         else if (right.size() >= 2 && right.front() == '"' && right.back() == '"')
             text->value = std::string(right.substr(1, right.size() - 2));
-        else bad_edit(edit, "needs a string in double quotes, or .absent");
+        else
+            bad_edit(edit, "needs a string in double quotes, or .absent");
     } else if (Number* number = find_named(call.numbers, name)) {
         number->value = edit_value(edit, right);
     } else {
@@ -178,7 +194,9 @@ void apply_edit(Call& call, std::string_view edit) {
 bool runnable_after_edits(const Call& call) {
     return std::all_of(call.tensors.begin(), call.tensors.end(), [](const Tensor& tensor) {
         if (!tensor.present) return true;
-        if (tensor.dtype != tensor.dtype_of_buffer || tensor.shape.size() != tensor.buffer_shape.size()) return false;
+        if (tensor.dtype != tensor.dtype_of_buffer ||
+            tensor.shape.size() != tensor.buffer_shape.size())
+            return false;
         for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim)
             if (tensor.shape[dim] > tensor.buffer_shape[dim] || tensor.shape[dim] < 0) return false;
         return true;

@@ -1,4 +1,5 @@
-// The boundary to an implementation under test: what it says about itself and what one call of it came to.
+// The boundary to an implementation under test: what it says about itself and what one call of it
+// came to.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,8 @@
 
 namespace attncheck::properties {
 
-/// The library cannot be used at all (missing, wrong architecture, symbols or ABI version). One line for people.
+/// The library cannot be used at all (missing, wrong architecture, symbols or ABI version). One
+/// line for people.
 class LoadError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -32,13 +34,22 @@ enum class Poison : std::uint8_t { ones = 0xFF, mixed = 0x5A };
 
 /// What a call came to.
 struct CallResult {
-    enum class Kind { returned, crashed, out_of_bounds, timed_out, out_of_memory } kind = Kind::returned;
-    int status = 0;                            ///< return value, when returned
-    std::string detail;                        ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...
-    std::string where;                         ///< tensor concerned, for out_of_bounds
-    std::vector<std::vector<std::uint32_t>> outputs;  ///< per tensor of the call; empty for inputs; row-major bits
-    struct Damage { std::string tensor, what; };
-    std::vector<Damage> damage;                ///< memory changed that is no output element
+    enum class Kind {
+        returned,
+        crashed,
+        out_of_bounds,
+        timed_out,
+        out_of_memory
+    } kind = Kind::returned;
+    int status = 0;      ///< return value, when returned
+    std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...
+    std::string where;   ///< tensor concerned, for out_of_bounds
+    std::vector<std::vector<std::uint32_t>>
+        outputs;  ///< per tensor of the call; empty for inputs; row-major bits
+    struct Damage {
+        std::string tensor, what;
+    };
+    std::vector<Damage> damage;  ///< memory changed that is no output element
     double seconds = 0;
 
     bool ok() const { return kind == Kind::returned && status == 0; }
@@ -58,8 +69,10 @@ public:
     /// One call of the entry point of call.op.
     virtual CallResult run(const Call& call, const RunOptions& options) = 0;
 
-    /// All calls at once, each on a thread of its own and repeated there; results of the last repetition.
-    virtual std::vector<CallResult> run_together(std::span<const Call* const> calls, int repetitions) = 0;
+    /// All calls at once, each on a thread of its own and repeated there; results of the last
+    /// repetition.
+    virtual std::vector<CallResult> run_together(std::span<const Call* const> calls,
+                                                 int repetitions) = 0;
 
     /// Forgets everything earlier calls left behind: the next call runs in a fresh process.
     virtual void restart() = 0;

@@ -11,7 +11,8 @@ namespace {
 bool is_nan(ref::Dtype dtype, std::uint32_t bits) { return std::isnan(ref::decode(dtype, bits)); }
 
 /// The elements that are wrong as ranges per dimension: "dim 0: 3..3, dim 1: 0..1".
-std::string spread(const ref::ExpectedTensor& expected, const Tensor& tensor, const std::vector<std::uint32_t>& got) {
+std::string spread(const ref::ExpectedTensor& expected, const Tensor& tensor,
+                   const std::vector<std::uint32_t>& got) {
     std::vector<std::int64_t> low, high;
     ref::ExpectedTensor one(1);
     for (std::size_t k = 0; k < got.size(); ++k) {
@@ -28,8 +29,9 @@ std::string spread(const ref::ExpectedTensor& expected, const Tensor& tensor, co
     }
     std::string text;
     for (std::size_t dim = 0; dim < low.size(); ++dim)
-        text += low[dim] == high[dim] ? fmt::format("{}{}", dim ? ", " : "", low[dim])
-                                      : fmt::format("{}{}..{}", dim ? ", " : "", low[dim], high[dim]);
+        text += low[dim] == high[dim]
+                    ? fmt::format("{}{}", dim ? ", " : "", low[dim])
+                    : fmt::format("{}{}..{}", dim ? ", " : "", low[dim], high[dim]);
     return text;
 }
 
@@ -41,10 +43,14 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
             const auto end = result.detail.find(" (");  // the class without the address
             return Verdict::fail(result.detail.substr(0, end), result.detail);
         }
-        case CallResult::Kind::out_of_bounds: return Verdict::fail("out of bounds: " + result.where, result.detail);
-        case CallResult::Kind::timed_out: return Verdict::fail("timed out", result.detail);
-        case CallResult::Kind::out_of_memory: return Verdict::fail("out of memory", result.detail);
-        case CallResult::Kind::returned: break;
+        case CallResult::Kind::out_of_bounds:
+            return Verdict::fail("out of bounds: " + result.where, result.detail);
+        case CallResult::Kind::timed_out:
+            return Verdict::fail("timed out", result.detail);
+        case CallResult::Kind::out_of_memory:
+            return Verdict::fail("out of memory", result.detail);
+        case CallResult::Kind::returned:
+            break;
     }
     if (result.status == ATTNCHECK_OK) return std::nullopt;
     if (result.status == ATTNCHECK_DECLINED) return Verdict{Verdict::Kind::declined, {}, {}, 0};
@@ -63,11 +69,13 @@ std::string place_of(const Spec& spec, const Call& call, const std::string& tens
 
 std::vector<double> decode_all(ref::Dtype dtype, const std::vector<std::uint32_t>& bits) {
     std::vector<double> out(bits.size());
-    std::transform(bits.begin(), bits.end(), out.begin(), [&](std::uint32_t b) { return ref::decode(dtype, b); });
+    std::transform(bits.begin(), bits.end(), out.begin(),
+                   [&](std::uint32_t b) { return ref::decode(dtype, b); });
     return out;
 }
 
-Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result, const ExpectedOutputs& expected) {
+Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
+                          const ExpectedOutputs& expected) {
     Verdict verdict;
     for (const auto& [name, values] : expected) {
         const Tensor& tensor = call.tensor(name);
@@ -76,24 +84,31 @@ Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& 
         if (!(c.worst_ratio <= verdict.worst_ratio)) verdict.worst_ratio = c.worst_ratio;
         if (c.ok() || verdict.failed()) continue;
         verdict.kind = Verdict::Kind::failed;
-        const char* what = c.kind == Comparison::Kind::not_finite        ? "is not finite"
-                           : c.kind == Comparison::Kind::not_propagated ? "lost a NaN or infinity"
-                                                                        : "differs from the reference";
-        verdict.failure = name + " is wrong";  // one class: a smaller case may show the same defect in another way
+        const char* what = c.kind == Comparison::Kind::not_finite ? "is not finite"
+                           : c.kind == Comparison::Kind::not_propagated
+                               ? "lost a NaN or infinity"
+                               : "differs from the reference";
+        verdict.failure =
+            name +
+            " is wrong";  // one class: a smaller case may show the same defect in another way
         verdict.message = fmt::format(
-            "{} {} in {} of {} elements (index ranges [{}]); {}:\n  {}  expected {:.9g}  got {:.9g}", name, what, c.wrong,
-            c.compared, spread(values, tensor, got), c.kind == Comparison::Kind::wrong_value ? "worst" : "first",
+            "{} {} in {} of {} elements (index ranges [{}]); {}:\n  {}  expected {:.9g}  got "
+            "{:.9g}",
+            name, what, c.wrong, c.compared, spread(values, tensor, got),
+            c.kind == Comparison::Kind::wrong_value ? "worst" : "first",
             place_of(spec, call, name, c.index), c.expected, c.got);
         if (c.kind == Comparison::Kind::wrong_value)
-            verdict.message += c.bound == 0 ? fmt::format("  error {:.3g}  bound 0: the result is exact in {}", c.error,
-                                                          ref::dtype_name(tensor.type()))
-                                            : fmt::format("  error {:.3g}  bound {:.3g} ({:.3g} times the bound)", c.error,
-                                                          c.bound, c.error / c.bound);
+            verdict.message +=
+                c.bound == 0 ? fmt::format("  error {:.3g}  bound 0: the result is exact in {}",
+                                           c.error, ref::dtype_name(tensor.type()))
+                             : fmt::format("  error {:.3g}  bound {:.3g} ({:.3g} times the bound)",
+                                           c.error, c.bound, c.error / c.bound);
     }
     return verdict;
 }
 
-Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype, const std::vector<std::uint32_t>& left,
+Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype,
+                             const std::vector<std::uint32_t>& left,
                              const std::vector<std::uint32_t>& right, const std::string& relation,
                              const std::function<std::string(std::size_t)>& where,
                              const std::function<bool(std::size_t)>& looked_at) {
@@ -104,14 +119,17 @@ Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype, const 
         if (wrong++ == 0) first = k;
     }
     if (wrong == 0) return {};
-    return Verdict::fail(tensor + " changed",
-                         fmt::format("{}: {} differs in {} elements; first:\n  {}  {:.9g} ({:#06x}) became {:.9g} ({:#06x})",
-                                     relation, tensor, wrong, where(first), ref::decode(dtype, left[first]), left[first],
-                                     ref::decode(dtype, right[first]), right[first]));
+    return Verdict::fail(
+        tensor + " changed",
+        fmt::format(
+            "{}: {} differs in {} elements; first:\n  {}  {:.9g} ({:#06x}) became {:.9g} ({:#06x})",
+            relation, tensor, wrong, where(first), ref::decode(dtype, left[first]), left[first],
+            ref::decode(dtype, right[first]), right[first]));
 }
 
-Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left, const std::vector<double>& right,
-                              const std::vector<double>& bound, const std::string& relation,
+Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left,
+                              const std::vector<double>& right, const std::vector<double>& bound,
+                              const std::string& relation,
                               const std::function<std::string(std::size_t)>& where) {
     Verdict verdict;
     std::size_t wrong = 0, worst = 0;
@@ -122,16 +140,19 @@ Verdict verdict_on_difference(const std::string& tensor, const std::vector<doubl
             verdict.worst_ratio = std::max(verdict.worst_ratio, ratio);
             continue;
         }
-        if (wrong++ == 0 || ratio > verdict.worst_ratio) worst = k;
-        if (!(ratio <= verdict.worst_ratio)) verdict.worst_ratio = ratio;
+        if (wrong++ == 0 || (!(ratio <= verdict.worst_ratio) && !std::isnan(verdict.worst_ratio))) {
+            worst = k;
+            verdict.worst_ratio = ratio;
+        }
     }
     if (wrong == 0) return verdict;
     verdict.kind = Verdict::Kind::failed;
     verdict.failure = tensor + " breaks the relation";
-    verdict.message = fmt::format("{}: {} differs in {} elements; worst:\n  {}  {:.9g} against {:.9g}  difference {:.3g}  "
-                                  "allowed {:.3g}",
-                                  relation, tensor, wrong, where(worst), left[worst], right[worst],
-                                  std::fabs(left[worst] - right[worst]), bound[worst]);
+    verdict.message = fmt::format(
+        "{}: {} differs in {} elements; worst:\n  {}  {:.9g} against {:.9g}  difference {:.3g}  "
+        "allowed {:.3g}",
+        relation, tensor, wrong, where(worst), left[worst], right[worst],
+        std::fabs(left[worst] - right[worst]), bound[worst]);
     return verdict;
 }
 

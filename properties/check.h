@@ -13,28 +13,32 @@ namespace attncheck::properties {
 
 using ExpectedOutputs = std::vector<std::pair<std::string, ref::ExpectedTensor>>;
 
-/// The verdict on a call that did not do its work: crashed, hung, declined, or rejected although legal. nullopt when
-/// it returned 0.
+/// The verdict on a call that did not do its work: crashed, hung, declined, or rejected although
+/// legal. nullopt when it returned 0.
 std::optional<Verdict> verdict_unless_ok(const CallResult& result);
 
-/// Every output against its expectation; the message shows the worst element. `index_map`, where given, says which
-/// place of the original problem element i stands for (for the text only).
-Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result, const ExpectedOutputs& expected);
+/// Every output against its expectation; the message shows the worst element. `index_map`, where
+/// given, says which place of the original problem element i stands for (for the text only).
+Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
+                          const ExpectedOutputs& expected);
 
-/// The outputs of a call as an expectation for another run of the same thing: bound = the bound of the first
-/// (0 when bitwise).
+/// The outputs of a call as an expectation for another run of the same thing: bound = the bound of
+/// the first (0 when bitwise).
 enum class Demand { same_bits, within_bounds };
 
-/// Element k of `left` against element k of `right` for one tensor. With same_bits, bit patterns must be equal; NaN
-/// payloads count as equal. `where(k)` describes element k; elements for which `looked_at(k)` is false are skipped.
-Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype, const std::vector<std::uint32_t>& left,
+/// Element k of `left` against element k of `right` for one tensor. With same_bits, bit patterns
+/// must be equal; NaN payloads count as equal. `where(k)` describes element k; elements for which
+/// `looked_at(k)` is false are skipped.
+Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype,
+                             const std::vector<std::uint32_t>& left,
                              const std::vector<std::uint32_t>& right, const std::string& relation,
                              const std::function<std::string(std::size_t)>& where,
                              const std::function<bool(std::size_t)>& looked_at = {});
 
 /// |left - right| <= bound_left + bound_right where both are finite and meant to be.
-Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left, const std::vector<double>& right,
-                              const std::vector<double>& bound, const std::string& relation,
+Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left,
+                              const std::vector<double>& right, const std::vector<double>& bound,
+                              const std::string& relation,
                               const std::function<std::string(std::size_t)>& where);
 
 std::vector<double> decode_all(ref::Dtype dtype, const std::vector<std::uint32_t>& bits);

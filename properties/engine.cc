@@ -1,4 +1,5 @@
-// The only file that sees rapidcheck: its headers and instantiations cost seconds of build time each.
+// The only file that sees rapidcheck: its headers and instantiations cost seconds of build time
+// each.
 #include "properties/engine.h"
 
 #include <fmt/format.h>
@@ -44,9 +45,15 @@ struct NeighbourSequence {
 /// The search for one property: what rapidcheck's test function closes over.
 class Search {
 public:
-    Search(const Operator& op, const Property& property, Candidate& candidate, const EngineOptions& options,
-           const Clock& clock, const CaseObserver& on_case, KnownMinima& known)
-        : op_(op), property_(property), options_(options), clock_(clock), on_case_(on_case), known_(known),
+    Search(const Operator& op, const Property& property, Candidate& candidate,
+           const EngineOptions& options, const Clock& clock, const CaseObserver& on_case,
+           KnownMinima& known)
+        : op_(op),
+          property_(property),
+          options_(options),
+          clock_(clock),
+          on_case_(on_case),
+          known_(known),
           context_{candidate, options.rounding} {
         report_.op = op.name();
         report_.property = property.name;
@@ -56,7 +63,10 @@ public:
         const double start = clock_.now();
         deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
         const std::int64_t cases = options_.cases * property_.case_factor;
-        wanted_ = cases > 0 ? std::max<std::int64_t>(1, (cases + options_.shards - 1 - options_.shard) / options_.shards) : 0;
+        wanted_ = cases > 0
+                      ? std::max<std::int64_t>(
+                            1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
+                      : 0;
         constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
         for (std::uint64_t round = 0; !finished(); ++round) {
             const std::int64_t left = wanted_ > 0 ? wanted_ - drawn_ : kRound;
@@ -64,7 +74,8 @@ public:
         }
         report_.seconds = clock_.now() - start;
         report_.interrupted = clock_.interrupted();
-        if (!report_.counterexamples.empty()) report_.status = PropertyReport::Status::falsified;
+        if (!report_.counterexamples.empty())
+            report_.status = PropertyReport::Status::falsified;
         else if (report_.status != PropertyReport::Status::error && report_.cases == 0)
             report_.status = PropertyReport::Status::declined;
         return std::move(report_);
@@ -85,12 +96,14 @@ private:
             if (property_.adapt) property_.adapt(spec, random);
             if (!op_.illegal(spec) && (!property_.domain || property_.domain(spec))) return spec;
         }
-        throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain", op_.name(), property_.name));
+        throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain",
+                                           op_.name(), property_.name));
     }
 
     void run_round(std::uint64_t round, int cases) {
         rc::detail::TestParams params;
-        const std::uint64_t lane = round * static_cast<std::uint64_t>(options_.shards) + static_cast<std::uint64_t>(options_.shard);
+        const std::uint64_t lane = round * static_cast<std::uint64_t>(options_.shards) +
+                                   static_cast<std::uint64_t>(options_.shard);
         params.seed = mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane;
         params.maxSuccess = cases;
         params.maxSize = 100;
@@ -113,8 +126,10 @@ private:
                 if (!failure.empty()) RC_FAIL(failure);
             },
             metadata, params, listener, std::unordered_map<std::string, rc::detail::Reproduce>{});
-        if (failing_) finish_counterexample();
-        else if (!result.is<rc::detail::SuccessResult>() && report_.status != PropertyReport::Status::error)
+        if (failing_)
+            finish_counterexample();
+        else if (!result.is<rc::detail::SuccessResult>() &&
+                 report_.status != PropertyReport::Status::error)
             error("the generator failed; see draw()");
     }
 
@@ -155,12 +170,14 @@ private:
             if ((waiver.op != "*" && waiver.op != op_.name()) ||
                 (waiver.property != "*" && waiver.property != property_.name))
                 continue;
-            const bool applies = std::all_of(waiver.labels.begin(), waiver.labels.end(), [&](const std::string& label) {
-                return std::find(labels.begin(), labels.end(), label) != labels.end();
-            });
+            const bool applies = std::all_of(
+                waiver.labels.begin(), waiver.labels.end(), [&](const std::string& label) {
+                    return std::find(labels.begin(), labels.end(), label) != labels.end();
+                });
             if (!applies) continue;
             ++report_.waived;
-            if (std::find(report_.waivers.begin(), report_.waivers.end(), waiver.reason) == report_.waivers.end())
+            if (std::find(report_.waivers.begin(), report_.waivers.end(), waiver.reason) ==
+                report_.waivers.end())
                 report_.waivers.push_back(waiver.reason);
             return true;
         }
@@ -170,9 +187,7 @@ private:
     Verdict evaluate(const Spec& spec) {
         try {
             return property_.check(spec, context_);
-        } catch (const LoadError&) {
-            throw;
-        } catch (const std::exception& e) {
+        } catch (const std::exception& e) {  // a LoadError too: the library is gone
             error(fmt::format("{}: {}", print(spec), e.what()));
             return {};
         }
@@ -188,9 +203,11 @@ private:
         known_classes_.insert(verdict.failure);
         verdicts_.clear();
         shrink_start_ = clock_.now();
-        // A hang costs the whole limit at every step: what ran so far says how long an honest call takes.
+        // A hang costs the whole limit at every step: what ran so far says how long an honest call
+        // takes.
         context_.candidate.limit_time(std::chrono::duration<double>(
-            verdict.failure == "timed out" ? std::min(options_.timeout_s, 0.5) : options_.timeout_s));
+            verdict.failure == "timed out" ? std::min(options_.timeout_s, 0.5)
+                                           : options_.timeout_s));
         failing_runs_ = 0;
         constexpr int kRuns = 3;
         for (int k = 0; k < kRuns; ++k) {
@@ -203,7 +220,8 @@ private:
     /// A neighbour on the way down. Returns the failure class when it fails the same way.
     std::string shrink_step(const Spec& spec) {
         if (failing_runs_ == 0) return {};  // not repeatable in a fresh process: nothing to walk on
-        const bool spent = clock_.now() - shrink_start_ > options_.shrink_seconds || clock_.interrupted();
+        const bool spent =
+            clock_.now() - shrink_start_ > options_.shrink_seconds || clock_.interrupted();
         if (spent) {
             budget_spent_ = true;
             return {};
@@ -233,7 +251,8 @@ private:
         if (it == known_.end()) return;
         std::vector<Neighbour> first;
         for (const Spec& minimum : it->second)
-            if (complexity(minimum) < complexity(spec) && (!property_.domain || property_.domain(minimum)))
+            if (complexity(minimum) < complexity(spec) &&
+                (!property_.domain || property_.domain(minimum)))
                 first.push_back([minimum] { return minimum; });
         list.insert(list.begin(), first.begin(), first.end());
     }
@@ -242,8 +261,10 @@ private:
         Counterexample& found = *failing_;
         std::size_t held = 0, all = 0;
         if (failing_runs_ == 0) {
-            found.certificate = "fails here but not alone in a fresh process (3 tries): it depends on earlier calls, on "
-                                "uninitialised memory or on timing; not shrunk";
+            found.certificate =
+                "fails here but not alone in a fresh process (3 tries): it depends on earlier "
+                "calls, on "
+                "uninitialised memory or on timing; not shrunk";
         } else {
             for (const Neighbour& neighbour : neighbours(found.spec, op_, property_.domain))
                 if (const std::optional<Spec> spec = neighbour()) {
@@ -251,17 +272,23 @@ private:
                     const auto it = verdicts_.find(print(*spec));
                     held += it != verdicts_.end() && !it->second;
                 }
-            found.certificate =
-                budget_spent_ || held < all
-                    ? fmt::format("search stopped after {:.0f} s; smaller cases may exist ({} of {} neighbours hold)",
-                                  clock_.now() - shrink_start_, held, all)
-                    : fmt::format("no dimension can be decreased, no element simplified: {} of {} neighbours hold", held, all);
-            if (tries_ > 1) found.certificate += fmt::format("; fails in {} of 3 runs only", failing_runs_);
+            found.certificate = budget_spent_ || held < all
+                                    ? fmt::format(
+                                          "search stopped after {:.0f} s; smaller cases may exist "
+                                          "({} of {} neighbours hold)",
+                                          clock_.now() - shrink_start_, held, all)
+                                    : fmt::format(
+                                          "no dimension can be decreased, no element simplified: "
+                                          "{} of {} neighbours hold",
+                                          held, all);
+            if (tries_ > 1)
+                found.certificate += fmt::format("; fails in {} of 3 runs only", failing_runs_);
             confirm(found);
             known_[op_.name() + " " + found.failure].push_back(found.spec);
         }
         found.shrink_seconds = clock_.now() - shrink_start_;
-        context_.candidate.limit_time(std::chrono::duration<double>(known_classes_.contains("timed out") ? 1.0 : 0));
+        context_.candidate.limit_time(
+            std::chrono::duration<double>(known_classes_.contains("timed out") ? 1.0 : 0));
         report_.counterexamples.push_back(std::move(found));
         failing_.reset();
         budget_spent_ = false;
@@ -276,7 +303,9 @@ private:
             found.message = verdict.message;
         } else if (tries_ == 1) {
             found.spec = found.original;
-            found.certificate = "the shrunk case holds in a fresh process or with the full time limit; shown as found";
+            found.certificate =
+                "the shrunk case holds in a fresh process or with the full time limit; shown as "
+                "found";
             context_.candidate.restart();
             found.message = evaluate(found.spec).message;
         }
@@ -303,18 +332,23 @@ private:
 
 std::string_view name_of(PropertyReport::Status status) {
     switch (status) {
-        case PropertyReport::Status::held: return "held";
-        case PropertyReport::Status::falsified: return "falsified";
-        case PropertyReport::Status::declined: return "declined";
-        case PropertyReport::Status::not_implemented: return "not_implemented";
-        case PropertyReport::Status::error: return "error";
+        case PropertyReport::Status::held:
+            return "held";
+        case PropertyReport::Status::falsified:
+            return "falsified";
+        case PropertyReport::Status::declined:
+            return "declined";
+        case PropertyReport::Status::not_implemented:
+            return "not_implemented";
+        case PropertyReport::Status::error:
+            return "error";
     }
     return "error";
 }
 
 PropertyReport run_property(const Operator& op, const Property& property, Candidate& candidate,
-                            const EngineOptions& options, const Clock& clock, const CaseObserver& on_case,
-                            KnownMinima& known) {
+                            const EngineOptions& options, const Clock& clock,
+                            const CaseObserver& on_case, KnownMinima& known) {
     return Search(op, property, candidate, options, clock, on_case, known).run();
 }
 
@@ -323,15 +357,18 @@ Verdict check_case(const Property& property, const Spec& spec, PropertyContext& 
     return property.check(spec, context);
 }
 
-std::vector<std::string> missing_classes(const Operator& op, const std::map<std::string, std::int64_t>& generated,
+std::vector<std::string> missing_classes(const Operator& op,
+                                         const std::map<std::string, std::int64_t>& generated,
                                          std::int64_t cases) {
     std::vector<std::string> missing;
     for (const RequiredClass& required : op.required_classes()) {
         const auto it = generated.find(required.label);
-        const double share = it == generated.end() ? 0 : 100.0 * static_cast<double>(it->second) / static_cast<double>(cases);
+        const double share = it == generated.end() ? 0
+                                                   : 100.0 * static_cast<double>(it->second) /
+                                                         static_cast<double>(cases);
         if (share < required.min_percent)
-            missing.push_back(fmt::format("{}: {:.2f} % of {} cases, at least {} % required", required.label, share, cases,
-                                          required.min_percent));
+            missing.push_back(fmt::format("{}: {:.2f} % of {} cases, at least {} % required",
+                                          required.label, share, cases, required.min_percent));
     }
     return missing;
 }

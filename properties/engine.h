@@ -1,6 +1,6 @@
-// Runs properties over generated cases: rapidcheck draws Specs and walks down their neighbours when one fails; this
-// keeps the failure's class constant on the way, certifies the end, counts what was reached, and goes on to look for
-// failures of other classes.
+// Runs properties over generated cases: rapidcheck draws Specs and walks down their neighbours when
+// one fails; this keeps the failure's class constant on the way, certifies the end, counts what was
+// reached, and goes on to look for failures of other classes.
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,20 @@ struct Counterexample {
     Spec spec, original;
     std::string failure, message;
     int neighbours_tried = 0, steps_taken = 0;
-    std::string certificate;     ///< "no dimension can be decreased, ...: 23 of 23 neighbours hold", or why there is none
+    std::string certificate;  ///< "no dimension can be decreased, ...: 23 of 23 neighbours hold",
+                              ///< or why there is none
     double shrink_seconds = 0;
-    int case_number = 0;         ///< how many cases had been run when it was found
+    int case_number = 0;  ///< how many cases had been run when it was found
 };
 
 struct PropertyReport {
     enum class Status { held, falsified, declined, not_implemented, error } status = Status::held;
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;
-    std::map<std::string, std::int64_t> labels;    ///< over checked cases
+    std::map<std::string, std::int64_t> labels;  ///< over checked cases
     double worst_ratio = 0;
-    std::vector<Counterexample> counterexamples;   ///< one per failure class
-    std::vector<std::string> waivers;              ///< reasons of the waivers that were used
+    std::vector<Counterexample> counterexamples;  ///< one per failure class
+    std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
     double seconds = 0;
     bool interrupted = false;
@@ -40,8 +41,8 @@ std::string_view name_of(PropertyReport::Status status);
 
 /// A known deviation that is counted and shown, not reported as a failure.
 struct Waiver {
-    std::string op, property;            ///< "*" matches all
-    std::vector<std::string> labels;     ///< all must hold for the case; empty matches all
+    std::string op, property;         ///< "*" matches all
+    std::vector<std::string> labels;  ///< all must hold for the case; empty matches all
     std::string reason;
 };
 
@@ -49,17 +50,17 @@ struct Waiver {
 class Clock {
 public:
     virtual ~Clock() = default;
-    virtual double now() const = 0;      ///< seconds, monotone
+    virtual double now() const = 0;  ///< seconds, monotone
     virtual bool interrupted() const = 0;
 };
 
 struct EngineOptions {
     std::uint64_t seed = 1;
-    std::int64_t cases = 100;            ///< per property; 0: as many as the time allows
-    double seconds = 0;                  ///< per property; 0: no limit
+    std::int64_t cases = 100;  ///< per property; 0: as many as the time allows
+    double seconds = 0;        ///< per property; 0: no limit
     double shrink_seconds = 30;
-    int shard = 0, shards = 1;           ///< 0-based
-    int max_counterexamples = 4;         ///< distinct failure classes per property
+    int shard = 0, shards = 1;    ///< 0-based
+    int max_counterexamples = 4;  ///< distinct failure classes per property
     double timeout_s = 10;
     std::vector<Waiver> waivers;
     ref::RoundingClass rounding;
@@ -67,18 +68,20 @@ struct EngineOptions {
 
 using CaseObserver = std::function<void(const PropertyReport& so_far)>;
 
-/// Minimal cases found so far, by operator and failure class: the first things to try when shrinking another one.
+/// Minimal cases found so far, by operator and failure class: the first things to try when
+/// shrinking another one.
 using KnownMinima = std::map<std::string, std::vector<Spec>>;
 
 PropertyReport run_property(const Operator& op, const Property& property, Candidate& candidate,
-                            const EngineOptions& options, const Clock& clock, const CaseObserver& on_case,
-                            KnownMinima& known);
+                            const EngineOptions& options, const Clock& clock,
+                            const CaseObserver& on_case, KnownMinima& known);
 
 /// One case, in a fresh worker; exceptions become an "error" verdict.
 Verdict check_case(const Property& property, const Spec& spec, PropertyContext& context);
 
 /// Labels generated per operator against its quotas; empty when all are reached.
-std::vector<std::string> missing_classes(const Operator& op, const std::map<std::string, std::int64_t>& generated,
+std::vector<std::string> missing_classes(const Operator& op,
+                                         const std::map<std::string, std::int64_t>& generated,
                                          std::int64_t cases);
 
 }  // namespace attncheck::properties

@@ -1,6 +1,6 @@
 // The command line: attncheck list | verify | reproduce | merge.
-// Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot be loaded;
-// 3 nothing was checked; 130 interrupted before anything was falsified.
+// Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot
+// be loaded; 3 nothing was checked; 130 interrupted before anything was falsified.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
+#include <random>
 #include <sstream>
 
 #include "properties/report.h"
@@ -28,11 +30,12 @@ class UsageError : public std::runtime_error {
 };
 
 struct Arguments {
-    std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit, html, case_line, property, merged;
+    std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit,
+                           html, case_line, property, merged;
     std::vector<std::string> ops, properties, files;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
-    std::uint64_t seed = 1;
+    std::optional<std::uint64_t> seed;
     bool no_validation = false, stop_at_first = false;
 };
 
@@ -43,7 +46,8 @@ std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_
     } else {
         std::error_code error;
         options.library = std::filesystem::absolute(arguments.candidate, error).string();
-        if (!std::filesystem::exists(options.library)) throw LoadError(fmt::format("cannot load {}: no such file", arguments.candidate));
+        if (!std::filesystem::exists(options.library))
+            throw LoadError(fmt::format("cannot load {}: no such file", arguments.candidate));
     }
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
@@ -54,11 +58,16 @@ std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_
 
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate) {
     const std::string& declared = candidate.info().precision;
-    const std::string& text = !arguments.precision.empty() ? arguments.precision : declared.empty() ? "default" : declared;
+    const std::string& text = !arguments.precision.empty() ? arguments.precision
+                              : declared.empty()           ? "default"
+                                                           : declared;
     try {
         return attncheck::ref::parse_rounding_class(text);
     } catch (const std::invalid_argument& e) {
-        throw UsageError(fmt::format("{} '{}': {}", arguments.precision.empty() ? "the library's attncheck_precision()" : "--precision", text, e.what()));
+        throw UsageError(fmt::format(
+            "{} '{}': {}",
+            arguments.precision.empty() ? "the library's attncheck_precision()" : "--precision",
+            text, e.what()));
     }
 }
 
@@ -67,12 +76,14 @@ void check_names(const Arguments& arguments) {
     for (const auto& op : operators()) {
         ops.push_back(op->name());
         for (const auto& property : op->properties())
-            if (std::find(properties.begin(), properties.end(), property.name) == properties.end()) properties.push_back(property.name);
+            if (std::find(properties.begin(), properties.end(), property.name) == properties.end())
+                properties.push_back(property.name);
     }
     const auto check = [](const char* what, const auto& given, const auto& known) {
         for (const auto& name : given)
             if (std::find(known.begin(), known.end(), name) == known.end())
-                throw UsageError(fmt::format("unknown {} '{}', known: {}", what, name, fmt::join(known, " ")));
+                throw UsageError(
+                    fmt::format("unknown {} '{}', known: {}", what, name, fmt::join(known, " ")));
     };
     check("operator", arguments.ops, ops);
     check("property", arguments.properties, properties);
@@ -81,11 +92,17 @@ void check_names(const Arguments& arguments) {
 int list(const Arguments& arguments) {
     std::unique_ptr<Candidate> candidate;
     if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
-    if (candidate) fmt::print("candidate: {}\nprecision: {}\n\n", candidate->info().name,
-                              candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
+    if (candidate)
+        fmt::print(
+            "candidate: {}\nprecision: {}\n\n", candidate->info().name,
+            candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     for (const auto& op : operators()) {
-        fmt::print("{}{}\n", op->name(), !candidate ? "" : candidate->info().implements(op->name()) ? "  (implemented)" : "  (not implemented)");
-        for (const auto& property : op->properties()) fmt::print("  {:<20} {}\n", property.name, property.summary);
+        fmt::print("{}{}\n", op->name(),
+                   !candidate                                 ? ""
+                   : candidate->info().implements(op->name()) ? "  (implemented)"
+                                                              : "  (not implemented)");
+        for (const auto& property : op->properties())
+            fmt::print("  {:<20} {}\n", property.name, property.summary);
     }
     return 0;
 }
@@ -94,8 +111,10 @@ std::pair<int, int> parse_shard(const std::string& text) {
     int index = 0, count = 0;
     char slash = 0, more = 0;
     std::istringstream in(text);
-    if (!(in >> index >> slash >> count) || slash != '/' || (in >> more) || count < 1 || count > 10'000 || index < 1 || index > count)
-        throw UsageError(fmt::format("--shard is '{}', expected I/N with 1 <= I <= N <= 10000", text));
+    if (!(in >> index >> slash >> count) || slash != '/' || (in >> more) || count < 1 ||
+        count > 10'000 || index < 1 || index > count)
+        throw UsageError(
+            fmt::format("--shard is '{}', expected I/N with 1 <= I <= N <= 10000", text));
     return {index - 1, count};
 }
 
@@ -109,9 +128,12 @@ int verify_command(const Arguments& arguments) {
     options.validation = !arguments.no_validation;
     options.stop_at_first = arguments.stop_at_first;
     options.total_seconds = arguments.seconds;
-    options.engine.seed = arguments.seed;
+    const std::uint64_t seed = arguments.seed ? *arguments.seed : std::random_device{}();
+    options.engine.seed = seed;
     constexpr std::int64_t kDefaultCases = 100;
-    options.engine.cases = arguments.cases >= 0 ? arguments.cases : arguments.seconds > 0 ? 0 : kDefaultCases;
+    options.engine.cases = arguments.cases >= 0    ? arguments.cases
+                           : arguments.seconds > 0 ? 0
+                                                   : kDefaultCases;
     options.engine.timeout_s = arguments.timeout;
     std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
@@ -121,11 +143,12 @@ int verify_command(const Arguments& arguments) {
     RunReport report;
     report.candidate = candidate->info().name;
     report.library = arguments.candidate;
-    report.seed = arguments.seed;
+    report.seed = seed;
     catch_interrupts();
-    fmt::print("checking {}\n", report.candidate);
+    fmt::print("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
-    verify(*candidate, options, system_clock(), report, std::cout, isatty(STDERR_FILENO) ? &std::cerr : nullptr);
+    verify(*candidate, options, system_clock(), report, std::cout,
+           isatty(STDERR_FILENO) ? &std::cerr : nullptr);
     print_table(std::cout, report);
     if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
     if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
@@ -146,7 +169,8 @@ int reproduce(const Arguments& arguments) {
     if (!arguments.property.empty() && !op.property(arguments.property)) {
         std::vector<std::string> known;
         for (const auto& property : op.properties()) known.push_back(property.name);
-        throw UsageError(fmt::format("{} has no property '{}', known: {}", op.name(), arguments.property, fmt::join(known, " ")));
+        throw UsageError(fmt::format("{} has no property '{}', known: {}", op.name(),
+                                     arguments.property, fmt::join(known, " ")));
     }
     Call call;
     try {
@@ -157,13 +181,18 @@ int reproduce(const Arguments& arguments) {
     const auto candidate = open_candidate(arguments, true);
     fmt::print("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
     for (const Tensor& tensor : call.tensors)
-        fmt::print("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name, attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),
-                   fmt::join(tensor.strides, ","), tensor.output ? " output" : "", tensor.present ? "" : " absent");
+        fmt::print("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name,
+                   attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),
+                   fmt::join(tensor.strides, ","), tensor.output ? " output" : "",
+                   tensor.present ? "" : " absent");
     for (const HostArray& array : call.arrays)
-        fmt::print("  {:<12} {}\n", array.name, array.present ? fmt::format("[{}]", fmt::join(array.values, ",")) : "absent");
-    for (const Number& number : call.numbers) fmt::print("  {:<12} {}\n", number.name, number.value);
+        fmt::print("  {:<12} {}\n", array.name,
+                   array.present ? fmt::format("[{}]", fmt::join(array.values, ",")) : "absent");
+    for (const Number& number : call.numbers)
+        fmt::print("  {:<12} {}\n", number.name, number.value);
     const auto ruling = op.rule(call);
-    fmt::print("  by the contract: {}\n\n", ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
+    fmt::print("  by the contract: {}\n\n",
+               ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
     if (!candidate->info().implements(op.name())) {
         fmt::print("{} is not implemented by this library\n", op.name());
         return kNothingChecked;
@@ -181,15 +210,21 @@ int reproduce(const Arguments& arguments) {
         switch (verdict.kind) {
             case Verdict::Kind::held:
                 ++checked;
-                fmt::print("{:<20} held, worst error {:.3g} of its bound\n", property.name, verdict.worst_ratio);
+                fmt::print("{:<20} held, worst error {:.3g} of its bound\n", property.name,
+                           verdict.worst_ratio);
                 break;
             case Verdict::Kind::failed:
                 ++checked;
                 ++falsified;
-                fmt::print("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure, verdict.message);
+                fmt::print("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure,
+                           verdict.message);
                 break;
-            case Verdict::Kind::declined: fmt::print("{:<20} declined\n", property.name); break;
-            case Verdict::Kind::inapplicable: fmt::print("{:<20} does not apply to this case\n", property.name); break;
+            case Verdict::Kind::declined:
+                fmt::print("{:<20} declined\n", property.name);
+                break;
+            case Verdict::Kind::inapplicable:
+                fmt::print("{:<20} does not apply to this case\n", property.name);
+                break;
         }
     }
     if (falsified > 0) return 1;
@@ -218,41 +253,81 @@ int merge(const Arguments& arguments) {
 }
 
 void add_candidate_options(CLI::App& command, Arguments& arguments) {
-    command.add_option("--candidate", arguments.candidate, "shared library to check; the built-in implementation if left out")->type_name("LIB");
-    command.add_option("--precision", arguments.precision, "rounding class: default, fp32, or a list such as 'acc=fp32 ftz=bf16'")->type_name("PROFILE");
-    command.add_option("--profile", arguments.profile, "platform profile handed to the library as ATTNCHECK_PROFILE")
-        ->check(CLI::IsMember({"ascend910b", "ascend910_93", "ascend950"}))->capture_default_str();
-    command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")->check(CLI::Range(0.001, 1e6))->capture_default_str();
-    command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")->type_name("MIB")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+    command
+        .add_option("--candidate", arguments.candidate,
+                    "shared library to check; the built-in implementation if left out")
+        ->type_name("LIB");
+    command
+        .add_option("--precision", arguments.precision,
+                    "rounding class: default, fp32, or a list such as 'acc=fp32 ftz=bf16'")
+        ->type_name("PROFILE");
+    command
+        .add_option("--profile", arguments.profile,
+                    "platform profile handed to the library as ATTNCHECK_PROFILE")
+        ->check(CLI::IsMember({"ascend910b", "ascend910_93", "ascend950"}))
+        ->capture_default_str();
+    command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
+    command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")
+        ->type_name("MIB")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app{"attncheck finds the smallest case on which an attention kernel is wrong, or says how close to the rounding limit it is."};
-    app.footer("Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot be loaded;\n"
-               "3 nothing was checked; 130 interrupted before anything was falsified.\n\n"
-               "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
+    CLI::App app{
+        "attncheck finds the smallest case on which an attention kernel is wrong, or says how "
+        "close to the rounding limit it is."};
+    app.footer(
+        "Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the "
+        "library cannot be loaded;\n"
+        "3 nothing was checked; 130 interrupted before anything was falsified.\n\n"
+        "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
     app.require_subcommand(1);
 
-    CLI::App* list_command = app.add_subcommand("list", "operators, properties, and what a library implements");
-    list_command->add_option("--candidate", arguments.candidate, "shared library to ask")->type_name("LIB");
+    CLI::App* list_command =
+        app.add_subcommand("list", "operators, properties, and what a library implements");
+    list_command->add_option("--candidate", arguments.candidate, "shared library to ask")
+        ->type_name("LIB");
 
-    CLI::App* verify = app.add_subcommand("verify", "check a library: every property over generated cases");
+    CLI::App* verify =
+        app.add_subcommand("verify", "check a library: every property over generated cases");
     add_candidate_options(*verify, arguments);
-    verify->add_option("--op", arguments.ops, "only this operator (may be given several times)")->type_name("NAME");
-    verify->add_option("--property", arguments.properties, "only this property (may be given several times)")->type_name("NAME");
-    verify->add_option("--cases", arguments.cases, "cases per property; 100, or as many as --time allows")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-    verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")->check(CLI::Range(0.001, 1e9));
-    verify->add_option("--seed", arguments.seed, "the same seed gives the same cases")->capture_default_str();
-    verify->add_option("--shard", arguments.shard, "run the I-th of N parts; merge their JSON reports")->type_name("I/N");
-    verify->add_flag("--no-validation", arguments.no_validation, "the library checks no arguments: run legal cases only");
-    verify->add_flag("--stop-at-first", arguments.stop_at_first, "end the run after the first falsified property");
-    verify->add_option("--waive", arguments.waive, "known deviations: counted and shown, not reported as failures")->type_name("FILE");
+    verify->add_option("--op", arguments.ops, "only this operator (may be given several times)")
+        ->type_name("NAME");
+    verify
+        ->add_option("--property", arguments.properties,
+                     "only this property (may be given several times)")
+        ->type_name("NAME");
+    verify
+        ->add_option("--cases", arguments.cases,
+                     "cases per property; 100, or as many as --time allows")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
+        ->check(CLI::Range(0.001, 1e9));
+    verify->add_option("--seed", arguments.seed,
+                       "the same seed gives the same cases; a new one each run if left out");
+    verify
+        ->add_option("--shard", arguments.shard,
+                     "run the I-th of N parts; merge their JSON reports")
+        ->type_name("I/N");
+    verify->add_flag("--no-validation", arguments.no_validation,
+                     "the library checks no arguments: run legal cases only");
+    verify->add_flag("--stop-at-first", arguments.stop_at_first,
+                     "end the run after the first falsified property");
+    verify
+        ->add_option("--waive", arguments.waive,
+                     "known deviations: counted and shown, not reported as failures")
+        ->type_name("FILE");
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
-    verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")->type_name("FILE");
-    verify->add_option("--html", arguments.html, "write the report as one HTML page")->type_name("FILE");
+    verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")
+        ->type_name("FILE");
+    verify->add_option("--html", arguments.html, "write the report as one HTML page")
+        ->type_name("FILE");
 
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
     replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
@@ -261,7 +336,9 @@ int main(int argc, char** argv) {
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
     join->add_option("file", arguments.files, "JSON reports")->required();
-    join->add_option("--json", arguments.json, "write the merged report here instead of standard output")->type_name("FILE");
+    join->add_option("--json", arguments.json,
+                     "write the merged report here instead of standard output")
+        ->type_name("FILE");
 
     try {
         app.parse(argc, argv);

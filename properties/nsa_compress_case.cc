@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "properties/data.h"
 
@@ -36,14 +37,17 @@ Schema make_schema(bool gradient) {
                                                          {"weight", 2, false},
                                                          {"input_grad", 3, true},
                                                          {"weight_grad", 2, true}}
-                              : std::vector<TensorField>{{"input", 3, false}, {"weight", 2, false}, {"output", 3, true}};
+                              : std::vector<TensorField>{
+                                    {"input", 3, false}, {"weight", 2, false}, {"output", 3, true}};
     return schema;
 }
 
-ref::Dtype dtype_of(const Spec& spec) { return spec.numbers[kDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16; }
+ref::Dtype dtype_of(const Spec& spec) {
+    return spec.numbers[kDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16;
+}
 
-/// First row of each sequence in dimension 0 of a tensor: in tokens, or in blocks for the compressed tensors. The last
-/// entry is where the rows beyond the last sequence begin.
+/// First row of each sequence in dimension 0 of a tensor: in tokens, or in blocks for the
+/// compressed tensors. The last entry is where the rows beyond the last sequence begin.
 std::vector<std::int64_t> row_starts(const ref::CompressShape& shape, bool compressed) {
     std::vector<std::int64_t> starts{0};
     for (const auto length : shape.seq_lengths)
@@ -57,7 +61,8 @@ std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths) {
     return ends;
 }
 
-Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape, Layout layout) {
+Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,
+                   Layout layout) {
     Tensor tensor;
     tensor.name = std::move(name);
     tensor.output = output;
@@ -71,16 +76,37 @@ Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<
 class CompressOperator final : public Operator {
 public:
     explicit CompressOperator(bool gradient)
-        : gradient_(gradient), schema_(make_schema(gradient)), properties_(compress_properties(gradient)) {
-        required_ = {{"fp16", 25},           {"bf16", 25},          {"leading_empty", 3},  {"middle_empty", 2},
-                     {"trailing_empty", 3},  {"below_block", 10},   {"exactly_block", 5},  {"just_above_block", 5},
-                     {"ragged_tail", 15},    {"ragged_window", 5},  {"deep_overlap", 10},  {"beyond_last", 5},
-                     {"no_blocks", 1},       {"multi_head", 30},    {"dim_tail", 25},      {"strided", 8},
-                     {"many_blocks", 1},     {"limit_extent", 1},    {"heads_equal_block", 0.5},   {"reversed", 1},       {"broadcast", 1}};
-        for (const char* recipe : {"ints", "onehot", "signs", "normal", "cancelling", "spiky", "huge", "subnormal", "specials"})
+        : gradient_(gradient),
+          schema_(make_schema(gradient)),
+          properties_(compress_properties(gradient)) {
+        required_ = {{"fp16", 25},
+                     {"bf16", 25},
+                     {"leading_empty", 3},
+                     {"middle_empty", 2},
+                     {"trailing_empty", 3},
+                     {"below_block", 10},
+                     {"exactly_block", 5},
+                     {"just_above_block", 5},
+                     {"ragged_tail", 15},
+                     {"ragged_window", 5},
+                     {"deep_overlap", 10},
+                     {"beyond_last", 5},
+                     {"no_blocks", 1},
+                     {"multi_head", 30},
+                     {"dim_tail", 25},
+                     {"strided", 8},
+                     {"many_blocks", 1},
+                     {"limit_extent", 1},
+                     {"heads_equal_block", 0.5},
+                     {"reversed", 1},
+                     {"broadcast", 1}};
+        for (const char* recipe : {"ints", "onehot", "signs", "normal", "cancelling", "spiky",
+                                   "huge", "subnormal", "specials"})
             required_.push_back({fmt::format("data:{}", recipe), 0.5});
-        if (gradient) required_.push_back({"lengths_absent", 1});
-        else required_.push_back({"no_overlap", 5});
+        if (gradient)
+            required_.push_back({"lengths_absent", 1});
+        else
+            required_.push_back({"no_overlap", 5});
     }
 
     const Schema& schema() const override { return schema_; }
@@ -91,43 +117,60 @@ public:
         const ref::CompressShape shape = compress_shape(spec);
         for (std::size_t i = 0; i < schema_.numbers.size(); ++i) {
             const NumberField& field = schema_.numbers[i];
-            if (spec.numbers[i] < field.min || spec.numbers[i] > field.max || (spec.numbers[i] - field.min) % field.step)
-                return fmt::format("{}={} is outside {}..{} in steps of {}", field.key, spec.numbers[i], field.min,
-                                   field.max, field.step);
+            if (spec.numbers[i] < field.min || spec.numbers[i] > field.max ||
+                (spec.numbers[i] - field.min) % field.step)
+                return fmt::format("{}={} is outside {}..{} in steps of {}", field.key,
+                                   spec.numbers[i], field.min, field.max, field.step);
         }
         if (shape.seq_lengths.empty()) return "seq is empty, at least one sequence is needed";
-        if (std::any_of(shape.seq_lengths.begin(), shape.seq_lengths.end(), [](auto length) { return length < 0; }))
+        if (std::any_of(shape.seq_lengths.begin(), shape.seq_lengths.end(),
+                        [](auto length) { return length < 0; }))
             return "seq holds a negative length";
         if (shape.total_tokens < 1) return "seq and beyond give no token, at least one is needed";
         if (shape.total_tokens > 4 * kLongest) return "more than 4 Mi tokens";
         if (gradient_ ? shape.block <= shape.stride : shape.block < shape.stride)
-            return fmt::format("stride={} must be {} block={}", shape.stride, gradient_ ? "less than" : "at most", shape.block);
-        if (gradient_ && spec.numbers[kLengths] == 1 && (shape.seq_lengths.size() != 1 || spec.numbers[kBeyond] != 0))
-            return "lengths=absent means one sequence of all tokens: seq needs one entry and beyond=0";
+            return fmt::format("stride={} must be {} block={}", shape.stride,
+                               gradient_ ? "less than" : "at most", shape.block);
+        if (gradient_ && spec.numbers[kLengths] == 1 &&
+            (shape.seq_lengths.size() != 1 || spec.numbers[kBeyond] != 0))
+            return "lengths=absent means one sequence of all tokens: seq needs one entry and "
+                   "beyond=0";
         for (std::size_t i = 0; i < schema_.tensors.size(); ++i)
-            if (schema_.tensors[i].output && (spec.layouts[i] == Layout::broadcast || spec.layouts[i] == Layout::reversed))
-                return fmt::format("{}.layout={} is for inputs only", schema_.tensors[i].name, name_of(spec.layouts[i]));
+            if (schema_.tensors[i].output &&
+                (spec.layouts[i] == Layout::broadcast || spec.layouts[i] == Layout::reversed))
+                return fmt::format("{}.layout={} is for inputs only", schema_.tensors[i].name,
+                                   name_of(spec.layouts[i]));
         const auto extents = shapes(spec);
         for (const auto& [ref, value] : spec.overrides)
             for (std::size_t dim = 0; dim < extents[ref.tensor].size(); ++dim)
                 if (ref.index[dim] >= extents[ref.tensor][dim])
-                    return fmt::format("set names an element outside {}", schema_.tensors[ref.tensor].name);
+                    return fmt::format("set names an element outside {}",
+                                       schema_.tensors[ref.tensor].name);
         return std::nullopt;
     }
 
     std::vector<std::string> labels(const Spec& spec) const override {
         const ref::CompressShape shape = compress_shape(spec);
         const auto& lengths = shape.seq_lengths;
-        std::vector<std::string> out{spec.numbers[kDtype] == 0 ? "fp16" : "bf16", fmt::format("data:{}", name_of(spec.recipe))};
-        const auto any = [&](auto&& test) { return std::any_of(lengths.begin(), lengths.end(), test); };
-        const auto label = [&](bool applies, const char* name) { if (applies) out.emplace_back(name); };
+        std::vector<std::string> out{spec.numbers[kDtype] == 0 ? "fp16" : "bf16",
+                                     fmt::format("data:{}", name_of(spec.recipe))};
+        const auto any = [&](auto&& test) {
+            return std::any_of(lengths.begin(), lengths.end(), test);
+        };
+        const auto label = [&](bool applies, const char* name) {
+            if (applies) out.emplace_back(name);
+        };
         label(lengths.front() == 0 && lengths.size() > 1, "leading_empty");
         label(lengths.back() == 0 && lengths.size() > 1, "trailing_empty");
-        label(lengths.size() > 2 && std::find(lengths.begin() + 1, lengths.end() - 1, 0) != lengths.end() - 1, "middle_empty");
+        label(lengths.size() > 2 &&
+                  std::find(lengths.begin() + 1, lengths.end() - 1, 0) != lengths.end() - 1,
+              "middle_empty");
         label(any([&](auto s) { return s > 0 && s < shape.block; }), "below_block");
         label(any([&](auto s) { return s == shape.block; }), "exactly_block");
-        label(any([&](auto s) { return s > shape.block && s < shape.block + shape.stride; }), "just_above_block");
-        label(any([&](auto s) { return s > shape.block && (s - shape.block) % shape.stride != 0; }), "ragged_tail");
+        label(any([&](auto s) { return s > shape.block && s < shape.block + shape.stride; }),
+              "just_above_block");
+        label(any([&](auto s) { return s > shape.block && (s - shape.block) % shape.stride != 0; }),
+              "ragged_tail");
         label(shape.block % shape.stride != 0, "ragged_window");
         label(shape.block == shape.stride, "no_overlap");
         label(shape.block > 2 * shape.stride, "deep_overlap");
@@ -138,8 +181,13 @@ public:
         label(shape.heads == 128 || shape.head_dim == 256 || shape.block == 128, "limit_extent");
         label(shape.head_dim % 64 != 0, "dim_tail");
         label(shape.heads == shape.block, "heads_equal_block");
-        const auto has = [&](Layout layout) { return std::find(spec.layouts.begin(), spec.layouts.end(), layout) != spec.layouts.end(); };
-        label(std::any_of(spec.layouts.begin(), spec.layouts.end(), [](Layout l) { return l != Layout::dense; }), "strided");
+        const auto has = [&](Layout layout) {
+            return std::find(spec.layouts.begin(), spec.layouts.end(), layout) !=
+                   spec.layouts.end();
+        };
+        label(std::any_of(spec.layouts.begin(), spec.layouts.end(),
+                          [](Layout l) { return l != Layout::dense; }),
+              "strided");
         label(has(Layout::reversed), "reversed");
         label(has(Layout::broadcast), "broadcast");
         label(gradient_ && spec.numbers[kLengths] == 1, "lengths_absent");
@@ -152,31 +200,48 @@ public:
         spec.numbers[kDtype] = random.between(0, 1);
         sample_windows(random, spec);
         const std::int64_t block = spec.numbers[kBlock], stride = spec.numbers[kStride];
-        spec.numbers[kHeads] = random.chance(70) ? random.between(1, 4) : random.pick<std::int64_t>({5, 6, 7, 8, 9, 16, 17, 33, 128});
-        spec.numbers[kDim] = random.chance(70) ? 16 * random.between(1, 5) : 16 * random.between(1, 16);
-        if (random.chance(4)) {  // many blocks of little width: partitions over workers, long reductions
+        spec.numbers[kHeads] = random.chance(70)
+                                   ? random.between(1, 4)
+                                   : random.pick<std::int64_t>({5, 6, 7, 8, 9, 16, 17, 33, 128});
+        spec.numbers[kDim] =
+            random.chance(70) ? 16 * random.between(1, 5) : 16 * random.between(1, 16);
+        if (random.chance(
+                4)) {  // many blocks of little width: partitions over workers, long reductions
             spec.numbers[kHeads] = random.between(1, 2);
             spec.numbers[kDim] = 16;
-            spec.lists[0] = {block + stride * random.between(64, 200) + random.between(0, stride - 1)};
-            if (random.chance(50)) spec.lists[0].insert(spec.lists[0].begin(), random.between(0, 2 * block));
+            spec.lists[0] = {block + stride * random.between(64, 200) +
+                             random.between(0, stride - 1)};
+            if (random.chance(50))
+                spec.lists[0].insert(spec.lists[0].begin(), random.between(0, 2 * block));
         } else {
             const std::int64_t count = random.pick<std::int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 6});
-            for (std::int64_t i = 0; i < count; ++i) spec.lists[0].push_back(sample_length(random, block, stride));
+            for (std::int64_t i = 0; i < count; ++i)
+                spec.lists[0].push_back(sample_length(random, block, stride));
         }
-        if (random.chance(4)) {  // extents that coincide hide nothing from a test, but decide wrong branches
+        if (random.chance(
+                4)) {  // extents that coincide hide nothing from a test, but decide wrong branches
             spec.numbers[kBlock] = std::min<std::int64_t>(spec.numbers[kBlock], 48);
-            spec.numbers[kStride] = std::min<std::int64_t>(spec.numbers[kStride], spec.numbers[kBlock] - (gradient_ ? 16 : 0));
+            spec.numbers[kStride] = std::min<std::int64_t>(
+                spec.numbers[kStride], spec.numbers[kBlock] - (gradient_ ? 16 : 0));
             spec.numbers[kHeads] = spec.numbers[kBlock];
             spec.numbers[kDim] = 16;
             spec.lists[0].resize(1);
         }
         spec.numbers[kBeyond] = random.chance(12) ? random.between(1, 40) : 0;
         const bool coincide = spec.numbers[kHeads] == spec.numbers[kBlock];
-        const std::int64_t budget = coincide ? 300'000 : 20'000 + 2'000 * static_cast<std::int64_t>(size);  // products per output tensor
-        while (cost(spec) > budget && (spec.numbers[kHeads] > 1 || spec.numbers[kDim] > 16 || spec.lists[0].size() > 1)) {
-            if (spec.numbers[kHeads] > 1 && random.chance(50)) spec.numbers[kHeads] = (spec.numbers[kHeads] + 1) / 2;
-            else if (spec.numbers[kDim] > 16 && random.chance(50)) spec.numbers[kDim] -= 16;
-            else if (spec.lists[0].size() > 1 && random.chance(20)) spec.lists[0].erase(spec.lists[0].begin() + random.between(0, std::ssize(spec.lists[0]) - 1));
+        const std::int64_t budget =
+            coincide
+                ? 300'000
+                : 20'000 + 2'000 * static_cast<std::int64_t>(size);  // products per output tensor
+        while (cost(spec) > budget &&
+               (spec.numbers[kHeads] > 1 || spec.numbers[kDim] > 16 || spec.lists[0].size() > 1)) {
+            if (spec.numbers[kHeads] > 1 && random.chance(50))
+                spec.numbers[kHeads] = (spec.numbers[kHeads] + 1) / 2;
+            else if (spec.numbers[kDim] > 16 && random.chance(50))
+                spec.numbers[kDim] -= 16;
+            else if (spec.lists[0].size() > 1 && random.chance(20))
+                spec.lists[0].erase(spec.lists[0].begin() +
+                                    random.between(0, std::ssize(spec.lists[0]) - 1));
         }
         if (gradient_ && random.chance(6)) {
             spec.lists[0].resize(1);
@@ -184,7 +249,8 @@ public:
             spec.numbers[kLengths] = 1;
         }
         if (gradient_ && random.chance(4)) spec.numbers[kLayoutText] = 1;
-        if (spec.lists[0] == std::vector<std::int64_t>(spec.lists[0].size(), 0) && spec.numbers[kBeyond] == 0)
+        if (spec.lists[0] == std::vector<std::int64_t>(spec.lists[0].size(), 0) &&
+            spec.numbers[kBeyond] == 0)
             spec.lists[0].back() = block;
         sample_data(random, spec);
         return spec;
@@ -193,19 +259,34 @@ public:
     std::vector<Spec> joint_shrinks(const Spec& spec) const override {
         std::vector<Spec> out;
         const std::int64_t block = spec.numbers[kBlock], stride = spec.numbers[kStride];
+        if (spec.numbers[kBeyond] > 0) {  // rows behind the last sequence become part of it
+            Spec to = spec;
+            to.lists[0].back() += std::exchange(to.numbers[kBeyond], 0);
+            out.push_back(to);
+            to.lists[0] = {compress_shape(spec).total_tokens};
+            out.push_back(to);
+        } else if (spec.lists[0].size() > 1) {  // only empty sequences, and one row behind them
+            Spec to = spec;
+            to.lists[0] = {0};
+            to.numbers[kBeyond] = 1;
+            out.push_back(to);
+        }
         for (std::int64_t b = schema_.numbers[kBlock].min; b < block; b += 16)
             for (std::int64_t s = 16; s <= std::min(stride, gradient_ ? b - 16 : b); s += 16) {
                 Spec to = spec;
                 to.numbers[kBlock] = b;
                 to.numbers[kStride] = s;
-                for (auto& length : to.lists[0]) length = std::max<std::int64_t>(0, length - (block - b));
+                for (auto& length : to.lists[0])
+                    length = std::max<std::int64_t>(0, length - (block - b));
                 out.push_back(to);
-                for (std::size_t i = 0; i < to.lists[0].size(); ++i) to.lists[0][i] = spec.lists[0][i] * b / block;
+                for (std::size_t i = 0; i < to.lists[0].size(); ++i)
+                    to.lists[0][i] = spec.lists[0][i] * b / block;
                 out.push_back(to);
                 to.lists[0] = spec.lists[0];
                 out.push_back(to);
             }
-        for (std::int64_t s = 16; s < stride; s += 16) {  // the same number of blocks at a smaller stride
+        for (std::int64_t s = 16; s < stride;
+             s += 16) {  // the same number of blocks at a smaller stride
             Spec to = spec;
             to.numbers[kStride] = s;
             for (auto& length : to.lists[0]) {
@@ -226,14 +307,18 @@ public:
             const std::string& name = schema_.tensors[ref.tensor].name;
             if (name != "weight") {
                 const bool compressed = name == "output_grad";
-                const auto old_starts = row_starts(old_shape, compressed), new_starts = row_starts(new_shape, compressed);
-                const auto after = std::upper_bound(old_starts.begin(), old_starts.end(), ref.index[0]);
+                const auto old_starts = row_starts(old_shape, compressed),
+                           new_starts = row_starts(new_shape, compressed);
+                const auto after =
+                    std::upper_bound(old_starts.begin(), old_starts.end(), ref.index[0]);
                 const int sequence = static_cast<int>(after - old_starts.begin()) - 1;
                 const std::int64_t position = ref.index[0] - old_starts[sequence];
                 int target = -1;
                 if (sequence == static_cast<int>(old_shape.seq_lengths.size())) {
-                    target = static_cast<int>(new_shape.seq_lengths.size());  // beyond the last sequence
-                } else if (const auto it = std::find(kept.begin(), kept.end(), sequence); it != kept.end()) {
+                    target =
+                        static_cast<int>(new_shape.seq_lengths.size());  // beyond the last sequence
+                } else if (const auto it = std::find(kept.begin(), kept.end(), sequence);
+                           it != kept.end()) {
                     target = static_cast<int>(it - kept.begin());
                     if (position >= new_starts[target + 1] - new_starts[target]) continue;
                 } else {
@@ -243,17 +328,22 @@ public:
             }
             const auto& shape = extents[ref.tensor];
             bool inside = true;
-            for (std::size_t dim = 0; dim < shape.size(); ++dim) inside = inside && ref.index[dim] < shape[dim];
+            for (std::size_t dim = 0; dim < shape.size(); ++dim)
+                inside = inside && ref.index[dim] < shape[dim];
             if (inside) to.overrides[ref] = value;
         }
     }
 
-    std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const override { return shapes(compress_shape(spec)); }
+    std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const override {
+        return shapes(compress_shape(spec));
+    }
 
     std::vector<std::vector<std::int64_t>> shapes(const ref::CompressShape& s) const {
-        const std::vector<std::int64_t> tokens{s.total_tokens, s.heads, s.head_dim}, weights{s.block, s.heads},
+        const std::vector<std::int64_t> tokens{s.total_tokens, s.heads, s.head_dim},
+            weights{s.block, s.heads},
             blocks{s.block > 0 && s.stride > 0 ? s.total_blocks() : 0, s.heads, s.head_dim};
-        return gradient_ ? std::vector<std::vector<std::int64_t>>{blocks, tokens, weights, tokens, weights}
+        return gradient_ ? std::vector<std::vector<std::int64_t>>{blocks, tokens, weights, tokens,
+                                                                  weights}
                          : std::vector<std::vector<std::int64_t>>{tokens, weights, blocks};
     }
 
@@ -266,7 +356,8 @@ public:
         call.op = schema_.op;
         const auto extents = shapes(shape);
         for (std::size_t i = 0; i < schema_.tensors.size(); ++i) {
-            Tensor tensor = make_tensor(schema_.tensors[i].name, schema_.tensors[i].output, dtype, extents[i], spec.layouts[i]);
+            Tensor tensor = make_tensor(schema_.tensors[i].name, schema_.tensors[i].output, dtype,
+                                        extents[i], spec.layouts[i]);
             if (!tensor.output) fill(spec, static_cast<int>(i), tensor);
             call.tensors.push_back(std::move(tensor));
         }
@@ -277,8 +368,12 @@ public:
             lengths.size = 0;
         }
         call.arrays.push_back(std::move(lengths));
-        call.texts.push_back({"layout", gradient_ && spec.numbers[kLayoutText] == 1 ? std::optional<std::string>{} : "TND"});
-        call.numbers = {{"compress_block_size", shape.block}, {"compress_stride", shape.stride}, {"act_seq_len_type", 0}};
+        call.texts.push_back({"layout", gradient_ && spec.numbers[kLayoutText] == 1
+                                            ? std::optional<std::string>{}
+                                            : "TND"});
+        call.numbers = {{"compress_block_size", shape.block},
+                        {"compress_stride", shape.stride},
+                        {"act_seq_len_type", 0}};
         for (const auto& edit : spec.edits)
             if (!edit.starts_with("all.")) apply_edit(call, edit);
         return call;
@@ -323,7 +418,8 @@ public:
             arguments.weight = tensor("weight");
             const HostArray& lengths = call.arrays[0];
             arguments.act_seq_len = {lengths.present, lengths.size, lengths.values};
-            if (lengths.present && lengths.size >= 0) arguments.act_seq_len.values.resize(static_cast<std::size_t>(lengths.size));
+            if (lengths.present && lengths.size >= 0)
+                arguments.act_seq_len.values.resize(static_cast<std::size_t>(lengths.size));
             arguments.layout = call.texts[0].value;
             arguments.compress_block_size = call.number("compress_block_size");
             arguments.compress_stride = call.number("compress_stride");
@@ -343,20 +439,25 @@ public:
         return ref::rule_nsa_compress(arguments);
     }
 
-    std::string describe(const Spec& spec, const std::string& tensor, const std::vector<std::int64_t>& index) const override {
-        if (tensor.starts_with("weight")) return fmt::format("window position {}, head {}", index[0], index[1]);
+    std::string describe(const Spec& spec, const std::string& tensor,
+                         const std::vector<std::int64_t>& index) const override {
+        if (tensor.starts_with("weight"))
+            return fmt::format("window position {}, head {}", index[0], index[1]);
         const bool compressed = tensor.starts_with("output");
         const auto starts = row_starts(compress_shape(spec), compressed);
         const auto after = std::upper_bound(starts.begin(), starts.end(), index[0]);
         const std::size_t sequence = static_cast<std::size_t>(after - starts.begin()) - 1;
         if (sequence + 1 == starts.size())
-            return fmt::format("row {} beyond the last sequence, head {}, channel {}", index[0], index[1], index[2]);
-        return fmt::format("sequence {}, {} {}, head {}, channel {}", sequence, compressed ? "block" : "token",
-                           index[0] - starts[sequence], index[1], index[2]);
+            return fmt::format("row {} beyond the last sequence, head {}, channel {}", index[0],
+                               index[1], index[2]);
+        return fmt::format("sequence {}, {} {}, head {}, channel {}", sequence,
+                           compressed ? "block" : "token", index[0] - starts[sequence], index[1],
+                           index[2]);
     }
 
 private:
-    /// "all.KEY=VALUE": a field at a value that may be illegal, in every shape and argument that follows from it.
+    /// "all.KEY=VALUE": a field at a value that may be illegal, in every shape and argument that
+    /// follows from it.
     void apply_everywhere(const std::string& edit, Spec& spec, ref::Dtype& dtype) const {
         if (!edit.starts_with("all.")) return;
         const auto equals = edit.find('=');
@@ -367,11 +468,15 @@ private:
             std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
         constexpr std::int64_t kLargest = 4096;  // buffers are really laid out
         if (field < 0 || field > kStride || value < 0 || value > kLargest)
-            throw std::invalid_argument(fmt::format("case: break entry '{}', expected all.dtype, all.heads, all.dim, all.block or "
-                                                    "all.stride and a value in 0..{}", edit, kLargest));
+            throw std::invalid_argument(fmt::format(
+                "case: break entry '{}', expected all.dtype, all.heads, all.dim, all.block or "
+                "all.stride and a value in 0..{}",
+                edit, kLargest));
         if (field == kDtype) {
-            if (value != ATTNCHECK_FLOAT32 && value != ATTNCHECK_FLOAT16 && value != ATTNCHECK_BFLOAT16)
-                throw std::invalid_argument(fmt::format("case: break entry '{}' knows the dtypes 0, 1 and 27", edit));
+            if (value != ATTNCHECK_FLOAT32 && value != ATTNCHECK_FLOAT16 &&
+                value != ATTNCHECK_BFLOAT16)
+                throw std::invalid_argument(
+                    fmt::format("case: break entry '{}' knows the dtypes 0, 1 and 27", edit));
             dtype = static_cast<ref::Dtype>(value);
         } else {
             spec.numbers[static_cast<std::size_t>(field)] = value;
@@ -379,8 +484,17 @@ private:
     }
 
     void sample_windows(Random& random, Spec& spec) const {
-        const auto pair = random.pick<std::pair<int, int>>(
-            {{32, 16}, {32, 16}, {48, 32}, {64, 16}, {64, 32}, {128, 16}, {80, 48}, {112, 64}, {16, 16}, {32, 32}, {64, 64}});
+        const auto pair = random.pick<std::pair<int, int>>({{32, 16},
+                                                            {32, 16},
+                                                            {48, 32},
+                                                            {64, 16},
+                                                            {64, 32},
+                                                            {128, 16},
+                                                            {80, 48},
+                                                            {112, 64},
+                                                            {16, 16},
+                                                            {32, 32},
+                                                            {64, 64}});
         spec.numbers[kBlock] = pair.first;
         spec.numbers[kStride] = pair.second;
         if (random.chance(30)) {
@@ -395,34 +509,45 @@ private:
 
     static std::int64_t sample_length(Random& random, std::int64_t block, std::int64_t stride) {
         switch (random.between(0, 9)) {
-            case 0: return 0;
-            case 1: return random.between(1, block - 1);
-            case 2: return block - 1;
-            case 3: return block;
-            case 4: return block + stride - 1;
-            case 5: return block + stride * random.between(1, 3);
-            case 6: return block + random.between(1, stride - 1);
-            case 7: return random.between(std::max<std::int64_t>(block - stride + 1, 1), block - 1);
-            default: return random.between(1, 3 * block);
+            case 0:
+                return 0;
+            case 1:
+                return random.between(1, block - 1);
+            case 2:
+                return block - 1;
+            case 3:
+                return block;
+            case 4:
+                return block + stride - 1;
+            case 5:
+                return block + stride * random.between(1, 3);
+            case 6:
+                return block + random.between(1, stride - 1);
+            case 7:
+                return random.between(std::max<std::int64_t>(block - stride + 1, 1), block - 1);
+            default:
+                return random.between(1, 3 * block);
         }
     }
 
     static std::int64_t cost(const Spec& spec) {
         const ref::CompressShape shape = compress_shape(spec);
-        return (shape.total_blocks() * shape.block + shape.total_tokens) * shape.heads * shape.head_dim;
+        return (shape.total_blocks() * shape.block + shape.total_tokens) * shape.heads *
+               shape.head_dim;
     }
 
     void sample_data(Random& random, Spec& spec) const {
         spec.seed = random.next() >> 40;  // short to read; 16 million data sets per shape
-        spec.recipe = random.pick<Recipe>({Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints,
-                                           Recipe::ints, Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky,
-                                           Recipe::huge, Recipe::huge, Recipe::subnormal, Recipe::subnormal,
-                                           Recipe::specials});
+        spec.recipe = random.pick<Recipe>(
+            {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints,
+             Recipe::ints, Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky,
+             Recipe::huge, Recipe::huge, Recipe::subnormal, Recipe::subnormal, Recipe::specials});
         if (!random.chance(40)) return;
         for (std::size_t i = 0; i < schema_.tensors.size(); ++i) {
             if (!random.chance(50)) continue;
             const bool output = schema_.tensors[i].output;
-            spec.layouts[i] = static_cast<Layout>(random.between(1, static_cast<int>(output ? Layout::spread : Layout::broadcast)));
+            spec.layouts[i] = static_cast<Layout>(
+                random.between(1, static_cast<int>(output ? Layout::spread : Layout::broadcast)));
         }
     }
 
@@ -437,7 +562,8 @@ private:
             for (std::int64_t i = 0; i < total; ++i) {
                 std::array<std::int64_t, kMaxRank> logical = at;
                 if (broadcast) logical[1] = 0;
-                const double value = recipe_value(spec.recipe, spec.seed, role, tensor.type(), {logical.data(), shape.size()}, total);
+                const double value = recipe_value(spec.recipe, spec.seed, role, tensor.type(),
+                                                  {logical.data(), shape.size()}, total);
                 tensor.bits[i] = ref::encode(tensor.type(), value);
                 for (std::size_t dim = shape.size(); dim-- > 0;) {
                     if (++at[dim] < shape[dim]) break;
@@ -466,7 +592,8 @@ private:
 ref::CompressShape compress_shape(const Spec& spec) {
     ref::CompressShape shape;
     shape.seq_lengths = spec.lists[0];
-    shape.total_tokens = std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), spec.numbers[kBeyond]);
+    shape.total_tokens =
+        std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), spec.numbers[kBeyond]);
     shape.heads = spec.numbers[kHeads];
     shape.head_dim = spec.numbers[kDim];
     shape.block = spec.numbers[kBlock];
@@ -475,20 +602,25 @@ ref::CompressShape compress_shape(const Spec& spec) {
 }
 
 CompressProblem::CompressProblem(const Spec& spec)
-    : gradient(spec.schema->op == "nsa_compress_grad"), shape(compress_shape(spec)), dtype(dtype_of(spec)) {
+    : gradient(spec.schema->op == "nsa_compress_grad"),
+      shape(compress_shape(spec)),
+      dtype(dtype_of(spec)) {
     Spec plain = spec;
     plain.edits.clear();
     call = find_operator(spec.schema->op)->build(plain);
 }
 
-std::vector<std::pair<std::string, ref::ExpectedTensor>> CompressProblem::expected(const ref::RoundingClass& rounding) const {
+std::vector<std::pair<std::string, ref::ExpectedTensor>> CompressProblem::expected(
+    const ref::RoundingClass& rounding) const {
     std::vector<std::pair<std::string, ref::ExpectedTensor>> out;
     const auto input = values("input"), weight = values("weight");
     if (!gradient) {
-        out.emplace_back("output", ref::expected_nsa_compress(shape, dtype, input, weight, rounding));
+        out.emplace_back("output",
+                         ref::expected_nsa_compress(shape, dtype, input, weight, rounding));
         return out;
     }
-    auto both = ref::expected_nsa_compress_grad(shape, dtype, values("output_grad"), input, weight, rounding);
+    auto both = ref::expected_nsa_compress_grad(shape, dtype, values("output_grad"), input, weight,
+                                                rounding);
     out.emplace_back("input_grad", std::move(both.input_grad));
     out.emplace_back("weight_grad", std::move(both.weight_grad));
     return out;
@@ -496,11 +628,12 @@ std::vector<std::pair<std::string, ref::ExpectedTensor>> CompressProblem::expect
 
 Call make_compress_call(const CompressParts& parts) {
     const ref::CompressShape& s = parts.shape;
-    const std::vector<std::int64_t> tokens{s.total_tokens, s.heads, s.head_dim}, weights{s.block, s.heads},
-        blocks{s.total_blocks(), s.heads, s.head_dim};
+    const std::vector<std::int64_t> tokens{s.total_tokens, s.heads, s.head_dim},
+        weights{s.block, s.heads}, blocks{s.total_blocks(), s.heads, s.head_dim};
     Call call;
     call.op = parts.gradient ? "nsa_compress_grad" : "nsa_compress";
-    const auto add = [&](const char* name, bool output, const auto& shape, std::vector<std::uint32_t> bits) {
+    const auto add = [&](const char* name, bool output, const auto& shape,
+                         std::vector<std::uint32_t> bits) {
         call.tensors.push_back(make_tensor(name, output, parts.dtype, shape, Layout::dense));
         call.tensors.back().bits = std::move(bits);
     };
@@ -513,13 +646,16 @@ Call make_compress_call(const CompressParts& parts) {
     } else {
         add("output", true, blocks, {});
     }
-    call.arrays.push_back({"act_seq_len", true, std::ssize(s.seq_lengths), cumulative(s.seq_lengths)});
+    call.arrays.push_back(
+        {"act_seq_len", true, std::ssize(s.seq_lengths), cumulative(s.seq_lengths)});
     call.texts.push_back({"layout", "TND"});
-    call.numbers = {{"compress_block_size", s.block}, {"compress_stride", s.stride}, {"act_seq_len_type", 0}};
+    call.numbers = {
+        {"compress_block_size", s.block}, {"compress_stride", s.stride}, {"act_seq_len_type", 0}};
     return call;
 }
 
-CompressBlocks::CompressBlocks(const ref::CompressShape& shape) : covered(static_cast<std::size_t>(shape.total_tokens)) {
+CompressBlocks::CompressBlocks(const ref::CompressShape& shape)
+    : covered(static_cast<std::size_t>(shape.total_tokens)) {
     ref::for_each_block(shape, [&](std::int64_t, std::int64_t first) {
         first_token.push_back(first);
         std::fill_n(covered.begin() + first, shape.block, true);
@@ -527,7 +663,9 @@ CompressBlocks::CompressBlocks(const ref::CompressShape& shape) : covered(static
 }
 
 std::unique_ptr<Operator> make_nsa_compress() { return std::make_unique<CompressOperator>(false); }
-std::unique_ptr<Operator> make_nsa_compress_grad() { return std::make_unique<CompressOperator>(true); }
+std::unique_ptr<Operator> make_nsa_compress_grad() {
+    return std::make_unique<CompressOperator>(true);
+}
 
 std::vector<Property> compress_properties(bool gradient) {
     std::vector<Property> list;

@@ -1,9 +1,11 @@
-// NsaCompress and NsaCompressGrad as cases: fields, generator, legality, and how a Spec becomes a call.
+// NsaCompress and NsaCompressGrad as cases: fields, generator, legality, and how a Spec becomes a
+// call.
 //
 //   nsa_compress{dtype=bf16 seq=[0,128,144] heads=4 dim=128 block=32 stride=16 data=normal seed=7}
 //
-// seq holds the lengths of the single sequences (the call gets their cumulative sums); beyond adds rows behind the
-// last sequence. The gradient also knows lengths=absent (a NULL length array: one sequence) and layout=absent.
+// seq holds the lengths of the single sequences (the call gets their cumulative sums); beyond adds
+// rows behind the last sequence. The gradient also knows lengths=absent (a NULL length array: one
+// sequence) and layout=absent.
 #pragma once
 
 #include "properties/operator.h"
@@ -16,14 +18,17 @@ struct CompressProblem {
     bool gradient = false;
     ref::CompressShape shape;
     ref::Dtype dtype = ref::Dtype::fp16;
-    Call call;                                    ///< edits not applied
+    Call call;  ///< edits not applied
 
     explicit CompressProblem(const Spec& spec);
 
-    std::vector<double> values(std::string_view tensor) const { return call.tensor(tensor).values(); }
+    std::vector<double> values(std::string_view tensor) const {
+        return call.tensor(tensor).values();
+    }
 
     /// Expected outputs by tensor name, in the order of the call.
-    std::vector<std::pair<std::string, ref::ExpectedTensor>> expected(const ref::RoundingClass& rounding) const;
+    std::vector<std::pair<std::string, ref::ExpectedTensor>> expected(
+        const ref::RoundingClass& rounding) const;
 };
 
 ref::CompressShape compress_shape(const Spec& spec);
@@ -47,7 +52,8 @@ struct CompressBlocks {
 std::unique_ptr<Operator> make_nsa_compress();
 std::unique_ptr<Operator> make_nsa_compress_grad();
 
-/// The properties of both operators (nsa_compress_properties.cc, nsa_compress_relations.cc, nsa_compress_validation.cc).
+/// The properties of both operators (nsa_compress_properties.cc, nsa_compress_relations.cc,
+/// nsa_compress_validation.cc).
 std::vector<Property> compress_properties(bool gradient);
 void add_compress_agreement(std::vector<Property>& list, bool gradient);
 void add_compress_relations(std::vector<Property>& list, bool gradient);

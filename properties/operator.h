@@ -1,5 +1,5 @@
-// What the engine needs to know of an operator, and nothing it does not: fields, generator, legality, how a Spec
-// becomes a call, the documented ruling on a call, and the properties.
+// What the engine needs to know of an operator, and nothing it does not: fields, generator,
+// legality, how a Spec becomes a call, the documented ruling on a call, and the properties.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,10 @@ namespace attncheck::properties {
 /// What a property found out about one case.
 struct Verdict {
     enum class Kind { held, failed, declined, inapplicable } kind = Kind::held;
-    std::string failure;      ///< class, constant while shrinking: "mismatch output", "crashed SIGSEGV", ...
-    std::string message;      ///< what differs and where, for people; may have several lines
-    double worst_ratio = 0;   ///< largest error in units of its bound
+    std::string
+        failure;  ///< class, constant while shrinking: "mismatch output", "crashed SIGSEGV", ...
+    std::string message;     ///< what differs and where, for people; may have several lines
+    double worst_ratio = 0;  ///< largest error in units of its bound
 
     static Verdict fail(std::string failure, std::string message) {
         return {Kind::failed, std::move(failure), std::move(message), 0};
@@ -36,15 +37,16 @@ struct PropertyContext {
     ref::RoundingClass rounding;
 };
 
-/// A law every correct implementation obeys. `check` is a pure function of the Spec and the candidate.
+/// A law every correct implementation obeys. `check` is a pure function of the Spec and the
+/// candidate.
 struct Property {
     std::string name;
-    std::string summary;                                   ///< one line for `attncheck list`
+    std::string summary;  ///< one line for `attncheck list`
     std::function<Verdict(const Spec&, PropertyContext&)> check;
-    std::function<void(Spec&, Random&)> adapt;             ///< steers the operator's generator; may be empty
-    std::function<bool(const Spec&)> domain;               ///< empty: every legal Spec
-    bool validation = false;                               ///< only run when the candidate validates
-    int case_factor = 1;                                   ///< how many times the usual number of cases it gets
+    std::function<void(Spec&, Random&)> adapt;  ///< steers the operator's generator; may be empty
+    std::function<bool(const Spec&)> domain;    ///< empty: every legal Spec
+    bool validation = false;                    ///< only run when the candidate validates
+    int case_factor = 1;  ///< how many times the usual number of cases it gets
 };
 
 /// A class of cases that a run must reach, as a share of all generated cases of the operator.
@@ -61,18 +63,23 @@ public:
     virtual const std::vector<RequiredClass>& required_classes() const = 0;
     virtual std::vector<std::string> labels(const Spec& spec) const = 0;
 
-    /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not looked at.
+    /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not
+    /// looked at.
     virtual std::optional<std::string> illegal(const Spec& spec) const = 0;
 
-    /// A random legal Spec, biased to the boundaries where kernels break; size 0..100 scales extents.
+    /// A random legal Spec, biased to the boundaries where kernels break; size 0..100 scales
+    /// extents.
     virtual Spec sample(Random& random, int size) const = 0;
 
-    /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones are in shrink.h.
+    /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones
+    /// are in shrink.h.
     virtual std::vector<Spec> joint_shrinks(const Spec& spec) const = 0;
 
-    /// Carries the overrides of `from` over to `to`, whose sequences are those of `from` listed in kept (index into
-    /// from's list for each entry of to's), so that an element keeps its sequence and position; drops what is outside.
-    virtual void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const = 0;
+    /// Carries the overrides of `from` over to `to`, whose sequences are those of `from` listed in
+    /// kept (index into from's list for each entry of to's), so that an element keeps its sequence
+    /// and position; drops what is outside.
+    virtual void carry_overrides(const Spec& from, Spec& to,
+                                 const std::vector<int>& kept) const = 0;
 
     /// Shapes of all tensors, in schema order.
     virtual std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const = 0;
@@ -80,8 +87,10 @@ public:
     /// The call, edits applied. Inputs hold their values, already rounded to the storage type.
     virtual Call build(const Spec& spec) const = 0;
 
-    /// The arguments as the C struct that the entry point takes; tensors and arrays are given with their addresses.
-    virtual std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
+    /// The arguments as the C struct that the entry point takes; tensors and arrays are given with
+    /// their addresses.
+    virtual std::vector<std::byte> pack(const Call& call,
+                                        const std::vector<attncheck_tensor>& tensors,
                                         const std::vector<attncheck_int_array>& arrays,
                                         const std::vector<const char*>& texts) const = 0;
 

@@ -18,7 +18,8 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
 
 const Operator* find_operator(std::string_view name) {
     const auto& all = operators();
-    const auto it = std::find_if(all.begin(), all.end(), [&](const auto& op) { return op->name() == name; });
+    const auto it =
+        std::find_if(all.begin(), all.end(), [&](const auto& op) { return op->name() == name; });
     return it == all.end() ? nullptr : it->get();
 }
 
@@ -30,7 +31,8 @@ std::vector<const Schema*> schemas() {
 
 const Property* Operator::property(std::string_view name) const {
     const auto& all = properties();
-    const auto it = std::find_if(all.begin(), all.end(), [&](const Property& p) { return p.name == name; });
+    const auto it =
+        std::find_if(all.begin(), all.end(), [&](const Property& p) { return p.name == name; });
     return it == all.end() ? nullptr : &*it;
 }
 

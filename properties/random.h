@@ -1,4 +1,5 @@
-// Random numbers for cases and values: splitmix64 (Steele, Lea and Flood 2014), as a stream and as a hash.
+// Random numbers for cases and values: splitmix64 (Steele, Lea and Flood 2014), as a stream and as
+// a hash.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,14 @@ public:
         return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
     }
     bool chance(int percent) { return between(0, 99) < percent; }
-    template <class T> T pick(std::initializer_list<T> items) { return items.begin()[between(0, std::ssize(items) - 1)]; }
-    template <class T> const T& pick(const std::vector<T>& items) { return items[between(0, std::ssize(items) - 1)]; }
+    template <class T>
+    T pick(std::initializer_list<T> items) {
+        return items.begin()[between(0, std::ssize(items) - 1)];
+    }
+    template <class T>
+    const T& pick(const std::vector<T>& items) {
+        return items[between(0, std::ssize(items) - 1)];
+    }
 
 private:
     std::uint64_t state_;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -33,7 +34,8 @@ double to_number(const Json& value) {
     return value == "inf" ? HUGE_VAL : value == "-inf" ? -HUGE_VAL : std::nan("");
 }
 
-Json to_json_value(const RunReport& report, const PropertyReport& property, const Counterexample& found) {
+Json to_json_value(const RunReport& report, const PropertyReport& property,
+                   const Counterexample& found) {
     return {{"case", print(found.spec)},
             {"original_case", print(found.original)},
             {"shrinks", found.steps_taken},
@@ -52,11 +54,11 @@ struct Row {
 };
 
 std::string table_of(const std::vector<Row>& rows) {
-    std::string out = fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", "operator", "property", "status", "cases",
-                                  "declined", "worst err", "note");
+    std::string out = fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", "operator",
+                                  "property", "status", "cases", "declined", "worst err", "note");
     for (const Row& row : rows)
-        out += fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", row.op, row.property, row.status, row.cases,
-                           row.declined, row.ratio, row.note);
+        out += fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", row.op, row.property,
+                           row.status, row.cases, row.declined, row.ratio, row.note);
     return out;
 }
 
@@ -69,13 +71,20 @@ int status_code(const std::vector<std::string>& statuses, std::int64_t checked) 
 std::string xml_escaped(const std::string& text) {
     std::string out;
     for (const char ch : text) {
-        if (ch == '&') out += "&amp;";
-        else if (ch == '<') out += "&lt;";
-        else if (ch == '>') out += "&gt;";
-        else if (ch == '"') out += "&quot;";
-        else if (ch == '\n') out += "&#10;";
-        else if (static_cast<unsigned char>(ch) < 0x20) out += '?';
-        else out += ch;
+        if (ch == '&')
+            out += "&amp;";
+        else if (ch == '<')
+            out += "&lt;";
+        else if (ch == '>')
+            out += "&gt;";
+        else if (ch == '"')
+            out += "&quot;";
+        else if (ch == '\n')
+            out += "&#10;";
+        else if (static_cast<unsigned char>(ch) < 0x20)
+            out += '?';
+        else
+            out += ch;
     }
     return out;
 }
@@ -92,20 +101,23 @@ int exit_status(const RunReport& report) {
     return status_code(statuses, checked);
 }
 
-std::string reproduce_command(const RunReport& report, const PropertyReport& property, const Counterexample& found) {
-    std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) + " --property " + property.property;
+std::string reproduce_command(const RunReport& report, const PropertyReport& property,
+                              const Counterexample& found) {
+    std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) +
+                          " --property " + property.property;
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
     return command;
 }
 
-void print_counterexample(std::ostream& out, const RunReport& report, const PropertyReport& property,
-                          const Counterexample& found) {
-    out << fmt::format("\nFALSIFIED {}.{}: {} (case {})\n", property.op, property.property, found.failure, found.case_number);
+void print_counterexample(std::ostream& out, const RunReport& report,
+                          const PropertyReport& property, const Counterexample& found) {
+    out << fmt::format("\nFALSIFIED {}.{}: {} (case {})\n", property.op, property.property,
+                       found.failure, found.case_number);
     out << "  " << found.message << "\n";
     out << "  found    " << print(found.original) << "\n";
     out << "  smallest " << print(found.spec) << "\n";
-    out << fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate, found.steps_taken,
-                       found.neighbours_tried, found.shrink_seconds);
+    out << fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
+                       found.steps_taken, found.neighbours_tried, found.shrink_seconds);
     out << "  replay   " << reproduce_command(report, property, found) << "\n";
 }
 
@@ -115,10 +127,12 @@ void print_table(std::ostream& out, const RunReport& report) {
     std::int64_t cases = 0, waived = 0;
     for (const auto& p : report.properties) {
         std::string note = p.note;
-        for (const auto& found : p.counterexamples) note += (note.empty() ? "" : "; ") + found.failure;
+        for (const auto& found : p.counterexamples)
+            note += (note.empty() ? "" : "; ") + found.failure;
         if (p.waived > 0) note += fmt::format("{}{} waived", note.empty() ? "" : "; ", p.waived);
-        rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases), std::to_string(p.declined),
-                        std::to_string(p.waived), ratio_text(p.worst_ratio), note});
+        rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases),
+                        std::to_string(p.declined), std::to_string(p.waived),
+                        ratio_text(p.worst_ratio), note});
         for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
         cases += p.cases;
         waived += p.waived;
@@ -132,16 +146,24 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (waived > 0) {
         out << "\nwaived:\n";
         for (const auto& p : report.properties)
-            for (const auto& reason : p.waivers) out << fmt::format("  {}.{}: {}\n", p.op, p.property, reason);
+            for (const auto& reason : p.waivers)
+                out << fmt::format("  {}.{}: {}\n", p.op, p.property, reason);
     }
-    out << fmt::format("\n{}: {} cases in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units of its bound.\n",
-                       report.candidate, cases, report.duration_s, report.duration_s > 0 ? static_cast<double>(cases) / report.duration_s : 0.0,
-                       report.seed);
+    out << fmt::format(
+        "\n{}: {} cases in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units "
+        "of its bound.\n",
+        report.candidate, cases, report.duration_s,
+        report.duration_s > 0 ? static_cast<double>(cases) / report.duration_s : 0.0, report.seed);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
-        case 0: out << "every property held\n"; break;
-        case 1: out << "falsified\n"; break;
-        default: out << "nothing was checked\n";
+        case 0:
+            out << "every property held\n";
+            break;
+        case 1:
+            out << "falsified\n";
+            break;
+        default:
+            out << "nothing was checked\n";
     }
 }
 
@@ -160,13 +182,18 @@ std::string to_json(const RunReport& report) {
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
-        if (!p.counterexamples.empty()) entry["counterexample"] = to_json_value(report, p, p.counterexamples.front());
+        if (!p.counterexamples.empty())
+            entry["counterexample"] = to_json_value(report, p, p.counterexamples.front());
         for (std::size_t k = 1; k < p.counterexamples.size(); ++k)
             entry["more_counterexamples"].push_back(to_json_value(report, p, p.counterexamples[k]));
         properties.push_back(std::move(entry));
     }
-    const Json whole{{"schema", 1},          {"candidate", report.candidate},     {"seed", report.seed},
-                     {"duration_s", report.duration_s}, {"interrupted", report.interrupted}, {"properties", properties}};
+    const Json whole{{"schema", 1},
+                     {"candidate", report.candidate},
+                     {"seed", report.seed},
+                     {"duration_s", report.duration_s},
+                     {"interrupted", report.interrupted},
+                     {"properties", properties}};
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -174,16 +201,20 @@ std::string to_junit(const RunReport& report) {
     std::string cases;
     int failures = 0, errors = 0, skipped = 0;
     for (const auto& p : report.properties) {
-        cases += fmt::format("  <testcase classname=\"attncheck.{}\" name=\"{}\" time=\"{:.3f}\">\n", xml_escaped(p.op),
-                             xml_escaped(p.property), p.seconds);
+        cases +=
+            fmt::format("  <testcase classname=\"attncheck.{}\" name=\"{}\" time=\"{:.3f}\">\n",
+                        xml_escaped(p.op), xml_escaped(p.property), p.seconds);
         switch (p.status) {
-            case PropertyReport::Status::held: break;
+            case PropertyReport::Status::held:
+                break;
             case PropertyReport::Status::falsified:
                 ++failures;
                 for (const auto& found : p.counterexamples)
-                    cases += fmt::format("    <failure type=\"{}\" message=\"{}\">{}&#10;{}&#10;{}</failure>\n",
-                                         xml_escaped(found.failure), xml_escaped(found.message), xml_escaped(print(found.spec)),
-                                         xml_escaped(found.certificate), xml_escaped(reproduce_command(report, p, found)));
+                    cases += fmt::format(
+                        "    <failure type=\"{}\" message=\"{}\">{}&#10;{}&#10;{}</failure>\n",
+                        xml_escaped(found.failure), xml_escaped(found.message),
+                        xml_escaped(print(found.spec)), xml_escaped(found.certificate),
+                        xml_escaped(reproduce_command(report, p, found)));
                 break;
             case PropertyReport::Status::error:
                 ++errors;
@@ -195,36 +226,49 @@ std::string to_junit(const RunReport& report) {
         }
         cases += "  </testcase>\n";
     }
-    return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"attncheck {}\" tests=\"{}\" failures=\"{}\" "
-                       "errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n",
-                       xml_escaped(report.candidate), report.properties.size(), failures, errors, skipped, report.duration_s, cases);
+    return fmt::format(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"attncheck {}\" tests=\"{}\" "
+        "failures=\"{}\" "
+        "errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n",
+        xml_escaped(report.candidate), report.properties.size(), failures, errors, skipped,
+        report.duration_s, cases);
 }
 
 MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
     Json merged;
     for (const auto& [name, text] : name_and_text) {
-        const auto refuse = [&name = name](const std::string& why) { throw std::runtime_error(name + ": " + why); };
+        const auto refuse = [&name = name](const std::string& why) {
+            throw std::runtime_error(name + ": " + why);
+        };
         Json report;
         try {
             report = Json::parse(text);
         } catch (const Json::exception&) {
             refuse("is not JSON");
         }
-        if (!report.is_object() || report.value("schema", Json()) != 1 || !report.contains("properties") || !report["properties"].is_array())
+        if (!report.is_object() || report.value("schema", Json()) != 1 ||
+            !report.contains("properties") || !report["properties"].is_array())
             refuse("is not an attncheck report of schema 1");
         try {
             if (merged.is_null()) {
-                merged = {{"schema", 1}, {"candidate", report.at("candidate").get<std::string>()}, {"seed", report.at("seed").get<std::uint64_t>()},
-                          {"duration_s", 0.0}, {"interrupted", false}, {"properties", Json::array()}};
-            } else if (merged["candidate"] != report.at("candidate") || merged["seed"] != report.at("seed")) {
+                merged = {{"schema", 1},
+                          {"candidate", report.at("candidate").get<std::string>()},
+                          {"seed", report.at("seed").get<std::uint64_t>()},
+                          {"duration_s", 0.0},
+                          {"interrupted", false},
+                          {"properties", Json::array()}};
+            } else if (merged["candidate"] != report.at("candidate") ||
+                       merged["seed"] != report.at("seed")) {
                 refuse("is of another candidate or seed than " + name_and_text.front().first);
             }
-            merged["duration_s"] = merged["duration_s"].get<double>() + report.at("duration_s").get<double>();
+            merged["duration_s"] =
+                merged["duration_s"].get<double>() + report.at("duration_s").get<double>();
             if (report.value("interrupted", false)) merged["interrupted"] = true;
             for (const Json& entry : report["properties"]) {
                 Json* into = nullptr;
                 for (Json& known : merged["properties"])
-                    if (known["op"] == entry.at("op") && known["property"] == entry.at("property")) into = &known;
+                    if (known["op"] == entry.at("op") && known["property"] == entry.at("property"))
+                        into = &known;
                 if (!into) {
                     (void)entry.at("status").get<std::string>();
                     (void)entry.at("cases").get<std::int64_t>();
@@ -233,30 +277,42 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                 }
                 Json& known = *into;
                 for (const char* count : {"cases", "declined", "waived"})
-                    known[count] = known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
+                    known[count] =
+                        known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
                 for (const auto& [label, count] : entry.at("labels").items())
-                    known["labels"][label] = known["labels"].value(label, std::int64_t{0}) + count.get<std::int64_t>();
-                const double left = to_number(known.at("worst_error_ratio")), right = to_number(entry.at("worst_error_ratio"));
+                    known["labels"][label] =
+                        known["labels"].value(label, std::int64_t{0}) + count.get<std::int64_t>();
+                const double left = to_number(known.at("worst_error_ratio")),
+                             right = to_number(entry.at("worst_error_ratio"));
                 if (!(right <= left)) known["worst_error_ratio"] = entry["worst_error_ratio"];
                 // Falsified beats error beats held beats declined beats not implemented.
-                const std::vector<std::string> order{"not_implemented", "declined", "held", "error", "falsified"};
-                const auto rank = [&](const Json& status) { return std::find(order.begin(), order.end(), status.get<std::string>()); };
-                if (rank(entry.at("status")) > rank(known.at("status"))) known["status"] = entry["status"];
+                const std::vector<std::string> order{"not_implemented", "declined", "held", "error",
+                                                     "falsified"};
+                const auto rank = [&](const Json& status) {
+                    return std::find(order.begin(), order.end(), status.get<std::string>());
+                };
+                if (rank(entry.at("status")) > rank(known.at("status")))
+                    known["status"] = entry["status"];
                 std::vector<Json> found;
                 for (const Json* side : std::initializer_list<const Json*>{&known, &entry}) {
-                    if (side->contains("counterexample")) found.push_back((*side)["counterexample"]);
+                    if (side->contains("counterexample"))
+                        found.push_back((*side)["counterexample"]);
                     if (side->contains("more_counterexamples"))
-                        for (const Json& more : (*side)["more_counterexamples"]) found.push_back(more);
+                        for (const Json& more : (*side)["more_counterexamples"])
+                            found.push_back(more);
                 }
                 known.erase("counterexample");
                 known.erase("more_counterexamples");
                 std::vector<std::string> classes;
                 for (const Json& one : found) {
                     const std::string failure = one.value("failure", one.value("message", ""));
-                    if (std::find(classes.begin(), classes.end(), failure) != classes.end()) continue;
+                    if (std::find(classes.begin(), classes.end(), failure) != classes.end())
+                        continue;
                     classes.push_back(failure);
-                    if (classes.size() == 1) known["counterexample"] = one;
-                    else known["more_counterexamples"].push_back(one);
+                    if (classes.size() == 1)
+                        known["counterexample"] = one;
+                    else
+                        known["more_counterexamples"].push_back(one);
                 }
             }
         } catch (const Json::exception& e) {
@@ -270,9 +326,12 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     for (const Json& p : merged["properties"]) {
         statuses.push_back(p["status"]);
         checked += p.value("cases", std::int64_t{0});
-        rows.push_back({p["op"], p["property"], p["status"], std::to_string(p.value("cases", std::int64_t{0})),
-                        std::to_string(p.value("declined", std::int64_t{0})), "", ratio_text(to_number(p["worst_error_ratio"])),
-                        p.contains("counterexample") ? p["counterexample"].value("case", "") : p.value("note", "")});
+        rows.push_back({p["op"], p["property"], p["status"],
+                        std::to_string(p.value("cases", std::int64_t{0})),
+                        std::to_string(p.value("declined", std::int64_t{0})), "",
+                        ratio_text(to_number(p["worst_error_ratio"])),
+                        p.contains("counterexample") ? p["counterexample"].value("case", "")
+                                                     : p.value("note", "")});
     }
     out.exit_status = status_code(statuses, checked);
     out.table = table_of(rows);
@@ -298,6 +357,8 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 void check_writable(const std::string& path) {
+    if (std::filesystem::is_directory(path))
+        throw std::runtime_error(fmt::format("cannot write {}: it is a directory", path));
     const std::string temporary = fmt::format("{}.{}.part", path, getpid());
     const int fd = open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0666);
     if (fd < 0) throw std::runtime_error(fmt::format("cannot write {}", path));

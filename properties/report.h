@@ -1,4 +1,5 @@
-// What a run came to, for people and for programs: the table, counterexamples, JSON, JUnit, HTML, and merging shards.
+// What a run came to, for people and for programs: the table, counterexamples, JSON, JUnit, HTML,
+// and merging shards.
 #pragma once
 
 #include <iosfwd>
@@ -11,31 +12,35 @@
 namespace attncheck::properties {
 
 struct RunReport {
-    std::string candidate;             ///< its name
-    std::string library;               ///< as given on the command line; empty: built-in
+    std::string candidate;  ///< its name
+    std::string library;    ///< as given on the command line; empty: built-in
     std::uint64_t seed = 1;
     double duration_s = 0;
     bool interrupted = false;
     std::vector<PropertyReport> properties;
 };
 
-/// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing was checked.
+/// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing
+/// was checked.
 int exit_status(const RunReport& report);
 
 /// The command that replays a counterexample.
-std::string reproduce_command(const RunReport& report, const PropertyReport& property, const Counterexample& found);
+std::string reproduce_command(const RunReport& report, const PropertyReport& property,
+                              const Counterexample& found);
 
-void print_counterexample(std::ostream& out, const RunReport& report, const PropertyReport& property,
-                          const Counterexample& found);
+void print_counterexample(std::ostream& out, const RunReport& report,
+                          const PropertyReport& property, const Counterexample& found);
 void print_table(std::ostream& out, const RunReport& report);
 
-/// Schema 1 of the documented JSON object. Throws std::runtime_error when the text is no such report.
+/// Schema 1 of the documented JSON object. Throws std::runtime_error when the text is no such
+/// report.
 std::string to_json(const RunReport& report);
 std::string to_junit(const RunReport& report);
 std::string to_html(const RunReport& report);
 
-/// Merges JSON reports of shards of one run: counts add up, the worst ratio is the largest, the first counterexample
-/// of each failure class is kept. Throws std::runtime_error naming the file that does not fit and why.
+/// Merges JSON reports of shards of one run: counts add up, the worst ratio is the largest, the
+/// first counterexample of each failure class is kept. Throws std::runtime_error naming the file
+/// that does not fit and why.
 struct MergedReport {
     std::string json;
     int exit_status = 0;

@@ -15,7 +15,8 @@ volatile sig_atomic_t g_interrupted = 0;
 class SystemClock final : public Clock {
 public:
     double now() const override {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
     }
     bool interrupted() const override { return g_interrupted != 0; }
 };
@@ -27,19 +28,27 @@ bool chosen(const std::vector<std::string>& names, const std::string& name) {
 /// Rewrites one terminal line at most ten times a second.
 class Progress {
 public:
-    Progress(std::ostream* out, const Clock& clock) : out_(out), clock_(clock), start_(clock.now()) {}
+    Progress(std::ostream* out, const Clock& clock)
+        : out_(out), clock_(clock), start_(clock.now()) {}
     ~Progress() { erase(); }
-    void show(const PropertyReport& now, std::size_t index, std::size_t total, std::int64_t wanted, double deadline) {
+    void show(const PropertyReport& now, std::size_t index, std::size_t total, std::int64_t wanted,
+              double deadline) {
         ++cases_;
         const double time = clock_.now();
         if (!out_ || time - last_ < 0.1) return;
         last_ = time;
         const double rate = static_cast<double>(cases_) / std::max(time - start_, 1e-9);
         std::string left;
-        if (deadline > 0) left = fmt::format(", {:.0f} s left", std::max(0.0, deadline - time));
+        if (deadline > 0)
+            left = fmt::format(", {:.0f} s left", std::max(0.0, deadline - time));
         else if (wanted > 0)
-            left = fmt::format(", about {:.0f} s left", std::max(0.0, static_cast<double>(wanted * static_cast<std::int64_t>(total) - cases_) / std::max(rate, 1e-9)));
-        *out_ << fmt::format("\r\x1b[K[{}/{}] {}.{}  {} cases, {:.0f} cases/s{}", index + 1, total, now.op, now.property, cases_, rate, left)
+            left = fmt::format(
+                ", about {:.0f} s left",
+                std::max(0.0,
+                         static_cast<double>(wanted * static_cast<std::int64_t>(total) - cases_) /
+                             std::max(rate, 1e-9)));
+        *out_ << fmt::format("\r\x1b[K[{}/{}] {}.{}  {} cases, {:.0f} cases/s{}", index + 1, total,
+                             now.op, now.property, cases_, rate, left)
               << std::flush;
     }
     void erase() {
@@ -76,7 +85,8 @@ void judge_classes(const Operator& op, RunReport& report) {
     const auto missing = missing_classes(op, labels, cases);
     for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
     if (!missing.empty()) {
-        verdict.status = declined > 0 ? PropertyReport::Status::declined : PropertyReport::Status::error;
+        verdict.status =
+            declined > 0 ? PropertyReport::Status::declined : PropertyReport::Status::error;
         if (declined > 0) verdict.note = "the candidate declined cases: " + verdict.note;
     }
     report.properties.push_back(std::move(verdict));
@@ -90,21 +100,23 @@ const Clock& system_clock() {
 }
 
 void catch_interrupts() {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = [](int) { g_interrupted = 1; };
     action.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program at once
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
 }
 
-void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock, RunReport& report, std::ostream& out,
-            std::ostream* progress_out) {
+void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
+            RunReport& report, std::ostream& out, std::ostream* progress_out) {
     const double start = clock.now();
     std::vector<std::pair<const Operator*, const Property*>> work;
     for (const auto& op : operators()) {
         if (!chosen(options.operators, op->name())) continue;
         for (const Property& property : op->properties()) {
-            if (!chosen(options.properties, property.name) || (property.validation && !options.validation)) continue;
+            if (!chosen(options.properties, property.name) ||
+                (property.validation && !options.validation))
+                continue;
             work.emplace_back(op.get(), &property);
         }
     }
@@ -120,9 +132,19 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             one.status = PropertyReport::Status::not_implemented;
         } else if (!clock.interrupted()) {
             EngineOptions engine = options.engine;
-            if (deadline > 0) engine.seconds = std::max(0.001, (deadline - clock.now()) / static_cast<double>(work.size() - i));
-            one = run_property(*op, *property, candidate, engine, clock,
-                               [&](const PropertyReport& now) { progress.show(now, i, work.size(), engine.cases, deadline); }, known);
+            if (options.total_seconds >
+                0)  // shrinking may take a run a little past its time, not far
+                engine.shrink_seconds =
+                    std::clamp(options.total_seconds / 4, 2.0, engine.shrink_seconds);
+            if (deadline > 0)
+                engine.seconds = std::max(
+                    0.001, (deadline - clock.now()) / static_cast<double>(work.size() - i));
+            one = run_property(
+                *op, *property, candidate, engine, clock,
+                [&](const PropertyReport& now) {
+                    progress.show(now, i, work.size(), engine.cases, deadline);
+                },
+                known);
         } else {
             continue;
         }
@@ -134,7 +156,8 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             out.flush();
         }
         const bool last_of_operator = i + 1 == work.size() || work[i + 1].first != op;
-        if (last_of_operator && options.properties.empty() && candidate.info().implements(op->name()) && !clock.interrupted() &&
+        if (last_of_operator && options.properties.empty() &&
+            candidate.info().implements(op->name()) && !clock.interrupted() &&
             options.engine.shards == 1)
             judge_classes(*op, report);
         if (options.stop_at_first && !report.properties.back().counterexamples.empty()) break;

@@ -1,4 +1,5 @@
-// A whole verification run over the chosen operators and properties, with progress for people who watch.
+// A whole verification run over the chosen operators and properties, with progress for people who
+// watch.
 #pragma once
 
 #include <functional>
@@ -12,21 +13,22 @@
 namespace attncheck::properties {
 
 struct VerifyOptions {
-    std::vector<std::string> operators;    ///< empty: all
-    std::vector<std::string> properties;   ///< empty: all
+    std::vector<std::string> operators;   ///< empty: all
+    std::vector<std::string> properties;  ///< empty: all
     EngineOptions engine;
-    double total_seconds = 0;              ///< shared out over the properties; 0: no limit
+    double total_seconds = 0;  ///< shared out over the properties; 0: no limit
     bool validation = true;
-    bool stop_at_first = false;            ///< end the run with the first counterexample
+    bool stop_at_first = false;  ///< end the run with the first counterexample
 };
 
 /// The real clock, interrupted by SIGINT and SIGTERM once catch_interrupts() was called.
 const Clock& system_clock();
 void catch_interrupts();
 
-/// Runs everything and fills report.properties as it goes, so that an interrupted run has its findings. Counterexamples
-/// are printed to `out` when found; `progress` (may be null) gets a line that is rewritten in place.
-void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock, RunReport& report, std::ostream& out,
-            std::ostream* progress);
+/// Runs everything and fills report.properties as it goes, so that an interrupted run has its
+/// findings. Counterexamples are printed to `out` when found; `progress` (may be null) gets a line
+/// that is rewritten in place.
+void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
+            RunReport& report, std::ostream& out, std::ostream* progress);
 
 }  // namespace attncheck::properties

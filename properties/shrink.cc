@@ -15,7 +15,12 @@ constexpr std::size_t kMaxWrittenOut = 20'000;
 class Lister {
 public:
     Lister(const Spec& spec, const Operator& op, const std::function<bool(const Spec&)>& domain)
-        : spec_(spec), base_(std::make_shared<const Spec>(spec)), frame_(spec), op_(op), domain_(domain), key_(complexity(spec)) {
+        : spec_(spec),
+          base_(std::make_shared<const Spec>(spec)),
+          frame_(spec),
+          op_(op),
+          domain_(domain),
+          key_(complexity(spec)) {
         frame_.overrides.clear();
     }
 
@@ -34,7 +39,8 @@ public:
 
 private:
     void add(std::function<std::optional<Spec>()> make) {
-        out_.push_back([make = std::move(make), op = &op_, domain = &domain_, key = key_]() -> std::optional<Spec> {
+        out_.push_back([make = std::move(make), op = &op_, domain = &domain_,
+                        key = key_]() -> std::optional<Spec> {
             std::optional<Spec> spec = make();
             if (!spec || !(complexity(*spec) < key) || op->illegal(*spec)) return std::nullopt;
             if (*domain && !(*domain)(*spec)) return std::nullopt;
@@ -51,8 +57,9 @@ private:
         });
     }
 
-    /// Adds `to`, a changed frame_, with overrides that no longer fit dropped, and, where that loses some, also with them moved to the
-    /// last element that is left: a defect at the end of a dimension stays at its end.
+    /// Adds `to`, a changed frame_, with overrides that no longer fit dropped, and, where that
+    /// loses some, also with them moved to the last element that is left: a defect at the end of a
+    /// dimension stays at its end.
     void add_resized(Spec to, std::vector<int> kept = {}) {
         if (kept.empty() && !spec_.lists.empty()) {
             kept.resize(to.lists[0].size());
@@ -118,7 +125,8 @@ private:
     /// All numbers at their minimum at once: often the answer, and cheap to try.
     void smallest() {
         Spec to = frame_;
-        for (std::size_t i = 1; i < to.numbers.size(); ++i) to.numbers[i] = op_.schema().numbers[i].min;
+        for (std::size_t i = 1; i < to.numbers.size(); ++i)
+            to.numbers[i] = op_.schema().numbers[i].min;
         add_resized(to);
         for (std::size_t i = 0; i < to.layouts.size(); ++i) to.layouts[i] = Layout::dense;
         add_resized(to);
@@ -157,10 +165,12 @@ private:
             std::vector<std::int64_t> lower{0};
             for (std::int64_t k = steps / 2; k > 0; k /= 2) lower.push_back(k);
             for (std::int64_t k = 1; k <= std::min<std::int64_t>(8, steps); ++k) lower.push_back(k);
-            for (std::int64_t k = 1; k <= std::min<std::int64_t>(8, steps); ++k) lower.push_back(steps - k);
+            for (std::int64_t k = 1; k <= std::min<std::int64_t>(8, steps); ++k)
+                lower.push_back(steps - k);
             std::vector<std::int64_t> seen;
             for (const auto k : lower) {
-                if (k < 0 || k >= steps || std::find(seen.begin(), seen.end(), k) != seen.end()) continue;
+                if (k < 0 || k >= steps || std::find(seen.begin(), seen.end(), k) != seen.end())
+                    continue;
                 seen.push_back(k);
                 Spec to = frame_;
                 to.numbers[i] = field.min + k * field.step;
@@ -183,7 +193,8 @@ private:
                         lower.push_back((entries[i] - 1) % unit + 1);
                         lower.push_back(entries[i] - unit);
                     }
-                for (std::int64_t cut = (entries[i] - least + 1) / 2; cut > 0; cut = cut == 1 ? 0 : (cut + 1) / 2)
+                for (std::int64_t cut = (entries[i] - least + 1) / 2; cut > 0;
+                     cut = cut == 1 ? 0 : (cut + 1) / 2)
                     lower.push_back(entries[i] - cut);
                 for (const auto value : lower) {
                     if (value < least || value >= entries[i]) continue;
@@ -191,7 +202,8 @@ private:
                     to.lists[list][i] = value;
                     add_resized(to);
                 }
-                if (i + 1 < entries.size() && entries[i] > least) {  // the same total, later: lexicographically smaller
+                if (i + 1 < entries.size() &&
+                    entries[i] > least) {  // the same total, later: lexicographically smaller
                     for (const std::int64_t part : {entries[i] - least, std::int64_t{1}}) {
                         Spec to = frame_;
                         to.lists[list][i] -= part;
@@ -220,7 +232,9 @@ private:
         add([base = base_, op = &op_] { return written_out(*base, *op, kMaxWrittenOut); });
     }
 
-    std::vector<std::pair<ElementRef, double>> elements() const { return {spec_.overrides.begin(), spec_.overrides.end()}; }
+    std::vector<std::pair<ElementRef, double>> elements() const {
+        return {spec_.overrides.begin(), spec_.overrides.end()};
+    }
 
     void add_elements(std::vector<std::pair<ElementRef, double>> items) {
         add([frame = frame_, items = std::move(items)]() -> std::optional<Spec> {
@@ -236,9 +250,12 @@ private:
             for (std::size_t start = 0; start < items.size(); start += chunk)
                 add([base = base_, start, chunk]() -> std::optional<Spec> {
                     Spec to = *base;
-                    auto first = std::next(to.overrides.begin(), static_cast<std::ptrdiff_t>(start));
+                    auto first =
+                        std::next(to.overrides.begin(), static_cast<std::ptrdiff_t>(start));
                     const auto left = std::distance(first, to.overrides.end());
-                    to.overrides.erase(first, std::next(first, std::min(left, static_cast<std::ptrdiff_t>(chunk))));
+                    to.overrides.erase(
+                        first,
+                        std::next(first, std::min(left, static_cast<std::ptrdiff_t>(chunk))));
                     return to;
                 });
     }
@@ -251,12 +268,16 @@ private:
             int exponent = 0;
             const double mantissa = std::frexp(value, &exponent);
             simpler.push_back(std::ldexp(mantissa < 0 ? -0.5 : 0.5, exponent));
-            for (const int bits : {2, 3, 4, 6}) simpler.push_back(std::ldexp(std::trunc(std::ldexp(mantissa, bits)), exponent - bits));
+            for (const int bits : {2, 3, 4, 6})
+                simpler.push_back(
+                    std::ldexp(std::trunc(std::ldexp(mantissa, bits)), exponent - bits));
         } else {
             simpler.push_back(std::numeric_limits<double>::infinity());
             simpler.push_back(-std::numeric_limits<double>::infinity());
         }
-        std::erase_if(simpler, [&](double v) { return v == 0 || value_complexity(v) >= value_complexity(value); });
+        std::erase_if(simpler, [&](double v) {
+            return v == 0 || value_complexity(v) >= value_complexity(value);
+        });
         return simpler;
     }
 
@@ -264,7 +285,8 @@ private:
         const auto items = elements();
         for (const double all : {1.0, 2.0}) {
             auto changed = items;
-            for (auto& [ref, value] : changed) value = std::signbit(value) && !std::isnan(value) ? -all : all;
+            for (auto& [ref, value] : changed)
+                value = std::signbit(value) && !std::isnan(value) ? -all : all;
             add_elements(std::move(changed));
         }
         if (items.size() > 64) return;
@@ -294,13 +316,17 @@ private:
             moved(every, dim, zero);
             moved(every, dim, less);
             for (int tensor = 0; tensor < static_cast<int>(spec_.layouts.size()); ++tensor) {
-                const auto of_tensor = [tensor](const ElementRef& ref) { return ref.tensor == tensor; };
+                const auto of_tensor = [tensor](const ElementRef& ref) {
+                    return ref.tensor == tensor;
+                };
                 moved(of_tensor, dim, zero);
                 moved(of_tensor, dim, less);
             }
             for (const auto& [chosen, value] : items) {
                 if (chosen.index[dim] == 0) continue;
-                const auto only = [chosen = chosen](const ElementRef& ref) { return ref == chosen; };
+                const auto only = [chosen = chosen](const ElementRef& ref) {
+                    return ref == chosen;
+                };
                 moved(only, dim, zero);
                 moved(only, dim, half);
                 moved(only, dim, less);
@@ -309,8 +335,9 @@ private:
     }
 
     const Spec& spec_;
-    std::shared_ptr<const Spec> base_;  // shared by the neighbours: a copy for each would be quadratic in the overrides
-    Spec frame_;                        // spec_ without its overrides
+    std::shared_ptr<const Spec>
+        base_;    // shared by the neighbours: a copy for each would be quadratic in the overrides
+    Spec frame_;  // spec_ without its overrides
     const Operator& op_;
     const std::function<bool(const Spec&)>& domain_;
     std::vector<std::int64_t> key_;

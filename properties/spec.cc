@@ -18,9 +18,12 @@ namespace {
 constexpr std::array<std::string_view, 8> kLayoutNames = {
     "dense", "unit", "gap", "swapped", "columns", "spread", "reversed", "broadcast"};
 constexpr std::array<std::string_view, 11> kRecipeNames = {
-    "zeros", "ones", "ints", "onehot", "signs", "normal", "cancelling", "spiky", "huge", "subnormal", "specials"};
+    "zeros",      "ones",  "ints", "onehot",    "signs",   "normal",
+    "cancelling", "spiky", "huge", "subnormal", "specials"};
 
-[[noreturn]] void fail(const std::string& message) { throw std::invalid_argument("case: " + message); }
+[[noreturn]] void fail(const std::string& message) {
+    throw std::invalid_argument("case: " + message);
+}
 
 template <std::size_t N>
 int index_of(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -59,7 +62,8 @@ std::vector<std::string_view> split_list(std::string_view text, std::string_view
         if (i < text.size() && text[i] == '[') ++depth;
         if (i < text.size() && text[i] == ']') --depth;
         if (i == text.size() || (text[i] == ',' && depth == 0)) {
-            if (i > start || !parts.empty() || i < text.size()) parts.push_back(text.substr(start, i - start));
+            if (i > start || !parts.empty() || i < text.size())
+                parts.push_back(text.substr(start, i - start));
             start = i + 1;
         }
     }
@@ -68,7 +72,8 @@ std::vector<std::string_view> split_list(std::string_view text, std::string_view
 
 void parse_override(std::string_view item, Spec& spec) {
     const auto open = item.find('['), close = item.find(']'), equals = item.find('=');
-    if (open == std::string_view::npos || close == std::string_view::npos || equals != close + 1 || close < open)
+    if (open == std::string_view::npos || close == std::string_view::npos || equals != close + 1 ||
+        close < open)
         fail(fmt::format("set entry '{}', expected tensor[i,j,..]=value", item));
     const std::string_view name = item.substr(0, open);
     ElementRef ref;
@@ -77,12 +82,14 @@ void parse_override(std::string_view item, Spec& spec) {
         fail(fmt::format("set names '{}', which is no input tensor of {}", name, spec.schema->op));
     const auto parts = split_list(item.substr(open, close - open + 1), "set");
     if (static_cast<int>(parts.size()) != spec.schema->tensors[ref.tensor].rank)
-        fail(fmt::format("set entry '{}' needs {} indices", item, spec.schema->tensors[ref.tensor].rank));
+        fail(fmt::format("set entry '{}' needs {} indices", item,
+                         spec.schema->tensors[ref.tensor].rank));
     for (std::size_t k = 0; k < parts.size(); ++k) {
         ref.index[k] = parse_integer(parts[k], "set index");
         if (ref.index[k] < 0) fail(fmt::format("set entry '{}' has a negative index", item));
     }
-    spec.overrides[ref] = parse_double(item.substr(equals + 1));
+    if (!spec.overrides.emplace(ref, parse_double(item.substr(equals + 1))).second)
+        fail(fmt::format("set names {} twice", item.substr(0, equals)));
 }
 
 std::string known_keys(const Schema& schema) {
@@ -98,13 +105,15 @@ void parse_number(const NumberField& field, std::string_view text, std::int64_t&
     if (!field.names.empty()) {
         const auto it = std::find(field.names.begin(), field.names.end(), text);
         if (it == field.names.end())
-            fail(fmt::format("{} is '{}', allowed: {}", field.key, text, fmt::join(field.names, " ")));
+            fail(fmt::format("{} is '{}', allowed: {}", field.key, text,
+                             fmt::join(field.names, " ")));
         out = it - field.names.begin();
         return;
     }
     out = parse_integer(text, field.key);
     if (out < field.min || out > field.max || (out - field.min) % field.step != 0)
-        fail(fmt::format("{} is {}, allowed: {}..{} in steps of {}", field.key, out, field.min, field.max, field.step));
+        fail(fmt::format("{} is {}, allowed: {}..{} in steps of {}", field.key, out, field.min,
+                         field.max, field.step));
 }
 
 /// Words separated by blanks, where blanks inside brackets do not separate.
@@ -143,20 +152,26 @@ int Schema::tensor(std::string_view name) const {
     return -1;
 }
 
-Spec::Spec(const Schema& of) : schema(&of), lists(of.lists.size()), layouts(of.tensors.size(), Layout::dense) {
-    for (const auto& field : of.numbers) numbers.push_back(field.fallback >= field.min ? field.fallback : field.min);
+Spec::Spec(const Schema& of)
+    : schema(&of), lists(of.lists.size()), layouts(of.tensors.size(), Layout::dense) {
+    for (const auto& field : of.numbers)
+        numbers.push_back(field.fallback >= field.min ? field.fallback : field.min);
 }
 
 std::int64_t Spec::number(std::string_view key) const { return numbers.at(schema->number(key)); }
-void Spec::set(std::string_view key, std::int64_t value) { numbers.at(schema->number(key)) = value; }
+void Spec::set(std::string_view key, std::int64_t value) {
+    numbers.at(schema->number(key)) = value;
+}
 
 bool Spec::operator==(const Spec& other) const {
     const auto same_value = [](const auto& a, const auto& b) {
         return a.first == b.first && print_value(a.second) == print_value(b.second);
     };
-    return schema == other.schema && numbers == other.numbers && lists == other.lists && layouts == other.layouts &&
-           recipe == other.recipe && seed == other.seed && edits == other.edits &&
-           std::equal(overrides.begin(), overrides.end(), other.overrides.begin(), other.overrides.end(), same_value);
+    return schema == other.schema && numbers == other.numbers && lists == other.lists &&
+           layouts == other.layouts && recipe == other.recipe && seed == other.seed &&
+           edits == other.edits &&
+           std::equal(overrides.begin(), overrides.end(), other.overrides.begin(),
+                      other.overrides.end(), same_value);
 }
 
 std::string print_value(double value) {
@@ -171,8 +186,9 @@ std::string print(const Spec& spec) {
     const auto put_number = [&](std::size_t i) {
         const NumberField& field = schema.numbers[i];
         if (spec.numbers[i] == field.fallback) return;
-        words.push_back(field.names.empty() ? fmt::format("{}={}", field.key, spec.numbers[i])
-                                            : fmt::format("{}={}", field.key, field.names.at(spec.numbers[i])));
+        words.push_back(field.names.empty()
+                            ? fmt::format("{}={}", field.key, spec.numbers[i])
+                            : fmt::format("{}={}", field.key, field.names.at(spec.numbers[i])));
     };
     put_number(0);
     for (std::size_t i = 0; i < schema.lists.size(); ++i)
@@ -182,14 +198,16 @@ std::string print(const Spec& spec) {
     words.push_back(fmt::format("seed={}", spec.seed));
     for (std::size_t i = 0; i < schema.tensors.size(); ++i)
         if (spec.layouts[i] != Layout::dense)
-            words.push_back(fmt::format("{}.layout={}", schema.tensors[i].name, name_of(spec.layouts[i])));
+            words.push_back(
+                fmt::format("{}.layout={}", schema.tensors[i].name, name_of(spec.layouts[i])));
     if (!spec.overrides.empty()) {
         std::vector<std::string> items;
         for (const auto& [ref, value] : spec.overrides) {
             const auto& tensor = schema.tensors[ref.tensor];
-            items.push_back(fmt::format("{}[{}]={}", tensor.name,
-                                        fmt::join(ref.index.begin(), ref.index.begin() + tensor.rank, ","),
-                                        print_value(value)));
+            items.push_back(
+                fmt::format("{}[{}]={}", tensor.name,
+                            fmt::join(ref.index.begin(), ref.index.begin() + tensor.rank, ","),
+                            print_value(value)));
         }
         words.push_back(fmt::format("set=[{}]", fmt::join(items, ",")));
     }
@@ -200,8 +218,9 @@ std::string print(const Spec& spec) {
 Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
     const auto trim = [](std::string_view s) {
         const auto first = s.find_first_not_of(" \t\r\n");
-        return first == std::string_view::npos ? std::string_view{}
-                                               : s.substr(first, s.find_last_not_of(" \t\r\n") - first + 1);
+        return first == std::string_view::npos
+                   ? std::string_view{}
+                   : s.substr(first, s.find_last_not_of(" \t\r\n") - first + 1);
     };
     text = trim(text);
     const auto open = text.find('{');
@@ -223,16 +242,19 @@ Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
         if (equals == std::string::npos) fail(fmt::format("'{}' is not key=value", word));
         const std::string key = word.substr(0, equals);
         const std::string_view value = std::string_view(word).substr(equals + 1);
-        if (std::find(seen.begin(), seen.end(), key) != seen.end()) fail(fmt::format("{} is given twice", key));
+        if (std::find(seen.begin(), seen.end(), key) != seen.end())
+            fail(fmt::format("{} is given twice", key));
         seen.push_back(key);
         if (const int number = schema->number(key); number >= 0) {
             parse_number(schema->numbers[number], value, spec.numbers[number]);
         } else if (key == "data") {
             const int recipe = index_of(kRecipeNames, value);
-            if (recipe < 0) fail(fmt::format("data is '{}', allowed: {}", value, fmt::join(kRecipeNames, " ")));
+            if (recipe < 0)
+                fail(fmt::format("data is '{}', allowed: {}", value, fmt::join(kRecipeNames, " ")));
             spec.recipe = static_cast<Recipe>(recipe);
         } else if (key == "seed") {
-            const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), spec.seed);
+            const auto [end, error] =
+                std::from_chars(value.data(), value.data() + value.size(), spec.seed);
             if (error != std::errc{} || end != value.data() + value.size())
                 fail(fmt::format("seed is '{}', expected 0..2^64-1", value));
         } else if (key == "set") {
@@ -241,8 +263,11 @@ Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
             for (const auto item : split_list(value, "break")) spec.edits.emplace_back(item);
         } else if (key.ends_with(".layout") && schema->tensor(key.substr(0, key.size() - 7)) >= 0) {
             const int layout = index_of(kLayoutNames, value);
-            if (layout < 0) fail(fmt::format("{} is '{}', allowed: {}", key, value, fmt::join(kLayoutNames, " ")));
-            spec.layouts[schema->tensor(key.substr(0, key.size() - 7))] = static_cast<Layout>(layout);
+            if (layout < 0)
+                fail(fmt::format("{} is '{}', allowed: {}", key, value,
+                                 fmt::join(kLayoutNames, " ")));
+            spec.layouts[schema->tensor(key.substr(0, key.size() - 7))] =
+                static_cast<Layout>(layout);
         } else {
             bool found = false;
             for (std::size_t i = 0; i < schema->lists.size() && !found; ++i) {
@@ -252,7 +277,8 @@ Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
                 for (const auto item : split_list(value, key)) {
                     const std::int64_t entry = parse_integer(item, key);
                     if (entry < field.min || entry > field.max)
-                        fail(fmt::format("{} holds {}, allowed: {}..{}", key, entry, field.min, field.max));
+                        fail(fmt::format("{} holds {}, allowed: {}..{}", key, entry, field.min,
+                                         field.max));
                     spec.lists[i].push_back(entry);
                 }
             }
@@ -260,10 +286,12 @@ Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
         }
     }
     for (const auto& field : schema->numbers)
-        if (field.fallback < field.min && std::find(seen.begin(), seen.end(), field.key) == seen.end())
+        if (field.fallback < field.min &&
+            std::find(seen.begin(), seen.end(), field.key) == seen.end())
             fail(fmt::format("{} is missing", field.key));
     for (const auto& field : schema->lists)
-        if (std::find(seen.begin(), seen.end(), field.key) == seen.end()) fail(fmt::format("{} is missing", field.key));
+        if (std::find(seen.begin(), seen.end(), field.key) == seen.end())
+            fail(fmt::format("{} is missing", field.key));
     return spec;
 }
 
@@ -273,7 +301,8 @@ std::int64_t value_complexity(double value) {
     if (value == 0) return std::signbit(value) ? 1 : 0;
     const double magnitude = std::fabs(value);
     const std::int64_t sign = value < 0 ? 1 : 0;
-    if (magnitude == std::floor(magnitude) && magnitude <= 16) return 2 * static_cast<std::int64_t>(magnitude) + sign;
+    if (magnitude == std::floor(magnitude) && magnitude <= 16)
+        return 2 * static_cast<std::int64_t>(magnitude) + sign;
     int exponent = 0;
     double mantissa = std::frexp(magnitude, &exponent);
     int bits = 0;  // significant bits
@@ -290,10 +319,12 @@ std::vector<std::int64_t> complexity(const Spec& spec) {
     for (const auto& list : spec.lists) key.push_back(static_cast<std::int64_t>(list.size()));
     key.insert(key.end(), spec.numbers.begin() + 1, spec.numbers.end());
     std::int64_t total = 0;
-    for (const auto& list : spec.lists) total += std::accumulate(list.begin(), list.end(), std::int64_t{0});
+    for (const auto& list : spec.lists)
+        total += std::accumulate(list.begin(), list.end(), std::int64_t{0});
     key.push_back(total);
-    key.push_back(std::accumulate(spec.layouts.begin(), spec.layouts.end(), std::int64_t{0},
-                                  [](std::int64_t sum, Layout layout) { return sum + static_cast<int>(layout); }));
+    key.push_back(std::accumulate(
+        spec.layouts.begin(), spec.layouts.end(), std::int64_t{0},
+        [](std::int64_t sum, Layout layout) { return sum + static_cast<int>(layout); }));
     key.push_back(static_cast<std::int64_t>(spec.recipe));
     key.push_back(static_cast<std::int64_t>(spec.overrides.size()));
     std::int64_t values = 0, positions = 0;
@@ -304,10 +335,12 @@ std::vector<std::int64_t> complexity(const Spec& spec) {
     key.push_back(values);
     key.push_back(positions);
     key.push_back(spec.numbers[0]);
-    key.push_back(static_cast<std::int64_t>(spec.seed >> 1));  // the lowest bit follows; keeps the key signed
+    key.push_back(
+        static_cast<std::int64_t>(spec.seed >> 1));  // the lowest bit follows; keeps the key signed
     key.push_back(static_cast<std::int64_t>(spec.seed & 1));
     for (const auto& list : spec.lists) key.insert(key.end(), list.begin(), list.end());
-    for (const auto& edit : spec.edits) {  // |number| and length of each edit, so that simpler values count as smaller
+    for (const auto& edit :
+         spec.edits) {  // |number| and length of each edit, so that simpler values count as smaller
         key.push_back(static_cast<std::int64_t>(edit.size()));
         for (const char ch : edit) key.push_back(ch);
     }

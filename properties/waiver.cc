@@ -22,11 +22,15 @@ std::vector<Waiver> read_waivers(const std::string& path) {
         words >> waiver.property >> labels >> std::ws;
         std::getline(words, waiver.reason);
         if (waiver.reason.empty())
-            throw std::runtime_error(fmt::format("{}:{}: expected OPERATOR PROPERTY LABELS REASON", path, number));
+            throw std::runtime_error(
+                fmt::format("{}:{}: expected OPERATOR PROPERTY LABELS REASON", path, number));
         const Operator* op = find_operator(waiver.op);
-        if (waiver.op != "*" && !op) throw std::runtime_error(fmt::format("{}:{}: unknown operator {}", path, number, waiver.op));
+        if (waiver.op != "*" && !op)
+            throw std::runtime_error(
+                fmt::format("{}:{}: unknown operator {}", path, number, waiver.op));
         if (op && waiver.property != "*" && !op->property(waiver.property))
-            throw std::runtime_error(fmt::format("{}:{}: {} has no property {}", path, number, waiver.op, waiver.property));
+            throw std::runtime_error(fmt::format("{}:{}: {} has no property {}", path, number,
+                                                 waiver.op, waiver.property));
         std::istringstream parts(labels == "*" ? "" : labels);
         for (std::string label; std::getline(parts, label, ',');) waiver.labels.push_back(label);
         waivers.push_back(std::move(waiver));

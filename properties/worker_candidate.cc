@@ -30,7 +30,8 @@ std::string signal_name(int number) {
     return name ? std::string("SIG") + name : fmt::format("signal {}", number);
 }
 
-/// Private memory of a process that is resident, in MiB; shared buffers do not count. 0 when it cannot be read.
+/// Private memory of a process that is resident, in MiB; shared buffers do not count. 0 when it
+/// cannot be read.
 std::int64_t resident_mib(pid_t pid) {
     std::ifstream status(fmt::format("/proc/{}/status", pid));
     for (std::string line; std::getline(status, line);)
@@ -54,18 +55,21 @@ public:
         return run_placed(one, options, 1).front();
     }
 
-    std::vector<CallResult> run_together(std::span<const Call* const> calls, int repetitions) override {
+    std::vector<CallResult> run_together(std::span<const Call* const> calls,
+                                         int repetitions) override {
         return run_placed(calls, {}, repetitions);
     }
 
     void restart() override { stop(); }
 
     void limit_time(std::chrono::duration<double> limit) override {
-        limit_s_ = limit.count() > 0 ? std::min(limit.count(), options_.timeout_s) : options_.timeout_s;
+        limit_s_ =
+            limit.count() > 0 ? std::min(limit.count(), options_.timeout_s) : options_.timeout_s;
     }
 
 private:
-    std::vector<CallResult> run_placed(std::span<const Call* const> calls, const RunOptions& options, int repetitions) {
+    std::vector<CallResult> run_placed(std::span<const Call* const> calls,
+                                       const RunOptions& options, int repetitions) {
         if (pid_ < 0) start();
         const PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
         std::vector<CallResult> results(calls.size());
@@ -84,7 +88,8 @@ private:
                     results.front().kind = CallResult::Kind::out_of_bounds;
                     results.front().detail = fmt::format("out-of-bounds {} {}", access, place);
                 } else if (reply.signal == SIGSEGV || reply.signal == SIGBUS) {
-                    results.front().detail += fmt::format(" ({} of address {:#x})", access, reply.address);
+                    results.front().detail +=
+                        fmt::format(" ({} of address {:#x})", access, reply.address);
                 }
             }
             for (std::size_t k = 1; k < calls.size(); ++k) results[k] = results.front();
@@ -93,19 +98,24 @@ private:
         return results;
     }
 
-    /// Sends a request and waits. False when the worker did not return; `result` then says what happened.
+    /// Sends a request and waits. False when the worker did not return; `result` then says what
+    /// happened.
     bool exchange(const Request& request, Reply& reply, CallResult& result) {
-        if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request))
+        if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) !=
+            static_cast<ssize_t>(sizeof request))
             return lost(result, CallResult::Kind::crashed, {});
         const auto start = Clock::now();
         const auto deadline = start + std::chrono::duration<double>(limit_s_);
         std::size_t got = 0;
         while (got < sizeof reply) {
             pollfd waiting{socket_, POLLIN, 0};
-            const int ready = poll(&waiting, 1, got == 0 && Clock::now() - start < std::chrono::milliseconds(5) ? 5 : 20);
+            const int ready =
+                poll(&waiting, 1,
+                     got == 0 && Clock::now() - start < std::chrono::milliseconds(5) ? 5 : 20);
             if (ready < 0 && errno != EINTR) return lost(result, CallResult::Kind::crashed, {});
             if (ready > 0) {
-                const ssize_t n = ::recv(socket_, reinterpret_cast<char*>(&reply) + got, sizeof reply - got, 0);
+                const ssize_t n =
+                    ::recv(socket_, reinterpret_cast<char*>(&reply) + got, sizeof reply - got, 0);
                 if (n <= 0) {
                     reply.kind = Reply::returned;
                     return lost(result, CallResult::Kind::crashed, {});
@@ -117,7 +127,8 @@ private:
                 return lost(result, CallResult::Kind::out_of_memory,
                             fmt::format("used more than {} MiB of memory", options_.memory_mib));
             if (Clock::now() >= deadline)
-                return lost(result, CallResult::Kind::timed_out, fmt::format("timed out after {:g} s", limit_s_));
+                return lost(result, CallResult::Kind::timed_out,
+                            fmt::format("timed out after {:g} s", limit_s_));
         }
         if (reply.kind == Reply::fault) return lost(result, CallResult::Kind::crashed, {});
         return true;
@@ -128,7 +139,8 @@ private:
         result.kind = kind;
         int status = 0;
         if (kind != CallResult::Kind::crashed) kill(pid_, SIGKILL);
-        // A worker that closed its socket without dying (the candidate called close or _exit in a thread) is ended.
+        // A worker that closed its socket without dying (the candidate called close or _exit in a
+        // thread) is ended.
         for (int tries = 0; waitpid(pid_, &status, WNOHANG) == 0; ++tries) {
             if (tries == 200) kill(pid_, SIGKILL);
             usleep(1000);
@@ -137,16 +149,19 @@ private:
         close(socket_);
         socket_ = -1;
         if (kind == CallResult::Kind::crashed)
-            detail = WIFSIGNALED(status) ? fmt::format("crashed: {}", signal_name(WTERMSIG(status)))
-                                         : fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+            detail = WIFSIGNALED(status)
+                         ? fmt::format("crashed: {}", signal_name(WTERMSIG(status)))
+                         : fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
         result.detail = std::move(detail);
         return false;
     }
 
     void start() {
         int pair[2];
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) throw LoadError("cannot create a socket pair");
-        const std::string socket_text = std::to_string(pair[1]), arena_text = std::to_string(arena_.descriptor());
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+            throw LoadError("cannot create a socket pair");
+        const std::string socket_text = std::to_string(pair[1]),
+                          arena_text = std::to_string(arena_.descriptor());
         const char* arguments[] = {options_.worker.c_str(), socket_text.c_str(), arena_text.c_str(),
                                    options_.library.c_str(), nullptr};
         pid_ = fork();
@@ -173,10 +188,12 @@ private:
     }
 
     void read_hello() {
-        constexpr int kLoadTimeoutMs = 60'000;  // loading does not count towards the time limit of a call
+        constexpr int kLoadTimeoutMs =
+            60'000;  // loading does not count towards the time limit of a call
         Hello hello{};
         if (!receive(&hello, sizeof hello, kLoadTimeoutMs) || hello.magic != kHelloMagic)
-            throw LoadError(fmt::format("{}: the worker {} died while loading it", options_.library, options_.worker));
+            throw LoadError(fmt::format("{}: the worker {} died while loading it", options_.library,
+                                        options_.worker));
         std::string text(hello.bytes, '\0');
         if (!receive(text.data(), text.size(), kLoadTimeoutMs))
             throw LoadError(fmt::format("{}: the worker died while loading it", options_.library));
@@ -225,14 +242,17 @@ private:
     int socket_ = -1;
 };
 
-std::string find_beside(const char* variable, const std::vector<std::string>& relative, const std::string& what) {
+std::string find_beside(const char* variable, const std::vector<std::string>& relative,
+                        const std::string& what) {
     namespace fs = std::filesystem;
     if (const char* path = std::getenv(variable); path && *path) return path;
     std::error_code ignored;
     const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
     for (const auto& path : relative)
-        if (const fs::path candidate = (here / path).lexically_normal(); fs::exists(candidate)) return candidate;
-    throw LoadError(fmt::format("{} is not beside {}; set {} to its path", what, here.string(), variable));
+        if (const fs::path candidate = (here / path).lexically_normal(); fs::exists(candidate))
+            return candidate;
+    throw LoadError(
+        fmt::format("{} is not beside {}; set {} to its path", what, here.string(), variable));
 }
 
 }  // namespace
@@ -242,12 +262,14 @@ bool CandidateInfo::implements(std::string_view op) const {
 }
 
 std::string find_worker() {
-    return find_beside("ATTNCHECK_WORKER", {"attncheck-worker", "../bin/attncheck-worker", ATTNCHECK_WORKER_FROM_BIN},
+    return find_beside("ATTNCHECK_WORKER",
+                       {"attncheck-worker", "../bin/attncheck-worker", ATTNCHECK_WORKER_FROM_BIN},
                        "attncheck-worker");
 }
 
 std::string find_builtin_library() {
-    return find_beside("ATTNCHECK_BUILTIN", {"../lib/libattncheck_builtin.so", ATTNCHECK_BUILTIN_FROM_BIN},
+    return find_beside("ATTNCHECK_BUILTIN",
+                       {"../lib/libattncheck_builtin.so", ATTNCHECK_BUILTIN_FROM_BIN},
                        "libattncheck_builtin.so");
 }
 

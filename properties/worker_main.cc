@@ -1,5 +1,6 @@
-// attncheck-worker: loads one candidate library and runs the calls it is told to, so that whatever the candidate does
-// to its process stays there. Started by the suite (worker_candidate.cc) as: attncheck-worker SOCKET_FD ARENA_FD LIB
+// attncheck-worker: loads one candidate library and runs the calls it is told to, so that whatever
+// the candidate does to its process stays there. Started by the suite (worker_candidate.cc) as:
+// attncheck-worker SOCKET_FD ARENA_FD LIB
 #include <attncheck/candidate.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -79,7 +80,7 @@ void install_fault_handler() {
     alternate.ss_sp = stack;
     alternate.ss_size = sizeof stack;
     sigaltstack(&alternate, nullptr);
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
     for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(s, &action, nullptr);
@@ -97,16 +98,19 @@ Reply serve(const Request& request, const EntryPoint (&entry)[std::size(kEntryPo
     const auto start = std::chrono::steady_clock::now();
     if (request.calls == 1) {
         for (std::uint32_t k = 0; k < request.repetitions; ++k)
-            reply.status[0] = entry[request.op[0]](reinterpret_cast<const void*>(request.arguments[0]));
+            reply.status[0] =
+                entry[request.op[0]](reinterpret_cast<const void*>(request.arguments[0]));
     } else {
         std::atomic<std::uint32_t> ready{0};
         std::vector<std::thread> threads;
         for (std::uint32_t i = 0; i < request.calls; ++i)
             threads.emplace_back([&, i] {
                 ++ready;
-                while (ready.load() < request.calls) {}
+                while (ready.load() < request.calls) {
+                }
                 for (std::uint32_t k = 0; k < request.repetitions; ++k)
-                    reply.status[i] = entry[request.op[i]](reinterpret_cast<const void*>(request.arguments[i]));
+                    reply.status[i] =
+                        entry[request.op[i]](reinterpret_cast<const void*>(request.arguments[i]));
             });
         for (auto& thread : threads) thread.join();
     }
@@ -127,7 +131,8 @@ int main(int argc, char** argv) {
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, std::atoi(argv[2]), 0) == MAP_FAILED) {
+             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, std::atoi(argv[2]),
+             0) == MAP_FAILED) {
         say_hello("cannot map the shared arena");
         return 2;
     }
@@ -147,19 +152,21 @@ int main(int argc, char** argv) {
         return 2;
     }
     if (abi_version() != ATTNCHECK_ABI_VERSION) {
-        say_hello(std::string(argv[3]) + " has ABI version " + std::to_string(abi_version()) + ", expected " +
-                  std::to_string(ATTNCHECK_ABI_VERSION));
+        say_hello(std::string(argv[3]) + " has ABI version " + std::to_string(abi_version()) +
+                  ", expected " + std::to_string(ATTNCHECK_ABI_VERSION));
         return 2;
     }
     const auto precision = reinterpret_cast<const char* (*)()>(symbol("attncheck_precision"));
     EntryPoint entry[std::size(kEntryPoints)] = {};
     std::string names;
     for (std::size_t i = 0; i < std::size(kEntryPoints); ++i) {
-        entry[i] = reinterpret_cast<EntryPoint>(symbol(std::string("attncheck_") + kEntryPoints[i]));
+        entry[i] =
+            reinterpret_cast<EntryPoint>(symbol(std::string("attncheck_") + kEntryPoints[i]));
         if (entry[i]) names += std::string(kEntryPoints[i]) + ' ';
     }
     const char* declared = precision ? precision() : nullptr;
-    say_hello(std::string("ok\n") + (name() ? name() : "(unnamed)") + '\n' + (declared ? declared : "") + '\n' + names);
+    say_hello(std::string("ok\n") + (name() ? name() : "(unnamed)") + '\n' +
+              (declared ? declared : "") + '\n' + names);
 
     Request request;
     while (read_all(g_socket, &request, sizeof request)) {

@@ -1,19 +1,24 @@
-// What the suite and its worker process say to each other. The worker is a fresh program that loads the candidate;
-// both map one shared arena at the same address, so that argument structs can be passed as they are. Requests and
-// replies are fixed-size records on a socket; a worker that dies closes it.
+// What the suite and its worker process say to each other. The worker is a fresh program that loads
+// the candidate; both map one shared arena at the same address, so that argument structs can be
+// passed as they are. Requests and replies are fixed-size records on a socket; a worker that dies
+// closes it.
 #pragma once
 
 #include <cstdint>
 
 namespace attncheck::properties {
 
-inline constexpr std::uintptr_t kArenaAddress = 0x2a0000000000;   ///< free in ordinary and sanitized processes
-inline constexpr std::uint64_t kArenaBytes = std::uint64_t{1} << 36;  ///< address space only; pages come on demand
-inline constexpr std::uint64_t kControlBytes = 1 << 20;           ///< argument structs, strings and guard table
+inline constexpr std::uintptr_t kArenaAddress =
+    0x2a0000000000;  ///< free in ordinary and sanitized processes
+inline constexpr std::uint64_t kArenaBytes = std::uint64_t{1}
+                                             << 36;  ///< address space only; pages come on demand
+inline constexpr std::uint64_t kControlBytes =
+    1 << 20;  ///< argument structs, strings and guard table
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr int kMaxCalls = 4;
 
-/// First message of the worker, followed by `bytes` of text: "ok\n<name>\n<precision>\n<op> <op> ..." or the error.
+/// First message of the worker, followed by `bytes` of text: "ok\n<name>\n<precision>\n<op> <op>
+/// ..." or the error.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t bytes;
@@ -21,26 +26,31 @@ struct Hello {
 inline constexpr std::uint32_t kHelloMagic = 0xa77c0001;
 
 struct Request {
-    std::uint32_t calls;         ///< 1..kMaxCalls; more than one run at once
+    std::uint32_t calls;  ///< 1..kMaxCalls; more than one run at once
     std::uint32_t repetitions;
-    std::uint32_t op[kMaxCalls];        ///< index into kEntryPoints
-    std::uint64_t arguments[kMaxCalls]; ///< address of the argument struct in the arena
-    std::uint64_t guards;        ///< address of the guard table: pairs {address, bytes}
+    std::uint32_t op[kMaxCalls];         ///< index into kEntryPoints
+    std::uint64_t arguments[kMaxCalls];  ///< address of the argument struct in the arena
+    std::uint64_t guards;                ///< address of the guard table: pairs {address, bytes}
     std::uint32_t guard_count;
 };
 
 struct Reply {
     enum Kind : std::uint32_t { returned, fault } kind;
     std::int32_t status[kMaxCalls];
-    std::int32_t signal;         ///< fault: signal number, address, and whether it was a write
+    std::int32_t signal;  ///< fault: signal number, address, and whether it was a write
     std::uint32_t is_write;
     std::uint64_t address;
-    double seconds;              ///< time inside the candidate
+    double seconds;  ///< time inside the candidate
 };
 
-/// Operators by their entry point's name without the prefix "attncheck_"; the order is that of the protocol.
-inline constexpr const char* kEntryPoints[] = {
-    "nsa_compress", "nsa_compress_grad", "nsa_selected_attention", "nsa_selected_attention_grad",
-    "nsa_compress_attention", "flash_attention_score", "flash_attention_score_grad"};
+/// Operators by their entry point's name without the prefix "attncheck_"; the order is that of the
+/// protocol.
+inline constexpr const char* kEntryPoints[] = {"nsa_compress",
+                                               "nsa_compress_grad",
+                                               "nsa_selected_attention",
+                                               "nsa_selected_attention_grad",
+                                               "nsa_compress_attention",
+                                               "flash_attention_score",
+                                               "flash_attention_score_grad"};
 
 }  // namespace attncheck::properties

@@ -1,5 +1,6 @@
-// Every property of every operator against the built-in implementation, registered as a gtest test of its own, so that
-// ctest lists and runs them one by one. ATTNCHECK_CASES and ATTNCHECK_SEED in the environment change the run.
+// Every property of every operator against the built-in implementation, registered as a gtest test
+// of its own, so that ctest lists and runs them one by one. ATTNCHECK_CASES and ATTNCHECK_SEED in
+// the environment change the run.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -23,8 +24,10 @@ std::string sentence_case(const std::string& name) {
     std::string out;
     bool upper = true;
     for (const char ch : name) {
-        if (ch == '_') upper = true;
-        else out += std::exchange(upper, false) ? static_cast<char>(std::toupper(ch)) : ch;
+        if (ch == '_')
+            upper = true;
+        else
+            out += std::exchange(upper, false) ? static_cast<char>(std::toupper(ch)) : ch;
     }
     return out;
 }
@@ -66,7 +69,9 @@ int main(int argc, char** argv) {
     testing::InitGoogleTest(&argc, argv);
     for (const auto& op : operators())
         for (const Property& property : op->properties())
-            testing::RegisterTest(sentence_case(op->name()).c_str(), sentence_case(property.name).c_str(), nullptr, nullptr, __FILE__,
-                                  __LINE__, [&op, &property]() -> testing::Test* { return new PropertyHolds(*op, property); });
+            testing::RegisterTest(
+                sentence_case(op->name()).c_str(), sentence_case(property.name).c_str(), nullptr,
+                nullptr, __FILE__, __LINE__,
+                [&op, &property]() -> testing::Test* { return new PropertyHolds(*op, property); });
     return RUN_ALL_TESTS();
 }
