@@ -167,6 +167,7 @@ private:
         pid_ = fork();
         if (pid_ < 0) throw LoadError("cannot start a worker process");
         if (pid_ == 0) {
+            setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
             fcntl(pair[1], F_SETFD, 0);
             fcntl(arena_.descriptor(), F_SETFD, 0);
             const int null = open("/dev/null", O_RDWR);

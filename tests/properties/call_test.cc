@@ -70,7 +70,9 @@ TEST_P(EveryLayout, ElementsAreDistinctUnlessBroadcast) {
 TEST_P(EveryLayout, OnlyInputLayoutsReachBelowTheFirstElement) {
     for (const Shape& shape : shapes()) {
         const Extent extent = extent_of(shape, strides_for(GetParam(), shape));
-        if (!for_inputs_only()) EXPECT_EQ(extent.lowest, 0);
+        if (!for_inputs_only()) {
+            EXPECT_EQ(extent.lowest, 0);
+        }
     }
     const Shape shape{5, 3, 16};
     EXPECT_EQ(extent_of(shape, strides_for(GetParam(), shape)).lowest,
