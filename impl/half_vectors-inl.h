@@ -26,6 +26,11 @@ using FloatVec = hn::Vec<FloatTag>;
 using WordVec = hn::Vec<WordTag>;
 using HalfVec = hn::Vec<HalfTag>;
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+using LineTag = hn::Repartition<std::uint16_t, FloatTag>;  // 32 halves: a line of memory
+using LineVec = hn::Vec<LineTag>;
+#endif
+
 // Values below 2^16 only: the saturation of DemoteTo never acts.
 HWY_INLINE HalfVec low_halves(WordVec words) {
     return hn::DemoteTo(HalfTag(), hn::BitCast(SignedWordTag(), words));
@@ -46,6 +51,21 @@ struct Bf16 {
         const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
         return low_halves(hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded)));
     }
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    // Two vectors at once, for sums of products of bf16 numbers only: a NaN of theirs has 16 low
+    // zero bits (it is an operand's, widened, or the default one), so that rounding cannot carry
+    // it into infinity or zero and needs no select. 10 vector operations for 32 elements, where
+    // `narrow` takes 24.
+    static HWY_INLINE LineVec narrow_line(FloatVec low, FloatVec high) {
+        const auto rounded = [](FloatVec value) HWY_ATTR {
+            const WordTag d;
+            const WordVec bits = hn::BitCast(d, value);
+            const WordVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+            return hn::BitCast(LineTag(), hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffu))));
+        };
+        return hn::ConcatOdd(LineTag(), rounded(high), rounded(low));
+    }
+#endif
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
@@ -60,6 +80,11 @@ struct Fp16 {
     static HWY_INLINE HalfVec narrow(FloatVec value) {
         return hn::BitCast(HalfTag(), hn::DemoteTo(Fp16Tag(), value));
     }
+#if HWY_TARGET <= HWY_AVX3
+    static HWY_INLINE LineVec narrow_line(FloatVec low, FloatVec high) {
+        return hn::Combine(LineTag(), narrow(high), narrow(low));
+    }
+#endif
 };
 
 #else

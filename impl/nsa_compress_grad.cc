@@ -198,7 +198,7 @@ void store_weight_grad(const float* partials, std::int64_t num_chunks,
 constexpr std::int64_t kBypassBytes = std::int64_t{4} << 20;
 
 bool worth_bypassing(const attncheck_tensor& grad) {
-    constexpr std::int64_t kVectorBytes = 32;  // widest store: 16 lanes of 2 bytes
+    constexpr std::int64_t kVectorBytes = 64;  // widest store: a whole line
     const auto aligned = [](std::int64_t stride) { return stride % (kVectorBytes / 2) == 0; };
     return reinterpret_cast<std::uintptr_t>(grad.data) % kVectorBytes == 0 &&
            grad.strides[2] == 1 && aligned(grad.strides[0]) && aligned(grad.strides[1]) &&
