@@ -65,7 +65,7 @@ TEST_F(CommandTest, ListSaysWhatThereIs) {
     EXPECT_EQ(all.status, 0);
     EXPECT_THAT(all.printed, AllOf(HasSubstr("nsa_compress\n"), HasSubstr("nsa_compress_grad\n"),
                                    HasSubstr("agreement"), HasSubstr("validation")));
-    const Ran one = attncheck("list --candidate " + candidate_path("slow_but_correct"));
+    const Ran one = attncheck("list --candidate " + quoted(candidate_path("slow_but_correct")));
     EXPECT_THAT(one.printed, AllOf(HasSubstr("slow but correct"), HasSubstr("acc=fp32"),
                                    HasSubstr("nsa_compress  (implemented)"),
                                    HasSubstr("nsa_compress_grad  (not implemented)")));
@@ -89,7 +89,7 @@ TEST_F(CommandTest, BuiltInImplementationHolds) {
 
 // Status 1: a counterexample with a line that replays it.
 TEST_F(CommandTest, FalsifiedPropertyIsStatusOneAndReplays) {
-    const std::string library = candidate_path("one_element_past_output");
+    const std::string library = quoted(candidate_path("one_element_past_output"));
     const Ran ran = attncheck(
         "verify --stop-at-first --property memory --op nsa_compress "
         "--candidate " +
@@ -107,15 +107,15 @@ TEST_F(CommandTest, FalsifiedPropertyIsStatusOneAndReplays) {
 TEST_F(CommandTest, NothingCheckedIsStatusThree) {
     const Ran declined =
         attncheck("verify --no-validation --cases 5 --op nsa_compress --candidate " +
-                  candidate_path("declines"));
+                  quoted(candidate_path("declines")));
     EXPECT_EQ(declined.status, 3) << declined.printed;
     EXPECT_THAT(declined.printed, HasSubstr("nothing was checked"));
     EXPECT_EQ(attncheck("verify --cases 5 --op nsa_compress_grad --candidate " +
-                        candidate_path("declines"))
+                        quoted(candidate_path("declines")))
                   .status,
               3);
     EXPECT_EQ(
-        attncheck(std::string("reproduce ") + kCase + " --candidate " + candidate_path("declines"))
+        attncheck(std::string("reproduce ") + kCase + " --candidate " + quoted(candidate_path("declines")))
             .status,
         3);
 }
@@ -141,8 +141,8 @@ TEST_F(CommandTest, UnreadableCaseIsRefusedWithItsWord) {
 // Status 2: libraries that cannot be loaded.
 TEST_F(CommandTest, MissingLibraryIsRefused) {
     expect_refusal("verify --candidate ./nowhere.so", {"./nowhere.so", "no such file"});
-    expect_refusal("verify --candidate " + candidate_path("wrong_version"), {"ABI version 77"});
-    expect_refusal("list --candidate " + candidate_path("no_name_symbol"),
+    expect_refusal("verify --candidate " + quoted(candidate_path("wrong_version")), {"ABI version 77"});
+    expect_refusal("list --candidate " + quoted(candidate_path("no_name_symbol")),
                    {"attncheck_candidate_name"});
 }
 
@@ -182,14 +182,14 @@ TEST_F(CommandTest, CandidateThatPrintsDoesNotSpoilTheTable) {
     const Ran ran = attncheck(
         "verify --no-validation --cases 3 --op nsa_compress --property memory "
         "--candidate " +
-        candidate_path("prints"));
+        quoted(candidate_path("prints")));
     EXPECT_EQ(ran.status, 0) << ran.printed;
     EXPECT_THAT(ran.printed, Not(HasSubstr("NOISE")));
 }
 
 // Ctrl-C in a long run: the table so far, the report file, and status 130.
 TEST_F(CommandTest, InterruptPrintsTheTableSoFar) {
-    const Ran ran = run_line("timeout --preserve-status -s INT 2 " + std::string(COMMAND_PATH) +
+    const Ran ran = run_line("timeout --preserve-status -s INT 2 " + quoted(COMMAND_PATH) +
                              " verify --op nsa_compress --property agreement --cases 100000000 "
                              "--json " +
                              file("out.json") + " 2>&1");

@@ -13,6 +13,9 @@ struct Ran {
     std::string printed;   ///< whatever the redirections of the line lead to standard output
 };
 
+/// A path as one word of a command line, blanks and all.
+inline std::string quoted(const std::string& path) { return "'" + path + "'"; }
+
 inline Ran run_line(const std::string& line) {
     Ran ran;
     FILE* pipe = popen(line.c_str(), "r");
@@ -27,7 +30,7 @@ inline Ran run_line(const std::string& line) {
 
 /// The attncheck program with these arguments, standard output and standard error together.
 inline Ran attncheck(const std::string& arguments, const std::string& redirection = "2>&1") {
-    return run_line(std::string(COMMAND_PATH) + " " + arguments + " " + redirection);
+    return run_line(quoted(COMMAND_PATH) + " " + arguments + " " + redirection);
 }
 
 inline std::string candidate_path(const std::string& name) {
