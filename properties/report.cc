@@ -68,6 +68,8 @@ int status_code(const std::vector<std::string>& statuses, std::int64_t checked) 
     return checked == 0 ? 3 : 0;
 }
 
+}  // namespace
+
 std::string xml_escaped(const std::string& text) {
     std::string out;
     for (const char ch : text) {
@@ -88,8 +90,6 @@ std::string xml_escaped(const std::string& text) {
     }
     return out;
 }
-
-}  // namespace
 
 int exit_status(const RunReport& report) {
     std::vector<std::string> statuses;
@@ -157,7 +157,7 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
         case 0:
-            out << "every property held\n";
+            out << (report.interrupted ? "nothing falsified so far\n" : "every property held\n");
             break;
         case 1:
             out << "falsified\n";

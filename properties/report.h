@@ -38,6 +38,9 @@ std::string to_json(const RunReport& report);
 std::string to_junit(const RunReport& report);
 std::string to_html(const RunReport& report);
 
+/// Text inside XML and HTML, quotes and line ends included.
+std::string xml_escaped(const std::string& text);
+
 /// Merges JSON reports of shards of one run: counts add up, the worst ratio is the largest, the
 /// first counterexample of each failure class is kept. Throws std::runtime_error naming the file
 /// that does not fit and why.

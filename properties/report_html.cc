@@ -4,38 +4,21 @@
 #include "properties/report.h"
 
 namespace attncheck::properties {
-namespace {
-
-std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char ch : text) {
-        if (ch == '&')
-            out += "&amp;";
-        else if (ch == '<')
-            out += "&lt;";
-        else if (ch == '>')
-            out += "&gt;";
-        else
-            out += ch;
-    }
-    return out;
-}
-
-}  // namespace
 
 std::string to_html(const RunReport& report) {
     std::string rows, details;
     for (const auto& p : report.properties) {
         rows += fmt::format(
             "<tr class=\"{0}\"><td>{1}<td>{2}<td>{0}<td>{3}<td>{4}<td>{5:.3g}<td>{6}</tr>\n",
-            name_of(p.status), escaped(p.op), escaped(p.property), p.cases, p.declined,
-            p.worst_ratio, escaped(p.note));
+            name_of(p.status), xml_escaped(p.op), xml_escaped(p.property), p.cases, p.declined,
+            p.worst_ratio, xml_escaped(p.note));
         for (const auto& found : p.counterexamples)
             details += fmt::format(
                 "<h2>{}.{}: {}</h2>\n<pre>{}\n\nfound    {}\nsmallest {}\n{}\n\n{}</pre>\n",
-                escaped(p.op), escaped(p.property), escaped(found.failure), escaped(found.message),
-                escaped(print(found.original)), escaped(print(found.spec)),
-                escaped(found.certificate), escaped(reproduce_command(report, p, found)));
+                xml_escaped(p.op), xml_escaped(p.property), xml_escaped(found.failure),
+                xml_escaped(found.message), xml_escaped(print(found.original)),
+                xml_escaped(print(found.spec)), xml_escaped(found.certificate),
+                xml_escaped(reproduce_command(report, p, found)));
     }
     return fmt::format(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>attncheck: {0}</title>\n"
@@ -48,7 +31,7 @@ std::string to_html(const RunReport& report) {
         "</style>\n<h1>{0}</h1>\n<p>seed {1}, {2:.1f} "
         "s{3}</p>\n<table><tr><th>operator<th>property<th>status<th>cases<th>declined"
         "<th>worst error / bound<th>note</tr>\n{4}</table>\n{5}</html>\n",
-        escaped(report.candidate), report.seed, report.duration_s,
+        xml_escaped(report.candidate), report.seed, report.duration_s,
         report.interrupted ? ", interrupted" : "", rows, details);
 }
 
