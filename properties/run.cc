@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -101,8 +103,15 @@ const Clock& system_clock() {
 
 void catch_interrupts() {
     struct sigaction action{};
-    action.sa_handler = [](int) { g_interrupted = 1; };
-    action.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program at once
+    // A second Ctrl-C ends the program at once. What comes within a second is the same one: some
+    // senders signal the process and then its whole group.
+    action.sa_handler = [](int) {
+        static volatile time_t first = 0;
+        if (g_interrupted && time(nullptr) - first > 1) _exit(130);
+        if (!g_interrupted) first = time(nullptr);
+        g_interrupted = 1;
+    };
+    action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
 }
