@@ -83,6 +83,8 @@ int dtype_size(Dtype dtype) {
 }
 
 double decode(Dtype dtype, std::uint32_t bits) {
+    if (dtype == Dtype::int32) return static_cast<std::int32_t>(bits);
+    if (dtype == Dtype::uint8 || dtype == Dtype::boolean) return bits & 0xff;
     const Format f = format_of(dtype);
     const int stored_bits = f.precision - 1;
     const std::uint32_t fraction = bits & ((1u << stored_bits) - 1);
@@ -102,6 +104,12 @@ double decode(Dtype dtype, std::uint32_t bits) {
 }
 
 std::uint32_t encode(Dtype dtype, double value) {
+    if (dtype == Dtype::int32)
+        return static_cast<std::uint32_t>(static_cast<std::int32_t>(
+            std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), -0x1p31, 0x1p31 - 1)));
+    if (dtype == Dtype::uint8 || dtype == Dtype::boolean)
+        return static_cast<std::uint32_t>(
+            std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), 0.0, 255.0));
     const Format f = format_of(dtype);
     const std::uint32_t sign = std::signbit(value) ? 1u << (f.width() - 1) : 0u;
     if (std::isnan(value)) return sign | f.infinity_bits() | 1u << (f.precision - 2);

@@ -54,11 +54,16 @@ double distance_to_representable(Dtype dtype, double magnitude) {
 /// One word "key=value" of a rounding class; false when it is not known.
 bool apply(std::string_view key, std::string_view value, RoundingClass& rounding) {
     if (key == "acc") {
-        if (value == "fp32") rounding.accumulator_roundoff = 0x1p-24;
-        else if (value == "fp32-truncating") rounding.accumulator_roundoff = 0x1p-23;
-        else if (value == "fp64") rounding.accumulator_roundoff = 0x1p-53;
-        else if (value == "half") rounding.accumulator_roundoff = kStorageRoundoff;
-        else return false;
+        if (value == "fp32")
+            rounding.accumulator_roundoff = 0x1p-24;
+        else if (value == "fp32-truncating")
+            rounding.accumulator_roundoff = 0x1p-23;
+        else if (value == "fp64")
+            rounding.accumulator_roundoff = 0x1p-53;
+        else if (value == "half")
+            rounding.accumulator_roundoff = kStorageRoundoff;
+        else
+            return false;
         return true;
     }
     if (key == "p" || key == "ds") {
@@ -136,8 +141,6 @@ void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, 
     if (sum.magnitude == 0 || !std::isfinite(sum.exact)) return;
 
     const Accumulator accumulator = accumulator_of(rounding, output);
-    const double size = std::fabs(sum.exact);
-    const double largest = max_finite(output);
 
     // All numbers are multiples of 2^lowest_bit, hence none a bf16 subnormal if it is >= -126.
     const bool flushes = output == Dtype::bf16 && rounding.flush_bf16_subnormals &&
@@ -158,13 +161,29 @@ void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, 
         if (!(sum.magnitude < power_of_two(sum.lowest_bit + 53)))
             error += 2 * gamma(sum.terms, kOracleRoundoff) * (sum.magnitude + error);
     }
-    // 2^-50 pays for the few roundings of this function; it is far below the slack of gamma.
-    double bound = error == 0 ? distance_to_representable(output, size)
-                              : (error + half_ulp(output, size + error)) * (1 + 0x1p-50);
-    if (peak >= accumulator.largest || size + error >= largest) {
+    finish(sum.exact, error, peak, accumulator.largest, output, out, index);
+}
+
+void finish(double exact, double error, double peak, double peak_limit, Dtype output,
+            ExpectedTensor& out, std::size_t index) {
+    out.value[index] = exact;
+    out.bound[index] = 0;
+    out.overflow[index] = Overflow::none;
+    if (!std::isfinite(exact)) return;
+    if (!(error < kInfinity)) return leave_unjudged(out, index);
+    const double size = std::fabs(exact), largest = max_finite(output);
+    // The number that is narrowed lies within E of the exact one, and its nearest neighbour no
+    // farther from it than half an ulp, nor than the exact number's neighbour plus E. 2^-50 pays
+    // for the few roundings of this function; it is far below the slack of gamma.
+    const double neighbour = distance_to_representable(output, size);
+    double bound = error == 0
+                       ? neighbour
+                       : std::min(error + half_ulp(output, size + error), neighbour + 2 * error) *
+                             (1 + 0x1p-50);
+    if (peak >= peak_limit || size + error >= largest) {
         // The sign of an overflow is known unless both ends of the interval overflow.
         const double limit = largest + half_ulp(output, largest);
-        if (peak >= accumulator.largest || error - size >= limit) {
+        if (peak >= peak_limit || error - size >= limit) {
             out.overflow[index] = Overflow::any;
         } else if (size + error >= limit) {
             out.overflow[index] = Overflow::signed_infinity;
@@ -173,6 +192,16 @@ void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, 
         if (out.overflow[index] != Overflow::none) bound = std::max(bound, size - largest);
     }
     out.bound[index] = bound;
+}
+
+void leave_unjudged(ExpectedTensor& out, std::size_t index) {
+    if (!std::isfinite(out.value[index])) out.value[index] = 0;
+    out.bound[index] = kInfinity;
+    out.overflow[index] = Overflow::any;
+}
+
+double accumulator_roundoff(const RoundingClass& rounding, Dtype storage) {
+    return accumulator_of(rounding, storage).roundoff;
 }
 
 }  // namespace attncheck::ref

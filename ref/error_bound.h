@@ -15,9 +15,9 @@ namespace attncheck::ref {
 /// How a candidate computes, as far as its error depends on it.
 struct RoundingClass {
     double accumulator_roundoff = 0x1p-24;  ///< u of every partial sum: fp32 unless declared
-    bool prob_rounded = true;            ///< P is rounded to the input type before its product
-    bool score_grad_rounded = true;      ///< dS likewise
-    bool flush_bf16_subnormals = false;  ///< bf16 subnormals read or written as zero
+    bool prob_rounded = true;               ///< P is rounded to the input type before its product
+    bool score_grad_rounded = true;         ///< dS likewise
+    bool flush_bf16_subnormals = false;     ///< bf16 subnormals read or written as zero
 
     bool operator==(const RoundingClass&) const = default;
 };
@@ -76,7 +76,8 @@ struct ProductSum {
 /// Writes element `index` of `out`:
 ///
 ///   E     = gamma_n * magnitude + underflow terms + oracle error,   0 when exact as above
-///   bound = E + half_ulp(|exact| + E);  if E = 0, the distance to the nearest representable number
+///   bound = E + half_ulp(|exact| + E), or 2 E + the distance to the nearest representable number
+///   if that is less
 ///
 /// Source: verification of NSA compress, E_y = fin(gamma_L A, y); no second-order factor is needed
 /// because gamma_n bounds a sum exactly. Where infinity is right, so is the largest finite number
@@ -84,5 +85,24 @@ struct ProductSum {
 /// infinite and Overflow::any, i.e. uncheckable. `output` is also the storage type of acc=half.
 void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out,
             std::size_t index);
+
+/// The last step of every bound: element `index` of `out` from an exact value and the error E of
+/// the number that is narrowed to `output`.
+///
+///   bound = min(E + half_ulp(|exact| + E), 2 E + distance of the exact value to the nearest
+///   representable number)
+///
+/// peak bounds every partial sum: from peak_limit on, any non-finite result is right. A non-finite
+/// exact value gets bound 0. An infinite E, or a NaN, means that nothing can be said: bound
+/// infinite, Overflow::any.
+void finish(double exact, double error, double peak, double peak_limit, Dtype output,
+            ExpectedTensor& out, std::size_t index);
+
+/// Element `index` is not judged: any result is accepted.
+void leave_unjudged(ExpectedTensor& out, std::size_t index);
+
+/// u of the partial sums of a class for operands of this storage type (acc=half is that of the
+/// type).
+double accumulator_roundoff(const RoundingClass& rounding, Dtype storage);
 
 }  // namespace attncheck::ref

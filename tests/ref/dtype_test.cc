@@ -124,8 +124,52 @@ TEST(Dtypes, HaveTheirDocumentedConstants) {
     EXPECT_EQ(dtype_size(Dtype::boolean), 1);
     EXPECT_THROW(dtype_size(static_cast<Dtype>(2)), std::invalid_argument);
     EXPECT_EQ(dtype_name(static_cast<Dtype>(-7)), "unknown");
-    EXPECT_THROW(decode(Dtype::int32, 0), std::invalid_argument);
+    EXPECT_THROW(decode(Dtype::int64, 0), std::invalid_argument);
+    EXPECT_THROW(encode(Dtype::int64, 0), std::invalid_argument);
+    EXPECT_THROW(max_finite(Dtype::int32), std::invalid_argument);
     EXPECT_THROW(half_ulp(Dtype::fp8_e5m2, 1), std::invalid_argument);
+}
+
+// Indices: every 32-bit pattern of interest survives both ways.
+TEST(Integers, SurviveWideningAndNarrowing) {
+    EXPECT_EQ(dtype_size(Dtype::int32), 4);
+    EXPECT_EQ(dtype_size(Dtype::uint8), 1);
+    EXPECT_EQ(dtype_name(Dtype::int32), "int32");
+    EXPECT_EQ(dtype_name(Dtype::uint8), "uint8");
+    EXPECT_EQ(decode(Dtype::int32, 0xffffffff), -1);
+    EXPECT_EQ(decode(Dtype::int32, 0x80000000), -0x1p31);
+    EXPECT_EQ(decode(Dtype::int32, 0x7fffffff), 0x1p31 - 1);
+    for (const std::uint32_t bits : {0u, 1u, 77u, 0x7fffffffu, 0x80000000u, 0xffffffffu})
+        EXPECT_EQ(encode(Dtype::int32, decode(Dtype::int32, bits)), bits);
+    for (std::uint32_t bits = 0; bits < 256; ++bits) {
+        EXPECT_EQ(decode(Dtype::uint8, bits), bits);
+        EXPECT_EQ(encode(Dtype::uint8, bits), bits);
+    }
+}
+
+// Out of range: the nearest number; between two: the nearest, ties to even; NaN: zero.
+TEST(Integers, TakeTheNearestInRange) {
+    EXPECT_EQ(encode(Dtype::int32, 0x1p31), 0x7fffffffu);
+    EXPECT_EQ(encode(Dtype::int32, -kInfinity), 0x80000000u);
+    EXPECT_EQ(encode(Dtype::int32, 2.5), 2u);
+    EXPECT_EQ(encode(Dtype::int32, -3.5), static_cast<std::uint32_t>(-4));
+    EXPECT_EQ(encode(Dtype::int32, std::nan("")), 0u);
+    EXPECT_EQ(encode(Dtype::uint8, -1), 0u);
+    EXPECT_EQ(encode(Dtype::uint8, 256), 255u);
+    EXPECT_EQ(encode(Dtype::uint8, kInfinity), 255u);
+    EXPECT_EQ(encode(Dtype::uint8, 1.5), 2u);
+    EXPECT_EQ(encode(Dtype::uint8, std::nan("")), 0u);
+}
+
+// A mask byte keeps its value, so that any non-zero one can be told from zero; bits above the byte
+// are not read.
+TEST(Integers, KeepTheByteOfABool) {
+    EXPECT_EQ(decode(Dtype::boolean, 0), 0);
+    EXPECT_EQ(decode(Dtype::boolean, 1), 1);
+    EXPECT_NE(decode(Dtype::boolean, 200), 0);
+    EXPECT_EQ(decode(Dtype::boolean, 0x300), 0);
+    EXPECT_EQ(encode(Dtype::boolean, 1), 1u);
+    EXPECT_EQ(encode(Dtype::boolean, decode(Dtype::boolean, 200)), 200u);
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#include "ref/nsa_selected_attention.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "ref/attention_roundoff.h"
+
+namespace attncheck::ref {
+namespace {
+
+void require_sum(const char* name, const std::vector<std::int64_t>& lengths, const char* total_name,
+                 std::int64_t total) {
+    std::int64_t sum = 0;
+    for (const std::int64_t length : lengths) sum += length;
+    if (sum > total)
+        throw std::invalid_argument("selected attention: " + std::string(name) + " sum to " +
+                                    std::to_string(sum) + ", " + total_name + " is " +
+                                    std::to_string(total));
+}
+
+/// The mask covers every position of every sequence.
+void require_mask(const SelectedAttentionShape& shape, std::size_t size) {
+    std::int64_t rows = 0, columns = 0;
+    for (const std::int64_t length : shape.query_lengths) rows = std::max(rows, length);
+    for (const std::int64_t length : shape.kv_lengths) columns = std::max(columns, length);
+    if (shape.mask_columns < columns || static_cast<std::int64_t>(size) < rows * shape.mask_columns)
+        throw std::invalid_argument("selected attention: mask has " + std::to_string(size) +
+                                    " elements in rows of " + std::to_string(shape.mask_columns) +
+                                    ", the longest sequences are " + std::to_string(rows) +
+                                    " and " + std::to_string(columns));
+}
+
+}  // namespace
+
+std::vector<SelectedQuery> selected_queries(const SelectedAttentionShape& shape) {
+    if (shape.query_lengths.size() != shape.kv_lengths.size())
+        throw std::invalid_argument(
+            "selected attention: " + std::to_string(shape.query_lengths.size()) +
+            " query_lengths, " + std::to_string(shape.kv_lengths.size()) + " kv_lengths");
+    require_sum("query_lengths", shape.query_lengths, "total_queries", shape.total_queries);
+    require_sum("kv_lengths", shape.kv_lengths, "total_keys", shape.total_keys);
+    std::vector<SelectedQuery> queries(static_cast<std::size_t>(shape.total_queries));
+    std::size_t row = 0;
+    std::int64_t key = 0;
+    for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) {
+        for (std::int64_t s = 0; s < shape.query_lengths[b]; ++s)
+            queries[row++] = {static_cast<std::int64_t>(b), s, key, shape.kv_lengths[b]};
+        key += shape.kv_lengths[b];
+    }
+    return queries;
+}
+
+ColumnLister selected_columns(const SelectedAttentionShape& shape,
+                              std::span<const std::int64_t> topk,
+                              std::span<const std::uint8_t> mask) {
+    require_elements("topk", topk.size(), shape.total_queries * shape.kv_heads * shape.count);
+    if (shape.mask == SelectedMask::contents) require_mask(shape, mask.size());
+    return [shape, topk, mask, queries = selected_queries(shape)](std::int64_t t, std::int64_t head,
+                                                                  std::vector<KeyColumn>& columns) {
+        const SelectedQuery& query = queries[static_cast<std::size_t>(t)];
+        if (query.sequence < 0) return false;
+        if (query.kv_length == 0) return true;
+        const std::int64_t kv_head = head / (shape.query_heads / shape.kv_heads);
+        const auto list =
+            topk.subspan(static_cast<std::size_t>((t * shape.kv_heads + kv_head) * shape.count),
+                         static_cast<std::size_t>(shape.count));
+        const auto visible = [&](std::int64_t position) {
+            switch (shape.mask) {
+                case SelectedMask::none:
+                    return true;
+                case SelectedMask::causal:
+                    return position <= query.position;
+                case SelectedMask::contents:
+                    return mask[static_cast<std::size_t>(query.position * shape.mask_columns +
+                                                         position)] == 0;
+            }
+            return false;
+        };
+        for (const std::int64_t index : list)
+            for (std::int64_t r = 0; r < shape.block; ++r) {
+                const std::int64_t position = index * shape.block + r;
+                if (position < 0 || position >= query.kv_length)
+                    throw std::invalid_argument("selected attention: block " +
+                                                std::to_string(index) + " of a sequence of " +
+                                                std::to_string(query.kv_length) + " keys");
+                if (visible(position)) columns.push_back({query.first_key + position, 0, true});
+            }
+        return true;
+    };
+}
+
+}  // namespace attncheck::ref
