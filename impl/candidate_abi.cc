@@ -3,21 +3,26 @@
 #include <string>
 
 #include "attncheck/candidate.h"
+#include "impl/flash_attention.h"
+#include "impl/flash_attention_validate.h"
 #include "impl/nsa_compress.h"
 #include "impl/nsa_compress_validate.h"
+#include "impl/nsa_selected_attention.h"
+#include "impl/nsa_selected_attention_validate.h"
 
 namespace attncheck::impl {
 namespace {
 
 // Validate, then run; no exception leaves the C interface.
-template <class Args, class Validate, class Run>
-int guarded_call(const Args* args, Validate validate, Run run) noexcept {
+template <class Args, class Kernels>
+int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
+                 void (*run)(const Args&, const Kernels&), const Kernels& kernels) noexcept {
     try {
-        if (std::optional<Rejection> rejection = validate(args)) {
+        if (MaybeRejection rejection = validate(args)) {
             set_last_error_message(std::move(rejection->message));
             return rejection->status;
         }
-        run(*args, default_kernels());
+        run(*args, kernels);
         return ATTNCHECK_OK;
     } catch (const std::exception& failure) {
         try {
@@ -46,12 +51,38 @@ const char* attncheck_precision(void) { return "default"; }
 
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
     namespace impl = attncheck::impl;
-    return impl::guarded_call(args, impl::validate_nsa_compress, impl::nsa_compress);
+    return impl::guarded_call(args, impl::validate_nsa_compress, impl::nsa_compress,
+                              impl::default_kernels());
 }
 
 int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args* args) {
     namespace impl = attncheck::impl;
-    return impl::guarded_call(args, impl::validate_nsa_compress_grad, impl::nsa_compress_grad);
+    return impl::guarded_call(args, impl::validate_nsa_compress_grad, impl::nsa_compress_grad,
+                              impl::default_kernels());
+}
+
+int attncheck_nsa_selected_attention(const attncheck_nsa_selected_attention_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_nsa_selected_attention,
+                              impl::nsa_selected_attention, impl::default_attention_kernels());
+}
+
+int attncheck_nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_nsa_selected_attention_grad,
+                              impl::nsa_selected_attention_grad, impl::default_attention_kernels());
+}
+
+int attncheck_flash_attention_score(const attncheck_flash_attention_score_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_flash_attention_score,
+                              impl::flash_attention_score, impl::default_attention_kernels());
+}
+
+int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_grad_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_flash_attention_score_grad,
+                              impl::flash_attention_score_grad, impl::default_attention_kernels());
 }
 
 }  // extern "C"

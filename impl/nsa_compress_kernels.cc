@@ -1,14 +1,8 @@
 #include "impl/nsa_compress_kernels.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <strings.h>
 #include <utility>
 
-// The scalar target is always compiled, so that it can be forced on any machine. Sizeless vectors
-// (SVE, RVV) cannot form the register tiles below; such machines use NEON or scalar.
-#define HWY_COMPILE_ALL_ATTAINABLE
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include "impl/instruction_set.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "impl/nsa_compress_kernels.cc"
@@ -264,18 +258,6 @@ namespace {
 
 HWY_EXPORT(kernel_table);
 
-struct NamedTarget {
-    const char* name;
-    std::int64_t targets;
-};
-
-constexpr std::int64_t kScalarTargets = HWY_SCALAR | HWY_EMU128;
-constexpr NamedTarget kNamedTargets[] = {
-    {"scalar", kScalarTargets}, {"ssse3", HWY_SSSE3}, {"sse4", HWY_SSE4},
-    {"avx2", HWY_AVX2},         {"avx3", HWY_AVX3},   {"neon", HWY_NEON},
-};
-constexpr const char* kAllowedNames = "scalar, ssse3, sse4, avx2, avx3, neon";
-
 // A private choice of target: Highway's global one belongs to the whole process and may be in use
 // elsewhere.
 const KernelTable* best_kernels([[maybe_unused]] std::int64_t targets) {
@@ -288,32 +270,15 @@ const KernelTable* best_kernels([[maybe_unused]] std::int64_t targets) {
 #endif
 }
 
-const KernelTable& choose_kernels() {
-    if (const char* forced = std::getenv("ATTNCHECK_FORCE_ISA");
-        forced != nullptr && *forced != '\0') {
-        if (const KernelTable* kernels = find_kernels(forced)) return *kernels;
-        std::fprintf(stderr,
-                     "ATTNCHECK_FORCE_ISA is \"%.32s\"; allowed: those of %s that this machine "
-                     "has; ignored\n",
-                     forced, kAllowedNames);
-    }
-    return *best_kernels(hwy::SupportedTargets());
-}
-
 }  // namespace
 
 const KernelTable* find_kernels(const char* isa) {
-    for (const NamedTarget& named : kNamedTargets) {
-        if (strcasecmp(isa, named.name) != 0) continue;
-        if (named.targets == kScalarTargets) return best_kernels(kScalarTargets);
-        if ((named.targets & hwy::SupportedTargets() & HWY_TARGETS) == 0) return nullptr;
-        return best_kernels(named.targets);
-    }
-    return nullptr;
+    const std::int64_t targets = find_targets(isa);
+    return targets == 0 ? nullptr : best_kernels(targets);
 }
 
 const KernelTable& default_kernels() {
-    static const KernelTable& kernels = choose_kernels();
+    static const KernelTable& kernels = *best_kernels(default_targets());
     return kernels;
 }
 

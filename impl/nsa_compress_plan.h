@@ -10,10 +10,6 @@
 /// How both directions cut a problem into units: chunks along the tokens times groups of heads.
 namespace attncheck::impl {
 
-inline HalfFormat half_format(const attncheck_tensor& tensor) {
-    return tensor.dtype == ATTNCHECK_FLOAT16 ? HalfFormat::kFp16 : HalfFormat::kBf16;
-}
-
 /// W as fp32, transposed to [num_heads, block]: the kernels walk r with the head fixed.
 inline AlignedBuffer<float> widen_weight(const attncheck_tensor& weight, HalfFormat format) {
     const std::int64_t block = weight.shape[0], num_heads = weight.shape[1];

@@ -1,77 +1,21 @@
 #include "impl/nsa_compress_validate.h"
 
-#include <cstring>
 #include <initializer_list>
 #include <limits>
-#include <utility>
+#include <string>
 
+#include "impl/argument_checks.h"
 #include "impl/window_geometry.h"
 
 namespace attncheck::impl {
 namespace {
 
-using MaybeRejection = std::optional<Rejection>;
-
-struct NamedTensor {
-    const char* name;
-    const attncheck_tensor* tensor;
-    int rank;  // the only legal one
-};
-
-struct Extent {
-    const char* meaning;
-    std::int64_t value;
-};
-
-Rejection absent(const char* parameter) {
-    return {ATTNCHECK_ERR_NULLPTR, parameter,
-            std::string(parameter) + " is NULL; allowed: not NULL"};
-}
-
-Rejection invalid(const char* parameter, const std::string& value, const std::string& allowed) {
-    return {ATTNCHECK_ERR_INVALID, parameter,
-            std::string(parameter) + " is " + value + "; allowed: " + allowed};
-}
-
-std::string dtype_name(std::int32_t dtype) {
-    switch (dtype) {
-        case ATTNCHECK_FLOAT32: return "0 (float32)";
-        case ATTNCHECK_FLOAT16: return "1 (float16)";
-        case ATTNCHECK_BFLOAT16: return "27 (bfloat16)";
-        default: return std::to_string(dtype);
-    }
-}
-
-MaybeRejection check_layout(const char* layout) {
-    if (std::strcmp(layout, "TND") == 0) return std::nullopt;
-    // The string is the caller's and may be of any length; the head of it identifies the mistake.
-    constexpr std::size_t kShownChars = 24;
-    const std::size_t length = strnlen(layout, kShownChars + 1);
-    std::string shown(1, '"');
-    shown.append(layout, length < kShownChars ? length : kShownChars);
-    shown.append(length > kShownChars ? "...\"" : "\"");
-    return invalid("layout", shown, "\"TND\"");
-}
-
-MaybeRejection check_ranks(std::initializer_list<NamedTensor> tensors) {
-    for (const NamedTensor& named : tensors) {
-        if (named.tensor->rank == named.rank) continue;
-        return invalid(named.name, "of rank " + std::to_string(named.tensor->rank),
-                       "rank " + std::to_string(named.rank));
-    }
-    return std::nullopt;
-}
-
 MaybeRejection check_dtypes(const attncheck_tensor& input,
                             std::initializer_list<NamedTensor> tensors) {
-    if (input.dtype != ATTNCHECK_FLOAT16 && input.dtype != ATTNCHECK_BFLOAT16) {
-        return invalid("input", "of dtype " + dtype_name(input.dtype),
-                       "dtype 1 (float16) or 27 (bfloat16)");
-    }
+    if (auto rejection = check_half("input", input)) return rejection;
     for (const NamedTensor& named : tensors) {
-        if (named.tensor->dtype == input.dtype) continue;
-        return invalid(named.name, "of dtype " + dtype_name(named.tensor->dtype),
-                       "dtype " + dtype_name(input.dtype) + ", that of input");
+        if (auto rejection = check_dtype(named.name, *named.tensor, input.dtype, "input"))
+            return rejection;
     }
     return std::nullopt;
 }
@@ -94,23 +38,6 @@ MaybeRejection check_attributes(std::int64_t block, std::int64_t stride, std::in
     return std::nullopt;
 }
 
-MaybeRejection check_shape(const char* name, const attncheck_tensor& tensor,
-                           std::initializer_list<Extent> wanted) {
-    std::string shown, meanings, values;
-    bool same = true;
-    std::size_t dim = 0;
-    for (const Extent& extent : wanted) same = tensor.shape[dim++] == extent.value && same;
-    if (same) return std::nullopt;
-    dim = 0;
-    for (const Extent& extent : wanted) {
-        const char* separator = dim == 0 ? "[" : ", ";
-        shown.append(separator).append(std::to_string(tensor.shape[dim++]));
-        meanings.append(separator).append(extent.meaning);
-        values.append(separator).append(std::to_string(extent.value));
-    }
-    return invalid(name, "of shape " + shown + "]", meanings + "] = " + values + "]");
-}
-
 MaybeRejection check_input_and_weight(const attncheck_tensor& input, const attncheck_tensor& weight,
                                       std::int64_t block) {
     const std::int64_t num_tokens = input.shape[0], num_heads = input.shape[1],
@@ -130,10 +57,6 @@ MaybeRejection check_input_and_weight(const attncheck_tensor& input, const attnc
                        "T * N * D below 2^63");
     }
     return check_shape("weight", weight, {{"compress_block_size", block}, {"N", num_heads}});
-}
-
-std::string element_text(std::int64_t value, std::int64_t index) {
-    return std::to_string(value) + " at index " + std::to_string(index);
 }
 
 // `windows` receives C, the number of blocks over all sequences. It never exceeds the sum of the
@@ -175,7 +98,7 @@ std::optional<Rejection> validate_nsa_compress(const attncheck_nsa_compress_args
     if (a.layout == nullptr) return absent("layout");
     if (a.output.data == nullptr) return absent("output");
 
-    if (auto rejection = check_layout(a.layout)) return rejection;
+    if (auto rejection = check_layout("layout", a.layout)) return rejection;
     const NamedTensor weight{"weight", &a.weight, 2}, output{"output", &a.output, 3};
     if (auto rejection = check_ranks({{"input", &a.input, 3}, weight, output})) return rejection;
     if (auto rejection = check_dtypes(a.input, {weight, output})) return rejection;
@@ -201,7 +124,7 @@ std::optional<Rejection> validate_nsa_compress_grad(const attncheck_nsa_compress
     if (a.weight_grad.data == nullptr) return absent("weight_grad");
 
     if (a.layout != nullptr) {  // absent means "TND" in this direction
-        if (auto rejection = check_layout(a.layout)) return rejection;
+        if (auto rejection = check_layout("layout", a.layout)) return rejection;
     }
     const NamedTensor output_grad{"output_grad", &a.output_grad, 3}, input{"input", &a.input, 3};
     const NamedTensor weight{"weight", &a.weight, 2};
@@ -232,13 +155,5 @@ std::optional<Rejection> validate_nsa_compress_grad(const attncheck_nsa_compress
         return rejection;
     return check_shape("weight_grad", a.weight_grad, {{"compress_block_size", block}, heads});
 }
-
-namespace {
-thread_local std::string last_message;
-}
-
-const std::string& last_error_message() { return last_message; }
-
-void set_last_error_message(std::string message) { last_message = std::move(message); }
 
 }  // namespace attncheck::impl

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "attncheck/candidate.h"
+#include "impl/half_formats.h"
 
 namespace attncheck::impl {
 
@@ -22,6 +23,10 @@ struct StridedRows {
     }
     bool contiguous_dim() const { return dim_stride == 1; }
 };
+
+inline HalfFormat half_format(const attncheck_tensor& tensor) {
+    return tensor.dtype == ATTNCHECK_FLOAT16 ? HalfFormat::kFp16 : HalfFormat::kBf16;
+}
 
 inline StridedRows<const std::uint16_t> input_rows(const attncheck_tensor& tensor) {
     return {static_cast<const std::uint16_t*>(tensor.data), tensor.strides[0], tensor.strides[1],

@@ -1,0 +1,107 @@
+#ifndef ATTNCHECK_IMPL_ATTENTION_KERNELS_H
+#define ATTNCHECK_IMPL_ATTENTION_KERNELS_H
+
+#include <cstdint>
+
+/// Micro-kernels of attention: matrix products on small tiles, softmax, row conversions.
+///
+/// They know neither sequences nor masks; every factor passed is multiplied. fp32 throughout,
+/// 16-bit operands are widened exactly when loaded. Each element of a product is one sum in order
+/// of the depth, whatever the sizes of the tile it is computed in, so a driver may cut rows and
+/// columns as it likes without changing bits. Columns are multiples of 16 unless said otherwise;
+/// strides count elements; pointers are aligned to an element only.
+namespace attncheck::impl {
+
+/// out[m, n] = factor * sum_k left[m, k] * right[k, n]; right as panels [cols / 16, depth, 16].
+struct PanelProduct {
+    const float* left;
+    std::int64_t left_stride, rows;
+    const std::uint16_t* panels;
+    std::int64_t depth, cols;
+    float factor;
+    float* out;
+    std::int64_t out_stride;
+};
+
+/// out[m, n] += sum_k left[m, k] * right[k][n]; a 16-bit row per k, anywhere.
+struct RowProduct {
+    const float* left;
+    std::int64_t left_stride, rows;
+    const std::uint16_t* const* right;
+    std::int64_t depth, cols;
+    float* out;
+    std::int64_t out_stride;
+};
+
+/// out[m, n] += sum_k left[m, k] * right[k, n].
+struct FloatProduct {
+    const float* left;
+    std::int64_t left_stride, rows;
+    const float* right;
+    std::int64_t right_stride, depth, cols;
+    float* out;
+    std::int64_t out_stride;
+};
+
+/// out[m, n] += sum_k left[k, m] * right[k, n].
+struct TransposedProduct {
+    const float* left;
+    std::int64_t left_stride, rows;
+    const float* right;
+    std::int64_t right_stride, depth, cols;
+    float* out;
+    std::int64_t out_stride;
+};
+
+/// One step of online softmax (Milakov and Gimelshein 2018, algorithm 3) for every row:
+///
+///   m' = max(m, max_j logit_j),  l' = l * exp(m - m') + sum_j exp(logit_j - m'),
+///   logit_j := factor * exp(logit_j - m'),  rescale := exp(m - m')
+///
+/// Before the first tile m = -inf and l = 0. A column that is no key holds -inf and becomes 0. NaN
+/// in a logit makes m' and l' NaN. While m' is -inf the exponentials are 0.
+struct SoftmaxTile {
+    float* logits;
+    std::int64_t stride, rows, cols;
+    float prob_factor;
+    float *row_max, *row_sum, *rescale;
+};
+
+/// From given statistics: logit := P = exp(logit - row_max) / row_sum, then
+/// prob_grad := dS = P * (prob_grad - delta).
+struct GradientTile {
+    float *logits, *prob_grads;
+    std::int64_t stride, rows, cols;
+    const float *row_max, *row_sum, *delta;
+};
+
+/// One instruction set's kernels; the arrays are indexed by HalfFormat.
+struct AttentionKernels {
+    const char* isa;
+    void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
+    /// Rounds from * factor, with -0 only where the product is a non-zero number that underflows.
+    void (*store_product[2])(const float* from, float factor, std::uint16_t* to,
+                             std::int64_t count);
+    void (*store_quotient[2])(const float* from, float divisor, std::uint16_t* to,
+                              std::int64_t count);
+    void (*scale_row)(float* row, float factor, std::int64_t count);
+    float (*dot)(const float* left, const float* right, std::int64_t count);
+    void (*panel_product[2])(const PanelProduct&);
+    void (*row_product[2])(const RowProduct&);
+    void (*float_product)(const FloatProduct&);
+    void (*transposed_product)(const TransposedProduct&);
+    void (*softmax_tile)(const SoftmaxTile&);
+    void (*gradient_tile)(const GradientTile&);
+    /// e^x within 2 ulp, exactly 1 at 0; overflow gives infinity, NaN stays NaN.
+    void (*exp_row)(const float* from, float* to, std::int64_t count);
+};
+
+/// Kernels of the instruction set that default_targets() chooses.
+const AttentionKernels& default_attention_kernels();
+
+/// Kernels by name, as in find_targets; null if not available here.
+const AttentionKernels* find_attention_kernels(const char* isa);
+
+}  // namespace attncheck::impl
+
+#endif  // ATTNCHECK_IMPL_ATTENTION_KERNELS_H

@@ -1,0 +1,187 @@
+#include "impl/flash_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "impl/flash_attention_plan.h"
+#include "impl/flash_attention_tile.h"
+#include "impl/thread_pool.h"
+
+namespace attncheck::impl {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct ForwardProblem {
+    FlashPlan plan;
+    const AttentionKernels& kernels;
+    RowView query, query_rope, key, key_rope, value, no_rope, output;
+
+    ForwardProblem(const FlashCall& call, const AttentionKernels& table)
+        : plan(call),
+          kernels(table),
+          query(plan.rows(*call.query, plan.extents().head_dim)),
+          query_rope(plan.rows(*call.query_rope, plan.rope_dim())),
+          key(plan.rows(*call.key, plan.extents().head_dim)),
+          key_rope(plan.rows(*call.key_rope, plan.rope_dim())),
+          value(plan.rows(*call.value, plan.extents().value_dim)),
+          no_rope(plan.rows(*call.value, 0)),
+          output(plan.rows(*call.output, plan.extents().value_dim)) {}
+
+    std::int64_t logit_dim() const { return plan.extents().head_dim + plan.rope_dim(); }
+};
+
+// Some queries of one head.
+class ForwardUnit {
+public:
+    ForwardUnit(const ForwardProblem& problem, const FlashUnits::Unit& unit)
+        : problem_(problem),
+          unit_(unit),
+          sequence_(problem.plan.sequence(unit.b)),
+          rows_(unit.end - unit.begin),
+          pairs_(problem.plan, problem.kernels, rows_),
+          query_(rows_, problem.logit_dim()),
+          key_(kFlashTileKeys, problem.logit_dim()),
+          value_(kFlashTileKeys, problem.plan.extents().value_dim),
+          key_columns_(problem.logit_dim() * kFlashTileKeys),
+          logits_(rows_ * kFlashTileKeys),
+          sums_(rows_ * value_.width()) {}
+
+    void run() {
+        query_.load(problem_.query, problem_.query_rope, unit_.b, unit_.head,
+                    sequence_.query_begin + unit_.begin, rows_, problem_.kernels);
+        add_tiles(1.0f);
+        // Sums before the division may leave fp32 although the mean of the values does not: smaller
+        // probabilities decide which of those elements are really not finite.
+        const std::int64_t size = rows_ * value_.width();
+        const auto finite = [](float sum) { return std::isfinite(sum); };
+        if (!std::all_of(sums_.data(), sums_.data() + size, finite)) {
+            const std::vector<float> first(sums_.data(), sums_.data() + size);
+            add_tiles(kSmallFactor);
+            merge(first);
+        }
+        write();
+    }
+
+private:
+    // At most 2^20 keys.
+    static constexpr float kSmallFactor = 0x1p-21f;
+
+    void add_tiles(float prob_factor) {
+        std::fill_n(row_max_, rows_, -kInfinity);
+        std::fill_n(row_sum_, rows_, 0.0f);
+        std::fill_n(has_key_, rows_, std::uint8_t{0});
+        std::fill_n(sums_.data(), rows_ * value_.width(), 0.0f);
+        const VisibleBand band = problem_.plan.band(unit_.b);
+        const std::int64_t end = band.last(unit_.end - 1);
+        std::int64_t begin = band.first(unit_.begin) / kFlashTileKeys * kFlashTileKeys;
+        for (; begin < end; begin += kFlashTileKeys) {
+            pairs_.start({unit_.b, unit_.head, unit_.begin, rows_, begin,
+                          std::min(kFlashTileKeys, sequence_.key_len - begin)});
+            add_tile(prob_factor);
+        }
+    }
+
+    void add_tile(float prob_factor) {
+        const AttentionKernels& kernels = problem_.kernels;
+        const FlashTile& tile = pairs_.tile();
+        const std::int64_t kv_head = unit_.head / problem_.plan.group_size(),
+                           position = sequence_.key_begin + tile.key_begin, width = value_.width();
+        key_.load(problem_.key, problem_.key_rope, unit_.b, kv_head, position, tile.keys, kernels);
+        key_.transpose(key_columns_.data());
+        value_.load(problem_.value, problem_.no_rope, unit_.b, kv_head, position, tile.keys,
+                    kernels);
+        value_.set_aside_non_finite();
+
+        pairs_.multiply(query_, key_columns_.data(), logits_.data());
+        pairs_.finish_logits(logits_.data());
+        pairs_.note_rows_with_keys(has_key_);
+        float rescale[kFlashTileRows];
+        kernels.softmax_tile({logits_.data(), kFlashTileKeys, rows_, tile.cols(), prob_factor,
+                              row_max_, row_sum_, rescale});
+        pairs_.drop(logits_.data(), problem_.plan.keep_factor());
+        for (std::int64_t r = 0; r < rows_; ++r) {
+            if (rescale[r] == 1.0f) continue;
+            kernels.scale_row(sums_.data() + r * width, rescale[r], width);
+        }
+        value_.add_sum_over_keys(logits_.data(), rows_, pairs_.visible_and_kept(), sums_.data(),
+                                 kernels);
+    }
+
+    // Rows become quotients; an element that was finite the first time keeps that value.
+    void merge(const std::vector<float>& first) {
+        const std::int64_t width = value_.width();
+        for (std::int64_t r = 0; r < rows_; ++r) {
+            for (std::int64_t c = 0; c < width; ++c) {
+                const float before = first[static_cast<std::size_t>(r * width + c)];
+                float& sum = sums_.data()[r * width + c];
+                sum = std::isfinite(before) ? before / row_sum_[r]
+                                            : sum / (row_sum_[r] * kSmallFactor);
+            }
+        }
+        merged_ = true;
+    }
+
+    void write() {
+        constexpr float kMax = std::numeric_limits<float>::max();
+        const FlashPlan& plan = problem_.plan;
+        for (std::int64_t r = 0; r < rows_; ++r) {
+            const std::int64_t i = unit_.begin + r,
+                               at = problem_.output.offset(unit_.b, unit_.head,
+                                                           sequence_.query_begin + i);
+            float row_max = -kMax, row_sum = kMax;
+            if (has_key_[r] == 0) {
+                problem_.output.write_zeros(at);
+            } else {
+                row_max = row_max_[r];
+                row_sum =
+                    row_max == -kInfinity ? std::numeric_limits<float>::quiet_NaN() : row_sum_[r];
+                problem_.output.write_quotient(at, sums_.data() + r * value_.width(),
+                                               merged_ ? 1.0f : row_sum, problem_.kernels);
+            }
+            plan.write_statistic(*plan.call().softmax_max, unit_.b, unit_.head, i, row_max);
+            plan.write_statistic(*plan.call().softmax_sum, unit_.b, unit_.head, i, row_sum);
+        }
+    }
+
+    const ForwardProblem& problem_;
+    FlashUnits::Unit unit_;
+    FlashSequence sequence_;
+    std::int64_t rows_;
+    PairTile pairs_;
+    PackedRows query_, key_, value_;
+    AlignedBuffer<float> key_columns_, logits_, sums_;
+    bool merged_ = false;
+    float row_max_[kFlashTileRows], row_sum_[kFlashTileRows];
+    std::uint8_t has_key_[kFlashTileRows];
+};
+
+// Rows of TND that belong to no sequence.
+void zero_rows_beyond(const ForwardProblem& problem) {
+    const FlashPlan& plan = problem.plan;
+    if (!plan.extents().is_packed()) return;
+    const FlashSequence last = plan.sequence(plan.extents().batch - 1);
+    for (std::int64_t row = last.query_begin + last.query_len; row < plan.extents().query_len;
+         ++row) {
+        for (std::int64_t head = 0; head < plan.extents().query_heads; ++head) {
+            problem.output.write_zeros(problem.output.offset(0, head, row));
+            plan.write_statistic_beyond(*plan.call().softmax_max, row, head, 0.0f);
+            plan.write_statistic_beyond(*plan.call().softmax_sum, row, head, 0.0f);
+        }
+    }
+}
+
+}  // namespace
+
+void flash_attention_score(const attncheck_flash_attention_score_args& args,
+                           const AttentionKernels& kernels) {
+    const ForwardProblem problem(flash_call(args), kernels);
+    const FlashUnits units(problem.plan, false, problem.plan.extents().query_heads, kFlashTileRows);
+    parallel_for(units.count(),
+                 [&](std::int64_t unit) { ForwardUnit(problem, units.unit(unit)).run(); });
+    zero_rows_beyond(problem);
+}
+
+}  // namespace attncheck::impl

@@ -1,0 +1,79 @@
+#ifndef ATTNCHECK_IMPL_TOKEN_HEADS_H
+#define ATTNCHECK_IMPL_TOKEN_HEADS_H
+
+#include <cstdint>
+
+#include "attncheck/candidate.h"
+#include "impl/attention_kernels.h"
+#include "impl/strided_rows.h"
+
+/// The rows of several heads of one token, between a tensor of any strides and fp32 tiles.
+namespace attncheck::impl {
+
+/// Reads [num_heads, dim] of a token, widened exactly. Not for use by two threads at once.
+class TokenHeadsReader {
+public:
+    TokenHeadsReader(const attncheck_tensor& tensor, const AttentionKernels& kernels)
+        : rows_(input_rows(tensor)),
+          dim_(tensor.shape[2]),
+          widen_row_(kernels.widen_row[static_cast<int>(half_format(tensor))]),
+          packed_(rows_.contiguous_dim() ? 0 : dim_) {}
+
+    void read(std::int64_t token, std::int64_t head_begin, std::int64_t num_heads, float* to) {
+        for (std::int64_t head = head_begin; head < head_begin + num_heads; ++head, to += dim_) {
+            const std::uint16_t* row = rows_.at(token, head);
+            if (!rows_.contiguous_dim()) {
+                gather(rows_, {token, 1, head, 1, dim_}, packed_.data());
+                row = packed_.data();
+            }
+            widen_row_(row, to, dim_);
+        }
+    }
+
+private:
+    StridedRows<const std::uint16_t> rows_;
+    std::int64_t dim_;
+    void (*widen_row_)(const std::uint16_t*, float*, std::int64_t);
+    AlignedBuffer<std::uint16_t> packed_;
+};
+
+/// Writes single rows, rounded once. Not for use by two threads at once.
+class TokenHeadsWriter {
+public:
+    TokenHeadsWriter(const attncheck_tensor& tensor, const AttentionKernels& kernels)
+        : rows_(output_rows(tensor)),
+          dim_(tensor.shape[2]),
+          format_(static_cast<int>(half_format(tensor))),
+          kernels_(kernels),
+          packed_(rows_.contiguous_dim() ? 0 : dim_) {}
+
+    void write_product(const float* from, float factor, std::int64_t token, std::int64_t head) {
+        kernels_.store_product[format_](from, factor, target(token, head), dim_);
+        finish(token, head);
+    }
+    void write_quotient(const float* from, float divisor, std::int64_t token, std::int64_t head) {
+        kernels_.store_quotient[format_](from, divisor, target(token, head), dim_);
+        finish(token, head);
+    }
+    void write_zeros(std::int64_t token, std::int64_t head_begin, std::int64_t num_heads) {
+        fill_zero({token, 1, head_begin, num_heads, dim_}, rows_);
+    }
+
+private:
+    std::uint16_t* target(std::int64_t token, std::int64_t head) const {
+        return rows_.contiguous_dim() ? rows_.at(token, head) : packed_.data();
+    }
+    void finish(std::int64_t token, std::int64_t head) {
+        if (!rows_.contiguous_dim()) scatter(packed_.data(), {token, 1, head, 1, dim_}, rows_);
+    }
+
+    StridedRows<std::uint16_t> rows_;
+    std::int64_t dim_;
+    int format_;
+    const AttentionKernels& kernels_;
+    AlignedBuffer<std::uint16_t> packed_;
+};
+
+}  // namespace attncheck::impl
+
+#endif  // ATTNCHECK_IMPL_TOKEN_HEADS_H
