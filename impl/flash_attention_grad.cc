@@ -147,6 +147,7 @@ private:
         const FlashTile& tile = pairs_.tile();
         keys_.load(unit_.b, unit_.head / problem_.plan.group_size(), tile.key_begin, tile.keys);
         keys_.key().set_aside_non_finite();
+        pairs_.note_rows_with_keys(has_key_);
         queries_.pair_gradients(pairs_, keys_.key_columns(), keys_.value_columns(), probs_.data(),
                                 score_grads_.data());
         keys_.key().add_sum_over_keys(score_grads_.data(), rows_, pairs_.visible(), sums_.data(),
@@ -156,14 +157,18 @@ private:
     void store() {
         const FlashPlan& plan = problem_.plan;
         const RowView &grad = problem_.query_grad, &rope_grad = problem_.query_rope_grad;
-        const std::int64_t position = plan.sequence(unit_.b).query_begin + unit_.begin;
-        for (std::int64_t r = 0; r < rows_; ++r) {
-            const float* sums = sums_.data() + r * queries_.query().width();
-            grad.write_product(grad.offset(unit_.b, unit_.head, position + r), sums, plan.scale(),
+        const std::int64_t position = plan.sequence(unit_.b).query_begin + unit_.begin,
+                           width = queries_.query().width();
+        // Nothing, rather than scale * 0, which may be NaN, for a row that sees no key.
+        const auto store_row = [&](const RowView& view, std::int64_t r, std::int64_t channel) {
+            const std::int64_t at = view.offset(unit_.b, unit_.head, position + r);
+            if (has_key_[r] == 0) return view.write_zeros(at);
+            view.write_product(at, sums_.data() + r * width + channel, plan.scale(),
                                problem_.kernels);
-            if (rope_grad.dim() == 0) continue;
-            rope_grad.write_product(rope_grad.offset(unit_.b, unit_.head, position + r),
-                                    sums + grad.dim(), plan.scale(), problem_.kernels);
+        };
+        for (std::int64_t r = 0; r < rows_; ++r) {
+            store_row(grad, r, 0);
+            if (rope_grad.dim() > 0) store_row(rope_grad, r, grad.dim());
         }
     }
 
@@ -174,6 +179,7 @@ private:
     QueryTile queries_;
     KeyTileColumns keys_;
     AlignedBuffer<float> probs_, score_grads_, sums_;
+    std::uint8_t has_key_[kFlashTileRows] = {};
 };
 
 // Pass 2: dk and dv of a tile of keys, summed over heads, then tiles of queries.
@@ -215,6 +221,7 @@ private:
         const std::int64_t num_keys = unit_.end - unit_.begin;
         const AttentionKernels& kernels = problem_.kernels;
         pairs_.start({unit_.b, head, query_begin, rows, unit_.begin, num_keys});
+        pairs_.note_keys_with_rows(has_row_);
         queries_.load(unit_.b, head, query_begin, rows);
         queries_.query().set_aside_non_finite();
         queries_.output_grad().set_aside_non_finite();
@@ -230,19 +237,19 @@ private:
     void store() {
         const RowView &key_grad = problem_.key_grad, &rope_grad = problem_.key_rope_grad,
                       &value_grad = problem_.value_grad;
+        const auto store_key = [&](const RowView& view, std::int64_t key, const float* sums,
+                                   float factor) {
+            const std::int64_t at =
+                view.offset(unit_.b, unit_.head, sequence_.key_begin + unit_.begin + key);
+            if (has_row_[key] == 0) return view.write_zeros(at);
+            view.write_product(at, sums, factor, problem_.kernels);
+        };
         const float scale = problem_.plan.scale();
         for (std::int64_t key = 0; key < unit_.end - unit_.begin; ++key) {
-            const std::int64_t position = sequence_.key_begin + unit_.begin + key;
             const float* sums = key_sums_.data() + key * keys_.key().width();
-            key_grad.write_product(key_grad.offset(unit_.b, unit_.head, position), sums, scale,
-                                   problem_.kernels);
-            if (rope_grad.dim() > 0) {
-                rope_grad.write_product(rope_grad.offset(unit_.b, unit_.head, position),
-                                        sums + key_grad.dim(), scale, problem_.kernels);
-            }
-            value_grad.write_product(value_grad.offset(unit_.b, unit_.head, position),
-                                     value_sums_.data() + key * keys_.value_width(), 1.0f,
-                                     problem_.kernels);
+            store_key(key_grad, key, sums, scale);
+            if (rope_grad.dim() > 0) store_key(rope_grad, key, sums + key_grad.dim(), scale);
+            store_key(value_grad, key, value_sums_.data() + key * keys_.value_width(), 1.0f);
         }
     }
 
@@ -254,6 +261,7 @@ private:
     QueryTile queries_;
     KeyTileColumns keys_;
     AlignedBuffer<float> probs_, score_grads_, key_sums_, value_sums_;
+    std::uint8_t has_row_[kFlashTileKeys] = {};
 };
 
 void zero_rows(const RowView& view, std::int64_t begin, std::int64_t end, std::int64_t heads) {

@@ -21,6 +21,10 @@ inline constexpr std::int64_t kMaxFlashPrefixBatch = 2048;
 /// Stored rows of a compressed position bias.
 inline constexpr std::int64_t kCompressedBiasRows = 1024;
 
+inline bool is_fp8(std::int32_t dtype) {
+    return dtype == ATTNCHECK_FLOAT8_E5M2 || dtype == ATTNCHECK_FLOAT8_E4M3FN;
+}
+
 /// Both directions' arguments under one set of names. Pointers into the caller's struct; those of
 /// tensors that a direction does not have are null.
 struct FlashCall {

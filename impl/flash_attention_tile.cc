@@ -143,4 +143,15 @@ void PairTile::note_rows_with_keys(std::uint8_t* has_key) const {
     }
 }
 
+void PairTile::note_keys_with_rows(std::uint8_t* has_row) const {
+    if (sees_all_) {
+        std::fill_n(has_row, tile_.keys, std::uint8_t{1});
+        return;
+    }
+    const std::uint8_t* seen = seen_.data();
+    for (std::int64_t r = 0; r < tile_.rows; ++r, seen += kFlashTileKeys) {
+        for (std::int64_t k = 0; k < tile_.keys; ++k) has_row[k] |= seen[k];
+    }
+}
+
 }  // namespace attncheck::impl

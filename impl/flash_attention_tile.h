@@ -89,6 +89,8 @@ public:
     void drop(float* matrix, float factor) const;
     /// Marks the rows that see a key of this tile.
     void note_rows_with_keys(std::uint8_t* has_key) const;
+    /// Marks the keys that a row of this tile sees.
+    void note_keys_with_rows(std::uint8_t* has_row) const;
 
 private:
     const FlashPlan& plan_;

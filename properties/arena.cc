@@ -156,6 +156,8 @@ void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor
         for (auto& offset : buffer.offsets) offset -= extent.lowest;
     }
     if (tensor.output) return;
+    if (tensor.shared_bytes)
+        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
     for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
         const std::size_t element = dense ? i : static_cast<std::size_t>(buffer.offsets[i]);
         std::memcpy(at(buffer.begin) + element * size, &tensor.bits[i], size);

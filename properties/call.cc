@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 
@@ -29,6 +30,17 @@ std::int64_t edit_value(std::string_view edit, std::string_view text) {
     return value;
 }
 
+double edit_real(std::string_view edit, std::string_view text) {
+    if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
+    if (text == "inf") return std::numeric_limits<double>::infinity();
+    if (text == "-inf") return -std::numeric_limits<double>::infinity();
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size())
+        bad_edit(edit, "needs a number, nan, inf or -inf behind '='");
+    return value;
+}
+
 /// "shape[2]" -> 2 with the name in front of the bracket in `name`; -1 when there is no bracket.
 std::int64_t bracket_index(std::string_view edit, std::string_view& name) {
     const auto open = name.find('[');
@@ -38,6 +50,27 @@ std::int64_t bracket_index(std::string_view edit, std::string_view& name) {
     if (index < 0) bad_edit(edit, "has a negative index");
     name = name.substr(0, open);
     return index;
+}
+
+/// NAME[i,j,k]=value: one element of an input.
+void set_element(std::string_view edit, Tensor& tensor, std::string_view brackets,
+                 std::string_view value) {
+    std::int64_t offset = 0;
+    std::size_t dim = 0;
+    brackets.remove_prefix(1);
+    if (brackets.empty() || brackets.back() != ']') bad_edit(edit, "has an open bracket");
+    brackets.remove_suffix(1);
+    while (dim < tensor.buffer_shape.size()) {
+        const auto comma = std::min(brackets.find(','), brackets.size());
+        const std::int64_t index = edit_value(edit, brackets.substr(0, comma));
+        if (index < 0 || index >= tensor.buffer_shape[dim]) bad_edit(edit, "is outside the tensor");
+        offset = offset * tensor.buffer_shape[dim++] + index;
+        brackets.remove_prefix(std::min(comma + 1, brackets.size()));
+    }
+    if (!brackets.empty() || tensor.output || tensor.bits.empty())
+        bad_edit(edit, "names no element of an input");
+    tensor.bits[static_cast<std::size_t>(offset)] =
+        ref::encode(tensor.type(), edit_real(edit, value));
 }
 
 }  // namespace
@@ -72,6 +105,12 @@ const Tensor& Call::tensor(std::string_view name) const {
 std::int64_t Call::number(std::string_view name) const {
     const Number* found = find_named(numbers, name);
     if (!found) throw std::logic_error(fmt::format("{} has no number {}", op, name));
+    return found->value;
+}
+
+double Call::real(std::string_view name) const {
+    const Real* found = find_named(reals, name);
+    if (!found) throw std::logic_error(fmt::format("{} has no real number {}", op, name));
     return found->value;
 }
 
@@ -139,6 +178,10 @@ void apply_edit(Call& call, std::string_view edit) {
     std::string_view what =
         dot == std::string_view::npos ? std::string_view{} : left.substr(dot + 1);
     std::string_view name = left.substr(0, dot);
+    if (const auto open = left.find('[');
+        dot == std::string_view::npos && open != std::string_view::npos)
+        if (Tensor* tensor = find_named(call.tensors, left.substr(0, open)))
+            return set_element(edit, *tensor, left.substr(open), right);
     const std::int64_t entry = bracket_index(edit, name);
 
     if (Tensor* tensor = find_named(call.tensors, name)) {
@@ -186,6 +229,8 @@ void apply_edit(Call& call, std::string_view edit) {
             bad_edit(edit, "needs a string in double quotes, or .absent");
     } else if (Number* number = find_named(call.numbers, name)) {
         number->value = edit_value(edit, right);
+    } else if (Real* real = find_named(call.reals, name)) {
+        real->value = edit_real(edit, right);
     } else {
         bad_edit(edit, fmt::format("names no argument of {}", call.op));
     }

@@ -6,6 +6,7 @@
 #include <attncheck/candidate.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,8 @@ struct Tensor {
     std::vector<std::int64_t> shape, strides;
     std::vector<std::uint32_t>
         bits;  ///< row-major over the shape the buffer was built for; inputs only
+    /// Instead of bits: a dense tensor of single bytes that many calls share.
+    std::shared_ptr<const std::vector<std::uint8_t>> shared_bytes;
     std::vector<std::int64_t>
         buffer_shape;  ///< the shape the memory is laid out for (edits leave it alone)
 
@@ -52,16 +55,23 @@ struct Number {
     std::int64_t value = 0;
 };
 
+struct Real {
+    std::string name;
+    double value = 0;
+};
+
 struct Call {
     std::string op;
     std::vector<Tensor> tensors;  ///< in the order of the C struct
     std::vector<HostArray> arrays;
     std::vector<Text> texts;
     std::vector<Number> numbers;
+    std::vector<Real> reals;
 
     Tensor& tensor(std::string_view name);
     const Tensor& tensor(std::string_view name) const;
     std::int64_t number(std::string_view name) const;
+    double real(std::string_view name) const;
 };
 
 /// Strides (elements) of a tensor of this shape in a layout; strides of extent-1 dimensions are
@@ -83,8 +93,8 @@ std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> shape,
 std::vector<std::int64_t> coordinates(std::int64_t index, std::span<const std::int64_t> shape);
 
 /// Applies one illegal change, written as in a case line:
-///   NAME=5   NAME="text"   NAME.absent   NAME.dtype=0   NAME.rank=2   NAME.shape[1]=7 NAME.size=-1
-///   NAME[0]=-5
+///   NAME=5   NAME=nan   NAME="text"   NAME.absent   NAME.dtype=0   NAME.rank=2   NAME.shape[1]=7
+///   NAME.size=-1 NAME[0]=-5   NAME[0,2,1]=-5 (an array's entry, a tensor's element)
 /// Throws std::invalid_argument when it names nothing of the call.
 void apply_edit(Call& call, std::string_view edit);
 

@@ -37,6 +37,7 @@ struct Arguments {
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
     bool no_validation = false, stop_at_first = false;
+    double shrink = 30;
 };
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
@@ -127,6 +128,8 @@ int verify_command(const Arguments& arguments) {
     options.properties = arguments.properties;
     options.validation = !arguments.no_validation;
     options.stop_at_first = arguments.stop_at_first;
+    if (arguments.stop_at_first) options.engine.max_counterexamples = 1;
+    options.engine.shrink_seconds = arguments.shrink;
     options.total_seconds = arguments.seconds;
     // Shards of one run must agree on the seed without being told.
     const std::uint64_t seed = arguments.seed              ? *arguments.seed
@@ -321,7 +324,11 @@ int main(int argc, char** argv) {
     verify->add_flag("--no-validation", arguments.no_validation,
                      "the library checks no arguments: run legal cases only");
     verify->add_flag("--stop-at-first", arguments.stop_at_first,
-                     "end the run after the first falsified property");
+                     "end the run after the first counterexample");
+    verify->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
+        ->type_name("SECONDS")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     verify
         ->add_option("--waive", arguments.waive,
                      "known deviations: counted and shown, not reported as failures")

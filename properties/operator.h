@@ -87,6 +87,12 @@ public:
     /// The call, edits applied. Inputs hold their values, already rounded to the storage type.
     virtual Call build(const Spec& spec) const = 0;
 
+    /// Name, shape and values of the tensors by the index that overrides use. The call's own unless
+    /// an operator's tensors have several layouts.
+    virtual std::vector<Tensor> logical_tensors(const Spec& spec) const {
+        return build(spec).tensors;
+    }
+
     /// The arguments as the C struct that the entry point takes; tensors and arrays are given with
     /// their addresses.
     virtual std::vector<std::byte> pack(const Call& call,

@@ -1,7 +1,9 @@
 // The list of operators: one line each.
 #include <algorithm>
 
+#include "properties/flash_attention_case.h"
 #include "properties/nsa_compress_case.h"
+#include "properties/nsa_selected_attention_case.h"
 #include "properties/operator.h"
 
 namespace attncheck::properties {
@@ -11,6 +13,10 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         std::vector<std::unique_ptr<Operator>> all;
         all.push_back(make_nsa_compress());
         all.push_back(make_nsa_compress_grad());
+        all.push_back(make_nsa_selected_attention());
+        all.push_back(make_nsa_selected_attention_grad());
+        all.push_back(make_flash_attention_score());
+        all.push_back(make_flash_attention_score_grad());
         return all;
     }();
     return list;

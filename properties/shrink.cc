@@ -132,28 +132,45 @@ private:
         add_resized(to);
     }
 
+    /// Lists that have one entry per sequence change together.
     void drop_sequences() {
-        for (std::size_t list = 0; list < spec_.lists.size(); ++list) {
-            const std::size_t size = spec_.lists[list].size();
-            if (size < 2) continue;
-            for (std::size_t chunk = size - 1; chunk >= 1; chunk = chunk == 1 ? 0 : chunk / 2)
-                for (std::size_t start = 0; start + chunk <= size; ++start) {
-                    Spec to = frame_;
-                    std::vector<int> kept;
-                    for (std::size_t i = 0; i < size; ++i)
-                        if (i < start || i >= start + chunk) kept.push_back(static_cast<int>(i));
+        if (op_.schema().parallel_lists) {
+            drop_from(all_lists());
+            return;
+        }
+        for (std::size_t list = 0; list < spec_.lists.size(); ++list) drop_from({list});
+    }
+
+    std::vector<std::size_t> all_lists() const {
+        std::vector<std::size_t> all(spec_.lists.size());
+        std::iota(all.begin(), all.end(), std::size_t{0});
+        return all;
+    }
+
+    void drop_from(const std::vector<std::size_t>& lists) {
+        const std::size_t size = spec_.lists[lists.front()].size();
+        if (size < 2) return;
+        for (std::size_t chunk = size - 1; chunk >= 1; chunk = chunk == 1 ? 0 : chunk / 2)
+            for (std::size_t start = 0; start + chunk <= size; ++start) {
+                Spec to = frame_;
+                std::vector<int> kept;
+                for (std::size_t i = 0; i < size; ++i)
+                    if (i < start || i >= start + chunk) kept.push_back(static_cast<int>(i));
+                for (const std::size_t list : lists) {
                     auto& entries = to.lists[list];
                     entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(start),
                                   entries.begin() + static_cast<std::ptrdiff_t>(start + chunk));
-                    add_resized(to, kept);
                 }
-            for (std::size_t i = 0; i + 1 < size; ++i) {  // merge neighbours: the total stays
-                Spec to = frame_;
+                add_resized(to, kept);
+            }
+        for (std::size_t i = 0; i + 1 < size; ++i) {  // merge neighbours: the total stays
+            Spec to = frame_;
+            for (const std::size_t list : lists) {
                 auto& entries = to.lists[list];
                 entries[i] += entries[i + 1];
                 entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-                add_frame(to);
             }
+            add_frame(to);
         }
     }
 
@@ -260,6 +277,10 @@ private:
                 });
     }
 
+    bool integer(const ElementRef& ref) const {
+        return op_.schema().tensors[static_cast<std::size_t>(ref.tensor)].integer;
+    }
+
     static std::vector<double> simpler_values(double value) {
         std::vector<double> simpler{1, -1, 2, -2, 3, 4, 8, 0.5};
         if (std::isfinite(value)) {
@@ -286,12 +307,13 @@ private:
         for (const double all : {1.0, 2.0}) {
             auto changed = items;
             for (auto& [ref, value] : changed)
-                value = std::signbit(value) && !std::isnan(value) ? -all : all;
+                if (!integer(ref)) value = std::signbit(value) && !std::isnan(value) ? -all : all;
             add_elements(std::move(changed));
         }
         if (items.size() > 64) return;
         for (std::size_t i = 0; i < items.size(); ++i)
             for (const double simpler : simpler_values(items[i].second)) {
+                if (integer(items[i].first) && simpler != std::trunc(simpler)) continue;
                 auto changed = items;
                 changed[i].second = simpler;
                 add_elements(std::move(changed));
@@ -357,19 +379,19 @@ std::optional<Spec> written_out(const Spec& spec, const Operator& op, std::size_
     const auto shapes = op.shapes(plain);
     std::size_t total = 0;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-        if (op.schema().tensors[i].output) continue;
+        if (op.schema().tensors[i].output || op.schema().tensors[i].derived) continue;
         std::size_t count = 1;
         for (const auto extent : shapes[i]) count *= static_cast<std::size_t>(extent);
         total += count;
     }
     if (total > max_elements) return std::nullopt;
-    const Call call = op.build(plain);
+    const std::vector<Tensor> tensors = op.logical_tensors(plain);
     Spec to = spec;
     to.recipe = Recipe::zeros;
     to.overrides.clear();
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-        const Tensor& tensor = call.tensors[i];
-        if (tensor.output) continue;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const Tensor& tensor = tensors[i];
+        if (tensor.output || op.schema().tensors[i].derived) continue;
         const std::vector<double> values = tensor.values();
         for (std::size_t k = 0; k < values.size(); ++k) {
             if (values[k] == 0 && !std::signbit(values[k])) continue;

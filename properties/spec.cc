@@ -80,6 +80,8 @@ void parse_override(std::string_view item, Spec& spec) {
     ref.tensor = spec.schema->tensor(name);
     if (ref.tensor < 0 || spec.schema->tensors[ref.tensor].output)
         fail(fmt::format("set names '{}', which is no input tensor of {}", name, spec.schema->op));
+    if (spec.schema->tensors[ref.tensor].derived)
+        fail(fmt::format("set names '{}', which follows from the other inputs", name));
     const auto parts = split_list(item.substr(open, close - open + 1), "set");
     if (static_cast<int>(parts.size()) != spec.schema->tensors[ref.tensor].rank)
         fail(fmt::format("set entry '{}' needs {} indices", item,

@@ -68,6 +68,8 @@ struct TensorField {
     std::string name;
     int rank = 0;
     bool output = false;
+    bool derived = false;  ///< an input that follows from the others: has no overrides of its own
+    bool integer = false;  ///< holds whole numbers only
 };
 
 struct Schema {
@@ -75,6 +77,7 @@ struct Schema {
     std::vector<NumberField> numbers;  ///< numbers[0] is the dtype
     std::vector<ListField> lists;
     std::vector<TensorField> tensors;  ///< in the order of the C struct
+    bool parallel_lists = false;       ///< all lists have one entry per sequence
 
     int number(std::string_view key) const;  ///< index, or -1
     int tensor(std::string_view name) const;

@@ -54,6 +54,10 @@ using Shape = std::vector<std::int64_t>;
 struct Sequence {
     std::int64_t query_len = 0, kv_len = 0;
 };
+/// What q_start_idx and kv_start_idx add to positions.
+struct Starts {
+    std::int64_t query = 0, key = 0;
+};
 
 /// Legal while the examination accepts, otherwise anything.
 struct Extents {
@@ -159,6 +163,7 @@ struct FlashExamination : Examination {
 
     bool packed() const { return axes.batch < 0; }
     bool merged() const { return axes.heads < 0; }
+    bool is_slopes() const { return a.pse_type >= 2; }
     Sequence sequence(std::size_t b) const { return x.sequences[packed() ? b : 0]; }
 
     Ruling judge() {
@@ -222,6 +227,7 @@ struct FlashExamination : Examination {
     void examine_rope_gradients(bool wanted);
 
     void examine_pse();
+    bool take_pse();
     bool take_dense_pse();
     void examine_drop_mask();
     std::vector<Shape> mask_shapes() const;
@@ -234,7 +240,8 @@ struct FlashExamination : Examination {
     void examine_last_band();
     void examine_first_band();
     void tokens(bool holds, const std::string& allowed);
-    bool is_aligned() const;
+    Starts take_starts();
+    bool is_aligned(const Starts& start) const;
     void examine_pse_against_mode();
 
     void examine_forward_outputs();
@@ -507,35 +514,36 @@ void FlashExamination::examine_rope_gradients(bool wanted) {
                  "none, as query_rope is absent");
 }
 
-/// Sets compressed_pse.
 void FlashExamination::examine_pse() {
     if (!accepted()) return;
     if (a.pse_type != 1)
         present(a.pse.present, pse_name, "a tensor, as pse_type is " + std::to_string(a.pse_type));
     if (!a.pse.present) return;
-    const bool slopes = a.pse_type >= 2;
-    if (slopes)
+    if (is_slopes())
         dtype(a.pse, pse_name, {Dtype::fp32});
     else if (is_fp8(a.query))
         same_dtype(a.pse, pse_name, a.attention, attention_name);
     else
         same_dtype(a.pse, pse_name, a.query, "query");
     if (!accepted()) return;
-    const std::int64_t heads = x.num_query_heads;
-    const bool fits = slopes ? is_one_of(a.pse.shape, {{heads}, {x.batch, heads}})
-                      : packed() && a.pse.rank == 1
-                          ? is_one_of(a.pse.shape, {{heads * x.sum_kv}, {heads * x.sum_pairs}})
-                          : take_dense_pse();
-    const char* const dense = "[1|B,N1,S1|1,S2], compressed [1|B,N1,1024,S2] with S1 == S2 > 1024";
-    const char* const flat =
-        "[N1*sum S2], [N1*sum S1*S2], compressed [1|B,N1,1024,max S2] with S1 == S2 per sequence, "
-        "with equal lengths [1|B,N1,S1|1,S2]";
-    rule(fits, kInvalid, pse_name, "has shape " + show(a.pse.shape),
-         std::string(slopes     ? "[N1], [B,N1]"
-                     : packed() ? flat
-                                : dense) +
-             " with B = " + std::to_string(x.batch) + ", N1 = " + std::to_string(heads) +
+    const char* const forms =
+        is_slopes() ? "[N1], [B,N1]"
+        : packed()  ? "[N1*sum S2], [N1*sum S1*S2], with S1 == S2 per sequence compressed "
+                      "[1|B,N1,1024,max S2], with equal lengths [1|B,N1,1|S1,S2]"
+                    : "[1|B,N1,1|S1,S2], with S1 == S2 > 1024 compressed [1|B,N1,1024,S2]";
+    rule(take_pse(), kInvalid, pse_name, "has shape " + show(a.pse.shape),
+         std::string(forms) + " with B = " + std::to_string(x.batch) +
+             ", N1 = " + std::to_string(x.num_query_heads) +
              ", S1 = " + std::to_string(x.query_len) + ", S2 = " + std::to_string(x.kv_len));
+}
+
+/// Sets compressed_pse. False for a shape that is no form of the position bias.
+bool FlashExamination::take_pse() {
+    const std::int64_t heads = x.num_query_heads;
+    if (is_slopes()) return is_one_of(a.pse.shape, {{heads}, {x.batch, heads}});
+    if (packed() && a.pse.rank == 1)
+        return is_one_of(a.pse.shape, {{heads * x.sum_kv}, {heads * x.sum_pairs}});
+    return take_dense_pse();
 }
 
 /// Rank 4. A shape that is plain is not compressed.
@@ -702,17 +710,23 @@ void FlashExamination::examine_first_band() {
                std::to_string(least) + " for sequence " + std::to_string(b));
 }
 
-/// S1 - S2 + q_start - kv_start == 0 in sequence 0, S1 == S2 in the others. Start indices count for
-/// slopes only, and only when both are given.
-bool FlashExamination::is_aligned() const {
-    const ArrayArgument &q_start = a.q_start_idx, &kv_start = a.kv_start_idx;
-    const bool started = a.pse_type >= 2 && q_start.present && kv_start.present &&
-                         q_start.size >= 1 && kv_start.size >= 1;
-    const std::int64_t q = started ? q_start.values.at(0) : 0;
-    const std::int64_t kv = started ? kv_start.values.at(0) : 0;
+/// The start indices, which count for slopes only and only when both are given; 0 otherwise. This
+/// is the one place where their sizes matter.
+Starts FlashExamination::take_starts() {
+    const ArrayArgument &query = a.q_start_idx, &key = a.kv_start_idx;
+    if (!is_slopes()) return {};
+    array_size(!query.present || query.size >= 0, query, "q_start_idx", "size >= 0");
+    array_size(!key.present || key.size >= 0, key, "kv_start_idx", "size >= 0");
+    if (!accepted() || !query.present || !key.present || query.size < 1 || key.size < 1) return {};
+    return {query.values.at(0), key.values.at(0)};
+}
+
+/// S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0, S1 == S2 in the others.
+bool FlashExamination::is_aligned(const Starts& start) const {
     const Sequence first = x.sequences.front();
-    std::int64_t expected = 0;  // beyond int64 there is no kv to equal it
-    if (__builtin_add_overflow(q, first.query_len - first.kv_len, &expected) || expected != kv)
+    std::int64_t expected = 0;  // beyond int64 no key start equals it
+    if (__builtin_add_overflow(start.query, first.query_len - first.kv_len, &expected) ||
+        expected != start.key)
         return false;
     return std::all_of(x.sequences.begin() + 1, x.sequences.end(),
                        [](const Sequence& s) { return s.query_len == s.kv_len; });
@@ -725,10 +739,11 @@ void FlashExamination::examine_pse_against_mode() {
     const std::string given = given_with("sparse_mode " + std::to_string(mode));
     if (masked && mode == 7)
         rule(false, kInvalid, pse_name, given, "no position bias in sparse_mode 7");
-    else if (masked && mode == 8)
-        rule(is_aligned(), kInvalid, pse_name, given,
+    else if (masked && mode == 8) {
+        const Starts start = take_starts();
+        rule(is_aligned(start), kInvalid, pse_name, given,
              "S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0, S1 == S2 in the others");
-    else if (a.pse_type >= 2)
+    } else if (is_slopes())
         rule(x.square, kInvalid, pse_name,
              given_with("pse_type " + std::to_string(a.pse_type) + " for different lengths"),
              "S1 == S2 in every sequence");

@@ -540,6 +540,43 @@ TEST(FlashAttentionKernel, IgnoresStatisticsOfEmptyRows) {
     EXPECT_EQ(clean.dv.bytes, spoiled.dv.bytes);
 }
 
+// Any scale is legal. Rows without keys and keys without rows have no gradient, not NaN times 0.
+TEST(FlashAttentionKernel, NoGradientWhereNothingIsVisibleWhateverTheScale) {
+    for (const double scale : {kNan, kInf}) {
+        FlashShape s;
+        s.lengths = {{10, 100}};
+        s.has_mask = true;
+        s.mode = 4;
+        s.pre = -3, s.next = 4;  // keys i + 93 and i + 94
+        FlashProblem p(s, 13);
+        Reference forward(p, false);
+        store_forward(p, forward);
+        p.shape.scale = scale;
+        run_gradient(p);
+        std::int64_t empty_rows = 0, empty_keys = 0;
+        const auto is_zero = [](const AnyTensor& tensor, std::int64_t row) {
+            for (std::int64_t c = 0; c < 8; ++c) {
+                if (!(tensor.get({0, row, 0, c}) == 0.0)) return false;
+            }
+            return true;
+        };
+        for (std::int64_t i = 0; i < 10; ++i) {
+            bool any = false;
+            for (std::int64_t j = 0; j < 100; ++j) any = any || p.visible(0, 0, i, j);
+            empty_rows += !any;
+            EXPECT_EQ(is_zero(p.dq, i), !any) << i;
+        }
+        for (std::int64_t j = 0; j < 100; ++j) {
+            bool any = false;
+            for (std::int64_t i = 0; i < 10; ++i) any = any || p.visible(0, 0, i, j);
+            empty_keys += !any;
+            EXPECT_EQ(is_zero(p.dk, j), !any) << j;
+        }
+        EXPECT_EQ(empty_rows, 3);
+        EXPECT_EQ(empty_keys, 93);
+    }
+}
+
 // P depends on exp(S - m) / l only; neither exp(S) nor exp(-m) may be formed.
 TEST(FlashAttentionKernel, UsesTheGivenStatisticsAsTheyAre) {
     FlashShape s;

@@ -57,6 +57,11 @@ const std::int64_t kQueryEnds[] = {3, 3, 5}, kKeyEnds[] = {4, 4, 6};
 // As many queries as keys: 3, 0, 2.
 const std::int64_t kSquareEnds[] = {3, 3, 5};
 const std::int64_t kEqualEnds[] = {3, 6};
+// Illegal ones, and some that are legal in places.
+const std::int64_t kNegative[] = {-1, 3, 5}, kFalling[] = {3, 2, 5}, kLong[] = {3, 3, 9},
+                   kWild[] = {kInt64Min, 4, kInt64Max}, kNoLengths[] = {0, 0, 0};
+const std::int64_t kFewer[] = {2, 2, 4}, kNone[] = {0, 0, 2}, kQueryGap[] = {3, 5, 5},
+                   kKeyGap[] = {4, 6, 6}, kUneven[] = {4, 5, 8}, kOne[] = {1};
 
 // B = 2, S1 = 3, S2 = 5, N1 = 4, N2 = 2, D = 16, Dv = 8; TND: T1 = 6, T2 = 8.
 template <class Args>
@@ -393,8 +398,6 @@ TEST(FlashAttentionValidate, GradientInputShapes) {
 }
 
 TEST(FlashAttentionValidate, LengthArrays) {
-    static const std::int64_t kNegative[] = {-1, 3, 5}, kFalling[] = {3, 2, 5}, kLong[] = {3, 3, 9},
-                              kWild[] = {kInt64Min, 0, kInt64Max}, kZero[] = {0, 0, 0};
     for (const char* layout : kUnpacked) {
         both_accept(layout, [](auto& a) { a.actual_seq_q_len = {kWild, -5}; });
     }
@@ -414,8 +417,8 @@ TEST(FlashAttentionValidate, LengthArrays) {
         both_reject("TND", [&](auto& a) { a.actual_seq_kv_len.values = bad; }, "actual_seq_kv_len");
     }
     both_accept("TND", [](auto& a) {
-        a.actual_seq_q_len.values = kZero;
-        a.actual_seq_kv_len.values = kZero;
+        a.actual_seq_q_len.values = kNoLengths;
+        a.actual_seq_kv_len.values = kNoLengths;
     });
 }
 
@@ -660,7 +663,6 @@ TEST(FlashAttentionValidate, Tokens) {
 }
 
 TEST(FlashAttentionValidate, CausalPackedSequencesHaveAtLeastAsManyKeys) {
-    static const std::int64_t kFewer[] = {2, 2, 4}, kNone[] = {0, 0, 2};
     both_accept("TND", [](auto& a) { set_tokens(a, 3, 0, 0); });
     both_reject(
         "TND", [](auto& a) { set_tokens(a, 3, 0, 0), a.actual_seq_kv_len.values = kFewer; },
@@ -685,8 +687,6 @@ TEST(FlashAttentionValidate, SplitBands) {
     both_reject("TND", [](auto& a) { set_tokens(a, 8, 3, 0); }, "pre_tokens");
     both_reject("TND", [](auto& a) { set_tokens(a, 8, 4, -2); }, "pre_tokens");
     both_reject("TND", [](auto& a) { set_tokens(a, 8, kInt64Min, kInt64Min); }, "pre_tokens");
-    static const std::int64_t kFewer[] = {2, 2, 4}, kQueryGap[] = {3, 5, 5}, kKeyGap[] = {4, 6, 6},
-                              kNoQueries[] = {0, 0, 0};
     both_reject(
         "TND", [](auto& a) { set_tokens(a, 7, 2, 0), a.actual_seq_kv_len.values = kFewer; },
         "sparse_mode");
@@ -696,14 +696,13 @@ TEST(FlashAttentionValidate, SplitBands) {
     });
     both_accept("TND", [](auto& a) {
         set_tokens(a, 7, kInt64Min, kInt64Max);
-        a.actual_seq_q_len.values = kNoQueries;
+        a.actual_seq_q_len.values = kNoLengths;
     });
 }
 
 TEST(FlashAttentionValidate, Prefix) {
     // Mode 6, S1 = 3, S2 = 5: [2, 5].
-    static const std::int64_t kGood[] = {2, 5}, kLow[] = {1, 5}, kHigh[] = {2, 6},
-                              kWild[] = {kInt64Min, kInt64Max};
+    static const std::int64_t kGood[] = {2, 5}, kLow[] = {1, 5}, kHigh[] = {2, 6};
     const auto with = [](std::int64_t mode, attncheck_int_array prefix) {
         return [=](auto& a) {
             a.sparse_mode = mode;
@@ -739,14 +738,12 @@ TEST(FlashAttentionValidate, Prefix) {
 TEST(FlashAttentionValidate, BiasInTheSplitModes) {
     both_reject("TND", [](auto& a) { set_tokens(a, 7, 2, 0), set_bias(a, 1, {24}); }, "bias");
     // Mode 8: 3 - 4 + qStart - kvStart == 0 and the others square.
-    static const std::int64_t kOne[] = {1}, kWild[] = {kInt64Min, 4};
     const auto make = [](auto& a, attncheck_int_array query_start, attncheck_int_array key_start) {
         set_tokens(a, 8, 4, -1);
         set_bias(a, 2, {4});
-        static const std::int64_t kZero[] = {0};
         a.q_start_idx = query_start;
         a.kv_start_idx = key_start.values == nullptr && key_start.size == 1
-                             ? attncheck_int_array{kZero, 1}
+                             ? attncheck_int_array{kNoLengths, 1}
                              : key_start;
     };
     both_reject("TND", [&](auto& a) { make(a, {}, {}); }, "bias");
@@ -755,7 +752,6 @@ TEST(FlashAttentionValidate, BiasInTheSplitModes) {
     both_reject("TND", [&](auto& a) { make(a, {kWild, 1}, {nullptr, 1}); }, "bias");
     both_reject("TND", [&](auto& a) { make(a, {kOne, -1}, {nullptr, 1}); }, "q_start_idx");
     both_reject("TND", [&](auto& a) { make(a, {kOne, 1}, {kOne, kInt64Min}); }, "kv_start_idx");
-    static const std::int64_t kUneven[] = {4, 5, 8};
     both_reject(
         "TND",
         [&](auto& a) {

@@ -19,7 +19,7 @@ std::string name_for(const char* id) {
     const int index = index_named(id);
     if (index == kNoMutant) return "attncheck mutants (correct)";
     if (index == kUnknownMutant) return std::string("unknown mutant ") + id;
-    return "attncheck mutant " + std::string(kMutants[index].id);
+    return "attncheck mutant " + std::string(kMutants[static_cast<std::size_t>(index)].id);
 }
 
 std::string candidate_name = name_for(std::getenv("ATTNCHECK_MUTANT"));

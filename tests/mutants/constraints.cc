@@ -35,11 +35,15 @@ bool is_half(std::int32_t dtype) {
 
 bool is_tnd(const char* layout) {
     const std::string_view text = layout;
-    const auto same_letter = [](char a, char b) { return lower(a) == b; };
-    if (on<"VAL-x08">())
-        return text.size() == 3 && std::equal(text.begin(), text.end(), "tnd", same_letter);
+    if (on<"VAL-x08">()) return is_tnd_in_any_case(layout);
     if (on<"VAL-x12">()) return text.substr(0, 3) == "TND";
     return text == "TND";
+}
+
+bool is_tnd_in_any_case(const char* layout) {
+    const std::string_view text = layout;
+    const auto same_letter = [](char a, char b) { return lower(a) == b; };
+    return text.size() == 3 && std::equal(text.begin(), text.end(), "tnd", same_letter);
 }
 
 bool dtypes_agree(const attncheck_tensor& input, const attncheck_tensor& weight) {
@@ -113,13 +117,20 @@ bool rows_match(const attncheck_tensor& rows, const attncheck_tensor& input,
 }
 
 void allocate_early(const attncheck_tensor& input) noexcept {
-    if (!on<"VAL-x11">() || input.data == nullptr || input.rank != 3) return;
+    if (input.data == nullptr || input.rank != 3) return;
     for (int i = 0; i < 3; ++i)
         if (input.shape[i] < 0) return;
     std::int64_t elements = 0;
     std::vector<float> scratch;
     scratch.reserve(product_fits(input, elements) ? static_cast<std::size_t>(elements)
                                                   : std::numeric_limits<std::size_t>::max());
+}
+
+void touch_early(const attncheck_tensor& output) {
+    if (output.data == nullptr || output.rank < 1 || output.rank > ATTNCHECK_MAX_RANK) return;
+    for (int i = 0; i < output.rank; ++i)
+        if (output.shape[i] <= 0) return;
+    *static_cast<std::uint16_t*>(output.data) = 0;
 }
 
 }  // namespace attncheck::mutants

@@ -1,4 +1,4 @@
-// The constraints that both operators share, each with the defects that belong to it.
+// The constraints that NsaCompress and its gradient share, each with the defects that belong to it.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@ namespace attncheck::mutants {
 
 bool is_half(std::int32_t dtype);
 bool is_tnd(const char* layout);
+bool is_tnd_in_any_case(const char* layout);
 
 /// fp16 or bf16, the same for both.
 bool dtypes_agree(const attncheck_tensor& input, const attncheck_tensor& weight);
@@ -41,5 +42,8 @@ bool rows_match(const attncheck_tensor& rows, const attncheck_tensor& input,
 /// A defect: sizes a scratch buffer by T*N*D before anything is checked. Ends the process if that
 /// is too large.
 void allocate_early(const attncheck_tensor& input) noexcept;
+
+/// A defect: what a caller sees of an output that is touched before the arguments are checked.
+void touch_early(const attncheck_tensor& output);
 
 }  // namespace attncheck::mutants

@@ -1,4 +1,4 @@
-// The two exported operators: accept, plan, compute.
+// NsaCompress and its gradient: accept, plan, compute.
 #include <cstdint>
 
 #include "active_mutant.h"

@@ -6,6 +6,7 @@
 
 #include "active_mutant.h"
 #include "kernels.h"
+#include "scratch.h"
 
 namespace attncheck::mutants {
 
@@ -59,7 +60,7 @@ public:
           channels_(channel_count(problem)),
           slots_(slot_count(problem)),
           scratch_({size(problem.block * problem.heads), size(slots_ * channels_), size(channels_)},
-                   on<"NC-x21">()),
+                   scratch_defects(on<"NC-x21">())),
           weights_(scratch_.region(0)),
           ring_(scratch_.region(1)),
           row_(scratch_.region(2)) {
@@ -73,7 +74,7 @@ public:
         for (std::int64_t r = 0; r < problem.block; ++r)
             for (std::int64_t n = 0; n < problem.heads; ++n)
                 weights_[r * problem.heads + n] = widen(problem.type, *problem.w.at(r, n));
-        widen_race();
+        widen_race(on<"ALL-10">());
     }
 
     /// Blocks [begin, end) of one head.
@@ -197,6 +198,10 @@ private:
 
 }  // namespace
 
+ScratchDefects scratch_defects(bool keeps_old) {
+    return {keeps_old, on<"ALL-10">(), on<"ALL-11">()};
+}
+
 void compress(const Problem& problem, const Plan& plan) {
     Stream stream(problem, plan);
     const std::int64_t parts = std::min<std::int64_t>(problem.heads, 4);
@@ -207,7 +212,7 @@ void compress(const Problem& problem, const Plan& plan) {
             const bool takes_rest = part == parts - 1 && !on<"NC-17">();
             const std::int64_t end = takes_rest ? problem.heads : (part + 1) * per_part;
             for (std::int64_t head = part * per_part; head < end; ++head) stream.run(share, head);
-            widen_race();
+            widen_race(on<"ALL-10">());
         }
     }
     if (on<"NC-x09">() && problem.y.elements() > 0) *problem.y.end() = 0;

@@ -6,6 +6,7 @@
 
 #include "active_mutant.h"
 #include "kernels.h"
+#include "scratch.h"
 
 namespace attncheck::mutants {
 
@@ -61,7 +62,7 @@ public:
           blocks_(std::min(plan.blocks, problem.blocks)),
           scratch_({size(problem.block), size(problem.head_dim), size(problem.head_dim),
                     size(problem.block * workers_), size(problem.tokens * problem.head_dim)},
-                   on<"NCG-x21">()),
+                   scratch_defects(on<"NCG-x21">())),
           weights_(scratch_.region(0)),
           dy_(scratch_.region(1)),
           x_(scratch_.region(2)),
@@ -75,7 +76,7 @@ public:
         if (head > 0 || !on<"NCG-x21">())
             std::fill_n(dx_, problem_.tokens * problem_.head_dim, 0.0f);
         std::fill_n(partials_, problem_.block * workers_, 0.0f);
-        if (head == 0) widen_race();
+        if (head == 0) widen_race(on<"ALL-10">());
         for (int worker = 0; worker < workers_; ++worker) run_worker(worker);
         reduce_partials();
         store_weight_grad();
@@ -248,7 +249,7 @@ void compress_grad(const Problem& problem, const Plan& plan) {
     Scatter scatter(problem, plan);
     for (std::int64_t head = 0; head < problem.heads; ++head) {
         scatter.run_head(head);
-        widen_race();
+        widen_race(on<"ALL-10">());
     }
 }
 

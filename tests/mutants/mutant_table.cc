@@ -5,9 +5,11 @@ namespace attncheck::mutants {
 namespace {
 
 constexpr bool ids_are_distinct() {
-    for (int i = 0; i < kMutantCount; ++i)
-        if (mutant_index(kMutants[i].id) != i) return false;
-    return true;
+    std::array<std::string_view, kMutants.size()> ids{};
+    std::transform(kMutants.begin(), kMutants.end(), ids.begin(),
+                   [](const Mutant& mutant) { return mutant.id; });
+    std::sort(ids.begin(), ids.end());
+    return std::adjacent_find(ids.begin(), ids.end()) == ids.end();
 }
 
 constexpr bool exceptions_have_reasons() {
@@ -23,19 +25,26 @@ static_assert(exceptions_have_reasons());
 
 std::string_view name_of(Difficulty difficulty) {
     switch (difficulty) {
-        case Difficulty::easy: return "easy";
-        case Difficulty::medium: return "medium";
-        case Difficulty::hard: return "hard";
-        case Difficulty::fiendish: return "fiendish";
+        case Difficulty::easy:
+            return "easy";
+        case Difficulty::medium:
+            return "medium";
+        case Difficulty::hard:
+            return "hard";
+        case Difficulty::fiendish:
+            return "fiendish";
     }
     return "?";
 }
 
 std::string_view name_of(Status status) {
     switch (status) {
-        case Status::counted: return "counted";
-        case Status::near_equivalent: return "near-equivalent";
-        case Status::contract_dependent: return "contract-dependent";
+        case Status::counted:
+            return "counted";
+        case Status::near_equivalent:
+            return "near-equivalent";
+        case Status::contract_dependent:
+            return "contract-dependent";
     }
     return "?";
 }

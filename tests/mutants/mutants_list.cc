@@ -6,8 +6,9 @@
 int main() {
     using namespace attncheck::mutants;
     for (const Mutant& mutant : kMutants) {
-        std::cout << mutant.id << '\t' << mutant.operators << '\t' << name_of(mutant.difficulty)
-                  << '\t' << name_of(mutant.status) << '\t' << mutant.description;
+        std::cout << mutant.id << '\t' << mutant.operators.name << '\t'
+                  << name_of(mutant.difficulty) << '\t' << name_of(mutant.status) << '\t'
+                  << mutant.description;
         if (!mutant.reason.empty()) std::cout << " [" << mutant.reason << ']';
         std::cout << '\n';
     }

@@ -43,6 +43,8 @@ inline std::uint16_t encode(bool fp16, int k) {
 inline double decode(bool fp16, std::uint16_t bits) {
     const int width = fp16 ? 10 : 7, bias = fp16 ? 15 : 127;
     const int exponent = (bits & 0x7fff) >> width, fraction = bits & ((1 << width) - 1);
+    if (exponent == 2 * bias + 1)
+        return fraction == 0 ? std::copysign(INFINITY, bits & 0x8000 ? -1 : 1) : NAN;
     const double magnitude = exponent == 0
                                  ? std::ldexp(fraction, 1 - bias - width)
                                  : std::ldexp(fraction + (1 << width), exponent - bias - width);

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "active_mutant.h"
 
@@ -55,17 +53,6 @@ Plan cached_plan(const Problem& problem) {
                                 : cache.emplace(key, fresh_plan(problem)).first->second;
 }
 
-constexpr std::size_t kVector = 64;
-
-/// Offset of what follows a region of `size` floats at `offset`.
-std::size_t next_offset(std::size_t offset, std::size_t size) {
-    if (on<"ALL-11">()) return (offset + size) / kVector * kVector;
-    return (offset + size + kVector - 1) / kVector * kVector;
-}
-
-constexpr std::size_t kSharedFloats = std::size_t{1} << 20;
-float shared_scratch[kSharedFloats];
-
 }  // namespace
 
 Plan make_plan(const Problem& problem) {
@@ -75,30 +62,6 @@ Plan make_plan(const Problem& problem) {
 Share share_of(std::int64_t blocks, int index, int workers) {
     const std::int64_t chunk = (blocks + workers - 1) / workers;
     return {std::min(blocks, index * chunk), std::min(blocks, (index + 1) * chunk)};
-}
-
-Scratch::Scratch(std::initializer_list<std::size_t> sizes, bool keeps_old) {
-    std::size_t offset = 0, total = 0;
-    for (const std::size_t size : sizes) {
-        offsets_.push_back(offset);
-        total = std::max(total, offset + size);
-        offset = next_offset(offset, size);
-    }
-    if (keeps_old) {
-        thread_local std::vector<float> kept;
-        if (kept.size() < total) kept.resize(total);
-        base_ = kept.data();
-    } else if (on<"ALL-10">() && total <= kSharedFloats) {
-        base_ = shared_scratch;
-        std::fill_n(base_, total, 0.0f);
-    } else {
-        own_ = std::make_unique<float[]>(total);
-        base_ = own_.get();
-    }
-}
-
-void widen_race() {
-    if (on<"ALL-10">()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
 }  // namespace attncheck::mutants

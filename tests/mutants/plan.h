@@ -1,10 +1,7 @@
-// Where the blocks of every sequence lie, and the flat scratch memory of one call.
+// Where the blocks of every sequence lie.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <initializer_list>
-#include <memory>
 #include <vector>
 
 #include "problem.h"
@@ -30,22 +27,5 @@ struct Share {
     std::int64_t begin = 0, end = 0;
 };
 Share share_of(std::int64_t blocks, int index, int workers);
-
-/// Regions of floats, all zero at first, each starting at a multiple of one vector of 64.
-class Scratch {
-public:
-    /// keeps_old: a defect; the memory is this thread's, and holds what the previous call left
-    /// there.
-    Scratch(std::initializer_list<std::size_t> sizes, bool keeps_old);
-    float* region(std::size_t index) const { return base_ + offsets_[index]; }
-
-private:
-    std::vector<std::size_t> offsets_;
-    std::unique_ptr<float[]> own_;
-    float* base_ = nullptr;
-};
-
-/// With shared scratch switched on: lets other threads run, so that concurrent calls interleave.
-void widen_race();
 
 }  // namespace attncheck::mutants

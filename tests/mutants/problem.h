@@ -9,25 +9,9 @@
 
 #include "attncheck/candidate.h"
 #include "storage.h"
+#include "view.h"
 
 namespace attncheck::mutants {
-
-/// A strided view of up to three dimensions; a missing third one has extent 1.
-struct View {
-    std::uint16_t* data = nullptr;
-    std::int64_t shape[3]{1, 1, 1}, stride[3]{0, 0, 0};
-
-    std::uint16_t* at(std::int64_t i, std::int64_t j, std::int64_t k = 0) const {
-        return data + i * stride[0] + j * stride[1] + k * stride[2];
-    }
-    std::int64_t elements() const { return shape[0] * shape[1] * shape[2]; }
-    /// One past the element with the highest address.
-    std::uint16_t* end() const;
-    /// As if the tensor were contiguous.
-    void forget_strides();
-};
-
-View view_of(const attncheck_tensor& tensor);
 
 struct Problem {
     Half type = Half::fp16;

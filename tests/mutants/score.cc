@@ -2,9 +2,14 @@
 // it, after how many cases, and the smallest case found. Exit status 1 when the unmutated library
 // fails or a counted mutant survives.
 //
-//   mutant_score ATTNCHECK LIBRARY [--only ID] [--readme README.md]
+//   mutant_score ATTNCHECK LIBRARY [--only ID] [--family NAME] [--shrink SECONDS]
+//                [--readme README.md --details FILE.md]
 //
-// --readme rewrites the text between the markers "<!-- score:begin -->" and "<!-- score:end -->".
+// A family is a forward with its gradient and has the forward's name (NsaCompress). --readme
+// rewrites the counts between the markers "<!-- score:begin -->" and "<!-- score:end -->",
+// --details the lines of the single mutants between the same markers of another file; both need the
+// whole table. --shrink limits the search for a smaller case, for runs that only ask whether it is
+// killed.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,6 +33,7 @@ namespace {
 
 using attncheck::mutants::kMutants;
 using attncheck::mutants::Mutant;
+using attncheck::mutants::Operators;
 using attncheck::mutants::Status;
 
 struct Score {
@@ -40,23 +46,31 @@ struct Score {
 
 struct Programs {
     std::string attncheck, library;
+    std::string shrink = "30";
 };
 
-std::string operator_filter(std::string_view operators) {
-    if (operators == attncheck::mutants::kForward) return " --op nsa_compress";
-    if (operators == attncheck::mutants::kGradient) return " --op nsa_compress_grad";
-    return {};
+/// The options that select the entry points in which a mutant sits.
+std::string operator_filter(const Operators& operators) {
+    using namespace attncheck::mutants;
+    const std::string name = operators.family == kCompress.family   ? "nsa_compress"
+                             : operators.family == kSelected.family ? "nsa_selected_attention"
+                                                                    : "flash_attention_score";
+    std::string filter;
+    if (operators.forward) filter += " --op " + name;
+    if (operators.gradient) filter += " --op " + name + "_grad";
+    return filter;
 }
 
-Score run(const Programs& programs, std::string_view id, std::string_view operators) {
+Score run(const Programs& programs, std::string_view id, const Operators& operators) {
     const std::string report =
-        fmt::format("mutant_score.{}.{}.json", getpid(), id.empty() ? "none" : id);
+        fmt::format("mutant_score.{}.{}.json", getpid(), id.empty() ? operators.family : id);
     // A mutant that hangs is killed by the suite; the outer limit only guards against a hanging
     // suite.
     const std::string command = fmt::format(
         "ATTNCHECK_MUTANT='{}' timeout 300 '{}' verify --candidate '{}' --stop-at-first --seed 1 "
-        "--timeout 2 --json '{}'{} >/dev/null 2>&1",
-        id, programs.attncheck, programs.library, report, operator_filter(operators));
+        "--timeout 2 --shrink {} --json '{}'{} >/dev/null 2>&1",
+        id, programs.attncheck, programs.library, programs.shrink, report,
+        operator_filter(operators));
     const auto start = std::chrono::steady_clock::now();
     const int status = std::system(command.c_str());
     Score score;
@@ -100,36 +114,57 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-/// The table by operator and difficulty, and one line for each mutant, as Markdown.
+/// Killed mutants by difficulty, and all; contract-dependent ones are left out.
+std::string counts_line(const std::vector<Mutant>& mutants, const std::vector<Score>& scores,
+                        const Operators& operators) {
+    int killed[5] = {}, total[5] = {};
+    for (std::size_t i = 0; i < mutants.size(); ++i) {
+        if (mutants[i].operators.name != operators.name ||
+            mutants[i].status == Status::contract_dependent)
+            continue;
+        for (const int column : {static_cast<int>(mutants[i].difficulty), 4}) {
+            ++total[column];
+            killed[column] += scores[i].killed();
+        }
+    }
+    std::string line = fmt::format("| {} |", operators.name);
+    for (int column = 0; column < 5; ++column)
+        line += fmt::format(" {}/{} |", killed[column], total[column]);
+    return line + "\n";
+}
+
+std::string mutant_line(const Mutant& mutant, const Score& score) {
+    std::string smallest = score.smallest;
+    if (smallest.size() > 170) smallest = smallest.substr(0, 167) + "...";
+    if (!smallest.empty()) smallest = fmt::format("`{}`", smallest);
+    return fmt::format("| {} | {} | {} | {} |\n", mutant.id,
+                       score.killed() ? score.property : verdict_of(mutant, score), score.cases,
+                       smallest);
+}
+
+/// The counts of every operator.
 std::string markdown(const std::vector<Mutant>& mutants, const std::vector<Score>& scores) {
     std::string out =
         "| operator | easy | medium | hard | fiendish | all |\n|---|---:|---:|---:|---:|---:|\n";
-    for (const char* op : {"NsaCompress", "NsaCompressGrad", "both"}) {
-        int killed[5] = {}, total[5] = {};
-        for (std::size_t i = 0; i < mutants.size(); ++i) {
-            if (mutants[i].operators != op || mutants[i].status == Status::contract_dependent)
-                continue;
-            const int difficulty = static_cast<int>(mutants[i].difficulty);
-            for (const int column : {difficulty, 4}) {
-                ++total[column];
-                killed[column] += scores[i].killed();
-            }
+    for (const Operators& operators : attncheck::mutants::kAllOperators)
+        out += counts_line(mutants, scores, operators);
+    return out;
+}
+
+/// One line for each mutant, family by family.
+std::string details(const std::vector<Mutant>& mutants, const std::vector<Score>& scores) {
+    std::string out;
+    std::string_view family;
+    for (std::size_t i = 0; i < mutants.size(); ++i) {
+        if (mutants[i].operators.family != family) {
+            family = mutants[i].operators.family;
+            out += fmt::format(
+                "\n{} and its gradient:\n\n| mutant | killed by | cases | smallest case "
+                "|\n|---|---|---:|---|\n",
+                family);
         }
-        out += fmt::format("| {} |", op);
-        for (int column = 0; column < 5; ++column)
-            out += fmt::format(" {}/{} |", killed[column], total[column]);
-        out += "\n";
+        out += mutant_line(mutants[i], scores[i]);
     }
-    out += "\n| mutant | killed by | cases | smallest case |\n|---|---|---:|---|\n";
-    for (std::size_t i = 0; i < mutants.size(); ++i)
-        out +=
-            fmt::format("| {} | {} | {} | {} |\n", mutants[i].id,
-                        scores[i].killed() ? scores[i].property : verdict_of(mutants[i], scores[i]),
-                        scores[i].cases,
-                        scores[i].smallest.size() > 170
-                            ? fmt::format("`{}...`", scores[i].smallest.substr(0, 167))
-                        : scores[i].smallest.empty() ? ""
-                                                     : fmt::format("`{}`", scores[i].smallest));
     return out;
 }
 
@@ -148,34 +183,74 @@ void rewrite(const std::string& path, const std::string& text) {
     std::ofstream(path) << readme;
 }
 
-}  // namespace
+struct Options {
+    Programs programs;
+    std::string only, family, readme, details;
+};
 
-int main(int argc, char** argv) {
-    if (argc < 3) {
-        std::cerr << "usage: mutant_score ATTNCHECK LIBRARY [--only ID] [--readme FILE]\n";
-        return 2;
-    }
-    const Programs programs{argv[1], argv[2]};
-    std::string only, readme;
+[[noreturn]] void fail_usage(const std::string& message) {
+    std::cerr
+        << message
+        << "usage: mutant_score ATTNCHECK LIBRARY [--only ID] [--family NAME] [--shrink SECONDS] "
+           "[--readme FILE] [--details FILE]\n";
+    std::exit(2);
+}
+
+Options parse(int argc, char** argv) {
+    if (argc < 3 || argc % 2 == 0) fail_usage({});
+    Options options;
+    options.programs.attncheck = argv[1];
+    options.programs.library = argv[2];
     for (int i = 3; i + 1 < argc; i += 2) {
-        if (std::string_view(argv[i]) == "--only")
-            only = argv[i + 1];
-        else if (std::string_view(argv[i]) == "--readme")
-            readme = argv[i + 1];
+        const std::string_view name = argv[i];
+        if (name != "--only" && name != "--family" && name != "--readme" && name != "--details" &&
+            name != "--shrink")
+            fail_usage(fmt::format("unknown option {}\n", name));
+        (name == "--only"      ? options.only
+         : name == "--family"  ? options.family
+         : name == "--readme"  ? options.readme
+         : name == "--details" ? options.details
+                               : options.programs.shrink) = argv[i + 1];
     }
+    if (!(options.readme.empty() && options.details.empty()) &&
+        !(options.only.empty() && options.family.empty()))
+        fail_usage("--readme and --details need the whole table\n");
+    return options;
+}
+
+std::vector<Mutant> chosen(const Options& options) {
     std::vector<Mutant> mutants;
     for (const Mutant& mutant : kMutants)
-        if (only.empty() || mutant.id == only) mutants.push_back(mutant);
-    if (mutants.empty()) {
-        std::cerr << "no mutant " << only << "\n";
-        return 2;
-    }
+        if ((options.only.empty() || mutant.id == options.only) &&
+            (options.family.empty() || mutant.operators.family == options.family))
+            mutants.push_back(mutant);
+    if (mutants.empty()) fail_usage("no such mutant\n");
+    return mutants;
+}
 
-    const Score clean = run(programs, "", "both");
-    std::cout << fmt::format("without a mutant: exit status {} after {} cases, {:.1f} s\n\n",
-                             clean.exit_status, clean.cases, clean.seconds);
-    std::cout << fmt::format("{:<8} {:<9} {:<10} {:>6} {:>6}  {:<36} {}\n", "mutant", "",
-                             "difficulty", "cases", "s", "killed by", "smallest case");
+/// Runs the library without a mutant, on each family that a chosen mutant belongs to. True if every
+/// property held.
+bool clean_runs_hold(const Programs& programs, const std::vector<Mutant>& mutants) {
+    bool hold = true;
+    for (const Operators& operators : attncheck::mutants::kAllOperators) {
+        if (!operators.forward || !operators.gradient) continue;
+        const auto is_member = [&](const Mutant& mutant) {
+            return mutant.operators.family == operators.family;
+        };
+        if (std::none_of(mutants.begin(), mutants.end(), is_member)) continue;
+        const Score clean = run(programs, "", operators);
+        std::cout << fmt::format("{} without a mutant: exit status {} after {} cases, {:.1f} s\n",
+                                 operators.name, clean.exit_status, clean.cases, clean.seconds)
+                  << std::flush;
+        hold = hold && clean.exit_status == 0;
+    }
+    return hold;
+}
+
+constexpr const char* kLine = "{:<11} {:<9} {:<10} {:>6} {:>6}  {:<44} {}\n";
+
+/// On both cores; prints a line as soon as a mutant is judged.
+std::vector<Score> judge(const Programs& programs, const std::vector<Mutant>& mutants) {
     std::vector<Score> scores(mutants.size());
     std::atomic<std::size_t> next{0};
     std::mutex printing;
@@ -183,20 +258,24 @@ int main(int argc, char** argv) {
         for (std::size_t i = next++; i < mutants.size(); i = next++) {
             scores[i] = run(programs, mutants[i].id, mutants[i].operators);
             const std::lock_guard lock(printing);
-            std::cout << fmt::format("{:<8} {:<9} {:<10} {:>6} {:>6.1f}  {:<36} {}\n",
-                                     mutants[i].id, scores[i].killed() ? "killed" : "SURVIVED",
+            std::cout << fmt::format(fmt::runtime(kLine), mutants[i].id,
+                                     scores[i].killed() ? "killed" : "SURVIVED",
                                      attncheck::mutants::name_of(mutants[i].difficulty),
-                                     scores[i].cases, scores[i].seconds,
+                                     scores[i].cases, fmt::format("{:.1f}", scores[i].seconds),
                                      scores[i].killed() ? scores[i].property
                                                         : verdict_of(mutants[i], scores[i]),
                                      scores[i].smallest)
                       << std::flush;
         }
     };
-    {
-        std::vector<std::jthread> threads;
-        for (int t = 0; t < 2; ++t) threads.emplace_back(work);
-    }
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 2; ++t) threads.emplace_back(work);
+    threads.clear();
+    return scores;
+}
+
+/// Prints the totals and returns how many mutants that break the contract survive.
+int summarize(const std::vector<Mutant>& mutants, const std::vector<Score>& scores) {
     int killed = 0, gaps = 0, judged = 0;
     std::vector<double> seconds;
     for (std::size_t i = 0; i < mutants.size(); ++i) {
@@ -210,6 +289,21 @@ int main(int argc, char** argv) {
         "longest {:.1f} s\n",
         mutants.size(), killed, gaps, judged, median(seconds),
         seconds.empty() ? 0.0 : *std::max_element(seconds.begin(), seconds.end()));
-    if (!readme.empty()) rewrite(readme, markdown(mutants, scores));
-    return clean.exit_status == 0 && gaps == 0 ? 0 : 1;
+    return gaps;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const Options options = parse(argc, argv);
+    const std::vector<Mutant> mutants = chosen(options);
+    const bool clean = clean_runs_hold(options.programs, mutants);
+    std::cout << "\n"
+              << fmt::format(fmt::runtime(kLine), "mutant", "", "difficulty", "cases", "s",
+                             "killed by", "smallest case");
+    const std::vector<Score> scores = judge(options.programs, mutants);
+    const int gaps = summarize(mutants, scores);
+    if (!options.readme.empty()) rewrite(options.readme, markdown(mutants, scores));
+    if (!options.details.empty()) rewrite(options.details, details(mutants, scores));
+    return clean && gaps == 0 ? 0 : 1;
 }

@@ -663,12 +663,12 @@ TEST_P(FlashAttentionRules, AcceptDtypesAttributesAndStrings) {
 /// Without a mask sparse_mode is checked, but nothing that goes with it.
 TEST_P(FlashAttentionRules, LookAtNothingElseWithoutMask) {
     Call c = build(problem());
-    const ArrayArgument prefixes[] = {
+    const ArrayArgument ignored[] = {
         {}, array({-1}), {true, -7, {}}, {true, kMax, {}}, {false, 5, {}}};
-    for (const ArrayArgument& prefix : prefixes)
+    for (const ArrayArgument& array_of_any_size : ignored)
         for (const Int token : {Int{0}, Int{-1}, kMin, kMax})
             for (Int mode = 0; mode <= 8; ++mode) {
-                c.prefix = c.q_start_idx = prefix;
+                c.prefix = c.q_start_idx = c.kv_start_idx = array_of_any_size;
                 c.pre_tokens = c.next_tokens = token, c.sparse_mode = mode;
                 const bool legal = mode == 5 ? !packed() : mode < 7 || packed();
                 EXPECT_EQ(verdict(c), legal ? "" : "sparse_mode") << mode << ' ' << token;
@@ -935,6 +935,12 @@ TEST_P(FlashAttentionRules, ReadSlopes) {
             c.pse = tensor(shape, kFp32);
             EXPECT_EQ(verdict(c), c.pse_name()) << shape.size();
         }
+        c = build(p);
+        c.pse_type = type, c.pse = tensor({6}, kFp32);
+        for (const Int size : {Int{-1}, kMin, kMax}) {  // nobody looks at start indices
+            c.q_start_idx = c.kv_start_idx = {true, size, {kMin}};
+            EXPECT_EQ(verdict(c), "");
+        }
         c = build(problem());  // lengths differ
         c.pse_type = type, c.pse = tensor({6}, kFp32);
         EXPECT_EQ(verdict(c), c.pse_name());
@@ -1105,12 +1111,21 @@ TEST_P(FlashAttentionSequenceRules, RequireAlignmentInModeEight) {
         EXPECT_EQ(verdict(c), c.pse_name()) << q << ' ' << kv;
     }
     c.kv_start_idx = array({2});
-    const ArrayArgument no_start[] = {
-        {}, array({}), {false, 1, {}}, {true, -3, {}}, {true, kMin, {}}};
+    const ArrayArgument no_start[] = {{}, array({}), {false, 1, {}}, {false, kMin, {}}};
     for (const ArrayArgument& q : no_start) {  // then neither counts
         c.q_start_idx = q;
         EXPECT_EQ(verdict(c), c.pse_name());
     }
+    for (const Int size : {Int{-1}, kMin}) {
+        c.q_start_idx = array({0}), c.kv_start_idx = {true, size, {}};
+        EXPECT_EQ(verdict(c), "kv_start_idx");
+        c.q_start_idx = {true, size, {}};
+        EXPECT_EQ(verdict(c), "q_start_idx");
+        c.pse_type = 0, c.pse = tensor({6 * 8}, kFp16);
+        EXPECT_EQ(verdict(c), c.pse_name());  // not aligned, whatever the start indices are
+        c.pse_type = 2, c.pse = tensor({6}, kFp32);
+    }
+    c.kv_start_idx = array({2});
     c.q_start_idx = array({0}), c.pse_type = 0;  // start indices are those of slopes
     c.pse = tensor({6 * 8}, kFp16);
     EXPECT_EQ(verdict(c), c.pse_name());

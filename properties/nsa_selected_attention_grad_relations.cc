@@ -1,0 +1,670 @@
+// Relations of the gradient of selected attention: which output gradient reaches which element,
+// identities that tie dQ, dK and dV to each other and to the forward, and what the given statistics
+// and output are used for. Most need no oracle of the backward: only its bounds.
+//
+//   delta_i = <dO_i, O_i>   dS_ij = P_ij (<dO_i, v_j> - delta_i)   P_ij = exp(s_ij - row_max_i) /
+//   row_sum_i dQ_i = scale sum_j dS_ij k_j   dK_j = scale sum_i dS_ij q_i   dV_j = sum_i P_ij dO_i
+//
+// O* is the exact output; the given O is O* rounded, and P sums to 1 up to the rounding of the
+// statistics, a factor 1 + eta_i that is common to the row.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "properties/nsa_selected_attention_runs.h"
+#include "ref/dual.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+constexpr double kFp32 = 0x1p-24;
+
+/// The numbers of a gradient problem and its exact forward.
+struct GradientNumbers {
+    std::vector<double> query, key, value, output, output_grad, row_max, row_sum;
+    std::vector<double> exact_output;  ///< O*, when asked for
+    std::vector<ref::SelectedQuery> rows;
+    const SelectedParts& parts;
+
+    explicit GradientNumbers(const SelectedParts& of)
+        : query(of.values(of.query)),
+          key(of.values(of.key)),
+          value(of.values(of.value)),
+          output(of.values(of.output)),
+          output_grad(of.values(of.output_grad)),
+          row_max(of.row_max.begin(), of.row_max.end()),
+          row_sum(of.row_sum.begin(), of.row_sum.end()),
+          rows(ref::selected_queries(of.shape)),
+          parts(of) {}
+
+    ref::AttentionInputs<double> forward() const {
+        return {query, key, value, parts.narrowed_scale(), 1};
+    }
+
+    void attend() {
+        exact_output.resize(output.size());
+        ref::dense_attention<double>(parts.shape.dense(), parts.columns(), forward(), exact_output);
+    }
+
+    /// |eta_i|: the statistics are reference statistics, rounded to fp32 and possibly shifted by at
+    /// most 4.
+    double statistics_error(std::size_t row) const { return kFp32 * (std::fabs(row_max[row]) + 8); }
+    double largest_statistics_error() const {
+        double largest = 0;
+        for (std::size_t row = 0; row < row_max.size(); ++row)
+            if (sees_keys(row)) largest = std::max(largest, statistics_error(row));
+        return largest;
+    }
+    bool sees_keys(std::size_t row) const { return row_sum[row] > 0 && row_sum[row] < 1e38; }
+};
+
+ExpectedOutputs named(ref::ExpectedAttentionGrad expected) {
+    ExpectedOutputs out;
+    out.emplace_back("dq", std::move(expected.query_grad));
+    out.emplace_back("dk", std::move(expected.key_grad));
+    out.emplace_back("dv", std::move(expected.value_grad));
+    return out;
+}
+
+/// Expected values of the given numbers; the bounds also cover statistics that move P by prob_error
+/// and an output that is off by output_error [T1,N1,Dv].
+ExpectedOutputs expected_with_errors(const GradientNumbers& in, const ref::RoundingClass& rounding,
+                                     std::span<const double> output_error, double prob_error) {
+    return named(ref::expected_attention_grad(
+        in.parts.shape.dense(), in.parts.columns(),
+        {in.forward(), in.output_grad, in.output, in.row_max, in.row_sum, output_error, prob_error},
+        in.parts.dtype, rounding));
+}
+
+/// Sequence of every key row, -1 beyond the last.
+std::vector<Int> sequence_of_keys(const ref::SelectedAttentionShape& s) {
+    std::vector<Int> sequences;
+    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
+        sequences.insert(sequences.end(), static_cast<std::size_t>(s.kv_lengths[b]),
+                         static_cast<Int>(b));
+    sequences.resize(static_cast<std::size_t>(s.total_keys), -1);
+    return sequences;
+}
+
+/// Walks [rows, heads, width] of queries or keys and gives each element the slot (sequence,
+/// key/value head) it belongs to; rows beyond the last sequence are left out.
+template <class Visit>
+void for_each_slot(const SelectedParts& parts, bool of_keys, const Visit& visit) {
+    const ref::SelectedAttentionShape& s = parts.shape;
+    const Int rows = of_keys ? s.total_keys : s.total_queries,
+              heads = of_keys ? s.kv_heads : s.query_heads, group = heads / s.kv_heads;
+    const auto queries = ref::selected_queries(s);
+    const auto key_sequences = sequence_of_keys(s);
+    for (Int row = 0; row < rows; ++row) {
+        const auto at = static_cast<std::size_t>(row);
+        const Int sequence = of_keys ? key_sequences[at] : queries[at].sequence;
+        if (sequence < 0) continue;
+        for (Int head = 0; head < heads; ++head)
+            visit(static_cast<std::size_t>(row * heads + head),
+                  static_cast<std::size_t>(sequence * s.kv_heads + head / group));
+    }
+}
+
+std::size_t slots(const SelectedParts& parts) {
+    return parts.shape.query_lengths.size() * static_cast<std::size_t>(parts.shape.kv_heads);
+}
+
+/// One number per (sequence, key/value head), or one per channel of it.
+Identity identity_per_slot(const SelectedParts& parts, std::size_t width = 1) {
+    Identity identity(slots(parts) * width);
+    const auto heads = static_cast<std::size_t>(parts.shape.kv_heads);
+    for (std::size_t k = 0; k < identity.place.size(); ++k) {
+        const std::size_t slot = k / width;
+        identity.place[k] =
+            fmt::format("sequence {}, key/value head {}", slot / heads, slot % heads);
+        if (width > 1) identity.place[k] += fmt::format(", channel {}", k % width);
+    }
+    return identity;
+}
+
+/// An output gradient that is zero but for one row reaches that row's dQ and the keys it sees.
+/// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
+/// Domain  moderate data; dO is kept in one (query, head), any given output and statistics.
+/// Demand  exact zeros elsewhere; the row's dQ keeps the bits that it has with the whole dO.
+Verdict one_row(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    const ref::SelectedAttentionShape& s = parts.shape;
+    Random random(mix(spec.seed));
+    const Int t = random.between(0, s.total_queries - 1),
+              head = random.between(0, s.query_heads - 1), group = s.dense().group();
+    SelectedParts single = parts;
+    for (std::size_t k = 0; k < single.output_grad.size(); ++k)
+        if (static_cast<Int>(k) / s.value_dim != t * s.query_heads + head)
+            single.output_grad[k] = 0;
+    const SelectedRun whole(parts, context), alone(single, context);
+    if (auto trouble = trouble_of({&whole, &alone})) return *trouble;
+    const std::string relation =
+        fmt::format("with the output gradient of row {}, head {} alone", t, head);
+    const auto is_row = [&](const std::string& name, std::size_t k) {
+        return name == "dq" && static_cast<Int>(k) / s.head_dim == t * s.query_heads + head;
+    };
+    Verdict verdict = verdict_on_equal_bits(spec, whole, alone, relation, is_row);
+    if (verdict.failed()) return verdict;
+    const std::vector<char> seen = keys_seen_by(parts, t);
+    for (const std::string& name : alone.output_names()) {
+        const std::vector<double> values = alone.values(name);
+        const std::size_t width = values.size() / seen.size();
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            const bool reached = name == "dq"
+                                     ? is_row(name, k)
+                                     : seen[k / width] != 0 &&
+                                           static_cast<Int>(k / width) % s.kv_heads == head / group;
+            if (!reached && values[k] != 0)
+                return Verdict::fail(name + " of an unreached row is not 0",
+                                     fmt::format("{}: {}  expected 0  got {:.9g}", relation,
+                                                 place_of(spec, alone.call, name, k), values[k]));
+        }
+    }
+    return {};
+}
+
+/// Additive in dO.
+/// Why     delta uses the given output, so that every gradient is linear in dO alone.
+/// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the rest.
+/// Bound   the bounds of the three runs added.
+Verdict linearity(const Spec& spec, PropertyContext& context) {
+    SelectedParts whole = selected_parts(spec);
+    quantise(whole.dtype, whole.output_grad);
+    SelectedParts first = whole, second = whole;
+    Random random(mix(spec.seed));
+    std::vector<double> part(whole.output_grad.size());
+    for (double& value : part) value = static_cast<double>(random.between(-3, 3));
+    if (!change_exactly(whole.dtype, first.output_grad,
+                        [&](double, std::size_t k) { return part[k]; }) ||
+        !change_exactly(whole.dtype, second.output_grad,
+                        [&](double value, std::size_t k) { return value - part[k]; }))
+        return inapplicable();
+    const SelectedRun a(first, context), b(second, context), sum(whole, context);
+    if (auto trouble = trouble_of({&a, &b, &sum})) return *trouble;
+    const ExpectedOutputs a_expected = expected_of(first, context.rounding),
+                          b_expected = expected_of(second, context.rounding),
+                          sum_expected = expected_of(whole, context.rounding);
+    Verdict all;
+    for (const std::string& name : sum.output_names())
+        join(all, verdict_on_runs(spec, sum, name, sum_of(a.values(name), b.values(name)),
+                                  sum.values(name),
+                                  sum_of(sum_of(allowance(tensor_of(a_expected, name)),
+                                                allowance(tensor_of(b_expected, name))),
+                                         allowance(tensor_of(sum_expected, name))),
+                                  "output gradient split in two"));
+    return all;
+}
+
+/// Twice dO gives twice every gradient.
+/// Why     as linearity; and rounding does not look at exponents in the normal range.
+/// Domain  moderate data.
+/// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to
+/// fp16, whose subnormal numbers are within reach; there the bounds of both runs added.
+Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
+    SelectedParts doubled = parts;
+    if (!change_exactly(parts.dtype, doubled.output_grad,
+                        [](double value, std::size_t) { return 2 * value; }))
+        return inapplicable();
+    const SelectedRun left(parts, context), right(doubled, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    const bool to_the_bit = parts.dtype == ref::Dtype::bf16 || !context.rounding.score_grad_rounded;
+    const ExpectedOutputs expected =
+        to_the_bit ? ExpectedOutputs{} : expected_of(parts, context.rounding);
+    constexpr const char* kRelation = "output gradient doubled";
+    Verdict all;
+    for (const std::string& name : left.output_names()) {
+        if (to_the_bit || name == "dv") {
+            join(all, verdict_on_scaled(spec, left, right, name, 1, kRelation));
+            continue;
+        }
+        // Every term of the bound at most doubles with dO.
+        const std::vector<double> twice = times(left.values(name), 2);
+        std::vector<double> allowed = times(allowance(tensor_of(expected, name)), 4);
+        for (std::size_t k = 0; k < twice.size(); ++k)
+            if (std::fabs(twice[k]) > ref::max_finite(parts.dtype) / 2)
+                allowed[k] = std::numeric_limits<double>::infinity();
+        join(all, verdict_on_runs(spec, left, name, twice, right.values(name), allowed, kRelation));
+    }
+    return all;
+}
+
+/// Over a sequence and a key/value head, sum_j dV_j = sum_i dO_i over the rows that see a key.
+/// Why     every row of P sums to 1 (nsa.md 5.6).
+/// Domain  statistics of the reference, shifted or not.
+/// Bound   the bounds of dV added, and eta_i |dO_i| for the rounding of the statistics.
+Verdict value_sum(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    const GradientNumbers in(parts);
+    const SelectedRun run(parts, context);
+    if (run.trouble) return *run.trouble;
+    const ExpectedOutputs expected = expected_of(parts, context.rounding);
+    const std::vector<double> dv = run.values("dv"), bound = allowance(tensor_of(expected, "dv"));
+    const auto width = static_cast<std::size_t>(parts.shape.value_dim);
+    Identity identity = identity_per_slot(parts, width);
+    for_each_slot(parts, true, [&](std::size_t at, std::size_t slot) {
+        for (std::size_t d = 0; d < width; ++d) {
+            identity.left[slot * width + d] += dv[at * width + d];
+            identity.allowed[slot * width + d] += bound[at * width + d];
+            identity.size[slot * width + d] += std::fabs(dv[at * width + d]);
+        }
+    });
+    for_each_slot(parts, false, [&](std::size_t at, std::size_t slot) {
+        if (!in.sees_keys(at)) return;
+        for (std::size_t d = 0; d < width; ++d) {
+            const double grad = in.output_grad[at * width + d];
+            identity.right[slot * width + d] += grad;
+            identity.allowed[slot * width + d] += in.statistics_error(at) * std::fabs(grad);
+            identity.size[slot * width + d] += std::fabs(grad);
+        }
+    });
+    return identity.verdict("dv", "sum_j dV_j = sum_i dO_i");
+}
+
+/// Over a sequence and a key/value head, sum_j dK_j = scale sum_i <dO_i, O*_i - O_i> q_i.
+/// Why     sum_j dS_ij = sum_j P_ij dP_ij - delta_i sum_j P_ij = <dO_i, O*_i> - <dO_i, O_i>, times
+/// 1 + eta_i: with the exact output it is 0, since shifting all keys changes nothing (nsa.md 5.6);
+/// what is left is what was done to O. Domain  statistics of the reference, shifted or not; any
+/// given output. Bound   the bounds of dK added, and eta_i of each term.
+Verdict key_sum(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    GradientNumbers in(parts);
+    in.attend();
+    const SelectedRun run(parts, context);
+    if (run.trouble) return *run.trouble;
+    const ExpectedOutputs expected = expected_of(parts, context.rounding);
+    const std::vector<double> dk = run.values("dk"), bound = allowance(tensor_of(expected, "dk"));
+    const auto width = static_cast<std::size_t>(parts.shape.head_dim),
+               value_width = static_cast<std::size_t>(parts.shape.value_dim);
+    const double scale = parts.narrowed_scale();
+    Identity identity = identity_per_slot(parts, width);
+    for_each_slot(parts, true, [&](std::size_t at, std::size_t slot) {
+        for (std::size_t d = 0; d < width; ++d) {
+            identity.left[slot * width + d] += dk[at * width + d];
+            identity.allowed[slot * width + d] += bound[at * width + d];
+            identity.size[slot * width + d] += std::fabs(dk[at * width + d]);
+        }
+    });
+    for_each_slot(parts, false, [&](std::size_t at, std::size_t slot) {
+        if (!in.sees_keys(at)) return;
+        double sum = 0, size = 0;
+        for (std::size_t d = 0; d < value_width; ++d) {
+            const std::size_t k = at * value_width + d;
+            sum += in.output_grad[k] * (in.exact_output[k] - in.output[k]);
+            size += std::fabs(in.output_grad[k]) *
+                    (std::fabs(in.exact_output[k]) + std::fabs(in.output[k]));
+        }
+        for (std::size_t d = 0; d < width; ++d) {
+            const double q = scale * in.query[at * width + d];
+            identity.right[slot * width + d] += sum * q;
+            identity.allowed[slot * width + d] += in.statistics_error(at) * std::fabs(sum * q);
+            identity.size[slot * width + d] += size * std::fabs(q);
+        }
+    });
+    return identity.verdict("dk", "sum_j dK_j = scale sum_i <dO_i, O*_i - O_i> q_i");
+}
+
+/// Adds sum_row <grad, weights> to one side of an identity, with the bounds it brings.
+void add_products(const SelectedParts& parts, bool of_keys, const std::vector<double>& grad,
+                  const std::vector<double>& bound, const std::vector<double>& weights,
+                  std::vector<double>& side, Identity& identity) {
+    const ref::SelectedAttentionShape& s = parts.shape;
+    const Int rows = of_keys ? s.total_keys * s.kv_heads : s.total_queries * s.query_heads;
+    const std::size_t width = grad.size() / static_cast<std::size_t>(rows);
+    for_each_slot(parts, of_keys, [&](std::size_t at, std::size_t slot) {
+        for (std::size_t k = at * width; k < (at + 1) * width; ++k) {
+            if (weights[k] == 0) continue;  // an overflowed element is not judged
+            side[slot] += grad[k] * weights[k];
+            identity.size[slot] += std::fabs(grad[k] * weights[k]);
+            identity.allowed[slot] += bound[k] * std::fabs(weights[k]);
+        }
+    });
+}
+
+/// Over a sequence and a key/value head, <dQ, Q> = <dK, K> and <dV, V> = <dO, O*>.
+/// Why     Euler: both sides of the first are scale sum_ij dS_ij <q_i, k_j>, the derivative along
+/// ln(scale); both of the second sum_ij P_ij <dO_i, v_j>, up to the factor 1 + eta_i of the given
+/// statistics (nsa.md 5.6). Domain  statistics of the reference, shifted or not; any given output.
+/// Bound   sum of the bounds times the sizes they meet, and eta_i |<dO_i, O*_i>|.
+Verdict euler(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    GradientNumbers in(parts);
+    in.attend();
+    const SelectedRun run(parts, context);
+    if (run.trouble) return *run.trouble;
+    const ExpectedOutputs expected = expected_of(parts, context.rounding);
+    const auto bound = [&](const char* name) { return allowance(tensor_of(expected, name)); };
+    Identity scores = identity_per_slot(parts), values = identity_per_slot(parts);
+    add_products(parts, false, run.values("dq"), bound("dq"), in.query, scores.left, scores);
+    add_products(parts, true, run.values("dk"), bound("dk"), in.key, scores.right, scores);
+    add_products(parts, true, run.values("dv"), bound("dv"), in.value, values.left, values);
+    const auto width = static_cast<std::size_t>(parts.shape.value_dim);
+    for_each_slot(parts, false, [&](std::size_t at, std::size_t slot) {
+        if (!in.sees_keys(at)) return;
+        const double product = dot_of(in.output_grad, in.exact_output, at, width);
+        values.right[slot] += product;
+        values.allowed[slot] += in.statistics_error(at) * std::fabs(product);
+        values.size[slot] += size_of(in.output_grad, in.exact_output, at, width);
+    });
+    Verdict all = scores.verdict("dq and dk", "<dQ, Q> = <dK, K>");
+    join(all, values.verdict("dv", "<dV, V> = <dO, O*>"));
+    return all;
+}
+
+/// (row_max + c, row_sum exp(-c)) is the same P.
+/// Why     only exp(s - row_max) / row_sum enters a gradient, however the two share it.
+/// Domain  a c of -2 .. 2 per row, on top of what the case does.
+/// Bound   twice the bound for statistics that are off by the rounding of both pairs.
+Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    const GradientNumbers in(parts);
+    SelectedParts shifted = parts;
+    Random random(mix(spec.seed));
+    const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, parts.dtype));
+    double error = 0;
+    for (std::size_t row = 0; row < parts.row_max.size(); ++row) {
+        if (!in.sees_keys(row)) continue;
+        const float moved =
+            static_cast<float>(in.row_max[row] + static_cast<double>(random.between(-8, 8)) / 4);
+        const double really = static_cast<double>(moved) - in.row_max[row];
+        shifted.row_max[row] = moved;
+        shifted.row_sum[row] = static_cast<float>(in.row_sum[row] * std::exp(-really));
+        // The rounding of the new sum; s - row_max, row_max and log(row_sum) grow by |c| each.
+        error = std::max(error, 2 * kFp32 + 9 * unit * std::fabs(really));
+    }
+    const SelectedRun left(parts, context), right(shifted, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    const ExpectedOutputs expected = expected_with_errors(in, context.rounding, {}, error);
+    return verdict_on_equal_runs(spec, left, right, expected, expected,
+                                 "row_max + c and row_sum exp(-c)");
+}
+
+/// A row sum that is twice as large halves every gradient.
+/// Why     P is what the statistics say, not what the logits would give: contract decision 3.
+/// Domain  factors 1/2, 2 and 4 for all rows at once.
+/// Bound   the bounds of both runs, that of the first divided by the factor.
+Verdict statistics_used(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    const GradientNumbers in(parts);
+    SelectedParts changed = parts;
+    const double factor = Random(mix(spec.seed)).pick<double>({0.5, 2, 4});
+    for (std::size_t row = 0; row < changed.row_sum.size(); ++row)
+        if (in.sees_keys(row)) changed.row_sum[row] *= static_cast<float>(factor);
+    const SelectedRun left(parts, context), right(changed, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    const ExpectedOutputs expected = expected_of(parts, context.rounding),
+                          changed_expected = expected_of(changed, context.rounding);
+    Verdict all;
+    for (const std::string& name : left.output_names())
+        join(all, verdict_on_runs(spec, left, name, times(left.values(name), 1 / factor),
+                                  right.values(name),
+                                  sum_of(times(allowance(tensor_of(expected, name)), 1 / factor),
+                                         allowance(tensor_of(changed_expected, name))),
+                                  fmt::format("row_sum times {}", factor)));
+    return all;
+}
+
+/// delta comes from the given output: O + d moves dS_ij by -P_ij <dO_i, d_i>, and dV does not look
+/// at O. Why     contract decision 3. Domain  d of up to 1/2 in every element. Bound   that of the
+/// expected values for the changed output; the bits of dV.
+Verdict output_used(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    SelectedParts changed = parts;
+    Random random(mix(spec.seed));
+    for (std::uint32_t& element : changed.output)
+        element = ref::encode(parts.dtype, ref::decode(parts.dtype, element) +
+                                               static_cast<double>(random.between(-8, 8)) / 16);
+    const SelectedRun left(parts, context), right(changed, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    Verdict all =
+        verdict_on_equal_bits(spec, left, right, "another given output",
+                              [](const std::string& name, std::size_t) { return name == "dv"; });
+    if (all.failed()) return all;
+    return verdict_on_values(spec, right.call, right.result,
+                             expected_of(changed, context.rounding));
+}
+
+std::vector<ref::Dual> dual(const std::vector<double>& values) {
+    return std::vector<ref::Dual>(values.begin(), values.end());
+}
+
+/// <dO_i, dO_i / d eps> of one row of the forward over dual numbers.
+double row_derivative(const GradientNumbers& in, const ref::AttentionInputs<ref::Dual>& forward,
+                      std::size_t at, std::span<const ref::KeyColumn> columns,
+                      ref::AttentionRow<ref::Dual>& row, double& size) {
+    const Int heads = in.parts.shape.query_heads;
+    ref::attend_row(in.parts.shape.dense(), forward, static_cast<Int>(at) / heads,
+                    static_cast<Int>(at) % heads, columns, row);
+    double sum = 0;
+    for (std::size_t d = 0; d < row.output.size(); ++d) {
+        const double term = in.output_grad[at * row.output.size() + d] * row.output[d].tangent;
+        sum += term;
+        size += std::fabs(term);
+    }
+    return sum;
+}
+
+/// What of the case the exact derivative is compared with.
+struct Adjoint {
+    struct Gradient {
+        std::vector<double> values, bound;
+    };
+    GradientNumbers in;
+    const SelectedRun& run;
+    std::map<std::string, Gradient> gradients;  ///< dq, dk, dv
+    std::vector<ref::Dual> query, key, value;
+
+    Adjoint(const SelectedParts& parts, const SelectedRun& of, const ref::RoundingClass& rounding)
+        : in(parts), run(of), query(dual(in.query)), key(dual(in.key)), value(dual(in.value)) {
+        in.attend();
+        std::vector<double> output_error(in.output.size());
+        for (std::size_t k = 0; k < output_error.size(); ++k)
+            output_error[k] = std::fabs(in.output[k] - in.exact_output[k]);
+        for (const auto& [name, expected] :
+             expected_with_errors(in, rounding, output_error, in.largest_statistics_error()))
+            gradients[name] = {run.values(name), allowance(expected)};
+    }
+
+    /// Both sides for one row of a gradient: <grad, r> and what the bounds allow.
+    void add_gradient(const char* name, std::size_t row, const std::vector<double>& direction,
+                      Identity& identity, std::size_t slot) const {
+        const auto& [grad, bound] = gradients.at(name);
+        for (std::size_t d = 0; d < direction.size(); ++d) {
+            if (direction[d] == 0) continue;  // an overflowed element is not judged
+            const std::size_t k = row * direction.size() + d;
+            identity.left[slot] += grad[k] * direction[d];
+            identity.allowed[slot] += bound[k] * std::fabs(direction[d]);
+            identity.size[slot] += std::fabs(grad[k] * direction[d]);
+        }
+    }
+};
+
+std::vector<double> random_direction(Int width, Random& random) {
+    std::vector<double> direction(static_cast<std::size_t>(width));
+    for (double& r : direction) r = static_cast<double>(random.between(-2, 2));
+    return direction;
+}
+
+/// One query row at a time: d<dO_i, O_i> along q_i.
+Verdict query_adjoint(const Spec& spec, Adjoint& of, Random& random) {
+    const ref::SelectedAttentionShape& s = of.in.parts.shape;
+    const auto rows = static_cast<std::size_t>(s.total_queries * s.query_heads);
+    constexpr std::size_t kMany = 64;  // rows tried, spread over the problem
+    const std::size_t step = rows / kMany + 1;
+    const auto columns_of = of.in.parts.columns();
+    std::vector<ref::KeyColumn> columns;
+    ref::AttentionRow<ref::Dual> row;
+    Identity identity((rows + step - 1) / step);
+    std::size_t slot = 0;
+    for (std::size_t at = 0; at < rows; at += step, ++slot) {
+        columns.clear();
+        columns_of(static_cast<Int>(at) / s.query_heads, static_cast<Int>(at) % s.query_heads,
+                   columns);
+        const std::vector<double> direction = random_direction(s.head_dim, random);
+        const auto first = at * direction.size();
+        for (std::size_t d = 0; d < direction.size(); ++d)
+            of.query[first + d].tangent = direction[d];
+        const ref::AttentionInputs<ref::Dual> forward{of.query, of.key, of.value,
+                                                      of.in.parts.narrowed_scale(), 1};
+        identity.right[slot] =
+            row_derivative(of.in, forward, at, columns, row, identity.size[slot]);
+        of.add_gradient("dq", at, direction, identity, slot);
+        identity.place[slot] = place_of(spec, of.run.call, "dq", first);
+    }
+    return identity.verdict("dq", "<dQ_i, r> = d<dO, O>/dq_i along r");
+}
+
+/// One key of every sequence and key/value head: d<dO, O> along k_j, or along v_j.
+Verdict key_adjoint(const Spec& spec, Adjoint& of, Random& random, bool along_key) {
+    const ref::SelectedAttentionShape& s = of.in.parts.shape;
+    const Int width = along_key ? s.head_dim : s.value_dim, group = s.dense().group();
+    const char* name = along_key ? "dk" : "dv";
+    Identity identity = identity_per_slot(of.in.parts);
+    std::vector<Int> chosen(slots(of.in.parts), -1);
+    std::vector<Int> keys_seen(chosen.size());
+    const std::vector<char> seen = seen_keys(of.in.parts);
+    for_each_slot(of.in.parts, true, [&](std::size_t at, std::size_t slot) {
+        if (seen[at] && random.between(0, keys_seen[slot]++) == 0)
+            chosen[slot] = static_cast<Int>(at);
+    });
+    auto& argument = along_key ? of.key : of.value;
+    for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
+        if (chosen[slot] < 0) continue;
+        const auto at = static_cast<std::size_t>(chosen[slot]);
+        const std::vector<double> direction = random_direction(width, random);
+        for (std::size_t d = 0; d < direction.size(); ++d)
+            argument[at * direction.size() + d].tangent = direction[d];
+        of.add_gradient(name, at, direction, identity, slot);
+        identity.place[slot] = place_of(spec, of.run.call, name, at * direction.size());
+    }
+    const ref::AttentionInputs<ref::Dual> forward{of.query, of.key, of.value,
+                                                  of.in.parts.narrowed_scale(), 1};
+    const auto columns_of = of.in.parts.columns();
+    std::vector<ref::KeyColumn> columns;
+    ref::AttentionRow<ref::Dual> row;
+    for_each_slot(of.in.parts, false, [&](std::size_t at, std::size_t slot) {
+        const Int head = static_cast<Int>(at) % s.query_heads;
+        columns.clear();
+        columns_of(static_cast<Int>(at) / s.query_heads, head, columns);
+        const Int key_row = chosen[slot] / s.kv_heads;
+        if (chosen[slot] < 0 || std::none_of(
+                                    columns.begin(), columns.end(),
+                                    [&](const auto& c) {
+                                        return c.key == key_row &&
+                                               chosen[slot] % s.kv_heads == head / group;
+                                    }))
+            return;
+        identity.right[slot] +=
+            row_derivative(of.in, forward, at, columns, row, identity.size[slot]);
+    });
+    for (ref::Dual& number : argument) number.tangent = 0;
+    return identity.verdict(name, along_key ? "<dK_j, r> = d<dO, O>/dk_j along r"
+                                            : "<dV_j, r> = d<dO, O>/dv_j along r");
+}
+
+/// The gradient is that of the forward.
+/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>, which dual numbers give
+/// exactly through the reference forward: no oracle of the backward is needed
+/// (verification.md 4.9). Domain  given statistics and output of the reference, so that the
+/// gradient is that of the forward. Bound   sum of the bounds times |r|, r whole numbers in one row
+/// at a time; the bounds cover the rounding of the given output and statistics.
+Verdict adjoint(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    const SelectedRun run(parts, context);
+    if (run.trouble) return *run.trouble;
+    Adjoint of(parts, run, context.rounding);
+    Random random(mix(spec.seed));
+    Verdict all = key_adjoint(spec, of, random, true);
+    join(all, key_adjoint(spec, of, random, false));
+    join(all, query_adjoint(spec, of, random));
+    return all;
+}
+
+bool output_of_reference(const Spec& spec) { return spec.number("out") == 0 && moderate(spec); }
+
+/// The candidate's forward and backward belong together: its own statistics and output, fed to its
+/// own gradient, give the gradient of exact attention. Why     what training does; conventions of
+/// the two (scale in row_max, base of the logarithm) must be the same. Domain  candidates that
+/// export the forward. Bound   that of the gradient, with the forward's bounds as errors of the
+/// given output and statistics.
+Verdict forward_backward(const Spec& spec, PropertyContext& context) {
+    if (!context.candidate.info().implements("nsa_selected_attention")) return inapplicable();
+    SelectedParts parts = selected_parts(spec);
+    SelectedParts forward_parts = parts;
+    forward_parts.gradient = false;
+    const SelectedRun forward(forward_parts, context);
+    if (forward.trouble) return *forward.trouble;
+    GradientNumbers in(parts);
+    const auto exact = ref::expected_attention(parts.shape.dense(), parts.columns(), in.forward(),
+                                               parts.dtype, context.rounding);
+    in.output = exact.output.value;
+    in.row_max = exact.row_max.value;
+    in.row_sum = exact.row_sum.value;
+    double prob_error = 0;
+    for (std::size_t row = 0; row < in.row_max.size(); ++row)
+        if (in.sees_keys(row)) {
+            // log P moves with the LSE; the gradient's own rounding is relative to the row_max it
+            // is given.
+            const double error = exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row];
+            if (!std::isfinite(error)) return inapplicable();
+            prob_error = std::max(prob_error, error);
+        }
+    parts.output = forward.bits("attention_out");
+    const std::vector<double> row_max = forward.values("softmax_max"),
+                              row_sum = forward.values("softmax_sum");
+    const std::size_t lanes = row_max.size() / parts.row_max.size();
+    for (std::size_t row = 0; row < parts.row_max.size(); ++row) {
+        parts.row_max[row] = static_cast<float>(row_max[row * lanes]);
+        parts.row_sum[row] = static_cast<float>(row_sum[row * lanes]);
+    }
+    const SelectedRun gradient(parts, context);
+    if (gradient.trouble) return *gradient.trouble;
+    return verdict_on_values(
+        spec, gradient.call, gradient.result,
+        expected_with_errors(in, context.rounding, exact.output.bound, prob_error));
+}
+
+void with_fewer_queries(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    fewer_queries(spec);
+}
+
+void with_reference_output(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    spec.set("out", 0);
+}
+
+}  // namespace
+
+void add_selected_gradient_relations(std::vector<Property>& list) {
+    add_selected_shared_relations(list);
+    list.push_back({"one_row", "dO in one row reaches that row and the keys it sees", one_row,
+                    with_moderate_data, moderate});
+    list.push_back({"linearity", "additive in dO", linearity, with_fewer_queries, moderate});
+    list.push_back({"output_grad_scale", "twice dO gives twice the gradients", output_grad_scale,
+                    with_moderate_data, moderate});
+    list.push_back(
+        {"value_sum", "sum_j dV_j = sum_i dO_i", value_sum, with_moderate_data, moderate});
+    list.push_back({"key_sum", "sum_j dK_j = scale sum_i <dO_i, O*_i - O_i> q_i", key_sum,
+                    with_moderate_data, moderate});
+    list.push_back(
+        {"euler", "<dQ, Q> = <dK, K>, <dV, V> = <dO, O*>", euler, with_moderate_data, moderate});
+    list.push_back({"statistics_shift", "(row_max + c, row_sum exp(-c)) is the same P",
+                    statistics_shift, with_moderate_data, moderate});
+    list.push_back({"statistics_used", "P follows the given row_sum", statistics_used,
+                    with_moderate_data, moderate});
+    list.push_back({"output_used", "delta follows the given output, dV does not look at it",
+                    output_used, with_moderate_data, moderate});
+    list.push_back({"adjoint", "<dQ, r>, <dK, r>, <dV, r> are derivatives of the exact forward",
+                    adjoint, with_reference_output, output_of_reference});
+    list.push_back({"forward_backward",
+                    "the candidate's own output and statistics give the gradient of attention",
+                    forward_backward, with_moderate_data, moderate});
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,74 @@
+// NsaSelectedAttention and its gradient: accept, plan, compute.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "active_mutant.h"
+#include "selected_kernels.h"
+#include "selected_problem.h"
+
+namespace attncheck::mutants {
+
+namespace {
+
+/// Defects in how the operands are addressed.
+void distort_views(SelectedProblem& problem) {
+    if (on<"NS-ALL-03">()) {
+        const auto address = reinterpret_cast<std::uintptr_t>(problem.query.data);
+        problem.query.data -= address % 64 / sizeof(std::uint16_t);
+    }
+    if (on<"NS-ALL-05">() && problem.num_kv_heads == 1)
+        problem.key.stride[0] = problem.key.stride[1];
+    if (problem.is_gradient) {
+        if (on<"NSG-ALL-02">()) problem.output_grad.forget_strides();
+        if (on<"NSG-x52">()) problem.dv.forget_strides();
+        return;
+    }
+    if (on<"NSF-ALL-02">()) problem.value.forget_strides();
+    if (on<"NSF-x52">()) {
+        problem.mask.stride[1] = 1;
+        problem.mask.stride[0] = problem.mask.shape[1];
+    }
+    if (on<"NSF-x53">()) problem.topk.forget_strides();
+    if (on<"NSF-x54">()) problem.output.forget_strides();
+}
+
+/// A defect: every list is put in ascending order where the caller has it.
+void sort_lists(const BasicView<std::int32_t>& topk) {
+    std::vector<std::int32_t> list(static_cast<std::size_t>(topk.shape[2]));
+    for (std::int64_t t = 0; t < topk.shape[0]; ++t)
+        for (std::int64_t head = 0; head < topk.shape[1]; ++head) {
+            for (std::int64_t i = 0; i < topk.shape[2]; ++i)
+                list[static_cast<std::size_t>(i)] = *topk.at(t, head, i);
+            std::sort(list.begin(), list.end());
+            for (std::int64_t i = 0; i < topk.shape[2]; ++i)
+                *topk.at(t, head, i) = list[static_cast<std::size_t>(i)];
+        }
+}
+
+template <class Args>
+int run(const Args* args) {
+    SelectedProblem problem;
+    if (const int status = accept(args, problem)) return status;
+    if (problem.is_undefined) return ATTNCHECK_OK;
+    distort_views(problem);
+    if (on<"NS-ALL-14">()) sort_lists(problem.topk);
+    const SelectedPlan plan = make_plan(problem);
+    if (problem.is_gradient)
+        attend_grad(problem, plan);
+    else
+        attend(problem, plan);
+    return ATTNCHECK_OK;
+}
+
+}  // namespace
+
+}  // namespace attncheck::mutants
+
+int attncheck_nsa_selected_attention(const attncheck_nsa_selected_attention_args* args) {
+    return attncheck::mutants::run(args);
+}
+
+int attncheck_nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args* args) {
+    return attncheck::mutants::run(args);
+}
