@@ -1,5 +1,6 @@
-// The same problem of flash attention written in another way: layouts, forms of mask, bias and rope, attributes that say the same
-// or nothing, sequences packed or alone. Problems that differ are flash_attention_relations.cc's concern.
+// The same problem of flash attention written in another way: layouts, forms of mask, bias and
+// rope, attributes that say the same or nothing, sequences packed or alone. Problems that differ
+// are flash_attention_relations.cc's concern.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +49,8 @@ void with_sequences(Spec& spec, Random& random) {
 }
 
 /// The same numbers in another order of memory.
-/// Why     a layout says where an element lies, nothing else (flash_attention.md 2.1); statistics are [B,N1,S1,8] in all four.
+/// Why     a layout says where an element lies, nothing else (flash_attention.md 2.1); statistics
+/// are [B,N1,S1,8] in all four.
 /// Domain  BSH, SBH, BSND and BNSD; any two of them.
 /// Demand  the same bits.
 Verdict layouts(const Spec& spec, PropertyContext& context) {
@@ -58,15 +60,17 @@ Verdict layouts(const Spec& spec, PropertyContext& context) {
     while (other.layout == parts.layout || other.layout == FlashLayout::tnd)
         other.layout = static_cast<FlashLayout>(random.between(0, 4));
     constexpr const char* kNames[] = {"BSH", "BSND", "TND", "SBH", "BNSD"};
-    return verdict_on_identical_problems(parts, other, context,
-                                         fmt::format("{} against {}",
-                                                     kNames[static_cast<int>(parts.layout)],
-                                                     kNames[static_cast<int>(other.layout)]));
+    return verdict_on_identical_problems(
+        parts, other, context,
+        fmt::format("{} against {}", kNames[static_cast<int>(parts.layout)],
+                    kNames[static_cast<int>(other.layout)]));
 }
 
 /// Batches are sequences of equal lengths.
-/// Why     TND packs what the other layouts pad; mask, bias and drop mask of equal sequences have the same element order.
-/// Domain  every problem of the other layouts; modes that TND does not take become a written mask.
+/// Why     TND packs what the other layouts pad; mask, bias and drop mask of equal sequences have
+/// the same element order.
+/// Domain  every problem of the other layouts; modes that TND does not take become a written
+/// mask.
 /// Bound   twice that of the problem.
 Verdict packed_layout(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
@@ -80,8 +84,10 @@ Verdict packed_layout(const Spec& spec, PropertyContext& context) {
 }
 
 /// Sequences packed together, and batches, give what each gives alone.
-/// Why     no row sees another sequence; offsets are the cumulative lengths (contract decision 4).
-/// Domain  up to three of the sequences, alone in TND or as one batch of BSND, with mask and bias written element by element.
+/// Why     no row sees another sequence; offsets are the cumulative lengths (contract decision
+/// 4).
+/// Domain  up to three of the sequences, alone in TND or as one batch of BSND, with mask and bias
+/// written element by element.
 /// Bound   twice that of the packed run: a sequence alone has the same rows and keys.
 Verdict packing(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
@@ -89,7 +95,8 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
     const FlashRun packed(parts, context);
     if (packed.trouble) return *packed.trouble;
     const ExpectedOutputs expected = packed_expected_of(parts, context.rounding);
-    const auto first_query = ref::first_rows(s.query_lengths), first_key = ref::first_rows(s.kv_lengths);
+    const auto first_query = ref::first_rows(s.query_lengths),
+               first_key = ref::first_rows(s.kv_lengths);
     Random random(mix(spec.seed));
     const auto count = static_cast<Int>(s.query_lengths.size());
     const std::vector<Int> order = permutation(count, random);
@@ -113,7 +120,8 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
             const Int rows = of_keys ? s.total_keys : s.total_queries;
             if (rows == 0) continue;
             const std::size_t width = bits.size() / static_cast<std::size_t>(rows),
-                              first = static_cast<std::size_t>(of_keys ? first_key[b] : first_query[b]);
+                              first =
+                                  static_cast<std::size_t>(of_keys ? first_key[b] : first_query[b]);
             const std::vector<double> together = packed.values(name), apart = run.values(name),
                                       bound = allowance(tensor_of(expected, name));
             const auto part = [&](const std::vector<double>& values) {
@@ -136,8 +144,10 @@ void with_several(Spec& spec, Random& random) {
 }
 
 /// A sparse mode is its mask.
-/// Why     every mode says which pairs are visible (flash_attention.md 3.4); mode 1 takes the same said element by element.
-/// Domain  modes 0 and 2 to 8, tokens of every kind; a compressed bias is written out with the mask.
+/// Why     every mode says which pairs are visible (flash_attention.md 3.4); mode 1 takes the
+/// same said element by element.
+/// Domain  modes 0 and 2 to 8, tokens of every kind; a compressed bias is written out with the
+/// mask.
 /// Bound   twice that of the problem; rows without a key and their statistics exact.
 Verdict written_mask(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
@@ -146,11 +156,11 @@ Verdict written_mask(const Spec& spec, PropertyContext& context) {
     const bool depends_on_mode =  // start indices and the compressed form
         bias.present && (bias.type >= 2 ? parts.shape.mask.sparse_mode == 8 : !is_legal(written));
     if (!depends_on_mode)
-        return is_legal(written) ? verdict_on_equal_problems(
-                                       parts, written, context,
-                                       fmt::format("sparse mode {} against a written mask",
-                                                   parts.shape.mask.sparse_mode))
-                                 : inapplicable();
+        return is_legal(written)
+                   ? verdict_on_equal_problems(parts, written, context,
+                                               fmt::format("sparse mode {} against a written mask",
+                                                           parts.shape.mask.sparse_mode))
+                   : inapplicable();
     const std::optional<FlashParts> explicit_pairs = with_explicit_pairs(parts);
     if (!explicit_pairs) return inapplicable();
     return verdict_on_rounded_problems(parts, *explicit_pairs, context,
@@ -167,7 +177,8 @@ void with_mode(Spec& spec, Random& random) {
 }
 
 /// A mask for all heads or batches is that mask for each.
-/// Why     extents of 1 and missing dimensions repeat; [sum Sq, sum Skv] holds the blocks of the sequences (flash_attention.md 3.4).
+/// Why     extents of 1 and missing dimensions repeat; [sum Sq, sum Skv] holds the blocks of the
+/// sequences (flash_attention.md 3.4).
 /// Domain  modes 0, 1 and 5; the larger form is [B,N1,max Sq,max Skv].
 /// Bound   twice that of the problem.
 Verdict full_mask(const Spec& spec, PropertyContext& context) {
@@ -185,7 +196,8 @@ Verdict full_mask(const Spec& spec, PropertyContext& context) {
 /// A mask element is zero or not.
 /// Why     bool and uint8 masks hide where they are not 0 (contract decision 8).
 /// Domain  modes 0, 1 and 5.
-/// Demand  the same bits with 2, 128, 255 or any other byte in place of 1, and with a bool mask of the same zeros.
+/// Demand  the same bits with 2, 128, 255 or any other byte in place of 1, and with a bool mask
+/// of the same zeros.
 Verdict mask_values(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts plain = parts, bytes = parts;
@@ -208,12 +220,14 @@ void with_read_mask(Spec& spec, Random& random) {
     if (reads_mask(spec)) return;
     spec.numbers[kFaSparse] = 1;
     spec.numbers[kFaMaskForm] = random.between(0, is_tnd(spec) ? 4 : 3);
-    spec.numbers[kFaTokens] = spec.numbers[kFaPre] = spec.numbers[kFaNext] = spec.numbers[kFaPrefix] = 0;
+    spec.numbers[kFaTokens] = spec.numbers[kFaPre] = spec.numbers[kFaNext] =
+        spec.numbers[kFaPrefix] = 0;
 }
 
 /// A bias is its numbers, however they are given.
-/// Why     broadcast, compressed and flat forms repeat elements; ALiBi is -slope |j - i| or -slope sqrt|j - i| with the start indices
-/// (flash_attention.md 3.2), the same as an external bias behind the scale.
+/// Why     broadcast, compressed and flat forms repeat elements; ALiBi is -slope |j - i| or
+/// -slope sqrt|j - i| with the start indices (flash_attention.md 3.2), the same as an external
+/// bias behind the scale.
 /// Domain  every form; ALiBi is rounded to the input type.
 /// Bound   the bounds of both; for ALiBi what the rounding moves is the reference's to say.
 Verdict expanded_bias(const Spec& spec, PropertyContext& context) {
@@ -231,7 +245,8 @@ void with_some_bias(Spec& spec, Random& random) {
     if (random.chance(20)) {  // 1024 rows of a bias that depends on i - j alone
         spec.numbers[kFaLayout] = static_cast<Int>(FlashLayout::tnd);
         spec.numbers[kFaRope] = spec.numbers[kFaMaskForm] = spec.numbers[kFaStart] = 0;
-        spec.numbers[kFaTokens] = spec.numbers[kFaPre] = spec.numbers[kFaNext] = spec.numbers[kFaPrefix] = 0;
+        spec.numbers[kFaTokens] = spec.numbers[kFaPre] = spec.numbers[kFaNext] =
+            spec.numbers[kFaPrefix] = 0;
         spec.numbers[kFaPse] = random.between(5, 6);
         spec.numbers[kFaPseType] = random.between(0, 1);
         spec.numbers[kFaMask] = 1;
@@ -318,7 +333,8 @@ Verdict zero_rope(const Spec& spec, PropertyContext& context) {
     for (const char* name : {"dq_rope", "dk_rope"}) {
         const std::vector<double> values = run.values(name);
         const std::vector<double> zeros(values.size(), 0);
-        join(all, verdict_on_flash(with, name, values, zeros, zeros, "gradient of a rope of zeros"));
+        join(all,
+             verdict_on_flash(with, name, values, zeros, zeros, "gradient of a rope of zeros"));
     }
     return all;
 }
@@ -345,7 +361,8 @@ Verdict dropout_none(const Spec& spec, PropertyContext& context) {
     FlashParts without = parts;
     without.shape.dropout.present = false;
     without.shape.dropout.bytes.clear();
-    return verdict_on_identical_problems(parts, without, context, "drop mask that keeps everything");
+    return verdict_on_identical_problems(parts, without, context,
+                                         "drop mask that keeps everything");
 }
 
 bool keeps_all(const Spec& spec) {
@@ -405,7 +422,8 @@ struct MaskEquality {
 /// What the modes have in common, for the lengths of a problem.
 std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
     const ref::FlashAttentionShape& s = parts.shape;
-    const Int longest_q = ref::longest_of(s.query_lengths), longest_kv = ref::longest_of(s.kv_lengths);
+    const Int longest_q = ref::longest_of(s.query_lengths),
+              longest_kv = ref::longest_of(s.kv_lengths);
     const MaskSetting none{kNone}, causal{2}, right_down{3}, all{1};
     std::vector<MaskEquality> list = {
         {"mode 0 with unlimited tokens is mode 1", {0, kUnlimited, kUnlimited}, all},
@@ -413,8 +431,12 @@ std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
         {"mode 2 is mode 0 with next 0", {0, kUnlimited, 0, true}, causal},
         {"mode 4 with next 0 is mode 3", {4, kUnlimited, 0}, right_down},
         {"mode 4 with unlimited tokens hides nothing", {4, kUnlimited, kUnlimited}, none},
-        {"mode 4 with a band of everything hides nothing", {4, longest_q + longest_kv, longest_q + longest_kv}, none},
-        {"mode 6 with the lowest prefix is mode 3", {6, 0, 0, false, FlashPrefix::lowest}, right_down},
+        {"mode 4 with a band of everything hides nothing",
+         {4, longest_q + longest_kv, longest_q + longest_kv},
+         none},
+        {"mode 6 with the lowest prefix is mode 3",
+         {6, 0, 0, false, FlashPrefix::lowest},
+         right_down},
         {"mode 6 with the full prefix hides nothing", {6, 0, 0, false, FlashPrefix::full}, none},
         {"mode 1 with zeros hides nothing", {1, 0, 0, true}, none},
         {"mode 7 with next 0 is mode 3", {7, kUnlimited, 0}, right_down}};
@@ -433,8 +455,10 @@ std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
 }
 
 /// Modes that say the same.
-/// Why     the predicates of flash_attention.md 3.4 meet at the limits of their tokens and prefixes.
-/// Domain  one equality that is legal for the problem, drawn by the seed; the mask of the case is replaced.
+/// Why     the predicates of flash_attention.md 3.4 meet at the limits of their tokens and
+/// prefixes.
+/// Domain  one equality that is legal for the problem, drawn by the seed; the mask of the case is
+/// replaced.
 /// Bound   twice that of the problem.
 Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
@@ -457,7 +481,8 @@ Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
     return inapplicable();
 }
 
-/// Without a mask sparse_mode, tokens, prefix and inner_precise say nothing; inner_precise never does.
+/// Without a mask sparse_mode, tokens, prefix and inner_precise say nothing; inner_precise never
+/// does.
 /// Why     contract decision 8; flash_attention.md 4: fp16 always takes the precise path.
 /// Domain  problems without a mask, any data; with one inner_precise alone changes.
 /// Demand  the same bits.
@@ -488,14 +513,17 @@ void mostly_without_mask(Spec& spec, Random& random) {
 }
 
 /// The two orders of the statistics hold the same numbers.
-/// Why     "same_as_input" is [T1,N1], otherwise every sequence is a block [N1,Sq] (flash_attention.md 2.4).
-/// Domain  TND. In the gradient the given statistics change their order and the gradients keep their bits.
+/// Why     "same_as_input" is [T1,N1], otherwise every sequence is a block [N1,Sq]
+/// (flash_attention.md 2.4).
+/// Domain  TND. In the gradient the given statistics change their order and the gradients keep
+/// their bits.
 /// Demand  the same bits.
 Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts other = parts;
     other.same_as_input = !parts.same_as_input;
-    return verdict_on_identical_problems(parts, other, context, "the other order of the statistics");
+    return verdict_on_identical_problems(parts, other, context,
+                                         "the other order of the statistics");
 }
 
 }  // namespace
@@ -512,12 +540,15 @@ void add_flash_form_relations(std::vector<Property>& list) {
     add("layouts", "BSH, SBH, BSND and BNSD give the same bits", layouts, with_batches, batches);
     add("packed_layout", "batches are sequences of equal lengths", packed_layout, with_batches,
         plain([](const Spec& spec) { return !is_tnd(spec); }));
-    add("packing", "sequences and batches give what each gives alone", packing, with_several, moderate);
+    add("packing", "sequences and batches give what each gives alone", packing, with_several,
+        moderate);
     add("written_mask", "a sparse mode is its mask", written_mask, with_mode, plain(has_mask));
     add("full_mask", "a mask for all heads or batches is that mask for each", full_mask,
         with_read_mask, plain(reads_mask));
-    add("mask_values", "any non-zero byte of a mask hides", mask_values, with_read_mask, reads_mask);
-    add("expanded_bias", "every form of bias is its numbers", expanded_bias, with_some_bias, moderate);
+    add("mask_values", "any non-zero byte of a mask hides", mask_values, with_read_mask,
+        reads_mask);
+    add("expanded_bias", "every form of bias is its numbers", expanded_bias, with_some_bias,
+        moderate);
     add("bias_type", "a bias before the scale is scale times the bias behind it", bias_type,
         with_external_bias, plain(has_external_bias));
     add("rope_concatenation", "rope parts are more channels", rope_concatenation, with_rope,

@@ -1,12 +1,14 @@
-// Relations of the gradient of flash attention: which output gradient reaches which element, identities that tie dQ, dK and dV
-// to each other and to the forward, and what the given statistics and output are used for. Most need no oracle of the backward:
-// only its bounds.
+// Relations of the gradient of flash attention: which output gradient reaches which element,
+// identities that tie dQ, dK and dV to each other and to the forward, and what the given statistics
+// and output are used for. Most need no oracle of the backward: only its bounds.
 //
-//   delta_i = <dO_i, O_i>   dS_ij = P_ij (g_ij <dO_i, v_j> - delta_i)   P_ij = exp(s_ij - row_max_i) / row_sum_i
-//   dQ_i = scale sum_j dS_ij k_j   dK_j = scale sum_i dS_ij q_i   dV_j = sum_i P_ij g_ij dO_i
+//   delta_i = <dO_i, O_i>   dS_ij = P_ij (g_ij <dO_i, v_j> - delta_i)   P_ij = exp(s_ij -
+//   row_max_i) / row_sum_i dQ_i = scale sum_j dS_ij k_j   dK_j = scale sum_i dS_ij q_i   dV_j =
+//   sum_i P_ij g_ij dO_i
 //
-// O* is the exact output, g_ij what dropout does. The given statistics make P of a row f_i times the exact one, whatever they
-// are; f_i is known. Q, K and their gradients are those with the ropes behind every row.
+// O* is the exact output, g_ij what dropout does. The given statistics make P of a row f_i times
+// the exact one, whatever they are; f_i is known. Q, K and their gradients are those with the ropes
+// behind every row.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,8 +82,8 @@ struct GradientNumbers {
     bool sees_keys(std::size_t row) const { return row_sum[row] > 0 && row_sum[row] < 1e38; }
 };
 
-/// Expected values of the given numbers; the bounds also cover statistics that move P by prob_error and an output
-/// that is off by output_error [T1,N1,Dv].
+/// Expected values of the given numbers; the bounds also cover statistics that move P by prob_error
+/// and an output that is off by output_error [T1,N1,Dv].
 ExpectedOutputs expected_of(const GradientNumbers& in, const ref::RoundingClass& rounding,
                             std::span<const double> output_error = {}, double prob_error = 0) {
     auto expected = ref::expected_attention_grad(
@@ -127,8 +129,8 @@ Verdict verdict_on_expected(const FlashParts& parts, const FlashRun& run,
     return all;
 }
 
-/// Walks [rows, heads, width] of queries or keys and gives each row the slot (sequence, key/value head)
-/// it belongs to; rows beyond the last sequence are left out.
+/// Walks [rows, heads, width] of queries or keys and gives each row the slot (sequence, key/value
+/// head) it belongs to; rows beyond the last sequence are left out.
 template <class Visit>
 void for_each_slot(const FlashParts& parts, bool of_keys, const Visit& visit) {
     const ref::FlashAttentionShape& s = parts.shape;
@@ -151,15 +153,16 @@ Identity identity_per_slot(const FlashParts& parts, std::size_t width = 1) {
     const auto heads = static_cast<std::size_t>(parts.shape.kv_heads);
     for (std::size_t k = 0; k < identity.place.size(); ++k) {
         const std::size_t slot = k / width;
-        identity.place[k] = fmt::format("{} {}, key/value head {}",
-                                        parts.shape.packed ? "sequence" : "batch", slot / heads,
-                                        slot % heads);
+        identity.place[k] =
+            fmt::format("{} {}, key/value head {}", parts.shape.packed ? "sequence" : "batch",
+                        slot / heads, slot % heads);
         if (width > 1) identity.place[k] += fmt::format(", channel {}", k % width);
     }
     return identity;
 }
 
-/// An output gradient that is zero but for one row reaches that row's dQ and the keys it sees, for dV those that it keeps.
+/// An output gradient that is zero but for one row reaches that row's dQ and the keys it sees,
+/// for dV those that it keeps.
 /// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
 /// Domain  moderate data; dO is kept in one (query, head), any given output and statistics.
 /// Demand  exact zeros elsewhere; the row's dQ keeps the bits that it has with the whole dO.
@@ -168,7 +171,8 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
     const ref::FlashAttentionShape& s = parts.shape;
     if (s.total_queries == 0) return inapplicable();
     Random random(mix(spec.seed));
-    const Int t = random.between(0, s.total_queries - 1), head = random.between(0, s.query_heads - 1);
+    const Int t = random.between(0, s.total_queries - 1),
+              head = random.between(0, s.query_heads - 1);
     const auto row = static_cast<std::size_t>(t * s.query_heads + head);
     FlashParts single = parts;
     for (std::size_t k = 0; k < single.output_grad.size(); ++k)
@@ -178,13 +182,14 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
     const std::string relation =
         fmt::format("with the output gradient of row {}, head {} alone", t, head);
     const auto row_of = [&](const std::string& name, std::size_t k) {
-        const Int rows = is_of_keys(name) ? s.total_keys * s.kv_heads : s.total_queries * s.query_heads;
+        const Int rows =
+            is_of_keys(name) ? s.total_keys * s.kv_heads : s.total_queries * s.query_heads;
         return k / (whole.bits(name).size() / static_cast<std::size_t>(rows));
     };
-    Verdict verdict =
-        verdict_on_equal_bits(parts, whole, alone, relation, [&](const std::string& name, std::size_t k) {
-            return !is_of_keys(name) && row_of(name, k) == row;
-        });
+    Verdict verdict = verdict_on_equal_bits(parts, whole, alone, relation,
+                                            [&](const std::string& name, std::size_t k) {
+                                                return !is_of_keys(name) && row_of(name, k) == row;
+                                            });
     if (verdict.failed()) return verdict;
     const std::vector<char> seen = keys_seen_by(parts, t, head, Drops::counted),
                             kept = keys_seen_by(parts, t, head, Drops::left_out);
@@ -204,7 +209,8 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
 
 /// Additive in dO.
 /// Why     delta uses the given output, so that every gradient is linear in dO alone.
-/// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the rest.
+/// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the
+/// rest.
 /// Bound   the bounds of the three runs.
 Verdict linearity(const Spec& spec, PropertyContext& context) {
     FlashParts whole = flash_parts(spec);
@@ -225,20 +231,20 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
                           sum_expected = packed_expected_of(whole, context.rounding);
     Verdict all;
     for (const auto& [name, dtype, bits] : sum.outputs)
-        join(all, verdict_on_flash(whole, name, sum_of(a.values(name), b.values(name)),
-                                   sum.values(name),
-                                   sum_of(sum_of(allowance(tensor_of(a_expected, name)),
-                                                 allowance(tensor_of(b_expected, name))),
-                                          allowance(tensor_of(sum_expected, name))),
-                                   "output gradient split in two"));
+        join(all,
+             verdict_on_flash(whole, name, sum_of(a.values(name), b.values(name)), sum.values(name),
+                              sum_of(sum_of(allowance(tensor_of(a_expected, name)),
+                                            allowance(tensor_of(b_expected, name))),
+                                     allowance(tensor_of(sum_expected, name))),
+                              "output gradient split in two"));
     return all;
 }
 
 /// Twice dO gives twice every gradient.
 /// Why     as linearity; and rounding does not look at exponents in the normal range.
 /// Domain  moderate data.
-/// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to fp16, whose subnormal
-/// numbers are within reach; there the bounds of both runs.
+/// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast
+/// to fp16, whose subnormal numbers are within reach; there the bounds of both runs.
 Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts doubled = parts;
@@ -252,8 +258,8 @@ Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
     Verdict all;
     for (const auto& [name, dtype, bits] : left.outputs) {
         if (to_the_bit || name == "dv") {
-            join(all, verdict_on_powers(name, dtype, left.values(name), right.values(name), 1, kRelation,
-                                        [&, &name = name](std::size_t k) {
+            join(all, verdict_on_powers(name, dtype, left.values(name), right.values(name), 1,
+                                        kRelation, [&, &name = name](std::size_t k) {
                                             return packed_place(parts, name, k);
                                         }));
             continue;
@@ -281,7 +287,8 @@ void add_key_sums(const FlashParts& parts, const std::vector<double>& grad,
     });
 }
 
-/// Over a sequence and a key/value head, sum_j dV_j = sum_i (sum_j P_ij g_ij) dO_i: without dropout, sum_i f_i dO_i.
+/// Over a sequence and a key/value head, sum_j dV_j = sum_i (sum_j P_ij g_ij) dO_i: without
+/// dropout, sum_i f_i dO_i.
 /// Why     exchange of the sums.
 /// Domain  any statistics and drop mask.
 /// Bound   the bounds of dV added.
@@ -306,8 +313,8 @@ Verdict value_sum(const Spec& spec, PropertyContext& context) {
 }
 
 /// Over a sequence and a key/value head, sum_j dK_j = scale sum_i f_i <dO_i, O*_i - O_i> q_i.
-/// Why     sum_j dS_ij = f_i <dO_i, O*_i> - f_i <dO_i, O_i>: with the exact output it is 0, since shifting all keys changes
-/// nothing; what is left is what was done to O.
+/// Why     sum_j dS_ij = f_i <dO_i, O*_i> - f_i <dO_i, O_i>: with the exact output it is 0, since
+/// shifting all keys changes nothing; what is left is what was done to O.
 /// Domain  any statistics, given output, bias, rope and drop mask.
 /// Bound   the bounds of dK added.
 Verdict key_sum(const Spec& spec, PropertyContext& context) {
@@ -322,10 +329,12 @@ Verdict key_sum(const Spec& spec, PropertyContext& context) {
     add_key_sums(parts, wide_values(parts, run, "dk"), allowance(tensor_of(expected, "dk")), width,
                  identity);
     for_each_slot(parts, false, [&](std::size_t at, std::size_t slot) {
-        const double sum = in.factor[at] * (dot_of(in.output_grad, in.exact_output, at, value_width) -
-                                            dot_of(in.output_grad, in.output, at, value_width));
-        const double size = in.factor[at] * (size_of(in.output_grad, in.exact_output, at, value_width) +
-                                             size_of(in.output_grad, in.output, at, value_width));
+        const double sum =
+            in.factor[at] * (dot_of(in.output_grad, in.exact_output, at, value_width) -
+                             dot_of(in.output_grad, in.output, at, value_width));
+        const double size =
+            in.factor[at] * (size_of(in.output_grad, in.exact_output, at, value_width) +
+                             size_of(in.output_grad, in.output, at, value_width));
         for (std::size_t d = 0; d < width; ++d) {
             const double q = parts.shape.scale * in.query[at * width + d];
             identity.right[slot * width + d] += sum * q;
@@ -353,9 +362,10 @@ void add_products(const FlashParts& parts, bool of_keys, const std::vector<doubl
     });
 }
 
-/// Over a sequence and a key/value head, <dQ, Q> + <dQr, Qr> = <dK, K> + <dKr, Kr> and <dV, V> = sum_i f_i <dO_i, O*_i>.
-/// Why     Euler: both sides of the first are scale sum_ij dS_ij <q_i, k_j>, whatever the bias; both of the second
-/// sum_ij P_ij g_ij <dO_i, v_j>.
+/// Over a sequence and a key/value head, <dQ, Q> + <dQr, Qr> = <dK, K> + <dKr, Kr> and <dV, V> =
+/// sum_i f_i <dO_i, O*_i>.
+/// Why     Euler: both sides of the first are scale sum_ij dS_ij <q_i, k_j>, whatever the bias;
+/// both of the second sum_ij P_ij g_ij <dO_i, v_j>.
 /// Domain  any statistics, given output, bias, rope and drop mask.
 /// Bound   sum of the bounds times the sizes they meet.
 Verdict euler(const Spec& spec, PropertyContext& context) {
@@ -372,8 +382,10 @@ Verdict euler(const Spec& spec, PropertyContext& context) {
     add_products(parts, true, grad("dk"), bound("dk"), in.key, scores.right, scores);
     add_products(parts, true, grad("dv"), bound("dv"), in.value, values.left, values);
     for_each_slot(parts, false, [&](std::size_t at, std::size_t slot) {
-        values.right[slot] += in.factor[at] * dot_of(in.output_grad, in.exact_output, at, in.value_dim());
-        values.size[slot] += in.factor[at] * size_of(in.output_grad, in.exact_output, at, in.value_dim());
+        values.right[slot] +=
+            in.factor[at] * dot_of(in.output_grad, in.exact_output, at, in.value_dim());
+        values.size[slot] +=
+            in.factor[at] * size_of(in.output_grad, in.exact_output, at, in.value_dim());
     });
     Verdict all = scores.verdict("dq and dk", "<dQ, Q> = <dK, K>");
     join(all, values.verdict("dv", "<dV, V> = sum f <dO, O*>"));
@@ -389,8 +401,7 @@ Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
     const GradientNumbers in(parts);
     FlashParts shifted = parts;
     Random random(mix(spec.seed));
-    const double unit =
-        std::max(kFp32, ref::accumulator_roundoff(context.rounding, parts.dtype));
+    const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, parts.dtype));
     double error = 0;
     for (std::size_t row = 0; row < parts.row_max.size(); ++row) {
         if (!in.sees_keys(row)) continue;
@@ -431,15 +442,16 @@ Verdict statistics_used(const Spec& spec, PropertyContext& context) {
                           changed_expected = packed_expected_of(changed, context.rounding);
     Verdict all;
     for (const auto& [name, dtype, bits] : left.outputs)
-        join(all, verdict_on_flash(
-                      parts, name, times(left.values(name), 1 / factor), right.values(name),
-                      sum_of(times(allowance(tensor_of(expected, name)), 1 / factor),
-                             allowance(tensor_of(changed_expected, name))),
-                      fmt::format("row_sum times {}", factor)));
+        join(all,
+             verdict_on_flash(parts, name, times(left.values(name), 1 / factor), right.values(name),
+                              sum_of(times(allowance(tensor_of(expected, name)), 1 / factor),
+                                     allowance(tensor_of(changed_expected, name))),
+                              fmt::format("row_sum times {}", factor)));
     return all;
 }
 
-/// delta comes from the given output: O + d moves dS_ij by -P_ij <dO_i, d_i>, and dV does not look at O.
+/// delta comes from the given output: O + d moves dS_ij by -P_ij <dO_i, d_i>, and dV does not
+/// look at O.
 /// Why     contract decision 3.
 /// Domain  d of up to 1/2 in every element.
 /// Bound   that of the expected values for the changed output; the bits of dV.
@@ -453,10 +465,11 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
     const FlashRun left(parts, context), right(changed, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     constexpr const char* kRelation = "another given output";
-    Verdict all = verdict_on_equal_bits(
-        parts, left, right, kRelation,
-        [](const std::string& name, std::size_t) { return name == "dv"; });
-    join(all, verdict_on_expected(changed, right, expected_wide(changed, context.rounding), kRelation));
+    Verdict all =
+        verdict_on_equal_bits(parts, left, right, kRelation,
+                              [](const std::string& name, std::size_t) { return name == "dv"; });
+    join(all,
+         verdict_on_expected(changed, right, expected_wide(changed, context.rounding), kRelation));
     return all;
 }
 
@@ -554,7 +567,8 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
     std::vector<Int> chosen(slots(parts), -1), keys_seen(chosen.size());
     const std::vector<char> seen = seen_keys(parts);
     for_each_slot(parts, true, [&](std::size_t at, std::size_t slot) {
-        if (seen[at] && random.between(0, keys_seen[slot]++) == 0) chosen[slot] = static_cast<Int>(at);
+        if (seen[at] && random.between(0, keys_seen[slot]++) == 0)
+            chosen[slot] = static_cast<Int>(at);
     });
     auto& argument = along_key ? of.key : of.value;
     for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
@@ -568,8 +582,8 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
     const auto places = row_places(parts.shape.query_lengths, parts.shape.total_queries);
     for_each_row(parts, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
         const Int heads = parts.shape.kv_heads, head = n / of.dense.group();
-        const auto slot = static_cast<std::size_t>(
-            places[static_cast<std::size_t>(t)].sequence * heads + head);
+        const auto slot =
+            static_cast<std::size_t>(places[static_cast<std::size_t>(t)].sequence * heads + head);
         const bool meets = std::any_of(columns.begin(), columns.end(), [&](const auto& c) {
             return c.key * heads + head == chosen[slot];
         });
@@ -583,11 +597,13 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
 }
 
 /// The gradient is that of the forward, for every combination of mask, bias, rope and dropout.
-/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>, which dual numbers give exactly through the reference
-/// forward: no oracle of the backward is needed (verification.md 4.9).
-/// Domain  given statistics and output of the reference, so that the gradient is that of the forward.
-/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover the rounding of the given output
-/// and statistics.
+/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>, which dual numbers give
+/// exactly through the reference forward: no oracle of the backward is needed (verification.md
+/// 4.9).
+/// Domain  given statistics and output of the reference, so that the gradient is that of the
+/// forward.
+/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover
+/// the rounding of the given output and statistics.
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const FlashRun run(parts, context);
@@ -609,8 +625,10 @@ void with_combination(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
     spec.set("out", 0), spec.set("stats", 0);
     if (spec.numbers[kFaRope] != 0) return;
-    if (random.chance(50)) without_mask(spec);
-    else with_some_mask(spec, random);
+    if (random.chance(50))
+        without_mask(spec);
+    else
+        with_some_mask(spec, random);
     if (random.chance(50)) without_bias(spec);
     if (random.chance(50)) {
         without_dropout(spec);
@@ -620,12 +638,13 @@ void with_combination(Spec& spec, Random& random) {
     }
 }
 
-/// The candidate's forward and backward belong together: its own statistics and output, fed to its own gradient, give the
-/// gradient of exact attention.
-/// Why     what training does; conventions of the two (scale in row_max, base of the logarithm, order of the statistics, bits of
-/// the drop mask) must be the same.
+/// The candidate's forward and backward belong together: its own statistics and output, fed to
+/// its own gradient, give the gradient of exact attention.
+/// Why     what training does; conventions of the two (scale in row_max, base of the logarithm,
+/// order of the statistics, bits of the drop mask) must be the same.
 /// Domain  candidates that export the forward.
-/// Bound   that of the gradient, with the forward's bounds as errors of the given output and statistics.
+/// Bound   that of the gradient, with the forward's bounds as errors of the given output and
+/// statistics.
 Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("flash_attention_score")) return inapplicable();
     FlashParts parts = flash_parts(spec), forward_parts = parts;
@@ -633,16 +652,16 @@ Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     const FlashRun forward(forward_parts, context);
     if (forward.trouble) return *forward.trouble;
     GradientNumbers in(parts);
-    const auto exact =
-        ref::expected_attention(parts.shape.dense(), ref::flash_columns(parts.shape), in.forward(),
-                                parts.dtype, context.rounding);
+    const auto exact = ref::expected_attention(parts.shape.dense(), ref::flash_columns(parts.shape),
+                                               in.forward(), parts.dtype, context.rounding);
     in.output = exact.output.value;
     in.row_max = exact.row_max.value;
     in.row_sum = exact.row_sum.value;
     double prob_error = 0;
     for (std::size_t row = 0; row < in.row_max.size(); ++row)
         if (in.sees_keys(row)) {
-            // log P moves with the LSE; the gradient's own rounding is relative to the row_max it is given.
+            // log P moves with the LSE; the gradient's own rounding is relative to the row_max it
+            // is given.
             const double error = exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row];
             if (!std::isfinite(error)) return inapplicable();
             prob_error = std::max(prob_error, error);
@@ -676,8 +695,8 @@ void add_flash_gradient_relations(std::vector<Property>& list) {
     list.push_back({"linearity", "additive in dO", linearity, with_short_sequences, moderate});
     list.push_back({"output_grad_scale", "twice dO gives twice the gradients", output_grad_scale,
                     with_moderate_data, moderate});
-    list.push_back({"value_sum", "sum_j dV_j = sum_ij P_ij g_ij dO_i", value_sum, with_moderate_data,
-                    moderate});
+    list.push_back({"value_sum", "sum_j dV_j = sum_ij P_ij g_ij dO_i", value_sum,
+                    with_moderate_data, moderate});
     list.push_back({"key_sum", "sum_j dK_j = scale sum_i f_i <dO_i, O*_i - O_i> q_i", key_sum,
                     with_moderate_data, moderate});
     list.push_back({"euler", "<dQ, Q> = <dK, K>, <dV, V> = sum f <dO, O*>", euler,

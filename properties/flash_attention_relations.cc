@@ -1,6 +1,7 @@
-// Relations between problems of flash attention that differ: what may not matter (hidden data, order of heads and keys) and what
-// must follow a change of the data, in both directions and for the forward alone. Identities of the gradient are
-// flash_attention_grad_relations.cc's concern, the same problem in other words flash_attention_forms.cc's.
+// Relations between problems of flash attention that differ: what may not matter (hidden data,
+// order of heads and keys) and what must follow a change of the data, in both directions and for
+// the forward alone. Identities of the gradient are flash_attention_grad_relations.cc's concern,
+// the same problem in other words flash_attention_forms.cc's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +18,8 @@ using Int = std::int64_t;
 constexpr std::size_t kLanes = 8;  ///< copies of every statistic
 
 /// What no row sees matters to nothing, and gets gradient +0.
-/// Why     contract decision 12: a hidden key is skipped, never multiplied by zero; decision 4 for rows beyond the last
-/// sequence.
+/// Why     contract decision 12: a hidden key is skipped, never multiplied by zero; decision 4
+/// for rows beyond the last sequence.
 /// Domain  keys that no row sees, any data; they, their ropes and values become NaN.
 /// Demand  the same bits; dk, dk_rope and dv of these keys +0, not -0.
 Verdict hidden(const Spec& spec, PropertyContext& context) {
@@ -46,7 +47,8 @@ Verdict hidden(const Spec& spec, PropertyContext& context) {
     return {};
 }
 
-/// Likely to have keys that nobody sees: behind the last sequence, above a diagonal, without queries.
+/// Likely to have keys that nobody sees: behind the last sequence, above a diagonal, without
+/// queries.
 void with_unseen_keys(Spec& spec, Random& random) {
     if (spec.numbers[kFaLayout] == static_cast<Int>(FlashLayout::tnd)) {
         spec.numbers[kFaBeyondKv] = random.between(1, 3);
@@ -84,10 +86,9 @@ void with_mask_and_bias(Spec& spec, Random& random) {
     without_bias(spec);
     spec.numbers[kFaRope] = 0;
     spec.numbers[kFaPseType] = random.between(0, 1);
-    spec.numbers[kFaPse] =
-        static_cast<Int>(spec.numbers[kFaLayout] == static_cast<Int>(FlashLayout::tnd)
-                             ? FlashPse::flat_pairs
-                             : FlashPse::plain);
+    spec.numbers[kFaPse] = static_cast<Int>(
+        spec.numbers[kFaLayout] == static_cast<Int>(FlashLayout::tnd) ? FlashPse::flat_pairs
+                                                                      : FlashPse::plain);
 }
 
 /// The contents of a compressed mask say nothing.
@@ -105,8 +106,8 @@ Verdict mask_contents(const Spec& spec, PropertyContext& context) {
         bytes = filled(bytes->size(), one ? 1 : 0);
     });
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(parts, plain, changed,
-                                 fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
+    return verdict_on_equal_bits(
+        parts, plain, changed, fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
 }
 
 bool has_compressed_mask(const Spec& spec) {
@@ -121,8 +122,8 @@ void with_compressed_mask(Spec& spec, Random& random) {
     spec.numbers[kFaMaskForm] = spec.numbers[kFaPrefix] = 0;
 }
 
-/// Runs the problem with NaN in the keys [T2,N2] and demands the bits of everything that does not meet them: output and dq
-/// of rows that see none of them, dk and dv of all other keys.
+/// Runs the problem with NaN in the keys [T2,N2] and demands the bits of everything that does not
+/// meet them: output and dq of rows that see none of them, dk and dv of all other keys.
 Verdict verdict_on_poison(const FlashParts& parts, PropertyContext& context,
                           const std::vector<char>& keys, const std::string& relation) {
     FlashParts poisoned = parts;
@@ -137,10 +138,13 @@ Verdict verdict_on_poison(const FlashParts& parts, PropertyContext& context,
         });
 }
 
-/// What the mask hides from a row does not reach it: no row of a causal mode depends on the future.
-/// Why     contract decisions 8 and 12. In the gradient every pair of row and key has a term of its own, because the
-/// statistics are given: NaN in a key reaches dq of the rows that see it and its own dk and dv, nothing else.
-/// Domain  cases with a mask, any data; the keys of its sequence that all heads of one row do not see become NaN.
+/// What the mask hides from a row does not reach it: no row of a causal mode depends on the
+/// future.
+/// Why     contract decisions 8 and 12. In the gradient every pair of row and key has a term of
+/// its own, because the statistics are given: NaN in a key reaches dq of the rows that see it and
+/// its own dk and dv, nothing else.
+/// Domain  cases with a mask, any data; the keys of its sequence that all heads of one row do not
+/// see become NaN.
 /// Demand  the same bits in all rows that see none of them.
 Verdict causality(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
@@ -169,7 +173,8 @@ Verdict causality(const Spec& spec, PropertyContext& context) {
 }
 
 /// A row depends on what it sees and on nothing else.
-/// Why     as above; the keys that one token's rows do not see are hidden, of other heads, or of other sequences.
+/// Why     as above; the keys that one token's rows do not see are hidden, of other heads, or of
+/// other sequences.
 /// Domain  any data; all keys but those that the rows of one token see become NaN.
 /// Demand  the same bits in that token's rows and in all others that see none of the NaN.
 Verdict row_view(const Spec& spec, PropertyContext& context) {
@@ -179,14 +184,17 @@ Verdict row_view(const Spec& spec, PropertyContext& context) {
     const Int t = Random(mix(spec.seed)).pick(rows);
     std::vector<char> others = keys_seen_by(parts, t);
     for (char& key : others) key = !key;
-    return verdict_on_poison(parts, context, others,
-                             fmt::format("with NaN in all keys but those that query row {} sees", t));
+    return verdict_on_poison(
+        parts, context, others,
+        fmt::format("with NaN in all keys but those that query row {} sees", t));
 }
 
 /// The value of a dropped key matters only where it is kept.
-/// Why     contract decision 8, NaN: a dropped key's V and dP are hidden, its Q and K are not; statistics and dv do not look at V.
+/// Why     contract decision 8, NaN: a dropped key's V and dP are hidden, its Q and K are not;
+/// statistics and dv do not look at V.
 /// Domain  drop masks, any data; the values of a few keys become NaN.
-/// Demand  the same bits: statistics and dv everywhere, output and dq of rows that keep none of these keys, dk of all other keys.
+/// Demand  the same bits: statistics and dv everywhere, output and dq of rows that keep none of
+/// these keys, dk of all other keys.
 Verdict dropped_values(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const ref::FlashAttentionShape& s = parts.shape;
@@ -223,10 +231,11 @@ void with_drops(Spec& spec, Random& random) {
     spec.numbers[kFaKeep] = random.between(0, 3);
 }
 
-/// Elements of [pairs of a sequence, ...] with their columns permuted: new (n, i, j) is old (n, i, order[j]).
+/// Elements of [pairs of a sequence, ...] with their columns permuted: new (n, i, j) is old (n, i,
+/// order[j]).
 template <class T>
-void permute_columns(std::vector<T>& values, std::size_t first, Int rows, Int columns, Int row_stride,
-                     const std::vector<Int>& order) {
+void permute_columns(std::vector<T>& values, std::size_t first, Int rows, Int columns,
+                     Int row_stride, const std::vector<Int>& order) {
     std::vector<T> row(static_cast<std::size_t>(columns));
     for (Int r = 0; r < rows; ++r) {
         T* const at = values.data() + first + static_cast<std::size_t>(r * row_stride);
@@ -236,7 +245,8 @@ void permute_columns(std::vector<T>& values, std::size_t first, Int rows, Int co
     }
 }
 
-/// Every sequence with its keys in another order; source is filled with the old row of every key row.
+/// Every sequence with its keys in another order; source is filled with the old row of every key
+/// row.
 FlashParts with_permuted_keys(const FlashParts& parts, Random& random, std::vector<Int>& source) {
     FlashParts to = parts;
     const ref::FlashAttentionShape& s = parts.shape;
@@ -250,8 +260,8 @@ FlashParts with_permuted_keys(const FlashParts& parts, Random& random, std::vect
         if (s.mask.present)
             for (Int n = 0; n < s.query_heads; ++n)
                 permute_columns(to.shape.mask.values,
-                                static_cast<std::size_t>(
-                                    (static_cast<Int>(b) * s.query_heads + n) * rows * columns),
+                                static_cast<std::size_t>((static_cast<Int>(b) * s.query_heads + n) *
+                                                         rows * columns),
                                 s.query_lengths[b], s.kv_lengths[b], columns, orders.back());
         if (s.bias.present)
             permute_columns(to.pse, static_cast<std::size_t>(first_pair(s, b)), own,
@@ -299,7 +309,8 @@ Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     return all;
 }
 
-/// The outputs of `parts` with their heads rearranged against those of the rearranged problem, within twice the bound.
+/// The outputs of `parts` with their heads rearranged against those of the rearranged problem,
+/// within twice the bound.
 Verdict verdict_on_moved_heads(const FlashParts& parts, PropertyContext& context,
                                const std::vector<Int>& query_source,
                                const std::vector<Int>& kv_source, const std::string& relation) {
@@ -317,8 +328,9 @@ Verdict verdict_on_moved_heads(const FlashParts& parts, PropertyContext& context
         const auto moved = [&](const std::vector<double>& values) {
             return gather_heads(values, std::ssize(source), source, width);
         };
-        join(all, verdict_on_flash(permuted, name, moved(left.values(name)), right.values(name),
-                                   times(moved(allowance(tensor_of(expected, name))), 2), relation));
+        join(all,
+             verdict_on_flash(permuted, name, moved(left.values(name)), right.values(name),
+                              times(moved(allowance(tensor_of(expected, name))), 2), relation));
     }
     return all;
 }
@@ -402,8 +414,8 @@ Verdict verdict_on_scaled(const FlashParts& parts, const FlashRun& left, const F
 }
 
 /// (2^a Q, 2^-a K) has the logits of (Q, K).
-/// Why     every product q k is the same number; away from overflow and underflow rounding does not look at exponents. dq
-/// goes with K, dk with Q.
+/// Why     every product q k is the same number; away from overflow and underflow rounding does
+/// not look at exponents. dq goes with K, dk with Q.
 /// Domain  moderate data, numbers below 2^-7 set to zero; ropes follow.
 /// Demand  the same bits; dq and dk scaled, where they are normal numbers.
 Verdict power_of_two(const Spec& spec, PropertyContext& context) {
@@ -422,7 +434,9 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
         fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent);
     Verdict all;
     for (const auto& [name, dtype, bits] : left.outputs) {
-        const int moved = name.starts_with("dq") ? -exponent : name.starts_with("dk") ? exponent : 0;
+        const int moved = name.starts_with("dq")   ? -exponent
+                          : name.starts_with("dk") ? exponent
+                                                   : 0;
         if (moved != 0) join(all, verdict_on_scaled(parts, left, right, name, moved, relation));
     }
     join(all, verdict_on_equal_bits(parts, left, right, relation,
@@ -432,10 +446,12 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     return all;
 }
 
-/// Twice V gives twice O, with any drop mask. In the gradient (2 V, 2 O, dO / 2) has the dS of (V, O, dO), and half its dV.
+/// Twice V gives twice O, with any drop mask. In the gradient (2 V, 2 O, dO / 2) has the dS of
+/// (V, O, dO), and half its dV.
 /// Why     O is linear in V; dP = <dO, V> and delta = <dO, O> stay the same numbers.
 /// Domain  moderate data, output gradients below 2^-7 set to zero.
-/// Demand  the same bits: statistics, dq and dk as they were, O doubled and dv halved where they are normal numbers.
+/// Demand  the same bits: statistics, dq and dk as they were, O doubled and dv halved where they
+/// are normal numbers.
 Verdict value_scale(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec);
     drop_tiny(parts.dtype, parts.output_grad);
@@ -490,14 +506,15 @@ Verdict value_linearity(const Spec& spec, PropertyContext& context) {
 
 /// Rows that see a key, [T1,N1].
 std::vector<char> rows_not_empty(const FlashParts& parts) {
-    return rows_that_see(parts, std::vector<char>(static_cast<std::size_t>(parts.shape.total_keys *
-                                                                           parts.shape.kv_heads),
-                                                  1));
+    return rows_that_see(
+        parts, std::vector<char>(
+                   static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads), 1));
 }
 
 /// A constant added to all values is added to the output.
 /// Why     sum_j P_ij (v_j + c) = o_i + c, because P sums to 1; not with dropout.
-/// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel: V + c is stored exactly.
+/// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel: V
+/// + c is stored exactly.
 /// Bound   the bounds of both runs; the statistics do not look at V and keep their bits.
 Verdict value_shift(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec);
@@ -536,9 +553,10 @@ Verdict value_shift(const Spec& spec, PropertyContext& context) {
 }
 
 /// A constant added to the bias of a row moves its maximum and nothing else.
-/// Why     softmax does not change when all its arguments grow by the same number; behind the scale the maximum moves by c,
-/// before it by scale c.
-/// Domain  external biases written element by element, as multiples of 1/8; c a whole number per row and head.
+/// Why     softmax does not change when all its arguments grow by the same number; behind the
+/// scale the maximum moves by c, before it by scale c.
+/// Domain  external biases written element by element, as multiples of 1/8; c a whole number per
+/// row and head.
 /// Bound   the bounds of both runs.
 Verdict bias_shift(const Spec& spec, PropertyContext& context) {
     std::optional<FlashParts> plain = with_plain_bias(flash_parts(spec));
@@ -558,9 +576,9 @@ Verdict bias_shift(const Spec& spec, PropertyContext& context) {
             for (Int i = 0; i < s.query_lengths[b]; ++i)
                 for (Int j = 0; j < s.kv_lengths[b]; ++j, ++at)
                     shifted.pse[at] = ref::encode(
-                        parts.dtype, s.bias.values[at] +
-                                         constants[static_cast<std::size_t>(
-                                             (first_query[b] + i) * s.query_heads + n)]);
+                        parts.dtype,
+                        s.bias.values[at] + constants[static_cast<std::size_t>(
+                                                (first_query[b] + i) * s.query_heads + n)]);
     shifted.shape.bias.values = decode_all(parts.dtype, shifted.pse);
     const FlashRun left(parts, context), right(shifted, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
@@ -611,10 +629,11 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
 }
 
 /// The eight elements of a statistic are one number, and the two statistics belong together.
-/// Why     contract decision 3. row_max + log(row_sum) is the logarithm of sum exp(logit), whatever maximum was subtracted,
-/// and its error is smaller than those of both: the error of the maximum cancels. A sum with exp(0) = 1 in it is at least
-/// 1, up to the rounding of the maximum.
-/// Bound   that of the LSE for the pair; 2^-20 and 4 u |row_max| for the sum against 1; the bits for the eight elements.
+/// Why     contract decision 3. row_max + log(row_sum) is the logarithm of sum exp(logit),
+/// whatever maximum was subtracted, and its error is smaller than those of both: the error of the
+/// maximum cancels. A sum with exp(0) = 1 in it is at least 1, up to the rounding of the maximum.
+/// Bound that of the LSE for the pair; 2^-20 and 4 u |row_max| for the sum against 1; the bits
+/// for the eight elements.
 Verdict statistics(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const FlashRun run(parts, context);
@@ -625,7 +644,8 @@ Verdict statistics(const Spec& spec, PropertyContext& context) {
             if (bits[k] != bits[k / kLanes * kLanes])
                 return Verdict::fail(
                     std::string(name) + " is not the same 8 times",
-                    fmt::format("{}  {:.9g}  first of the eight {:.9g}", packed_place(parts, name, k),
+                    fmt::format("{}  {:.9g}  first of the eight {:.9g}",
+                                packed_place(parts, name, k),
                                 ref::decode(ref::Dtype::fp32, bits[k]),
                                 ref::decode(ref::Dtype::fp32, bits[k / kLanes * kLanes])));
     }
@@ -633,9 +653,8 @@ Verdict statistics(const Spec& spec, PropertyContext& context) {
                value = parts.values(parts.value);
     const ref::AttentionInputs<double> in{query, key, value, parts.shape.scale,
                                           parts.shape.dropout.keep_prob};
-    const auto expected =
-        ref::expected_attention(parts.shape.dense(), ref::flash_columns(parts.shape), in,
-                                parts.dtype, context.rounding);
+    const auto expected = ref::expected_attention(
+        parts.shape.dense(), ref::flash_columns(parts.shape), in, parts.dtype, context.rounding);
     const std::vector<double> row_max = run.values("softmax_max"),
                               row_sum = run.values("softmax_sum");
     const std::vector<double> allowed = allowance(expected.lse);
@@ -675,29 +694,31 @@ void with_group(Spec& spec, Random& random) {
 
 void add_flash_shared_relations(std::vector<Property>& list) {
     add_flash_form_relations(list);
-    list.push_back({"hidden", "NaN in keys that no row sees changes no bit", hidden, with_unseen_keys, {}});
+    list.push_back(
+        {"hidden", "NaN in keys that no row sees changes no bit", hidden, with_unseen_keys, {}});
     list.push_back({"hidden_bias", "NaN in the bias of hidden pairs changes no bit", hidden_bias,
-                    with_mask_and_bias,
-                    [](const Spec& spec) { return spec.numbers[kFaMask] != 0 && has_external_bias(spec); }});
+                    with_mask_and_bias, [](const Spec& spec) {
+                        return spec.numbers[kFaMask] != 0 && has_external_bias(spec);
+                    }});
     list.push_back({"mask_contents", "the contents of a compressed mask say nothing", mask_contents,
                     with_compressed_mask, has_compressed_mask});
     list.push_back({"causality", "NaN behind the mask changes no bit of the rows it is hidden from",
                     causality, with_some_mask,
                     [](const Spec& spec) { return spec.numbers[kFaMask] != 0; }});
-    list.push_back({"row_view", "NaN in all that a row does not see changes no bit of it", row_view,
-                    {}, {}});
+    list.push_back(
+        {"row_view", "NaN in all that a row does not see changes no bit of it", row_view, {}, {}});
     list.push_back({"dropped_values", "NaN in a value changes no bit of the rows that drop it",
                     dropped_values, with_drops, drops_some});
     list.push_back({"key_permutation", "the order of the keys means nothing", key_permutation,
                     with_moderate_data, moderate});
     list.push_back({"head_permutation", "permuting key/value heads with their groups",
                     head_permutation, with_several_heads, moderate});
-    list.push_back({"group_permutation", "permuting the query heads of a group",
-                    group_permutation, with_group, moderate});
-    list.push_back({"gqa_repeat", "a group is its key/value head repeated", gqa_repeat, with_group,
-                    moderate});
-    list.push_back({"power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit",
-                    power_of_two, with_moderate_data, moderate});
+    list.push_back({"group_permutation", "permuting the query heads of a group", group_permutation,
+                    with_group, moderate});
+    list.push_back(
+        {"gqa_repeat", "a group is its key/value head repeated", gqa_repeat, with_group, moderate});
+    list.push_back({"power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two,
+                    with_moderate_data, moderate});
     list.push_back({"value_scale", "twice V gives twice O, to the bit", value_scale,
                     with_moderate_data, moderate});
 }

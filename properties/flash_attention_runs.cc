@@ -50,8 +50,8 @@ std::size_t key_at(const FlashParts& parts, const ref::KeyColumn& column, Int he
     return static_cast<std::size_t>(column.key * parts.shape.kv_heads + head / group);
 }
 
-/// The bias as given, without the scale of pse_type 1, of every pair of one sequence [N1,Sq,Skv]. Hidden pairs get a number
-/// that would be noticed.
+/// The bias as given, without the scale of pse_type 1, of every pair of one sequence [N1,Sq,Skv].
+/// Hidden pairs get a number that would be noticed.
 std::vector<double> pairs_of_bias(const FlashParts& parts, std::size_t b) {
     ref::FlashAttentionShape raw = parts.shape;
     if (raw.bias.type == 1) raw.bias.type = 0;
@@ -83,9 +83,7 @@ Int total(const std::vector<Int>& lengths) {
     return std::accumulate(lengths.begin(), lengths.end(), Int{0});
 }
 
-Int pairs(const ref::FlashAttentionShape& s) {
-    return first_pair(s, s.query_lengths.size());
-}
+Int pairs(const ref::FlashAttentionShape& s) { return first_pair(s, s.query_lengths.size()); }
 
 /// Written mask of the sequences [first, first + count).
 void write_mask(const ref::FlashAttentionShape& from, std::size_t first, std::size_t count,
@@ -105,10 +103,9 @@ void write_mask(const ref::FlashAttentionShape& from, std::size_t first, std::si
         for (Int n = 0; n < from.query_heads; ++n)
             for (Int i = 0; i < rows; ++i)
                 for (Int j = 0; j < columns; ++j)
-                    mask.values.push_back(
-                        i < from.query_lengths[b] && j < from.kv_lengths[b]
-                            ? !ref::is_visible(from, b, n, i, j)
-                            : static_cast<std::uint8_t>(random.next() & 1));
+                    mask.values.push_back(i < from.query_lengths[b] && j < from.kv_lengths[b]
+                                              ? !ref::is_visible(from, b, n, i, j)
+                                              : static_cast<std::uint8_t>(random.next() & 1));
 }
 
 /// Rows [first, first + count) of values [rows, width].
@@ -139,7 +136,8 @@ FlashRun::FlashRun(const FlashParts& parts, PropertyContext& context,
             {tensor.name, tensor.type(),
              tensor.name.starts_with("softmax")
                  ? packed_statistics(parts, result.outputs[i])
-                 : from_layout(parts.layout, is_of_keys(tensor.name) ? s.kv_lengths : s.query_lengths,
+                 : from_layout(parts.layout,
+                               is_of_keys(tensor.name) ? s.kv_lengths : s.query_lengths,
                                extent.heads, extent.width, result.outputs[i])});
     }
 }
@@ -279,7 +277,8 @@ std::optional<FlashParts> with_plain_bias(const FlashParts& parts) {
         values.insert(values.end(), one.begin(), one.end());
     }
     if (!s.packed) {
-        set_bias(to, {std::ssize(s.query_lengths), s.query_heads, s.query_lengths[0], s.kv_lengths[0]},
+        set_bias(to,
+                 {std::ssize(s.query_lengths), s.query_heads, s.query_lengths[0], s.kv_lengths[0]},
                  values);
         return to;
     }
@@ -409,8 +408,7 @@ void move_pairs(const FlashParts& parts, const std::vector<Int>& source, FlashPa
             first += heads * width;
         }
     }
-    to.shape.bias.values =
-        decode_all(s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype, to.pse);
+    to.shape.bias.values = decode_all(s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype, to.pse);
 }
 
 }  // namespace
@@ -516,7 +514,8 @@ void with_smaller_lengths(Spec& spec) {
 }
 
 void without_mask(Spec& spec) {
-    for (const FlashField field : {kFaMask, kFaMaskForm, kFaTokens, kFaPre, kFaNext, kFaPrefix, kFaRope})
+    for (const FlashField field :
+         {kFaMask, kFaMaskForm, kFaTokens, kFaPre, kFaNext, kFaPrefix, kFaRope})
         spec.numbers[field] = 0;
 }
 

@@ -1,8 +1,9 @@
-// What relations between runs of flash attention share: a run with its outputs in packed order, other ways to write a
-// problem, changes of a problem, and verdicts on two runs. Both directions use them; nothing here knows a relation.
+// What relations between runs of flash attention share: a run with its outputs in packed order,
+// other ways to write a problem, changes of a problem, and verdicts on two runs. Both directions
+// use them; nothing here knows a relation.
 //
-// Packed order: [rows, heads, width], sequence after sequence, whatever the layout; statistics [T1,N1,8]. Legend as in
-// ref/flash_attention.h.
+// Packed order: [rows, heads, width], sequence after sequence, whatever the layout; statistics
+// [T1,N1,8]. Legend as in ref/flash_attention.h.
 #pragma once
 
 #include <initializer_list>
@@ -26,7 +27,9 @@ struct FlashRun {
     FlashRun(const FlashParts& parts, PropertyContext& context,
              const std::function<void(Call&)>& change = {});
     const Output& output(std::string_view name) const;
-    const std::vector<std::uint32_t>& bits(std::string_view name) const { return output(name).bits; }
+    const std::vector<std::uint32_t>& bits(std::string_view name) const {
+        return output(name).bits;
+    }
     std::vector<double> values(std::string_view name) const;
     bool has(std::string_view name) const;
 };
@@ -44,12 +47,13 @@ Verdict verdict_on_flash(const FlashParts& parts, const std::string& name, std::
                          std::vector<double> right, const std::vector<double>& allowed,
                          const std::string& relation);
 
-/// Every output that both have, within twice the bound of `left`: two ways to write the same numbers.
+/// Every output that both have, within twice the bound of `left`: two ways to write the same
+/// numbers.
 Verdict verdict_on_equal_problems(const FlashParts& left, const FlashParts& right,
                                   PropertyContext& context, const std::string& relation);
 
-/// Every output that both have, within the bounds of both, where the second problem's numbers were rounded on the way: the
-/// reference says how far that moves the exact results.
+/// Every output that both have, within the bounds of both, where the second problem's numbers were
+/// rounded on the way: the reference says how far that moves the exact results.
 Verdict verdict_on_rounded_problems(const FlashParts& left, const FlashParts& right,
                                     PropertyContext& context, const std::string& relation);
 
@@ -64,14 +68,17 @@ Verdict verdict_on_identical_problems(const FlashParts& left, const FlashParts& 
 /// The documented rules accept it.
 bool is_legal(const FlashParts& parts);
 
-/// Mode 1 with the [B,N1,max Sq,max Skv] mask that hides what is hidden. `noise` fills what lies outside the sequences.
+/// Mode 1 with the [B,N1,max Sq,max Skv] mask that hides what is hidden. `noise` fills what lies
+/// outside the sequences.
 FlashParts with_written_mask(const FlashParts& parts, std::uint64_t noise);
 
-/// The bias element by element: [B,N1,S1,S2], or N1 sum(Sq Skv) numbers in TND; ALiBi as pse_type 0, rounded to the input
-/// type. Without a bias the problem itself. nullopt when the numbers would be taken for another form.
+/// The bias element by element: [B,N1,S1,S2], or N1 sum(Sq Skv) numbers in TND; ALiBi as pse_type
+/// 0, rounded to the input type. Without a bias the problem itself. nullopt when the numbers would
+/// be taken for another form.
 std::optional<FlashParts> with_plain_bias(const FlashParts& parts);
 
-/// Written mask (when there is one) and plain bias: every pair of query and key can be changed on its own.
+/// Written mask (when there is one) and plain bias: every pair of query and key can be changed on
+/// its own.
 std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts);
 
 /// One sequence or batch as a problem of its own, mask and bias element by element.
@@ -84,9 +91,9 @@ std::int64_t first_pair(const ref::FlashAttentionShape& shape, std::size_t seque
 bool drop_bit(const ref::FlashAttentionShape& shape, std::int64_t bit);
 
 /// The drop mask anew: kept(b, n, i, j).
-void rewrite_dropout(ref::FlashAttentionShape& shape,
-                     const std::function<bool(std::size_t b, std::int64_t n, std::int64_t i,
-                                              std::int64_t j)>& kept);
+void rewrite_dropout(
+    ref::FlashAttentionShape& shape,
+    const std::function<bool(std::size_t b, std::int64_t n, std::int64_t i, std::int64_t j)>& kept);
 
 /// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
 FlashParts with_heads(const FlashParts& parts, const std::vector<std::int64_t>& query_source,
@@ -121,18 +128,21 @@ std::vector<T> beside(const std::vector<T>& left, std::int64_t left_width,
 }
 
 /// An output; dq and dk with the gradient of the rope behind every row.
-std::vector<double> wide_values(const FlashParts& parts, const FlashRun& run, const std::string& name);
+std::vector<double> wide_values(const FlashParts& parts, const FlashRun& run,
+                                const std::string& name);
 
 /// Calls visit(row of T1, head, columns) for every row of a sequence.
 void for_each_row(const FlashParts& parts,
                   const std::function<void(std::int64_t t, std::int64_t n,
                                            const std::vector<ref::KeyColumn>& columns)>& visit);
 
-/// Keys [T2,N2] that some row sees, that the heads of query row t see, and that row t of one head sees and keeps, or drops.
+/// Keys [T2,N2] that some row sees, that the heads of query row t see, and that row t of one head
+/// sees and keeps, or drops.
 std::vector<char> seen_keys(const FlashParts& parts);
 std::vector<char> keys_seen_by(const FlashParts& parts, std::int64_t t);
 enum class Drops { counted, left_out };
-std::vector<char> keys_seen_by(const FlashParts& parts, std::int64_t t, std::int64_t head, Drops drops);
+std::vector<char> keys_seen_by(const FlashParts& parts, std::int64_t t, std::int64_t head,
+                               Drops drops);
 /// Rows [T1,N1] that see one of the keys [T2,N2]; with `kept`, that see one and do not drop it.
 std::vector<char> rows_that_see(const FlashParts& parts, const std::vector<char>& keys,
                                 bool kept = false);

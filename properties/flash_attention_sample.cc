@@ -129,7 +129,8 @@ void make_long_square(Random& random, Spec& spec) {
     const Int length = !compressed        ? 1024
                        : random.chance(6) ? 2049
                                           : random.pick<Int>({1025, 1025, 1026, 1040, 1100});
-    spec.lists = {{length}, {length}};
+    const std::size_t batches = length == 1025 && random.chance(15) ? 2 : 1;
+    for (auto& list : spec.lists) list.assign(batches, length);
     spec.numbers[kFaPse] = static_cast<Int>(
         !compressed ? FlashPse::plain
                     : random.pick({FlashPse::compressed, FlashPse::compressed_batch}));
@@ -185,13 +186,15 @@ void sample_rope(Random& random, Spec& spec) {
 /// A bias, and the lengths it wants: ALiBi and compressed biases square ones, the rank 4 forms
 /// equal ones.
 void sample_bias(Random& random, Spec& spec) {
-    if (spec.numbers[kFaRope] != 0 || random.chance(40)) return;
     const bool tnd = is_tnd(spec);
+    if (spec.numbers[kFaRope] != 0 || random.chance(tnd ? 30 : 40)) return;
     const auto pse =
-        tnd ? random.pick({FlashPse::flat_keys, FlashPse::flat_pairs, FlashPse::slopes,
-                           FlashPse::batch_slopes, FlashPse::compressed, FlashPse::compressed_batch,
-                           FlashPse::compressed, FlashPse::compressed_batch, FlashPse::plain,
-                           FlashPse::one_batch, FlashPse::one_row, FlashPse::one_batch_row})
+        tnd ? random.pick({FlashPse::flat_keys, FlashPse::flat_keys, FlashPse::flat_pairs,
+                           FlashPse::flat_pairs, FlashPse::slopes, FlashPse::slopes,
+                           FlashPse::batch_slopes, FlashPse::batch_slopes, FlashPse::compressed,
+                           FlashPse::compressed, FlashPse::compressed_batch,
+                           FlashPse::compressed_batch, FlashPse::plain, FlashPse::one_batch,
+                           FlashPse::one_row, FlashPse::one_batch_row})
             : random.pick({FlashPse::plain, FlashPse::one_batch, FlashPse::one_row,
                            FlashPse::one_batch_row, FlashPse::slopes, FlashPse::batch_slopes});
     spec.numbers[kFaPse] = static_cast<Int>(pse);
@@ -218,9 +221,9 @@ Int sample_mode(Random& random, const Spec& spec) {
     if (!is_tnd(spec)) return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 5, 6});
     if (spec.numbers[kFaRope] != 0) return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 7, 8});
     if (pse_of(spec) == FlashPse::absent)
-        return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 6, 7, 7, 8});
-    if (has_slopes(spec)) return random.pick<Int>({0, 1, 2, 3, 4, 6, 8, 8, 8, 8});
-    return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 6, 8, 8});
+        return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 6, 7, 7, 7, 8});
+    if (has_slopes(spec)) return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 6, 8, 8, 8, 8});
+    return random.pick<Int>({0, 0, 0, 1, 1, 2, 3, 4, 6, 8, 8});
 }
 
 /// Lengths that the mode and its company allow: nothing with more queries than keys in modes 3 and
@@ -238,9 +241,9 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
         }
     if (mode != 8 || pse_of(spec) == FlashPse::absent) return;
     kv = q;
-    if (!has_slopes(spec) || !random.chance(70)) return;
+    if (!has_slopes(spec) || q[0] < 2 || !random.chance(85)) return;
     spec.numbers[kFaStart] = static_cast<Int>(FlashStart::both);
-    kv[0] = random.chance(50) ? q[0] + random.between(1, 30) : random.between(0, q[0]);
+    kv[0] = random.chance(50) ? q[0] + random.between(1, 30) : random.between(1, q[0] - 1);
 }
 
 /// Bands at and around their documented limits.
@@ -307,7 +310,7 @@ void sample_mask(Random& random, Spec& spec) {
     if (mode == 5 || mode == 6) spec.numbers[kFaPrefix] = random.between(0, mode == 5 ? 3 : 2);
     if (mode == 0 || mode == 1)
         spec.numbers[kFaMaskForm] =
-            tnd ? random.pick<Int>({0, 1, 2, 3, 4, 4}) : random.between(0, 3);
+            tnd ? random.pick<Int>({0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4, 4}) : random.between(0, 3);
     if (mode == 5)
         spec.numbers[kFaMaskForm] =
             spec.lists[0].size() == 1 ? random.pick<Int>({0, 0, 1, 1, 2, 3}) : random.between(2, 3);
@@ -322,7 +325,8 @@ void sample_dropout(Random& random, Spec& spec) {
 /// What is rare in itself meets every kind of data; the rest mostly has plain ones.
 void sample_data(Random& random, Spec& spec) {
     const Int mode = spec.numbers[kFaMask] != 0 ? spec.numbers[kFaSparse] : 0;
-    const bool rare = is_compressed(spec) || mode == 5 || mode >= 7 ||
+    const bool flat = pse_of(spec) == FlashPse::flat_keys || pse_of(spec) == FlashPse::flat_pairs;
+    const bool rare = is_compressed(spec) || flat || mode == 5 || mode >= 7 ||
                       spec.numbers[kFaMaskForm] == static_cast<Int>(FlashMaskForm::packed);
     spec.seed = random.next() >> 40;
     spec.recipe = static_cast<Recipe>(

@@ -130,6 +130,8 @@ Identity identity_per_slot(const SelectedParts& parts, std::size_t width = 1) {
 /// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
 /// Domain  moderate data; dO is kept in one (query, head), any given output and statistics.
 /// Demand  exact zeros elsewhere; the row's dQ keeps the bits that it has with the whole dO.
+/// Kills   NSG-x05 x11 x15 x19 x20.
+/// Shrinks to two queries, one block, one non-zero dO, V and K element each.
 Verdict one_row(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const ref::SelectedAttentionShape& s = parts.shape;
@@ -171,6 +173,7 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
 /// Why     delta uses the given output, so that every gradient is linear in dO alone.
 /// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the rest.
 /// Bound   the bounds of the three runs added.
+/// Kills   NSG-17 x17 x18 x24 x29.
 Verdict linearity(const Spec& spec, PropertyContext& context) {
     SelectedParts whole = selected_parts(spec);
     quantise(whole.dtype, whole.output_grad);
@@ -204,6 +207,8 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
 /// Domain  moderate data.
 /// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to
 /// fp16, whose subnormal numbers are within reach; there the bounds of both runs added.
+/// Kills   NSG-x29 x34 x36.
+/// Shrinks to one query, one block of 16 keys, one head, a few elements of each input.
 Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
@@ -238,6 +243,8 @@ Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
 /// Why     every row of P sums to 1 (nsa.md 5.6).
 /// Domain  statistics of the reference, shifted or not.
 /// Bound   the bounds of dV added, and eta_i |dO_i| for the rounding of the statistics.
+/// Kills   NSG-12 x01 x02 x07 x25 x28.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero dO element.
 Verdict value_sum(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const GradientNumbers in(parts);
@@ -269,8 +276,11 @@ Verdict value_sum(const Spec& spec, PropertyContext& context) {
 /// Over a sequence and a key/value head, sum_j dK_j = scale sum_i <dO_i, O*_i - O_i> q_i.
 /// Why     sum_j dS_ij = sum_j P_ij dP_ij - delta_i sum_j P_ij = <dO_i, O*_i> - <dO_i, O_i>, times
 /// 1 + eta_i: with the exact output it is 0, since shifting all keys changes nothing (nsa.md 5.6);
-/// what is left is what was done to O. Domain  statistics of the reference, shifted or not; any
-/// given output. Bound   the bounds of dK added, and eta_i of each term.
+/// what is left is what was done to O.
+/// Domain  statistics of the reference, shifted or not; any given output.
+/// Bound   the bounds of dK added, and eta_i of each term.
+/// Kills   NSG-02 12 x17 x18 x24 x26.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero element of each input.
 Verdict key_sum(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     GradientNumbers in(parts);
@@ -329,8 +339,11 @@ void add_products(const SelectedParts& parts, bool of_keys, const std::vector<do
 /// Over a sequence and a key/value head, <dQ, Q> = <dK, K> and <dV, V> = <dO, O*>.
 /// Why     Euler: both sides of the first are scale sum_ij dS_ij <q_i, k_j>, the derivative along
 /// ln(scale); both of the second sum_ij P_ij <dO_i, v_j>, up to the factor 1 + eta_i of the given
-/// statistics (nsa.md 5.6). Domain  statistics of the reference, shifted or not; any given output.
+/// statistics (nsa.md 5.6).
+/// Domain  statistics of the reference, shifted or not; any given output.
 /// Bound   sum of the bounds times the sizes they meet, and eta_i |<dO_i, O*_i>|.
+/// Kills   NSG-02 07 x01 x23 x24 x26 x27.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero element of each input.
 Verdict euler(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     GradientNumbers in(parts);
@@ -360,6 +373,8 @@ Verdict euler(const Spec& spec, PropertyContext& context) {
 /// Why     only exp(s - row_max) / row_sum enters a gradient, however the two share it.
 /// Domain  a c of -2 .. 2 per row, on top of what the case does.
 /// Bound   twice the bound for statistics that are off by the rounding of both pairs.
+/// Kills   NSG-14 x17 x22.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero K, V and dO element.
 Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const GradientNumbers in(parts);
@@ -388,6 +403,8 @@ Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
 /// Why     P is what the statistics say, not what the logits would give: contract decision 3.
 /// Domain  factors 1/2, 2 and 4 for all rows at once.
 /// Bound   the bounds of both runs, that of the first divided by the factor.
+/// Kills   NSG-x18 x21 x22 x34.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero Q, V and dO element.
 Verdict statistics_used(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const GradientNumbers in(parts);
@@ -410,8 +427,12 @@ Verdict statistics_used(const Spec& spec, PropertyContext& context) {
 }
 
 /// delta comes from the given output: O + d moves dS_ij by -P_ij <dO_i, d_i>, and dV does not look
-/// at O. Why     contract decision 3. Domain  d of up to 1/2 in every element. Bound   that of the
-/// expected values for the changed output; the bits of dV.
+/// at O.
+/// Why     contract decision 3.
+/// Domain  d of up to 1/2 in every element.
+/// Bound   that of the expected values for the changed output; the bits of dV.
+/// Kills   NSG-x17 x18 x19 x20 x26 x34.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero K and dO element.
 Verdict output_used(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     SelectedParts changed = parts;
@@ -569,10 +590,14 @@ Verdict key_adjoint(const Spec& spec, Adjoint& of, Random& random, bool along_ke
 
 /// The gradient is that of the forward.
 /// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>, which dual numbers give
-/// exactly through the reference forward: no oracle of the backward is needed
-/// (verification.md 4.9). Domain  given statistics and output of the reference, so that the
-/// gradient is that of the forward. Bound   sum of the bounds times |r|, r whole numbers in one row
-/// at a time; the bounds cover the rounding of the given output and statistics.
+/// exactly through the reference forward: no oracle of the backward is needed (verification.md
+/// 4.9).
+/// Domain  given statistics and output of the reference, so that the gradient is that of the
+/// forward.
+/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover the
+/// rounding of the given output and statistics.
+/// Kills   NSG-02 12 13 x02 x25 x26 x27 x28.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero dO element.
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const SelectedRun run(parts, context);
@@ -588,10 +613,14 @@ Verdict adjoint(const Spec& spec, PropertyContext& context) {
 bool output_of_reference(const Spec& spec) { return spec.number("out") == 0 && moderate(spec); }
 
 /// The candidate's forward and backward belong together: its own statistics and output, fed to its
-/// own gradient, give the gradient of exact attention. Why     what training does; conventions of
-/// the two (scale in row_max, base of the logarithm) must be the same. Domain  candidates that
-/// export the forward. Bound   that of the gradient, with the forward's bounds as errors of the
-/// given output and statistics.
+/// own gradient, give the gradient of exact attention.
+/// Why     what training does; conventions of the two (scale in row_max, base of the logarithm)
+/// must be the same.
+/// Domain  candidates that export the forward.
+/// Bound   that of the gradient, with the forward's bounds as errors of the given output and
+/// statistics.
+/// Kills   NSG-07 12 13 x02 x22 x26 x34.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero dO element.
 Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("nsa_selected_attention")) return inapplicable();
     SelectedParts parts = selected_parts(spec);

@@ -1,6 +1,9 @@
 // Relations between runs of selected attention that hold in both directions, and those of the
 // forward alone. Identities of the gradient are nsa_selected_attention_grad_relations.cc's concern,
 // values of a single run nsa_selected_attention_properties.cc's.
+//
+// "Kills" names mutants that the property was seen to kill within 25 to 60 cases, not all of them:
+// those that few other relations kill, or that say what it is for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +29,11 @@ bool is_statistic_of_empty_row(double row_sum) { return row_sum >= ref::kEmptyRo
 
 /// The order of a list means nothing.
 /// Why     softmax and its gradient are sums over the listed keys (contract decision 6: visibility
-/// does not depend on the place in the list). Domain  lists with two different entries, moderate
-/// data. Bound   the bounds of both runs added.
+/// does not depend on the place in the list).
+/// Domain  lists with two different entries, moderate data.
+/// Bound   the bounds of both runs added.
+/// Kills   NSF-16 18 20 x18 x19 x20 x21, NSG-13 x23 x27.
+/// Shrinks to one query, two blocks listed [1, 0], one non-zero logit.
 Verdict list_order(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     SelectedParts shuffled = parts;
@@ -51,8 +57,11 @@ void with_longer_lists(Spec& spec, Random& random) {
 /// Every entry listed twice: twice the row sum, all else as before.
 /// Why     lists are multisets: every weight exp(s - m) doubles, and so does their sum; P per copy
 /// halves. In the gradient the given row sum is doubled with it, and a key gets the sum of what its
-/// two copies get. Domain  lists that fit in twice the length: 2 K <= 32 and 2 K blocks of keys.
+/// two copies get.
+/// Domain  lists that fit in twice the length: 2 K <= 32 and 2 K blocks of keys.
 /// Bound   the bounds of both runs added, that of the first row sum twice.
+/// Kills   NSF-x01 x03 x04 x40, NSG-x01 x26 x34.
+/// Shrinks to one query, two blocks of 16 keys, block 0 listed, all data 0.
 Verdict multiset(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     SelectedParts twice = parts;
@@ -163,9 +172,13 @@ ExpectedOutputs expected_over(const SelectedParts& parts, const ref::ColumnListe
 
 /// Lists that name every block make dense attention.
 /// Why     K blocks of the sequence, each once and in any order, are all its keys; what is left is
-/// masked attention. Domain  every sequence has no key or exactly K blocks; the lists are replaced
-/// by random permutations. Bound   that of the expected values, from a lister of all keys that
-/// shares nothing with the oracle of lists.
+/// masked attention.
+/// Domain  every sequence has no key or exactly K blocks; the lists are replaced by random
+/// permutations.
+/// Bound   that of the expected values, from a lister of all keys that shares nothing with the
+/// oracle of lists.
+/// Kills   NSF-x10 x13 x14 x41 x55 x56 x61 x62 x63, NSG-17 x02 x07 x17.
+/// Shrinks to one query, one block of 16 keys, one head, all data 0.
 Verdict dense(const Spec& spec, PropertyContext& context) {
     SelectedParts parts = selected_parts(spec);
     Random random(mix(spec.seed));
@@ -204,6 +217,8 @@ std::vector<std::int64_t> block_cuts(const Spec& spec) {
 /// Why     block i of B keys is blocks c i .. c i + c - 1 of B / c keys.
 /// Domain  B / c a multiple of 16, c K <= 32.
 /// Bound   the bounds of both runs added.
+/// Kills   NSF-04 08 x03 x04 x29, NSG-x04 x29.
+/// Shrinks to one query, one block of 32 keys, one non-zero logit.
 Verdict reblocking(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     Random random(mix(spec.seed));
@@ -230,9 +245,13 @@ void make_cuttable(Spec& spec, Random& random) {
 
 /// What no row sees matters to nothing, and gets gradient 0.
 /// Why     contract decision 12: a hidden key is skipped, never multiplied by zero; decision 4 for
-/// rows beyond the last sequence. Domain  keys that are in no list or hidden from every row that
-/// lists them, any data; they become NaN. Demand  the same bits; dk and dv of these keys 0 (of
-/// either sign: a negative scale times 0 is -0).
+/// rows beyond the last sequence.
+/// Domain  keys that are in no list or hidden from every row that lists them, any data; they become
+/// NaN.
+/// Demand  the same bits; dk and dv of these keys 0 (of either sign: a negative scale times 0 is
+/// -0).
+/// Kills   NSF-x28 x44 x45, NSG-17 x15 x30.
+/// Shrinks to one query, two blocks of 16 keys, block 0 listed, all data 0.
 Verdict unselected(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     std::vector<char> unseen = seen_keys(parts);
@@ -288,11 +307,15 @@ std::vector<std::int64_t> rows_with_keys(const std::vector<ref::SelectedQuery>& 
 }
 
 /// What the mask hides from a row does not reach it: with sparse mode 2 no row depends on the
-/// future, in its own or in any other sequence. Why     contract decisions 6 and 12. In the
-/// gradient every pair of row and key has a term of its own, because the statistics are given: NaN
-/// in a key reaches dq of the rows that see it and its own dk and dv, nothing else. Domain  cases
-/// with a mask, any data; the keys that the mask hides from one row of one sequence become NaN.
+/// future, in its own or in any other sequence.
+/// Why     contract decisions 6 and 12. In the gradient every pair of row and key has a term of its
+/// own, because the statistics are given: NaN in a key reaches dq of the rows that see it and its
+/// own dk and dv, nothing else.
+/// Domain  cases with a mask, any data; the keys that the mask hides from one row of one sequence
+/// become NaN.
 /// Demand  the same bits in all rows that see none of them.
+/// Kills   NSF-04 08 x44 x45 x50, NSG-x18 x21.
+/// Shrinks to one query, one block of 16 keys, one head, one hidden pair.
 Verdict causality(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const ref::SelectedAttentionShape& s = parts.shape;
@@ -326,8 +349,10 @@ void with_mask(Spec& spec, Random& random) {
 
 /// A row depends on what it sees and on nothing else.
 /// Why     as above; the keys that one token's rows do not see are in other blocks, other sequences
-/// or hidden. Domain  any data; all keys but those that the rows of one token see become NaN.
+/// or hidden.
+/// Domain  any data; all keys but those that the rows of one token see become NaN.
 /// Demand  the same bits in that token's rows and in all others that see none of the NaN.
+/// Kills   NSF-18 x28 x44 x45, NSG-x16 x18 x21.
 Verdict row_view(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const auto queries = ref::selected_queries(parts.shape);
@@ -389,6 +414,8 @@ SelectedParts single_sequence(const SelectedParts& all, std::size_t b, std::int6
 /// Sequences packed together give what each gives alone.
 /// Why     no row sees another sequence; offsets are the cumulative lengths (contract decision 4).
 /// Bound   twice that of the packed run: a sequence alone has the same rows and keys.
+/// Kills   NSF-02 x08 x09 x50, NSG-x05 x16 x20.
+/// Shrinks to two sequences, the first with one query and no key.
 Verdict packing(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const ref::SelectedAttentionShape& s = parts.shape;
@@ -453,6 +480,8 @@ Verdict verdict_on_moved_heads(const Spec& spec, PropertyContext& context,
 /// Key/value heads, with their query heads and lists, do not mix.
 /// Why     query head n reads key/value head n / G and its lists only.
 /// Bound   twice that of one run: the same rows in another order.
+/// Kills   NSF-21 x22 x28 x60, NSG-x11 x15 x19.
+/// Shrinks to two key/value heads with different lists, one non-zero logit.
 Verdict head_permutation(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const std::int64_t heads = parts.shape.kv_heads, group = parts.shape.dense().group();
@@ -469,6 +498,8 @@ Verdict head_permutation(const Spec& spec, PropertyContext& context) {
 /// The query heads of a group do not mix.
 /// Why     they share keys, values and lists, and nothing else; dk and dv are sums over the group.
 /// Bound   twice that of one run.
+/// Kills   NSF-x22 x23 x24, NSG-12 x19 x28.
+/// Shrinks to one query, one block, the smallest group that shows it (17 for NSF-x23), data 0.
 Verdict group_permutation(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const std::int64_t heads = parts.shape.kv_heads, group = parts.shape.dense().group();
@@ -485,6 +516,8 @@ Verdict group_permutation(const Spec& spec, PropertyContext& context) {
 /// A group is its key/value head repeated G times.
 /// Why     query head n reads key/value head n / G; dk and dv are sums over the group.
 /// Bound   the bounds of both runs added, for dk and dv those of all repeated heads.
+/// Kills   NSF-21 x22 x23 x46, NSG-12 17 x28.
+/// Shrinks to two key/value heads, group 2, one non-zero logit.
 Verdict gqa_repeat(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const std::int64_t group = parts.shape.dense().group();
@@ -522,8 +555,11 @@ Verdict gqa_repeat(const Spec& spec, PropertyContext& context) {
 
 /// (2^a Q, 2^-a K) has the logits of (Q, K).
 /// Why     every product q k is the same number; away from overflow and underflow rounding does not
-/// look at exponents. dq goes with K, dk with Q. Domain  moderate data, numbers below 2^-7 set to
-/// zero. Demand  the same bits; dq and dk scaled, where they are normal numbers.
+/// look at exponents. dq goes with K, dk with Q.
+/// Domain  moderate data, numbers below 2^-7 set to zero.
+/// Demand  the same bits; dq and dk scaled, where they are normal numbers.
+/// Kills   in the gradient NSG-05 06 x03 x12 x13 x35; in the forward no mutant of the arithmetic,
+/// only NSF-x58 x59 x60 (memory, reuse of a buffer), which others kill as well.
 Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     SelectedParts parts = selected_parts(spec);
     if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
@@ -548,9 +584,12 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
 }
 
 /// Twice V gives twice O. In the gradient (2 V, 2 O, dO / 2) has the dS of (V, O, dO), and half its
-/// dV. Why     O is linear in V; dP = <dO, V> and delta = <dO, O> stay the same numbers. Domain
-/// moderate data, output gradients below 2^-7 set to zero. Demand  the same bits: statistics, dq
-/// and dk as they were, O doubled and dv halved where they are normal numbers.
+/// dV.
+/// Why     O is linear in V; dP = <dO, V> and delta = <dO, O> stay the same numbers. Domain
+/// moderate data, output gradients below 2^-7 set to zero.
+/// Demand  the same bits: statistics, dq and dk as they were, O doubled and dv halved where they
+/// are normal numbers.
+/// Kills   NSF-x16 x17 x42 x46, NSG-x14 x16 x35 x36.
 Verdict value_scale(const Spec& spec, PropertyContext& context) {
     SelectedParts parts = selected_parts(spec);
     if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
@@ -575,8 +614,10 @@ Verdict value_scale(const Spec& spec, PropertyContext& context) {
 /// A constant added to all values is added to the output.
 /// Why     sum_j P_ij (v_j + c) = o_i + c, because P sums to 1.
 /// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel: V +
-/// c is stored exactly. Bound   the bounds of both runs added; the statistics do not look at V and
-/// keep their bits.
+/// c is stored exactly.
+/// Bound   the bounds of both runs added; the statistics do not look at V and keep their bits.
+/// Kills   NSF-20 x02 x10 x13 x40 x41 x63.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero logit.
 Verdict value_shift(const Spec& spec, PropertyContext& context) {
     SelectedParts parts = selected_parts(spec);
     quantise(parts.dtype, parts.value);
@@ -617,7 +658,10 @@ Verdict value_shift(const Spec& spec, PropertyContext& context) {
 /// A vector c added to all keys moves the logits of a row by scale <q, c> and nothing else.
 /// Why     softmax does not change when all its arguments grow by the same number.
 /// Domain  keys rounded to multiples of 1/8, c whole numbers per key/value head: K + c is stored
-/// exactly. Bound   the bounds of both runs added; softmax_max moves by scale <q, c>.
+/// exactly.
+/// Bound   the bounds of both runs added; softmax_max moves by scale <q, c>.
+/// Kills   NSF-14 x09 x12 x13 x14 x55 x56.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero query element.
 Verdict key_shift(const Spec& spec, PropertyContext& context) {
     SelectedParts parts = selected_parts(spec);
     quantise(parts.dtype, parts.key);
@@ -663,8 +707,11 @@ Verdict key_shift(const Spec& spec, PropertyContext& context) {
 /// The eight elements of a statistic are one number, and the two statistics belong together.
 /// Why     contract decision 3. row_max + log(row_sum) is the logarithm of sum exp(logit), whatever
 /// maximum was subtracted, and its error is smaller than those of both: the error of the maximum
-/// cancels. A sum with exp(0) = 1 in it is at least 1, at most the number of keys. Bound   that of
-/// the LSE for the pair; 2^-20 for the sum against 1; the bits for the eight elements.
+/// cancels. A sum with exp(0) = 1 in it is at least 1, at most the number of keys.
+/// Bound   that of the LSE for the pair; 2^-20 for the sum against 1; the bits for the eight
+/// elements.
+/// Kills   NSF-14 16 x01 x12 x14 x30 x31 x32 x55.
+/// Shrinks to one query, one block of 16 keys, one head, one non-zero logit.
 Verdict statistics(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const SelectedRun run(parts, context);

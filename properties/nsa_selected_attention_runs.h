@@ -47,7 +47,8 @@ Verdict verdict_on_equal_bits(const Spec& spec, const SelectedRun& left, const S
 Verdict verdict_on_scaled(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
                           const std::string& name, int exponent, const std::string& relation);
 
-/// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do: small ones are subnormal.
+/// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do:
+/// small ones are subnormal.
 bool rounds_alike_at_every_scale(const SelectedParts& parts, const PropertyContext& context);
 
 // ---- changes of a problem ----

@@ -18,8 +18,10 @@ constexpr double kOracleError = 1e-12;  ///< of a sum in binary64, relative to t
 void join(Verdict& all, const Verdict& one) {
     if (all.failed()) return;
     const double worst = std::max(all.worst_ratio, one.worst_ratio);
-    if (one.failed()) all = one;
-    else all.worst_ratio = worst;
+    if (one.failed())
+        all = one;
+    else
+        all.worst_ratio = worst;
 }
 
 std::vector<double> allowance(const ref::ExpectedTensor& expected) {

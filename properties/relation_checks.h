@@ -1,5 +1,6 @@
-// What relations between runs share, whatever the operator: how two sets of numbers are compared, exact changes of stored
-// numbers, rearranged heads, and the domain of moderate data. Knows no operator.
+// What relations between runs share, whatever the operator: how two sets of numbers are compared,
+// exact changes of stored numbers, rearranged heads, and the domain of moderate data. Knows no
+// operator.
 #pragma once
 
 #include <functional>
@@ -19,24 +20,28 @@ constexpr Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 
 /// Keeps the first failure and the largest error ratio.
 void join(Verdict& all, const Verdict& one);
 
-/// The bound of each element; infinite where it says nothing (unjudged, or the result may overflow).
+/// The bound of each element; infinite where it says nothing (unjudged, or the result may
+/// overflow).
 std::vector<double> allowance(const ref::ExpectedTensor& expected);
 std::vector<double> sum_of(std::vector<double> a, const std::vector<double>& b);
 std::vector<double> times(std::vector<double> values, double factor);
 const ref::ExpectedTensor& tensor_of(const ExpectedOutputs& expected, std::string_view name);
 
-/// |left - right| <= allowed; elements with an infinite allowance are not looked at. where(k) describes element k.
+/// |left - right| <= allowed; elements with an infinite allowance are not looked at. where(k)
+/// describes element k.
 using PlaceOf = std::function<std::string(std::size_t k)>;
 Verdict verdict_within(const std::string& name, std::vector<double> left, std::vector<double> right,
                        const std::vector<double>& allowed, const std::string& relation,
                        const PlaceOf& where);
 
-/// left * 2^exponent == right without tolerance, where both stay away from subnormal and infinite numbers of `dtype`.
+/// left * 2^exponent == right without tolerance, where both stay away from subnormal and infinite
+/// numbers of `dtype`.
 Verdict verdict_on_powers(const std::string& name, ref::Dtype dtype, std::vector<double> left,
                           std::vector<double> right, int exponent, const std::string& relation,
                           const PlaceOf& where);
 
-/// Sums that must be equal, one per place: both sides, what they may differ by, and the sum of the sizes of their terms.
+/// Sums that must be equal, one per place: both sides, what they may differ by, and the sum of the
+/// sizes of their terms.
 struct Identity {
     std::vector<double> left, right, allowed, size;
     std::vector<std::string> place;

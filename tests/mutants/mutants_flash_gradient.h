@@ -27,7 +27,8 @@ inline constexpr Mutant kFlashGradientMutants[] = {
      "noise"},
     {"FAG-27", kFlashGrad, kFiendish, "dq rounded to the storage type after every tile of 64 keys",
      Status::near_equivalent,
-     "below the rounding of dS that the bound allows for half types; nothing for fp32"},
+     "near the rounding of dS that the bound allows, and nothing for fp32: it shows only on rows "
+     "of which few keys matter"},
     {"FAG-28", kFlashGrad, kHard, "dk rounded to the storage type after every query"},
     {"FAG-34", kFlashGrad, kHard,
      "mode 4: last tile of queries of a tile of keys found with next_tokens instead of pre_tokens"},
