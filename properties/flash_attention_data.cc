@@ -1,5 +1,6 @@
-// Values of the inputs of flash attention: masks, biases, drop bits, and query and key with the structure that makes logits equal,
-// dominated by one key, or far below zero. Every value is a function of the seed and the logical index.
+// Values of the inputs of flash attention: masks, biases, drop bits, and query and key with the
+// structure that makes logits equal, dominated by one key, or far below zero. Every value is a
+// function of the seed and the logical index.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -27,10 +28,14 @@ Recipe recipe_for(Recipe recipe, std::string_view tensor, bool gradient) {
     switch (recipe) {
         case Recipe::onehot:
         case Recipe::cancelling:
-        case Recipe::subnormal: return tensor == "value" ? recipe : Recipe::normal;
-        case Recipe::spiky: return tensor == "key" || tensor == "dy" ? Recipe::normal : recipe;
-        case Recipe::huge: return tensor == (gradient ? "dy" : "value") ? recipe : Recipe::normal;
-        default: return score && recipe == Recipe::ones ? Recipe::normal : recipe;
+        case Recipe::subnormal:
+            return tensor == "value" ? recipe : Recipe::normal;
+        case Recipe::spiky:
+            return tensor == "key" || tensor == "dy" ? Recipe::normal : recipe;
+        case Recipe::huge:
+            return tensor == (gradient ? "dy" : "value") ? recipe : Recipe::normal;
+        default:
+            return score && recipe == Recipe::ones ? Recipe::normal : recipe;
     }
 }
 
@@ -46,6 +51,23 @@ struct ElementPlace {
     std::int64_t row, head, channel, rows, dim, elements;
 };
 
+/// Equal probabilities of values one unit in the last place apart: many an output lies half way
+/// between two numbers of the type, where rounding modes differ.
+bool wants_halves(const Spec& spec, const FlashParts& parts) {
+    return !parts.gradient && spec.recipe == Recipe::signs && spec.numbers[kFaLogits] == 1 &&
+           parts.dtype != ref::Dtype::fp32;
+}
+
+/// +-2^(p-1) or the number behind it, p the bits of the significand; one sign per head and channel.
+double half_way_value(const Spec& spec, const FlashParts& parts, const ElementPlace& at) {
+    const double first = parts.dtype == ref::Dtype::fp16 ? 1024 : 128;
+    const auto head = static_cast<std::uint64_t>(at.head),
+               channel = static_cast<std::uint64_t>(at.channel);
+    const std::uint64_t row = static_cast<std::uint64_t>(at.row) * 1024 + head;
+    const double size = first + static_cast<double>(hash_of(spec.seed, row, channel) & 1);
+    return hash_of(spec.seed + 1, head, channel) & 1 ? -size : size;
+}
+
 double element(const Spec& spec, const FlashParts& parts, const ElementPlace& at) {
     const std::string_view name = at.name;
     const Recipe recipe = recipe_for(spec.recipe, name, parts.gradient);
@@ -53,12 +75,14 @@ double element(const Spec& spec, const FlashParts& parts, const ElementPlace& at
     if (recipe == Recipe::ints) {
         const auto row = static_cast<std::uint64_t>(at.row * 1024 + at.head);
         const std::uint64_t seed = spec.seed + 131 * static_cast<std::uint64_t>(at.tensor);
-        if (name != "dy") return integer(hash_of(seed, row, static_cast<std::uint64_t>(at.channel)), 2);
+        if (name != "dy")
+            return integer(hash_of(seed, row, static_cast<std::uint64_t>(at.channel)), 2);
         const std::uint64_t chosen = hash_of(seed, row);  // one +-1 per row: few bits in products
         return at.channel == static_cast<std::int64_t>(chosen % static_cast<std::uint64_t>(at.dim))
                    ? (chosen >> 32 & 1 ? 1 : -1)
                    : 0;
     }
+    if (name == "value" && wants_halves(spec, parts)) return half_way_value(spec, parts, at);
     if (recipe == Recipe::onehot)  // the output shows the probabilities
         return at.channel == at.row % at.dim ? 1 : 0;
     return recipe_value(recipe, spec.seed, {at.tensor, false, at.rows}, parts.dtype, index,
@@ -70,7 +94,8 @@ void shape_logits(const Spec& spec, const FlashParts& parts, std::vector<double>
                   std::vector<double>& key) {
     const ref::FlashAttentionShape& s = parts.shape;
     const std::int64_t kind = spec.numbers[kFaLogits];
-    const auto dim = static_cast<std::size_t>(s.head_dim), heads = static_cast<std::size_t>(s.kv_heads);
+    const auto dim = static_cast<std::size_t>(s.head_dim),
+               heads = static_cast<std::size_t>(s.kv_heads);
     if (kind == 0 || (s.scale == 0 && kind != 1)) return;
     const double sign = s.scale < 0 ? -1 : 1;
     std::size_t row = 0;
@@ -96,7 +121,8 @@ void shape_logits(const Spec& spec, const FlashParts& parts, std::vector<double>
 
 }  // namespace
 
-/// Hidden pairs with a density of the case's own; some rows see nothing. Compressed masks have fixed contents.
+/// Hidden pairs with a density of the case's own; some rows see nothing. Compressed masks have
+/// fixed contents.
 void fill_flash_mask(const Spec& spec, FlashParts& parts) {
     ref::FlashMask& mask = parts.shape.mask;
     if (!mask.present || (mask.sparse_mode != 0 && mask.sparse_mode != 1 && mask.sparse_mode != 5))
@@ -117,7 +143,8 @@ void fill_flash_mask(const Spec& spec, FlashParts& parts) {
     }
 }
 
-/// Biases of unit variance; slopes of the size ALiBi uses. A compressed bias depends on i - j alone.
+/// Biases of unit variance; slopes of the size ALiBi uses. A compressed bias depends on i - j
+/// alone.
 void fill_flash_bias(const Spec& spec, FlashParts& parts) {
     ref::FlashBias& bias = parts.shape.bias;
     if (!bias.present) return;
@@ -136,8 +163,9 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
                 const std::size_t row = i / columns % rows, column = i % columns;
                 place = (i / columns / rows) * 1'000'003 + row + columns - column;
             }
-            const double value = spec.recipe == Recipe::ints ? integer(hash_of(spec.seed, place, 81), 2)
-                                                             : normal(hash_of(spec.seed, place, 81));
+            const double value = spec.recipe == Recipe::ints
+                                     ? integer(hash_of(spec.seed, place, 81), 2)
+                                     : normal(hash_of(spec.seed, place, 81));
             parts.pse[i] = ref::encode(dtype, bias.type >= 2 ? value / 4 : value);
         }
     bias.values = decode_all(dtype, parts.pse);
@@ -190,7 +218,8 @@ void fill_flash_data(const Spec& spec, FlashParts& parts) {
     parts.key = encode_all(key);
     parts.value = encode_all(fill("value", s.total_keys, s.kv_heads, s.value_dim));
     if (s.rope_dim > 0) {
-        parts.query_rope = encode_all(fill("query_rope", s.total_queries, s.query_heads, s.rope_dim));
+        parts.query_rope =
+            encode_all(fill("query_rope", s.total_queries, s.query_heads, s.rope_dim));
         parts.key_rope = encode_all(fill("key_rope", s.total_keys, s.kv_heads, s.rope_dim));
     }
     if (parts.gradient)

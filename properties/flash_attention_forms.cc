@@ -53,6 +53,7 @@ void with_sequences(Spec& spec, Random& random) {
 /// are [B,N1,S1,8] in all four.
 /// Domain  BSH, SBH, BSND and BNSD; any two of them.
 /// Demand  the same bits.
+/// Kills   mutants FA-33, FA-35, FAG-24.
 Verdict layouts(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts other = parts;
@@ -72,6 +73,7 @@ Verdict layouts(const Spec& spec, PropertyContext& context) {
 /// Domain  every problem of the other layouts; modes that TND does not take become a written
 /// mask.
 /// Bound   twice that of the problem.
+/// Kills   mutants FA-15, FA-18, FA-35, FA-39, FA-42, FA-58.
 Verdict packed_layout(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts packed = parts;
@@ -89,6 +91,7 @@ Verdict packed_layout(const Spec& spec, PropertyContext& context) {
 /// Domain  up to three of the sequences, alone in TND or as one batch of BSND, with mask and bias
 /// written element by element.
 /// Bound   twice that of the packed run: a sequence alone has the same rows and keys.
+/// Kills   mutants FA-05, FA-13, FA-35, FA-39, FA-46, FA-47.
 Verdict packing(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const ref::FlashAttentionShape& s = parts.shape;
@@ -149,6 +152,7 @@ void with_several(Spec& spec, Random& random) {
 /// Domain  modes 0 and 2 to 8, tokens of every kind; a compressed bias is written out with the
 /// mask.
 /// Bound   twice that of the problem; rows without a key and their statistics exact.
+/// Kills   mutants FA-05, FA-11, FA-17, FA-49, FA-50, FA-63.
 Verdict written_mask(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts written = with_written_mask(parts, spec.seed);
@@ -167,9 +171,40 @@ Verdict written_mask(const Spec& spec, PropertyContext& context) {
                                        "mode and bias written out");
 }
 
+/// Modes 7 and 8 beside a sequence without queries, which is not the band's.
+void with_split_mode(Spec& spec, Random& random) {
+    const bool last = random.chance(50);
+    without_bias(spec);
+    spec.numbers[kFaLayout] = static_cast<Int>(FlashLayout::tnd);
+    spec.numbers[kFaMaskForm] = spec.numbers[kFaPrefix] = 0;
+    spec.numbers[kFaSparse] = last ? 7 : 8;
+    const Int queries = random.between(1, 20), more = random.between(1, 12);
+    spec.lists = {{queries, 0}, {queries + more, random.between(1, 9)}};
+    if (!last)
+        for (auto& list : spec.lists) std::swap(list[0], list[1]);
+    spec.numbers[kFaPre] = queries + more;
+    spec.numbers[kFaNext] = random.between(1, more);
+    spec.numbers[kFaTokens] = static_cast<Int>(FlashTokens::next_negative);
+}
+
+/// Few queries at the end of more keys than a compressed mask has columns.
+void with_long_keys(Spec& spec, Random& random) {
+    without_bias(spec);
+    spec.numbers[kFaSparse] = random.between(3, 4);
+    spec.numbers[kFaMaskForm] = spec.numbers[kFaPrefix] = spec.numbers[kFaRope] = 0;
+    spec.numbers[kFaKvHeads] = spec.numbers[kFaGroup] = 1;
+    spec.numbers[kFaDim] = spec.numbers[kFaValueDim] = random.between(1, 8);
+    spec.lists = {{random.between(1, 40)}, {2048 + random.between(-3, 200)}};
+    spec.numbers[kFaTokens] = 0;
+    spec.numbers[kFaPre] = random.between(0, 2100);
+    spec.numbers[kFaNext] = random.between(0, 20);
+}
+
 void with_mode(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
     with_some_mask(spec, random);
+    if (random.chance(12)) return with_split_mode(spec, random);
+    if (random.chance(8)) return with_long_keys(spec, random);
     if (spec.numbers[kFaSparse] == 1) {
         spec.numbers[kFaSparse] = random.between(2, 3);
         spec.numbers[kFaMaskForm] = 0;
@@ -181,6 +216,7 @@ void with_mode(Spec& spec, Random& random) {
 /// sequences (flash_attention.md 3.4).
 /// Domain  modes 0, 1 and 5; the larger form is [B,N1,max Sq,max Skv].
 /// Bound   twice that of the problem.
+/// Kills   mutants FA-13, FA-15, FA-42, FA-66, FAG-18, FAG-19.
 Verdict full_mask(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts read = parts;  // as mode 1: the contents without the band
@@ -198,6 +234,7 @@ Verdict full_mask(const Spec& spec, PropertyContext& context) {
 /// Domain  modes 0, 1 and 5.
 /// Demand  the same bits with 2, 128, 255 or any other byte in place of 1, and with a bool mask
 /// of the same zeros.
+/// Kills   mutants FA-x24.
 Verdict mask_values(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts plain = parts, bytes = parts;
@@ -230,6 +267,7 @@ void with_read_mask(Spec& spec, Random& random) {
 /// bias behind the scale.
 /// Domain  every form; ALiBi is rounded to the input type.
 /// Bound   the bounds of both; for ALiBi what the rounding moves is the reference's to say.
+/// Kills   mutants FA-15, FA-26, FA-42, FA-46, FAG-18, FAG-19.
 Verdict expanded_bias(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const std::optional<FlashParts> plain = with_plain_bias(parts);
@@ -263,6 +301,7 @@ void with_some_bias(Spec& spec, Random& random) {
 /// Why     (q k + b) scale = q k scale + b scale (flash_attention.md 3.1).
 /// Domain  products scale b that the input type holds; scales 1 and 1/8.
 /// Bound   twice that of the problem.
+/// Kills   mutants FA-32, FA-42, FA-44, FA-45, FAG-19, FAG-40.
 Verdict bias_type(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec);
     parts.shape.bias.type = 1;
@@ -289,6 +328,7 @@ void with_external_bias(Spec& spec, Random& random) {
 /// Why     the logit is a product over the concatenation (flash_attention.md 2.6).
 /// Domain  D + Dr <= 512.
 /// Bound   the bounds of both: the longer product has the same terms.
+/// Kills   mutants FA-32, FA-63, FA-66, FAG-04, FAG-28, FAG-36.
 Verdict rope_concatenation(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const ref::FlashAttentionShape& s = parts.shape;
@@ -313,6 +353,7 @@ Verdict rope_concatenation(const Spec& spec, PropertyContext& context) {
 /// Ropes of zeros are no ropes.
 /// Why     they add zeros to every logit; dq_rope and dk_rope are sums of products with zeros.
 /// Bound   twice that of the problem; the gradients of the ropes are 0.
+/// Kills   mutants FA-18, FA-33, FA-42, FA-44, FAG-18.
 Verdict zero_rope(const Spec& spec, PropertyContext& context) {
     FlashParts with = flash_parts(spec), without = with;
     std::fill(with.query_rope.begin(), with.query_rope.end(), 0u);
@@ -460,6 +501,7 @@ std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
 /// Domain  one equality that is legal for the problem, drawn by the seed; the mask of the case is
 /// replaced.
 /// Bound   twice that of the problem.
+/// Kills   mutants FA-08, FA-18, FA-42, FA-44, FA-52, FAG-03.
 Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const std::vector<MaskEquality> list = mask_equalities(parts);
@@ -486,6 +528,7 @@ Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
 /// Why     contract decision 8; flash_attention.md 4: fp16 always takes the precise path.
 /// Domain  problems without a mask, any data; with one inner_precise alone changes.
 /// Demand  the same bits.
+/// Kills   mutants FA-x26, FA-x87.
 Verdict attributes(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec), other = parts;
     Random random(mix(spec.seed));
@@ -518,6 +561,7 @@ void mostly_without_mask(Spec& spec, Random& random) {
 /// Domain  TND. In the gradient the given statistics change their order and the gradients keep
 /// their bits.
 /// Demand  the same bits.
+/// Kills   mutants FA-x67.
 Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts other = parts;

@@ -166,6 +166,7 @@ Identity identity_per_slot(const FlashParts& parts, std::size_t width = 1) {
 /// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
 /// Domain  moderate data; dO is kept in one (query, head), any given output and statistics.
 /// Demand  exact zeros elsewhere; the row's dQ keeps the bits that it has with the whole dO.
+/// Kills   mutants FAG-18.
 Verdict one_row(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const ref::FlashAttentionShape& s = parts.shape;
@@ -212,6 +213,7 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
 /// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the
 /// rest.
 /// Bound   the bounds of the three runs.
+/// Kills   mutants FAG-08.
 Verdict linearity(const Spec& spec, PropertyContext& context) {
     FlashParts whole = flash_parts(spec);
     quantise(whole.dtype, whole.output_grad);
@@ -245,6 +247,7 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
 /// Domain  moderate data.
 /// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast
 /// to fp16, whose subnormal numbers are within reach; there the bounds of both runs.
+/// Kills   mutants FAG-13.
 Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts doubled = parts;
@@ -292,6 +295,7 @@ void add_key_sums(const FlashParts& parts, const std::vector<double>& grad,
 /// Why     exchange of the sums.
 /// Domain  any statistics and drop mask.
 /// Bound   the bounds of dV added.
+/// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-40.
 Verdict value_sum(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     GradientNumbers in(parts);
@@ -317,6 +321,7 @@ Verdict value_sum(const Spec& spec, PropertyContext& context) {
 /// shifting all keys changes nothing; what is left is what was done to O.
 /// Domain  any statistics, given output, bias, rope and drop mask.
 /// Bound   the bounds of dK added.
+/// Kills   mutants FAG-08, FAG-10, FAG-40.
 Verdict key_sum(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     GradientNumbers in(parts);
@@ -368,6 +373,7 @@ void add_products(const FlashParts& parts, bool of_keys, const std::vector<doubl
 /// both of the second sum_ij P_ij g_ij <dO_i, v_j>.
 /// Domain  any statistics, given output, bias, rope and drop mask.
 /// Bound   sum of the bounds times the sizes they meet.
+/// Kills   mutants FAG-07, FAG-08, FAG-10, FAG-13, FAG-40.
 Verdict euler(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     GradientNumbers in(parts);
@@ -396,6 +402,7 @@ Verdict euler(const Spec& spec, PropertyContext& context) {
 /// Why     only exp(s - row_max) / row_sum enters a gradient, however the two share it.
 /// Domain  a c of -2 .. 2 per row, on top of what the case does.
 /// Bound   twice the bound for statistics that are off by the rounding of both pairs.
+/// Kills   mutants FAG-03, FAG-08, FAG-19.
 Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const GradientNumbers in(parts);
@@ -429,6 +436,7 @@ Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
 /// Why     P is what the statistics say, not what the logits would give: contract decision 3.
 /// Domain  factors 1/2, 2 and 4 for all rows at once.
 /// Bound   the bounds of both runs, that of the first divided by the factor.
+/// Kills   mutants FAG-18, FAG-19.
 Verdict statistics_used(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const GradientNumbers in(parts);
@@ -455,6 +463,7 @@ Verdict statistics_used(const Spec& spec, PropertyContext& context) {
 /// Why     contract decision 3.
 /// Domain  d of up to 1/2 in every element.
 /// Bound   that of the expected values for the changed output; the bits of dV.
+/// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-13, FAG-18, FAG-40.
 Verdict output_used(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts changed = parts;
@@ -604,6 +613,7 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
 /// forward.
 /// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover
 /// the rounding of the given output and statistics.
+/// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-13, FAG-40.
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const FlashRun run(parts, context);
@@ -645,6 +655,7 @@ void with_combination(Spec& spec, Random& random) {
 /// Domain  candidates that export the forward.
 /// Bound   that of the gradient, with the forward's bounds as errors of the given output and
 /// statistics.
+/// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-13, FAG-19.
 Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("flash_attention_score")) return inapplicable();
     FlashParts parts = flash_parts(spec), forward_parts = parts;

@@ -17,11 +17,12 @@ namespace {
 using Int = std::int64_t;
 constexpr std::size_t kLanes = 8;  ///< copies of every statistic
 
-/// What no row sees matters to nothing, and gets gradient +0.
+/// What no row sees matters to nothing, and gets gradient 0.
 /// Why     contract decision 12: a hidden key is skipped, never multiplied by zero; decision 4
 /// for rows beyond the last sequence.
 /// Domain  keys that no row sees, any data; they, their ropes and values become NaN.
-/// Demand  the same bits; dk, dk_rope and dv of these keys +0, not -0.
+/// Demand  the same bits; dk, dk_rope and dv of these keys 0, of either sign.
+/// Kills   mutants FA-19, FA-35, FA-39, FAG-42.
 Verdict hidden(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     std::vector<char> unseen = seen_keys(parts);
@@ -38,9 +39,9 @@ Verdict hidden(const Spec& spec, PropertyContext& context) {
         if (!is_of_keys(name)) continue;
         const std::size_t width = bits.size() / unseen.size();
         for (std::size_t k = 0; k < bits.size(); ++k)
-            if (unseen[k / width] && bits[k] != 0)
-                return Verdict::fail(fmt::format("{} of an unseen key is not +0", name),
-                                     fmt::format("{}  expected +0  got {:.9g} ({:#06x})",
+            if (unseen[k / width] && ref::decode(dtype, bits[k]) != 0)
+                return Verdict::fail(fmt::format("{} of an unseen key is not 0", name),
+                                     fmt::format("{}  expected 0  got {:.9g} ({:#06x})",
                                                  packed_place(parts, name, k),
                                                  ref::decode(dtype, bits[k]), bits[k]));
     }
@@ -64,6 +65,7 @@ void with_unseen_keys(Spec& spec, Random& random) {
 /// Why     as hidden: a hidden key is skipped, its bias with it.
 /// Domain  cases with a mask and an external bias, written element by element; any data.
 /// Demand  the same bits with NaN in its place.
+/// Kills   mutants FA-15, FAG-03.
 Verdict hidden_bias(const Spec& spec, PropertyContext& context) {
     const std::optional<FlashParts> parts = with_plain_bias(flash_parts(spec));
     if (!parts || !is_legal(*parts)) return inapplicable();
@@ -146,6 +148,7 @@ Verdict verdict_on_poison(const FlashParts& parts, PropertyContext& context,
 /// Domain  cases with a mask, any data; the keys of its sequence that all heads of one row do not
 /// see become NaN.
 /// Demand  the same bits in all rows that see none of them.
+/// Kills   mutants FA-15, FA-19, FA-35, FAG-03, FAG-42.
 Verdict causality(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const ref::FlashAttentionShape& s = parts.shape;
@@ -177,6 +180,7 @@ Verdict causality(const Spec& spec, PropertyContext& context) {
 /// other sequences.
 /// Domain  any data; all keys but those that the rows of one token see become NaN.
 /// Demand  the same bits in that token's rows and in all others that see none of the NaN.
+/// Kills   mutants FA-13, FA-15, FA-19, FAG-42.
 Verdict row_view(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const std::vector<Int> rows = rows_with_keys(parts);
@@ -195,6 +199,7 @@ Verdict row_view(const Spec& spec, PropertyContext& context) {
 /// Domain  drop masks, any data; the values of a few keys become NaN.
 /// Demand  the same bits: statistics and dv everywhere, output and dq of rows that keep none of
 /// these keys, dk of all other keys.
+/// Kills   mutants FA-19, FA-58, FA-59, FAG-42.
 Verdict dropped_values(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const ref::FlashAttentionShape& s = parts.shape;
@@ -284,6 +289,7 @@ FlashParts with_permuted_keys(const FlashParts& parts, Random& random, std::vect
 /// Why     softmax and its gradient are sums over the visible keys.
 /// Domain  every problem, with mask and bias written element by element.
 /// Bound   the bounds of both.
+/// Kills   mutants FA-13, FA-15, FA-35, FA-44, FA-58, FAG-19.
 Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     const std::optional<FlashParts> parts = with_explicit_pairs(flash_parts(spec));
     if (!parts) return inapplicable();
@@ -338,6 +344,7 @@ Verdict verdict_on_moved_heads(const FlashParts& parts, PropertyContext& context
 /// Key/value heads, with their query heads, masks, biases and drop bits, do not mix.
 /// Why     query head n reads key/value head n / G only (flash_attention.md 2.2).
 /// Bound   twice that of one run: the same rows in another order.
+/// Kills   mutants FA-18, FA-42, FA-46, FA-58, FAG-13, FAG-18.
 Verdict head_permutation(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const Int heads = parts.shape.kv_heads, group = parts.shape.query_heads / heads;
@@ -354,6 +361,7 @@ Verdict head_permutation(const Spec& spec, PropertyContext& context) {
 /// The query heads of a group do not mix.
 /// Why     they share keys and values, and nothing else; dk and dv are sums over the group.
 /// Bound   twice that of one run.
+/// Kills   mutants FA-38, FA-46, FA-52, FA-58, FA-59, FA-66.
 Verdict group_permutation(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const Int heads = parts.shape.kv_heads, group = parts.shape.query_heads / heads;
@@ -370,6 +378,7 @@ Verdict group_permutation(const Spec& spec, PropertyContext& context) {
 /// A group is its key/value head repeated G times.
 /// Why     query head n reads key/value head n / G; dk and dv are sums over the group.
 /// Bound   the bounds of both runs, for dk and dv those of all repeated heads.
+/// Kills   mutants FA-35, FA-38, FA-52, FAG-07, FAG-10, FAG-13.
 Verdict gqa_repeat(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const Int group = parts.shape.query_heads / parts.shape.kv_heads;
@@ -452,6 +461,7 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
 /// Domain  moderate data, output gradients below 2^-7 set to zero.
 /// Demand  the same bits: statistics, dq and dk as they were, O doubled and dv halved where they
 /// are normal numbers.
+/// Kills   mutants FA-18, FA-33, FA-66, FAG-03.
 Verdict value_scale(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec);
     drop_tiny(parts.dtype, parts.output_grad);
@@ -476,6 +486,7 @@ Verdict value_scale(const Spec& spec, PropertyContext& context) {
 /// Why     O = sum_j P_ij g_ij v_j, and P does not look at V.
 /// Domain  values rounded to multiples of 1/8 and split into whole numbers and the rest.
 /// Bound   the bounds of the three runs; the statistics keep their bits.
+/// Kills   mutants FA-13, FA-15, FA-19, FA-35, FA-38, FA-44.
 Verdict value_linearity(const Spec& spec, PropertyContext& context) {
     FlashParts whole = flash_parts(spec);
     quantise(whole.dtype, whole.value);
@@ -516,6 +527,7 @@ std::vector<char> rows_not_empty(const FlashParts& parts) {
 /// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel: V
 /// + c is stored exactly.
 /// Bound   the bounds of both runs; the statistics do not look at V and keep their bits.
+/// Kills   mutants FA-15, FA-18, FA-19, FA-33, FA-38, FA-52.
 Verdict value_shift(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec);
     quantise(parts.dtype, parts.value);
@@ -558,6 +570,7 @@ Verdict value_shift(const Spec& spec, PropertyContext& context) {
 /// Domain  external biases written element by element, as multiples of 1/8; c a whole number per
 /// row and head.
 /// Bound   the bounds of both runs.
+/// Kills   mutants FA-13, FA-15, FA-32, FA-42, FA-44, FA-45.
 Verdict bias_shift(const Spec& spec, PropertyContext& context) {
     std::optional<FlashParts> plain = with_plain_bias(flash_parts(spec));
     if (!plain || !is_legal(*plain)) return inapplicable();
@@ -615,6 +628,7 @@ void with_external_bias(Spec& spec, Random& random) {
 /// Why     contract decision 3.
 /// Domain  drop masks, any data.
 /// Demand  the bits of the problem without dropout.
+/// Kills   mutants FA-x77.
 Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts without = parts;
@@ -634,6 +648,7 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
 /// maximum cancels. A sum with exp(0) = 1 in it is at least 1, up to the rounding of the maximum.
 /// Bound that of the LSE for the pair; 2^-20 and 4 u |row_max| for the sum against 1; the bits
 /// for the eight elements.
+/// Kills   mutants FA-05, FA-20, FA-22, FA-27, FA-47, FA-65.
 Verdict statistics(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const FlashRun run(parts, context);

@@ -308,9 +308,11 @@ void sample_mask(Random& random, Spec& spec) {
     if (mode == 0 || mode == 4) sample_band(random, spec);
     if (mode == 7 || mode == 8) sample_split_tokens(random, spec);
     if (mode == 5 || mode == 6) spec.numbers[kFaPrefix] = random.between(0, mode == 5 ? 3 : 2);
+    const bool flat = pse_of(spec) == FlashPse::flat_keys || pse_of(spec) == FlashPse::flat_pairs;
     if (mode == 0 || mode == 1)
-        spec.numbers[kFaMaskForm] =
-            tnd ? random.pick<Int>({0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4, 4}) : random.between(0, 3);
+        spec.numbers[kFaMaskForm] = tnd && !flat
+                                        ? random.pick<Int>({0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4, 4})
+                                        : random.between(0, tnd ? 4 : 3);
     if (mode == 5)
         spec.numbers[kFaMaskForm] =
             spec.lists[0].size() == 1 ? random.pick<Int>({0, 0, 1, 1, 2, 3}) : random.between(2, 3);
@@ -335,6 +337,8 @@ void sample_data(Random& random, Spec& spec) {
     spec.numbers[kFaScale] =
         rare ? random.between(0, 6) : random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kFaLogits] = random.chance(rare ? 0 : 45) ? 0 : random.between(0, 7);
+    if (spec.recipe == Recipe::signs && random.chance(30))
+        spec.numbers[kFaLogits] = 1;  // outputs half way between two numbers
     spec.numbers[kFaPrecise] = random.between(0, 2);
     if (is_tnd(spec)) spec.numbers[kFaOrder] = random.between(0, 1);
     if (!random.chance(35)) return;
@@ -607,7 +611,8 @@ void Corners::name_data() {
     for (const char* name : {"query", "key", "value", parts_.gradient ? "dq" : "attention_out"})
         corner(spec_.layouts[static_cast<std::size_t>(spec_.schema->tensor(name))] != Layout::dense,
                fmt::format("40.{}", name).c_str());
-    const bool halves = some([](Int q, Int kv) { return q > 0 && (kv == 2 || kv == 4); });
+    const bool halves =
+        some([](Int q, Int kv) { return q > 0 && kv > 1 && kv <= 64 && (kv & (kv - 1)) == 0; });
     corner(!parts_.gradient && halves && n_[kFaLogits] == 1 && spec_.recipe == Recipe::signs &&
                parts_.dtype != ref::Dtype::fp32,
            "43");
@@ -713,7 +718,7 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
     std::vector<RequiredClass> required = {{"fp16", 15},
                                            {"bf16", 15},
                                            {"fp32", 8},
-                                           {"no_mask", 10},
+                                           {"no_mask", 6},
                                            {"fewer_queries", 10},
                                            {"square", 8},
                                            {"more_queries", 8},
@@ -761,6 +766,49 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
         {"plain", "equal", "dominant", "minus40", "minus120", "minus300", "plus300", "minus20000"},
         1);
     all("scale", {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}, 1);
+    // Of the corner cases those that a run of 1000 cases cannot well miss; the others, and every
+    // pair of features, are flash_coverage_test.cc's.
+    all("corner",
+        {"7",
+         "8",
+         "9",
+         "10.top_left",
+         "14.leading_empty",
+         "14.trailing_empty",
+         "14.no_keys",
+         "15.queries",
+         "15.keys",
+         "16",
+         "17",
+         "18.two",
+         "18.three",
+         "18.one_kv_head",
+         "19.value_smaller",
+         "19.value_one",
+         "19.dim_one",
+         "19.dim_odd",
+         "24",
+         "25.rows",
+         "26",
+         "27.behind_scale",
+         "27.before_scale",
+         "30.slopes",
+         "30.negative",
+         "32.bool",
+         "32.any_byte",
+         "33.single",
+         "33.one",
+         "35.far",
+         "35.equal",
+         "35.negative_scale",
+         "36.one_key",
+         "36.one_query",
+         "36.odd_keys",
+         "39",
+         "40.query",
+         "40.key",
+         "40.value"},
+        0.05);
     if (gradient) {
         required.push_back({"statistics_shifted", 3});
         required.push_back({"output_perturbed", 3});

@@ -51,7 +51,7 @@ void aim_at_mode(std::vector<std::string>& edits, const Spec& spec, const FlashP
     const std::int64_t mode = call.number("sparse_mode"), pre = call.number("pre_tokens"),
                        next = call.number("next_tokens");
     const auto add = [&](std::string_view name, std::int64_t value) {
-        edits.push_back(set_to(name, value));
+        edits.insert(edits.end(), 2, set_to(name, value));
     };
     if (mode == 0) {
         add("pre_tokens", -ref::longest_of(q));
@@ -74,11 +74,9 @@ void aim_at_mode(std::vector<std::string>& edits, const Spec& spec, const FlashP
     if (!parts.prefix) return;
     const auto last = parts.prefix->size() - 1;
     const std::string entry = fmt::format("prefix[{}]", last);
-    for (int k = 0; k < 2; ++k) {
-        add(entry, kv[last] + 1);
-        add(entry, std::max<std::int64_t>(0, kv[last] - q[last]) - 1);
-        edits.push_back("prefix.absent");
-    }
+    add(entry, kv[last] + 1);
+    add(entry, std::max<std::int64_t>(0, kv[last] - q[last]) - 1);
+    edits.insert(edits.end(), 2, "prefix.absent");
     add("prefix.size", static_cast<std::int64_t>(last));
 }
 
@@ -98,8 +96,10 @@ std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, 
         add({"sparse_mode=9", "sparse_mode=-1", set_to("pre_tokens", kMin),
              tnd ? "sparse_mode=5" : "sparse_mode=7"});
     if (s.rope_dim > 0) {
-        add({"atten_mask.absent", "key_rope.absent", "query_rope.absent", "sparse_mode=6",
-             set_to("query_rope.dtype", ATTNCHECK_FLOAT16)});
+        for (int k = 0; k < 2; ++k)
+            add({"atten_mask.absent", "key_rope.absent",
+                 set_to("query_rope.dtype", ATTNCHECK_FLOAT16)});
+        add({"query_rope.absent", "sparse_mode=6"});
         if (parts.gradient) add({"dq_rope.absent", "dk_rope.absent"});
     }
     if (s.dropout.present)
@@ -113,7 +113,7 @@ std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, 
         add({set_to(pse + ".dtype", ATTNCHECK_FLOAT16),
              set_to(pse + ".dtype", ATTNCHECK_BFLOAT16)});
         if (tnd && spec.lists[1].back() > 0)  // S1 != S2
-            edits.insert(edits.end(), 3,
+            edits.insert(edits.end(), 5,
                          fmt::format("actual_seq_kv_len[{}]={}", spec.lists[1].size() - 1,
                                      s.total_keys - spec.number("beyond_kv") - 1));
     } else if (s.bias.shape.size() == 4 && s.bias.shape[2] == 1024) {
@@ -147,16 +147,22 @@ std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts,
         last("query", s.query_heads, 513),
         last("value", s.kv_heads, s.head_dim + 1),
         set_to("key.dtype", spec.number("dtype") == 0 ? ATTNCHECK_BFLOAT16 : ATTNCHECK_FLOAT16),
-        "softmax_max.absent"};
+        "softmax_max.absent",
+        set_to(parts.gradient ? "dq.dtype" : "attention_out.dtype", ATTNCHECK_UINT8)};
     const std::string layout = merged || tnd ? "input_layout=\"BSND\"" : "input_layout=\"BSH\"";
-    edits.insert(edits.end(), tnd ? 1 : 3, layout);
+    edits.insert(edits.end(), tnd ? 2 : 3, layout);
     if (!tnd)
-        edits.insert(edits.end(), 2,
+        edits.insert(edits.end(), 4,
                      fmt::format("key.shape[{}]=0", parts.layout == FlashLayout::sbh));
-    if (!merged) return edits;
+    if (!merged) {
+        const auto heads = parts.layout == FlashLayout::bsnd ? 2 : 1;
+        edits.push_back(fmt::format("key.shape[{}]={}", heads, s.query_heads + 1));  // N2
+        return edits;
+    }
+    edits.insert(edits.end(), 3, "input_layout=\"TND\"");
     edits.insert(edits.end(), 3, last("key", 1, s.head_dim - 1));  // 0 < H of key < D
     edits.insert(edits.end(), 2, last("key", 1, s.kv_heads * s.head_dim + 1));
-    edits.insert(edits.end(), 3, set_to("head_num", s.query_heads + 1));
+    edits.insert(edits.end(), 5, set_to("head_num", s.query_heads + 1));
     return edits;
 }
 
@@ -164,8 +170,8 @@ std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts,
 void add_often(EditGroups& groups, const std::vector<std::string>& aimed,
                const std::vector<std::string>& common) {
     const std::size_t plain = groups.size();
-    if (!aimed.empty()) groups.insert(groups.end(), plain * 2 / 3, aimed);
-    groups.insert(groups.end(), plain / 2, common);
+    if (!aimed.empty()) groups.insert(groups.end(), plain * 4 / 5, aimed);
+    groups.insert(groups.end(), plain * 3 / 5, common);
 }
 
 /// Every single change that is tried.

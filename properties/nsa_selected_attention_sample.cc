@@ -209,12 +209,12 @@ Spec sample_selected(const Schema& schema, Random& random, int size) {
     sample_blocks(random, spec);
     const Int sequences = random.pick<Int>({1, 2, 2, 2, 3, 3, 4});
     for (Int i = 0; i < sequences; ++i) sample_sequence(random, spec);
-    const bool limit = random.chance(1);
+    const bool limit = random.chance(2);
     if (limit) {  // the widest lists there are
         spec.numbers[kSelBlock] = 128;
         spec.numbers[kSelCount] = 32;
         spec.numbers[kSelKvHeads] = 1;
-        spec.numbers[kSelGroup] = random.pick<Int>({1, 2, 3});
+        spec.numbers[kSelGroup] = random.pick<Int>({2, 3});
         spec.lists = {{random.pick<Int>({1, 2, 3})}, {4096 + 128 * random.between(0, 1)}};
     }
     // Group 16 and more need few queries: the budget halves those first.

@@ -101,7 +101,7 @@ Ruling rule_nsa_selected_attention_grad(const SelectedAttentionGradArguments& ar
 /// length arrays (TND only), then ropes, position bias, drop mask, padding mask, attention mask,
 /// sparse mode with its tokens and prefix, position bias against the sparse mode, and last the
 /// shapes of the outputs. Arrays are absent when !present, whatever their size; the start indices
-/// are looked at in sparse mode 8 only, with a mask and slopes (pse_type 2, 3).
+/// are looked at only when both are given with slopes (pse_type 2, 3).
 /// Throws std::logic_error when an array whose size is accepted and whose values count does not
 /// hold them: a mistake of the caller, not of the call.
 struct FlashAttentionArguments {

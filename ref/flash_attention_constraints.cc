@@ -710,14 +710,14 @@ void FlashExamination::examine_first_band() {
                std::to_string(least) + " for sequence " + std::to_string(b));
 }
 
-/// The start indices, which count for slopes only and only when both are given; 0 otherwise. This
-/// is the one place where their sizes matter.
+/// The start indices count for slopes only, and only when both are given and not empty; 0
+/// otherwise.
 Starts FlashExamination::take_starts() {
     const ArrayArgument &query = a.q_start_idx, &key = a.kv_start_idx;
-    if (!is_slopes()) return {};
-    array_size(!query.present || query.size >= 0, query, "q_start_idx", "size >= 0");
-    array_size(!key.present || key.size >= 0, key, "kv_start_idx", "size >= 0");
-    if (!accepted() || !query.present || !key.present || query.size < 1 || key.size < 1) return {};
+    if (!is_slopes() || !query.present || !key.present) return {};
+    array_size(query.size >= 0, query, "q_start_idx", "size >= 0");
+    array_size(key.size >= 0, key, "kv_start_idx", "size >= 0");
+    if (!accepted() || query.size == 0 || key.size == 0) return {};
     return {query.values.at(0), key.values.at(0)};
 }
 
@@ -736,21 +736,21 @@ void FlashExamination::examine_pse_against_mode() {
     if (!accepted() || !a.pse.present) return;
     const bool masked = a.atten_mask.present;
     const std::int64_t mode = a.sparse_mode;
+    const Starts start = take_starts();
     const std::string given = given_with("sparse_mode " + std::to_string(mode));
     if (masked && mode == 7)
         rule(false, kInvalid, pse_name, given, "no position bias in sparse_mode 7");
-    else if (masked && mode == 8) {
-        const Starts start = take_starts();
+    else if (masked && mode == 8)
         rule(is_aligned(start), kInvalid, pse_name, given,
              "S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0, S1 == S2 in the others");
-    } else if (is_slopes())
+    else if (is_slopes())
         rule(x.square, kInvalid, pse_name,
              given_with("pse_type " + std::to_string(a.pse_type) + " for different lengths"),
              "S1 == S2 in every sequence");
     const bool causal =
         mode == 2 || mode == 3 || (mode == 0 && a.pre_tokens >= x.query_len && a.next_tokens == 0);
     rule(!compressed_pse || (masked && causal), kInvalid, pse_name,
-         "is compressed " + given + (masked ? "" : " without a mask"),
+         "is compressed in sparse_mode " + std::to_string(mode) + (masked ? "" : " without a mask"),
          "a mask and sparse_mode 2, 3, or 0 with pre_tokens >= S1 and next_tokens == 0");
 }
 

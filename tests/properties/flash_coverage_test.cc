@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -348,7 +347,7 @@ const EditedCorner kEditedCorners[] = {
      [](const Edited& e) { return e.edit("softmax_max.absent") && e.names("softmax_max"); }},
 };
 
-const std::uint64_t kCornerSeed = getenv("SEED") ? std::strtoull(getenv("SEED"), nullptr, 10) : 1;
+constexpr std::uint64_t kCornerSeed = 1;
 
 TEST_P(Flash, EveryCornerCaseIsReached) {
     std::map<std::string, int> reached;
@@ -362,7 +361,6 @@ TEST_P(Flash, EveryCornerCaseIsReached) {
     for (const Corner& corner : kCorners) {
         if (corner.in != In::both && (corner.in == In::gradient) != gradient()) continue;
         EXPECT_GE(reached[corner.label], 1) << corner.label << ": " << corner.words;
-        if (getenv("SHOW_COVERAGE")) printf("%s %d\n", corner.label, reached[corner.label]);
         reached.erase(corner.label);
     }
     for (const auto& [label, times] : reached)
@@ -381,8 +379,6 @@ TEST_P(Flash, EveryIllegalCornerCaseIsAnEditOfValidation) {
     }
     for (const EditedCorner& corner : kEditedCorners) {
         EXPECT_GE(reached[&corner], 1) << corner.number << ": " << corner.words;
-        if (getenv("SHOW_COVERAGE"))
-            printf("%d %s %d\n", corner.number, corner.words, reached[&corner]);
     }
 }
 
@@ -586,10 +582,9 @@ std::string show(const std::vector<Feature>& features, Value a, Value b) {
 TEST_P(Flash, EveryLegalPairOfFeaturesIsReached) {
     const std::vector<Feature> features = features_of(op());
     const int draws = default_draws(op());
-    for (const std::uint64_t seed : {kCornerSeed, kCornerSeed + 100, kCornerSeed + 200}) {
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
         const auto reached = count_pairs(features, draw(op(), nullptr, draws, seed));
         std::vector<std::string> missing, wrongly_excluded;
-        std::multimap<int, std::string> rarest;
         int legal = 0;
         for (std::size_t f = 0; f < features.size(); ++f)
             for (std::size_t g = f + 1; g < features.size(); ++g)
@@ -604,16 +599,8 @@ TEST_P(Flash, EveryLegalPairOfFeaturesIsReached) {
                             continue;
                         }
                         ++legal;
-                        rarest.emplace(times, show(features, a, b));
                         if (times == 0) missing.push_back(show(features, a, b));
                     }
-        if (getenv("SHOW_COVERAGE")) {
-            printf("seed %d: %d draws, %d legal pairs, %zu missing\n", int(seed), draws, legal,
-                   missing.size());
-            int k = 0;
-            for (const auto& [times, text] : rarest)
-                if (k++ < 60) printf("  %d %s\n", times, text.c_str());
-        }
         EXPECT_THAT(missing, IsEmpty()) << "seed " << seed << ": " << legal - std::ssize(missing)
                                         << " of " << legal << " pairs in " << draws << " draws";
         EXPECT_THAT(wrongly_excluded, IsEmpty());
@@ -645,7 +632,7 @@ TEST_P(Flash, LongSquaresAreRare) {
         return false;
     };
     const auto squares = std::count_if(specs.begin(), specs.end(), is_long);
-    EXPECT_LE(static_cast<double>(squares), 0.012 * static_cast<double>(specs.size()));
+    EXPECT_LE(static_cast<double>(squares), 0.01 * static_cast<double>(specs.size()));
 }
 
 // The largest logits of rows lie in every hundred from -300 to 300, and beyond.

@@ -292,7 +292,7 @@ void add_shape(Rules& rules, Member t, const std::string& name, const Call& base
         for (const Int step : {Int{-1}, Int{1}, kMin, kMax})
             rules.push_back({kInvalid, name, {"has shape", wanted + "]"}, [t, axis, step](Call& c) {
                                  Int& extent = (c.*t).shape[axis];
-                                 extent = step * step == 1 ? extent + step : step;
+                                 extent = step == 1 || step == -1 ? extent + step : step;
                              }});
 }
 
@@ -937,8 +937,14 @@ TEST_P(FlashAttentionRules, ReadSlopes) {
         }
         c = build(p);
         c.pse_type = type, c.pse = tensor({6}, kFp32);
-        for (const Int size : {Int{-1}, kMin, kMax}) {  // nobody looks at start indices
-            c.q_start_idx = c.kv_start_idx = {true, size, {kMin}};
+        for (const Int size : {Int{-1}, kMin}) {  // start indices are looked at when both are given
+            c.q_start_idx = {false, size, {}}, c.kv_start_idx = {true, size, {}};
+            EXPECT_EQ(verdict(c), "");
+            c.q_start_idx = {true, kMax, {kMin}};
+            EXPECT_EQ(verdict(c), "kv_start_idx");
+            c.q_start_idx.size = size;
+            EXPECT_EQ(verdict(c), "q_start_idx");
+            c.kv_start_idx.present = false;
             EXPECT_EQ(verdict(c), "");
         }
         c = build(problem());  // lengths differ
@@ -1122,7 +1128,7 @@ TEST_P(FlashAttentionSequenceRules, RequireAlignmentInModeEight) {
         c.q_start_idx = {true, size, {}};
         EXPECT_EQ(verdict(c), "q_start_idx");
         c.pse_type = 0, c.pse = tensor({6 * 8}, kFp16);
-        EXPECT_EQ(verdict(c), c.pse_name());  // not aligned, whatever the start indices are
+        EXPECT_EQ(verdict(c), c.pse_name());  // not aligned; start indices are those of slopes
         c.pse_type = 2, c.pse = tensor({6}, kFp32);
     }
     c.kv_start_idx = array({2});
