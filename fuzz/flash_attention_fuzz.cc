@@ -416,7 +416,8 @@ void spoil(Bytes& bytes, Call& c) {
             redraw_shape(bytes, c, t);
             break;
         case 13:
-            values.push_back(values.empty() ? 0 : values.back()), ++array.size;
+            values.push_back(values.empty() ? 0 : values.back());
+            array.size = static_cast<Integer>(values.size());
             break;
     }
 }

@@ -6,9 +6,9 @@
 //                [--shrink SECONDS] [--readme README.md --details FILE.md]
 //
 // A family is a forward with its gradient and has the forward's name (NsaCompress). --readme
-// rewrites the counts between the markers "<!-- score:begin -->" and "<!-- score:end -->",
-// --details the lines of the single mutants between the same markers of another file; both need the
-// whole table. --shrink limits the search for a smaller case, for runs that only ask whether it is
+// rewrites the counts between the markers "<!-- score:FAMILY:begin -->" and
+// "<!-- score:FAMILY:end -->", --details the lines of the single mutants between the same markers of
+// another file; both need all mutants of one family. --shrink limits the search for a smaller case, for runs that only ask whether it is
 // killed.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -161,7 +161,8 @@ std::string markdown(const std::vector<Mutant>& mutants, const std::vector<Score
     std::string out =
         "| operator | easy | medium | hard | fiendish | all |\n|---|---:|---:|---:|---:|---:|\n";
     for (const Operators& operators : attncheck::mutants::kAllOperators)
-        out += counts_line(mutants, scores, operators);
+        if (operators.family == mutants.front().operators.family)
+            out += counts_line(mutants, scores, operators);
     return out;
 }
 
@@ -182,12 +183,14 @@ std::string details(const std::vector<Mutant>& mutants, const std::vector<Score>
     return out;
 }
 
-void rewrite(const std::string& path, const std::string& text) {
+/// Replaces what stands between the family's markers.
+void rewrite(const std::string& path, const std::string& family, const std::string& text) {
     std::ifstream in(path);
     std::stringstream whole;
     whole << in.rdbuf();
     std::string readme = whole.str();
-    const std::string begin = "<!-- score:begin -->\n", end = "<!-- score:end -->";
+    const std::string begin = fmt::format("<!-- score:{}:begin -->\n", family),
+                      end = fmt::format("<!-- score:{}:end -->", family);
     const auto first = readme.find(begin), last = readme.find(end);
     if (first == std::string::npos || last == std::string::npos || last < first) {
         std::cerr << path << " has no score markers\n";
@@ -232,8 +235,8 @@ Options parse(int argc, char** argv) {
                                : options.programs.shrink) = argv[i + 1];
     }
     if (!(options.readme.empty() && options.details.empty()) &&
-        !(options.only.empty() && options.family.empty() && !options.catalogue))
-        fail_usage("--readme and --details need the whole table\n");
+        (!options.only.empty() || options.family.empty() || options.catalogue))
+        fail_usage("--readme and --details need --family and all of its ids\n");
     return options;
 }
 
@@ -323,7 +326,7 @@ int main(int argc, char** argv) {
                              "killed by", "smallest case");
     const std::vector<Score> scores = judge(options.programs, mutants);
     const int gaps = summarize(mutants, scores);
-    if (!options.readme.empty()) rewrite(options.readme, markdown(mutants, scores));
-    if (!options.details.empty()) rewrite(options.details, details(mutants, scores));
+    if (!options.readme.empty()) rewrite(options.readme, options.family, markdown(mutants, scores));
+    if (!options.details.empty()) rewrite(options.details, options.family, details(mutants, scores));
     return clean && gaps == 0 ? 0 : 1;
 }

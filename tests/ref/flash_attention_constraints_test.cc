@@ -822,6 +822,13 @@ TEST_P(FlashAttentionRules, TakePrefixes) {
         c = masked(p, 6), c.prefix = array({});
         EXPECT_EQ(verdict(c), "");
     }
+    p = problem();
+    p.query_rows = 9, p.kv_ends = {1, 2, 4};  // more queries than keys in batch 0, TND: 2 and 1
+    c = masked(p, 6);
+    for (const Int value : {0, 1, -1}) {
+        c.prefix = array({value, 1, 1});
+        EXPECT_EQ(verdict(c), value < 0 ? "prefix" : "") << value;
+    }
     for (const Int batch : {2048, 2049}) {
         p = problem();
         p.batch = batch;
@@ -1135,6 +1142,11 @@ TEST_P(FlashAttentionSequenceRules, RequireAlignmentInModeEight) {
     c.q_start_idx = array({0}), c.pse_type = 0;  // start indices are those of slopes
     c.pse = tensor({6 * 8}, kFp16);
     EXPECT_EQ(verdict(c), c.pse_name());
+    p = square(problem(), 3);
+    c = with_slopes(8), c.q_start_idx = array({1}), c.kv_start_idx = array({0});
+    EXPECT_EQ(verdict(c), c.pse_name());
+    c.atten_mask.present = false;
+    EXPECT_EQ(verdict(c), "");                         // nothing to align without a mask
     p.query_ends = {3, 6, 10}, p.kv_ends = {3, 6, 9};  // a later sequence is not square
     c = with_slopes(8);
     EXPECT_EQ(verdict(c), c.pse_name());
