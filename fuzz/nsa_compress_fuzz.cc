@@ -43,8 +43,10 @@ GradArgs draw_legal(Bytes& bytes, std::vector<Integer>& lengths) {
         add_blocks(own);
         length = last += own;
     }
-    if (lengths.empty()) add_blocks(tokens);
-    else g.act_seq_len = {lengths.data(), static_cast<Integer>(lengths.size())};
+    if (lengths.empty())
+        add_blocks(tokens);
+    else
+        g.act_seq_len = {lengths.data(), static_cast<Integer>(lengths.size())};
     tokens += last;
     g.input = {&g, dtype, 3, {tokens, heads, dim}, {}};
     g.weight = {&g, dtype, 2, {g.compress_block_size, heads}, {}};
@@ -63,18 +65,31 @@ void spoil(Bytes& bytes, GradArgs& g, std::vector<Integer>& lengths) {
     attncheck_tensor& t = *tensors[which % 5];
     Integer* integer = attributes[which % 3];
     switch (what % 8) {
-        case 0: break;
-        case 1: integer = &t.shape[which / 5 % 4]; break;
+        case 0:
+            break;
+        case 1:
+            integer = &t.shape[which / 5 % 4];
+            break;
         case 2:
             if (!lengths.empty()) integer = &lengths[which % lengths.size()];
             break;
-        case 3: integer = &g.act_seq_len.size; break;
-        case 4: t.rank = static_cast<std::int32_t>(bytes.value(t.rank)); return;
-        case 5: t.dtype = static_cast<std::int32_t>(bytes.value(t.dtype)); return;
-        case 6: g.layout = layouts[which % 7]; return;
+        case 3:
+            integer = &g.act_seq_len.size;
+            break;
+        case 4:
+            t.rank = static_cast<std::int32_t>(bytes.value(t.rank));
+            return;
+        case 5:
+            t.dtype = static_cast<std::int32_t>(bytes.value(t.dtype));
+            return;
+        case 6:
+            g.layout = layouts[which % 7];
+            return;
         case 7:
-            if (which % 6) t.data = nullptr;
-            else g.act_seq_len.values = nullptr;
+            if (which % 6)
+                t.data = nullptr;
+            else
+                g.act_seq_len.values = nullptr;
             return;
     }
     *integer = bytes.value(*integer);

@@ -6,8 +6,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "impl/nsa_compress_kernels.cc"
-#include "hwy/foreach_target.h"
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "impl/half_vectors-inl.h"
 
@@ -184,7 +184,8 @@ HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::
         }
     }
 #endif
-    for (; c < head_dim; c += kLanes) store_half<kBypassCache>(Format::narrow(vector_at(c)), input_grad + c);
+    for (; c < head_dim; c += kLanes)
+        store_half<kBypassCache>(Format::narrow(vector_at(c)), input_grad + c);
     for (int k = 0; k < kWindows; ++k) {
         const std::int64_t row = head * slab.block + slab.first_row[k] + token;
         float* lanes = slab.weight_grad_lanes + row * kLanesPerSum;

@@ -16,7 +16,7 @@ namespace attncheck::impl {
 struct CompressSlab {
     const std::uint16_t* input;  // token 0, head 0
     std::int64_t token_stride, head_stride, num_heads, head_dim;
-    const float* weight;         // [num_heads, block]: the weights of a window are contiguous
+    const float* weight;  // [num_heads, block]: the weights of a window are contiguous
     std::int64_t block;
     int num_windows;                          // 1 .. kMaxOpenWindows
     std::int64_t first_row[kMaxOpenWindows];  // r of token 0 in each window

@@ -188,6 +188,8 @@ void apply_edit(Call& call, std::string_view edit) {
         const std::int64_t dim = bracket_index(edit, what);
         if (what == "absent") {
             tensor->present = false;
+        } else if (what == "present") {
+            tensor->present = true;
         } else if (what == "dtype") {
             tensor->dtype = static_cast<std::int32_t>(edit_value(edit, right));
         } else if (what == "rank") {
@@ -201,7 +203,7 @@ void apply_edit(Call& call, std::string_view edit) {
                 bad_edit(edit, "is outside the tensor's rank");
             tensor->shape[static_cast<std::size_t>(dim)] = edit_value(edit, right);
         } else {
-            bad_edit(edit, "knows absent, dtype=, rank= and shape[k]= of a tensor");
+            bad_edit(edit, "knows absent, present, dtype=, rank= and shape[k]= of a tensor");
         }
     } else if (HostArray* array = find_named(call.arrays, name)) {
         if (what == "absent") {

@@ -162,7 +162,10 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
         return verdict;
     }
     if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0};
-    if (result.status != ruling.status) {
+    const bool rejected =
+        result.status == ATTNCHECK_ERR_NULLPTR || result.status == ATTNCHECK_ERR_INVALID;
+    if (result.status != ruling.status &&
+        !(ruling.either_status && !ruling.accepted() && rejected)) {
         if (ruling.accepted())
             return Verdict::fail(
                 "rejected a legal call",

@@ -266,8 +266,8 @@ private:
                 "calls, on "
                 "uninitialised memory or on timing; not shrunk";
         } else {
-            // A case that is still large has tens of thousands of neighbours: listing them would take longer than
-            // the search that was stopped.
+            // A case that is still large has tens of thousands of neighbours: listing them would
+            // take longer than the search that was stopped.
             if (!budget_spent_)
                 for (const Neighbour& neighbour : neighbours(found.spec, op_, property_.domain))
                     if (const std::optional<Spec> spec = neighbour()) {
@@ -279,9 +279,10 @@ private:
                 budget_spent_ || held < all
                     ? fmt::format("search stopped after {:.0f} s; smaller cases may exist",
                                   clock_.now() - shrink_start_)
-                    : fmt::format("no dimension can be decreased, no element simplified: "
-                                  "{} of {} neighbours hold",
-                                  held, all);
+                    : fmt::format(
+                          "no dimension can be decreased, no element simplified: "
+                          "{} of {} neighbours hold",
+                          held, all);
             if (tries_ > 1)
                 found.certificate += fmt::format("; fails in {} of 3 runs only", failing_runs_);
             confirm(found);

@@ -132,9 +132,9 @@ int verify_command(const Arguments& arguments) {
     options.engine.shrink_seconds = arguments.shrink;
     options.total_seconds = arguments.seconds;
     // Shards of one run must agree on the seed without being told.
-    const std::uint64_t seed = arguments.seed              ? *arguments.seed
+    const std::uint64_t seed = arguments.seed             ? *arguments.seed
                                : arguments.shard != "1/1" ? 1
-                                                           : std::random_device{}();
+                                                          : std::random_device{}();
     options.engine.seed = seed;
     constexpr std::int64_t kDefaultCases = 100;
     options.engine.cases = arguments.cases >= 0    ? arguments.cases
@@ -315,8 +315,9 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
     verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
         ->check(CLI::Range(0.001, 1e9));
-    verify->add_option("--seed", arguments.seed,
-                       "the same seed gives the same cases; a new one each run if left out, 1 for shards");
+    verify->add_option(
+        "--seed", arguments.seed,
+        "the same seed gives the same cases; a new one each run if left out, 1 for shards");
     verify
         ->add_option("--shard", arguments.shard,
                      "run the I-th of N parts; merge their JSON reports")

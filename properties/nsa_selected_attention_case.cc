@@ -252,7 +252,9 @@ public:
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
         for (const auto& edit : spec.edits) {
-            if (edit.starts_with("rows."))
+            if (edit.starts_with("sequences="))
+                add_sequences(edit, call);
+            else if (edit.starts_with("rows."))
                 claim_rows(edit, call);
             else if (!edit.starts_with("all."))
                 apply_edit(call, edit);
@@ -349,6 +351,20 @@ private:
         } else {
             spec.numbers[static_cast<std::size_t>(field)] = value;
         }
+    }
+
+    /// "sequences=COUNT": empty sequences behind the last one, up to this many.
+    static void add_sequences(const std::string& edit, Call& call) {
+        std::int64_t count = -1;
+        std::from_chars(edit.data() + edit.find('=') + 1, edit.data() + edit.size(), count);
+        if (count < 0 || count > 1 << 14)
+            throw std::invalid_argument(
+                fmt::format("case: break entry '{}', expected a count up to 16384", edit));
+        for (HostArray& array : call.arrays)
+            if (std::ssize(array.values) < count && !array.values.empty()) {
+                array.values.resize(static_cast<std::size_t>(count), array.values.back());
+                array.size = count;
+            }
     }
 
     /// "rows.q=VALUE", "rows.kv=VALUE": T1 or T2 in the shape of every tensor that has it, without

@@ -143,8 +143,8 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             EngineOptions engine = options.engine;
             if (options.total_seconds >
                 0)  // shrinking may take a run a little past its time, not far
-                engine.shrink_seconds = std::min(std::max(options.total_seconds / 4, 2.0),
-                                                 engine.shrink_seconds);
+                engine.shrink_seconds =
+                    std::min(std::max(options.total_seconds / 4, 2.0), engine.shrink_seconds);
             if (deadline > 0)
                 engine.seconds = std::max(
                     0.001, (deadline - clock.now()) / static_cast<double>(work.size() - i));

@@ -168,8 +168,8 @@ void Spec::set(std::string_view key, std::int64_t value) {
 bool Spec::operator==(const Spec& other) const {
     const auto same_value = [](const auto& a, const auto& b) {
         const double x = a.second, y = b.second;  // NaN is NaN, and -0 is not 0
-        return a.first == b.first && ((std::isnan(x) && std::isnan(y)) ||
-                                      (x == y && std::signbit(x) == std::signbit(y)));
+        return a.first == b.first &&
+               ((std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y)));
     };
     return schema == other.schema && numbers == other.numbers && lists == other.lists &&
            layouts == other.layouts && recipe == other.recipe && seed == other.seed &&

@@ -144,8 +144,8 @@ void dense_attention(const AttentionShape& shape, const ColumnLister& list_colum
 enum class Grant {
     rounding,  ///< the rounding errors of the declared class
     lattice    ///< rows on which every intermediate number is exact get none but 2^-20 + 3 u (|m| +
-             ///< |log l|) + gamma_n of the sums of absolute terms (for exp and log near exact
-             ///< arguments); all other rows as with `rounding`
+               ///< |log l|) + gamma_n of the sums of absolute terms (for exp and log near exact
+               ///< arguments); all other rows as with `rounding`
 };
 
 struct ExpectedAttention {

@@ -31,10 +31,14 @@ struct Format {
 
 Format format_of(Dtype dtype) {
     switch (dtype) {
-        case Dtype::fp16: return {5, 11};
-        case Dtype::bf16: return {8, 8};
-        case Dtype::fp32: return {8, 24};
-        default: refuse(dtype, "floating-point format");
+        case Dtype::fp16:
+            return {5, 11};
+        case Dtype::bf16:
+            return {8, 8};
+        case Dtype::fp32:
+            return {8, 24};
+        default:
+            refuse(dtype, "floating-point format");
     }
 }
 
@@ -53,30 +57,43 @@ int binary_exponent(double value) {
 
 std::string_view dtype_name(Dtype dtype) {
     switch (dtype) {
-        case Dtype::fp32: return "fp32";
-        case Dtype::fp16: return "fp16";
-        case Dtype::int32: return "int32";
-        case Dtype::uint8: return "uint8";
-        case Dtype::int64: return "int64";
-        case Dtype::boolean: return "bool";
-        case Dtype::bf16: return "bf16";
-        case Dtype::fp8_e5m2: return "fp8_e5m2";
-        case Dtype::fp8_e4m3fn: return "fp8_e4m3fn";
+        case Dtype::fp32:
+            return "fp32";
+        case Dtype::fp16:
+            return "fp16";
+        case Dtype::int32:
+            return "int32";
+        case Dtype::uint8:
+            return "uint8";
+        case Dtype::int64:
+            return "int64";
+        case Dtype::boolean:
+            return "bool";
+        case Dtype::bf16:
+            return "bf16";
+        case Dtype::fp8_e5m2:
+            return "fp8_e5m2";
+        case Dtype::fp8_e4m3fn:
+            return "fp8_e4m3fn";
     }
     return "unknown";
 }
 
 int dtype_size(Dtype dtype) {
     switch (dtype) {
-        case Dtype::int64: return 8;
+        case Dtype::int64:
+            return 8;
         case Dtype::fp32:
-        case Dtype::int32: return 4;
+        case Dtype::int32:
+            return 4;
         case Dtype::fp16:
-        case Dtype::bf16: return 2;
+        case Dtype::bf16:
+            return 2;
         case Dtype::uint8:
         case Dtype::boolean:
         case Dtype::fp8_e5m2:
-        case Dtype::fp8_e4m3fn: return 1;
+        case Dtype::fp8_e4m3fn:
+            return 1;
     }
     throw std::invalid_argument("dtype_size: unknown dtype " +
                                 std::to_string(static_cast<std::int32_t>(dtype)));

@@ -10,8 +10,15 @@ namespace attncheck::ref {
 
 /// Element types by their aclDataType number.
 enum class Dtype : std::int32_t {
-    fp32 = 0, fp16 = 1, int32 = 3, uint8 = 4, int64 = 9, boolean = 12, bf16 = 27,
-    fp8_e5m2 = 35, fp8_e4m3fn = 36
+    fp32 = 0,
+    fp16 = 1,
+    int32 = 3,
+    uint8 = 4,
+    int64 = 9,
+    boolean = 12,
+    bf16 = 27,
+    fp8_e5m2 = 35,
+    fp8_e4m3fn = 36
 };
 
 std::string_view dtype_name(Dtype dtype);  ///< "fp16", "bf16", "fp32", ...

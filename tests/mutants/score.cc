@@ -7,9 +7,9 @@
 //
 // A family is a forward with its gradient and has the forward's name (NsaCompress). --readme
 // rewrites the counts between the markers "<!-- score:FAMILY:begin -->" and
-// "<!-- score:FAMILY:end -->", --details the lines of the single mutants between the same markers of
-// another file; both need all mutants of one family. --shrink limits the search for a smaller case, for runs that only ask whether it is
-// killed.
+// "<!-- score:FAMILY:end -->", --details the lines of the single mutants between the same markers
+// of another file; both need all mutants of one family. --shrink limits the search for a smaller
+// case, for runs that only ask whether it is killed.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -101,8 +101,8 @@ Score run(const Programs& programs, std::string_view id, const Operators& operat
     return score;
 }
 
-/// A defect of the validation first meets the properties of validation: they come last in a whole run, behind seconds of
-/// computing.
+/// A defect of the validation first meets the properties of validation: they come last in a whole
+/// run, behind seconds of computing.
 Score grade(const Programs& programs, const Mutant& mutant) {
     if (mutant.id.find("VAL") != std::string_view::npos) {
         Score score = run(programs, mutant.id, mutant.operators,
@@ -327,6 +327,7 @@ int main(int argc, char** argv) {
     const std::vector<Score> scores = judge(options.programs, mutants);
     const int gaps = summarize(mutants, scores);
     if (!options.readme.empty()) rewrite(options.readme, options.family, markdown(mutants, scores));
-    if (!options.details.empty()) rewrite(options.details, options.family, details(mutants, scores));
+    if (!options.details.empty())
+        rewrite(options.details, options.family, details(mutants, scores));
     return clean && gaps == 0 ? 0 : 1;
 }

@@ -114,10 +114,10 @@ TEST_F(CommandTest, NothingCheckedIsStatusThree) {
                         quoted(candidate_path("declines")))
                   .status,
               3);
-    EXPECT_EQ(
-        attncheck(std::string("reproduce ") + kCase + " --candidate " + quoted(candidate_path("declines")))
-            .status,
-        3);
+    EXPECT_EQ(attncheck(std::string("reproduce ") + kCase + " --candidate " +
+                        quoted(candidate_path("declines")))
+                  .status,
+              3);
 }
 
 // Status 2: names that do not exist come with those that do.
@@ -141,7 +141,8 @@ TEST_F(CommandTest, UnreadableCaseIsRefusedWithItsWord) {
 // Status 2: libraries that cannot be loaded.
 TEST_F(CommandTest, MissingLibraryIsRefused) {
     expect_refusal("verify --candidate ./nowhere.so", {"./nowhere.so", "no such file"});
-    expect_refusal("verify --candidate " + quoted(candidate_path("wrong_version")), {"ABI version 77"});
+    expect_refusal("verify --candidate " + quoted(candidate_path("wrong_version")),
+                   {"ABI version 77"});
     expect_refusal("list --candidate " + quoted(candidate_path("no_name_symbol")),
                    {"attncheck_candidate_name"});
 }

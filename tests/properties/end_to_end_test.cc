@@ -33,15 +33,16 @@ TEST(EndToEnd, ThreeDefectsGiveThreeMinimalCases) {
         found[one.failure] = print(one.spec);
         EXPECT_THAT(one.certificate, HasSubstr("neighbours hold")) << one.failure;
     }
-    EXPECT_THAT(
-        found,
-        UnorderedElementsAre(
-            Pair("crashed: SIGSEGV", "nsa_compress{dtype=fp16 seq=[0] heads=1 dim=16 block=16 "
-                                     "stride=16 beyond=1 data=zeros seed=0}"),
-            Pair("timed out", "nsa_compress{dtype=fp16 seq=[1] heads=1 dim=16 block=48 stride=16 "
-                              "data=zeros seed=0}"),
-            Pair("out of bounds: output", "nsa_compress{dtype=fp16 seq=[1] heads=3 dim=16 block=16 "
-                                          "stride=16 data=zeros seed=0}")));
+    EXPECT_THAT(found, UnorderedElementsAre(
+                           Pair("crashed: SIGSEGV",
+                                "nsa_compress{dtype=fp16 seq=[0] heads=1 dim=16 block=16 "
+                                "stride=16 beyond=1 data=zeros seed=0}"),
+                           Pair("timed out",
+                                "nsa_compress{dtype=fp16 seq=[1] heads=1 dim=16 block=48 stride=16 "
+                                "data=zeros seed=0}"),
+                           Pair("out of bounds: output",
+                                "nsa_compress{dtype=fp16 seq=[1] heads=3 dim=16 block=16 "
+                                "stride=16 data=zeros seed=0}")));
     for (const auto& [failure, line] : found) {
         EXPECT_THAT(out.str(), HasSubstr("FALSIFIED nsa_compress.agreement: " + failure));
         EXPECT_THAT(out.str(), HasSubstr("  smallest " + line));

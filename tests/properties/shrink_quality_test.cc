@@ -101,8 +101,8 @@ TEST_P(SeededDefect, ShrinksToItsSmallestCase) {
     options.cases = 1000;
     options.max_counterexamples = 1;
     KnownMinima known;
-    const PropertyReport report = run_property(op, agreement, *candidate, options, system_clock(),
-                                               [](const PropertyReport&) {}, known);
+    const PropertyReport report = run_property(
+        op, agreement, *candidate, options, system_clock(), [](const PropertyReport&) {}, known);
     ASSERT_EQ(report.counterexamples.size(), 1u);
     const Counterexample& found = report.counterexamples[0];
     EXPECT_EQ(found.failure, defect.failure);

@@ -38,8 +38,8 @@ TEST_P(Shrinking, EveryNeighbourIsLegalAndSimpler) {
                 const std::optional<Spec> neighbour = list[at]();
                 if (!neighbour) continue;
                 ++seen;
-                ASSERT_EQ(op().illegal(*neighbour), std::nullopt)
-                    << print(spec) << "\n" << print(*neighbour);
+                ASSERT_EQ(op().illegal(*neighbour), std::nullopt) << print(spec) << "\n"
+                                                                  << print(*neighbour);
                 ASSERT_LT(complexity(*neighbour), key) << print(spec) << "\n" << print(*neighbour);
                 ASSERT_EQ(spec_of(print(*neighbour)), *neighbour);
                 if (!next || random.chance(20)) next = neighbour;
@@ -138,9 +138,9 @@ TEST_P(Shrinking, CarriedOverridesKeepSequenceAndPosition) {
     from.lists[0] = {40, 50, 60};
     from.set("heads", 2);
     from.set("beyond", 5);
-    from.overrides = {{at(op(), "input", 39, 0, 1), 1},   {at(op(), "input", 40, 1, 2), 2},
-                      {at(op(), "input", 89, 0, 3), 3},   {at(op(), "input", 90, 1, 15), 4},
-                      {at(op(), "input", 154, 0, 0), 5},  {at(op(), "weight", 15, 1, 0), 6},
+    from.overrides = {{at(op(), "input", 39, 0, 1), 1},  {at(op(), "input", 40, 1, 2), 2},
+                      {at(op(), "input", 89, 0, 3), 3},  {at(op(), "input", 90, 1, 15), 4},
+                      {at(op(), "input", 154, 0, 0), 5}, {at(op(), "weight", 15, 1, 0), 6},
                       {at(op(), "input", 149, 1, 15), 7}};
     Spec to = from;
     to.lists[0] = {40, 30};  // the first and the last, which is shorter now

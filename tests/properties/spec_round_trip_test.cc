@@ -16,16 +16,25 @@ constexpr int kSamples = 3000;
 double special_value(Random& random) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     switch (random.between(0, 9)) {
-        case 0: return std::numeric_limits<double>::quiet_NaN();
-        case 1: return kInfinity;
-        case 2: return -kInfinity;
-        case 3: return -0.0;
-        case 4: return std::numeric_limits<double>::denorm_min();
-        case 5: return std::numeric_limits<double>::max();
-        case 6: return -0x1p-24;
-        case 7: return 0x1.fffffffffffffp-1022;
-        default: return std::ldexp(static_cast<double>(random.between(-(1ll << 52), 1ll << 52)),
-                                   static_cast<int>(random.between(-1000, 900)));
+        case 0:
+            return std::numeric_limits<double>::quiet_NaN();
+        case 1:
+            return kInfinity;
+        case 2:
+            return -kInfinity;
+        case 3:
+            return -0.0;
+        case 4:
+            return std::numeric_limits<double>::denorm_min();
+        case 5:
+            return std::numeric_limits<double>::max();
+        case 6:
+            return -0x1p-24;
+        case 7:
+            return 0x1.fffffffffffffp-1022;
+        default:
+            return std::ldexp(static_cast<double>(random.between(-(1ll << 52), 1ll << 52)),
+                              static_cast<int>(random.between(-1000, 900)));
     }
 }
 
@@ -47,8 +56,9 @@ Spec decorated(const Operator& op, std::uint64_t number) {
         if (has_elements) spec.overrides[ref] = special_value(random);
     }
     if (random.chance(30)) spec.seed = random.next();
-    const std::vector<std::string> edits{"weight.absent", "input.shape[1]=-7", "act_seq_len[0]=-1",
-                                         "layout=\"TNDX\"", "all.dim=24", "compress_stride=0"};
+    const std::vector<std::string> edits{"weight.absent",     "input.shape[1]=-7",
+                                         "act_seq_len[0]=-1", "layout=\"TNDX\"",
+                                         "all.dim=24",        "compress_stride=0"};
     for (std::int64_t k = random.between(0, 2); k > 0; --k)
         spec.edits.push_back(random.pick(edits));
     return spec;
@@ -108,12 +118,21 @@ TEST_P(RoundTrip, DamagedLinesThrowOrParseToWhatTheyPrint) {
             const auto at = static_cast<std::size_t>(random.between(0, std::ssize(line) - 1));
             const std::string syntax = "[]{}=,.\"- 019naif\n";
             switch (random.between(0, 4)) {
-                case 0: line[at] = static_cast<char>(line[at] ^ (1 << random.between(0, 7))); break;
-                case 1: line.erase(at, static_cast<std::size_t>(random.between(1, 8))); break;
-                case 2: line.insert(at, line.substr(at / 2, 9)); break;
-                case 3: line[at] = static_cast<char>(random.between(0, 255)); break;
-                default: line[at] = syntax[static_cast<std::size_t>(
-                             random.between(0, std::ssize(syntax) - 1))];
+                case 0:
+                    line[at] = static_cast<char>(line[at] ^ (1 << random.between(0, 7)));
+                    break;
+                case 1:
+                    line.erase(at, static_cast<std::size_t>(random.between(1, 8)));
+                    break;
+                case 2:
+                    line.insert(at, line.substr(at / 2, 9));
+                    break;
+                case 3:
+                    line[at] = static_cast<char>(random.between(0, 255));
+                    break;
+                default:
+                    line[at] =
+                        syntax[static_cast<std::size_t>(random.between(0, std::ssize(syntax) - 1))];
             }
         }
         try {

@@ -98,9 +98,8 @@ TEST(Spec, ValuesPrintAsShortAsTheyCan) {
 
 // People count 1 as simpler than 3, small numbers as simpler than fractions, NaN as hardest.
 TEST(Spec, ValueComplexityOrdersAsPeopleWould) {
-    const double simplest_first[] = {0.0, -0.0,     1,         -1,
-                                     2,   -2,       3,         0.5,
-                                     0.1, HUGE_VAL, -HUGE_VAL, std::nan("")};
+    const double simplest_first[] = {0.0, -0.0, 1,   -1,       2,         -2,
+                                     3,   0.5,  0.1, HUGE_VAL, -HUGE_VAL, std::nan("")};
     for (std::size_t i = 1; i < std::size(simplest_first); ++i)
         EXPECT_LT(value_complexity(simplest_first[i - 1]), value_complexity(simplest_first[i]))
             << simplest_first[i - 1] << " " << simplest_first[i];

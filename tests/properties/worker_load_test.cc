@@ -36,9 +36,9 @@ TEST(Loading, TellsWhatTheLibraryIs) {
 
 // The wrong ABI version: both numbers are named.
 TEST(Loading, RefusesAnotherAbiVersion) {
-    EXPECT_THAT(load_error(options_for("wrong_version")),
-                AllOf(HasSubstr("wrong_version.so"), HasSubstr("ABI version 77"),
-                      HasSubstr("expected 1")));
+    EXPECT_THAT(
+        load_error(options_for("wrong_version")),
+        AllOf(HasSubstr("wrong_version.so"), HasSubstr("ABI version 77"), HasSubstr("expected 1")));
 }
 
 // A missing identification symbol is named.

@@ -76,31 +76,16 @@ const std::vector<Broken<Forward>>& forward_rules() {
         {[](Forward& a) { a.input.present = false; }, kAbsent, "input", {"absent"}},
         {[](Forward& a) { a.weight.present = false; }, kAbsent, "weight", {"absent"}},
         {[](Forward& a) { a.act_seq_len = {}; }, kAbsent, "act_seq_len", {"absent"}},
-        {[](Forward& a) {
-             a.act_seq_len = {false, -1, {}};
-         },
-         kAbsent,
-         "act_seq_len",
-         {"absent"}},
+        {[](Forward& a) { a.act_seq_len = {false, -1, {}}; }, kAbsent, "act_seq_len", {"absent"}},
         {[](Forward& a) { a.layout.reset(); }, kAbsent, "layout", {"absent", "\"TND\""}},
         {[](Forward& a) { a.output.present = false; }, kAbsent, "output", {"absent"}},
         {[](Forward& a) { a.layout = "BSND"; }, kInvalid, "layout", {"\"BSND\"", "\"TND\""}},
         {[](Forward& a) { a.layout = "tnd"; }, kInvalid, "layout", {"\"tnd\""}},
         {[](Forward& a) { a.layout = "TNDX"; }, kInvalid, "layout", {"\"TNDX\""}},
         {[](Forward& a) { a.layout = ""; }, kInvalid, "layout", {"\"\""}},
-        {[](Forward& a) {
-             a.input = tensor({128, 128});
-         },
-         kInvalid,
-         "input",
-         {"rank 2", "rank 3"}},
+        {[](Forward& a) { a.input = tensor({128, 128}); }, kInvalid, "input", {"rank 2", "rank 3"}},
         {[](Forward& a) { a.weight = tensor({32}); }, kInvalid, "weight", {"rank 1", "rank 2"}},
-        {[](Forward& a) {
-             a.output = tensor({6, 4, 32, 1});
-         },
-         kInvalid,
-         "output",
-         {"rank 4"}},
+        {[](Forward& a) { a.output = tensor({6, 4, 32, 1}); }, kInvalid, "output", {"rank 4"}},
         {[](Forward& a) { a.input.dtype = kFp32; }, kInvalid, "input", {"fp32", "fp16", "bf16"}},
         {[](Forward& a) { a.input.dtype = -9; }, kInvalid, "input", {"-9", "unknown"}},
         {[](Forward& a) { a.weight.dtype = kBf16; }, kInvalid, "weight", {"bf16", "fp16"}},
@@ -129,30 +114,16 @@ const std::vector<Broken<Forward>>& forward_rules() {
         {[](Forward& a) { a.weight.shape[1] = 1; }, kInvalid, "weight", {"[32,1]", "[32,4]"}},
         {[](Forward& a) { a.act_seq_len = lengths({}); }, kInvalid, "act_seq_len", {"size 0"}},
         {[](Forward& a) { a.act_seq_len.size = -3; }, kInvalid, "act_seq_len", {"size -3"}},
-        {[](Forward& a) {
-             a.act_seq_len = lengths({-1, 128});
-         },
-         kInvalid,
-         "act_seq_len",
-         {"-1"}},
-        {[](Forward& a) {
-             a.act_seq_len = lengths({64, 63});
-         },
+        {[](Forward& a) { a.act_seq_len = lengths({-1, 128}); }, kInvalid, "act_seq_len", {"-1"}},
+        {[](Forward& a) { a.act_seq_len = lengths({64, 63}); },
          kInvalid,
          "act_seq_len",
          {"63", "index 1", "64"}},
-        {[](Forward& a) {
-             a.act_seq_len = lengths({64, 129});
-         },
+        {[](Forward& a) { a.act_seq_len = lengths({64, 129}); },
          kInvalid,
          "act_seq_len",
          {"129", "T = 128"}},
-        {[](Forward& a) {
-             a.act_seq_len = lengths({kMax, kMin});
-         },
-         kInvalid,
-         "act_seq_len",
-         {}},
+        {[](Forward& a) { a.act_seq_len = lengths({kMax, kMin}); }, kInvalid, "act_seq_len", {}},
         {[](Forward& a) { a.output.shape[0] = 7; }, kInvalid, "output", {"[7,4,32]", "[6,4,32]"}},
         {[](Forward& a) { a.output.shape[1] = 3; }, kInvalid, "output", {"[6,3,32]"}},
         {[](Forward& a) { a.output.shape[2] = 16; }, kInvalid, "output", {"[6,4,16]"}},
@@ -165,12 +136,7 @@ const std::vector<Broken<Grad>>& grad_rules() {
         {[](Grad& a) { a.output_grad.present = false; }, kAbsent, "output_grad", {"absent"}},
         {[](Grad& a) { a.input.present = false; }, kAbsent, "input", {"absent"}},
         {[](Grad& a) { a.weight.present = false; }, kAbsent, "weight", {"absent"}},
-        {[](Grad& a) {
-             a.act_seq_len = {false, 2, {}};
-         },
-         kAbsent,
-         "act_seq_len",
-         {"size 2"}},
+        {[](Grad& a) { a.act_seq_len = {false, 2, {}}; }, kAbsent, "act_seq_len", {"size 2"}},
         {[](Grad& a) { a.input_grad.present = false; }, kAbsent, "input_grad", {"absent"}},
         {[](Grad& a) { a.weight_grad.present = false; }, kAbsent, "weight_grad", {"absent"}},
         {[](Grad& a) { a.layout = "BSH"; }, kInvalid, "layout", {"\"BSH\"", "\"TND\""}},
@@ -179,12 +145,7 @@ const std::vector<Broken<Grad>>& grad_rules() {
          "output_grad",
          {"rank -5", "rank 3"}},
         {[](Grad& a) { a.input = tensor({}); }, kInvalid, "input", {"rank 0"}},
-        {[](Grad& a) {
-             a.weight = tensor({32, 4, 1});
-         },
-         kInvalid,
-         "weight",
-         {"rank 3"}},
+        {[](Grad& a) { a.weight = tensor({32, 4, 1}); }, kInvalid, "weight", {"rank 3"}},
         {[](Grad& a) { a.input_grad.rank = 1000000; }, kInvalid, "input_grad", {"rank 1000000"}},
         {[](Grad& a) { a.weight_grad = tensor({128}); }, kInvalid, "weight_grad", {"rank 1"}},
         {[](Grad& a) { a.input.dtype = 36; }, kInvalid, "input", {"fp8_e4m3fn"}},
@@ -200,25 +161,10 @@ const std::vector<Broken<Grad>>& grad_rules() {
         {[](Grad& a) { a.input.shape[1] = kMax; }, kInvalid, "input", {"N = 922337"}},
         {[](Grad& a) { a.input.shape[2] = 24; }, kInvalid, "input", {"D = 24"}},
         {[](Grad& a) { a.weight.shape[0] = 16; }, kInvalid, "weight", {"[16,4]", "[32,4]"}},
-        {[](Grad& a) {
-             a.act_seq_len = {false, -1, {}};
-         },
-         kInvalid,
-         "act_seq_len",
-         {"size -1"}},
+        {[](Grad& a) { a.act_seq_len = {false, -1, {}}; }, kInvalid, "act_seq_len", {"size -1"}},
         {[](Grad& a) { a.act_seq_len = lengths({}); }, kInvalid, "act_seq_len", {"size 0"}},
-        {[](Grad& a) {
-             a.act_seq_len = lengths({80, 64});
-         },
-         kInvalid,
-         "act_seq_len",
-         {"64", "80"}},
-        {[](Grad& a) {
-             a.act_seq_len = lengths({64, 144});
-         },
-         kInvalid,
-         "act_seq_len",
-         {"144"}},
+        {[](Grad& a) { a.act_seq_len = lengths({80, 64}); }, kInvalid, "act_seq_len", {"64", "80"}},
+        {[](Grad& a) { a.act_seq_len = lengths({64, 144}); }, kInvalid, "act_seq_len", {"144"}},
         {[](Grad& a) { a.output_grad.shape[0] = 5; }, kInvalid, "output_grad", {"[6,4,32]"}},
         {[](Grad& a) { a.input_grad.shape[0] = 127; }, kInvalid, "input_grad", {"[128,4,32]"}},
         {[](Grad& a) { a.weight_grad.shape[1] = 5; }, kInvalid, "weight_grad", {"[32,4]"}},
