@@ -179,11 +179,13 @@ EditGroups possible_edits(const Spec& spec) {
     const FlashParts parts = flash_shape_parts(spec);
     const Call call = make_flash_call(parts);
     EditGroups groups;
+    std::vector<std::string> added;  // an empty tensor where none was: reserved, or half of a pair
     for (const Tensor& tensor : call.tensors)
         if (tensor.present)
             add_tensor_edits(groups, tensor.name, tensor.shape);
-        else  // an empty tensor where none was: reserved, or half of a pair
-            groups.push_back({tensor.name + ".present"});
+        else
+            added.push_back(tensor.name + ".present");
+    if (!added.empty()) groups.push_back(added);
     add_attribute_edits(groups, call);
     if (parts.layout == FlashLayout::tnd) {
         add_length_edits(groups, "actual_seq_q_len", spec.lists[0], parts.shape.total_queries);

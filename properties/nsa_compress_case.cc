@@ -572,6 +572,10 @@ private:
             }
         for (const auto& [ref, value] : spec.overrides) {
             if (ref.tensor != index) continue;
+            bool inside = true;  // an edit of all.KEY may have made the tensor smaller
+            for (std::size_t dim = 0; dim < shape.size(); ++dim)
+                inside = inside && ref.index[dim] < shape[dim];
+            if (!inside) continue;
             for (std::int64_t copy = 0; copy < (broadcast ? shape[1] : 1); ++copy) {
                 std::int64_t offset = 0;
                 for (std::size_t dim = 0; dim < shape.size(); ++dim)

@@ -125,8 +125,19 @@ Call edited(const std::string& edit) {
     return call;
 }
 
+// An element that `set` names and an edit of all.KEY removes is left out, not written behind the
+// tensor.
+TEST(Edit, MayRemoveAnElementThatIsSet) {
+    const Call call = forward().build(
+        spec_of("nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=16 data=zeros "
+                "seed=0 set=[weight[15,0]=1,weight[1,0]=2] break=[all.block=8]}"));
+    ASSERT_EQ(call.tensor("weight").bits.size(), 8u);
+    EXPECT_EQ(call.tensor("weight").values()[1], 2);
+}
+
 // Every form of an edit changes its own argument.
 TEST(Edit, ChangesTheArgumentItNames) {
+    EXPECT_TRUE(edited("weight.present").tensor("weight").present);
     EXPECT_FALSE(edited("weight.absent").tensor("weight").present);
     EXPECT_EQ(edited("input.dtype=0").tensor("input").dtype, 0);
     EXPECT_EQ(edited("input.dtype=-1").tensor("input").dtype, -1);
@@ -187,8 +198,8 @@ TEST(Edit, SaysWhatCanStillBeRun) {
 TEST(Edit, ThatNamesNothingIsRefusedByName) {
     const std::pair<const char*, const char*> refused[] = {
         {"bias.absent", "names no argument of nsa_compress"},
-        {"input", "absent, dtype=, rank= and shape[k]="},
-        {"input.strides[0]=1", "absent, dtype=, rank= and shape[k]="},
+        {"input", "absent, present, dtype=, rank= and shape[k]="},
+        {"input.strides[0]=1", "absent, present, dtype=, rank= and shape[k]="},
         {"input.shape[3]=1", "rank"},
         {"input.shape[-1]=1", "negative"},
         {"input.shape[0=1", "bracket"},
