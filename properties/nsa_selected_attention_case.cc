@@ -248,12 +248,18 @@ public:
         SelectedParts parts =
             everywhere.numbers == spec.numbers ? selected_parts(spec) : zero_parts(everywhere);
         if (dtype) parts.dtype = *dtype;
+        // "heads.uneven": one query head more than the groups have.
+        if (std::ranges::find(spec.edits, "heads.uneven") != spec.edits.end())
+            parts = zero_parts(everywhere, 1);
         Call call = make_selected_call(parts);
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
         for (const auto& edit : spec.edits) {
+            if (edit == "heads.uneven") continue;
             if (edit.starts_with("sequences="))
                 add_sequences(edit, call);
+            else if (edit.starts_with("long."))
+                claim_sequence(edit, call);
             else if (edit.starts_with("rows."))
                 claim_rows(edit, call);
             else if (!edit.starts_with("all."))
@@ -335,13 +341,18 @@ private:
         std::int64_t value = -1;
         if (equals != std::string::npos)
             std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
-        const int field = schema_.number(key);
         constexpr std::int64_t kLargest = 512;  // buffers are really laid out
+        if (key == "dims" && value >= 0 && value <= kLargest) {
+            spec.numbers[kSelDim] = spec.numbers[kSelValueDim] = value;
+            return;
+        }
+        const int field = schema_.number(key);
         if (field < 0 || field > kSelCount || value < 0 || value > kLargest)
-            throw std::invalid_argument(fmt::format(
-                "case: break entry '{}', expected all.dtype, all.kv_heads, all.group, all.dim, "
-                "all.value_dim, all.block or all.count and a value in 0..{}",
-                edit, kLargest));
+            throw std::invalid_argument(
+                fmt::format("case: break entry '{}', expected all.dtype, all.kv_heads, all.group, "
+                            "all.dim, all.dims, "
+                            "all.value_dim, all.block or all.count and a value in 0..{}",
+                            edit, kLargest));
         if (field == kSelDtype) {
             if (value != ATTNCHECK_FLOAT32 && value != ATTNCHECK_FLOAT16 &&
                 value != ATTNCHECK_BFLOAT16)
@@ -351,6 +362,15 @@ private:
         } else {
             spec.numbers[static_cast<std::size_t>(field)] = value;
         }
+    }
+
+    /// "long.q=ROWS", "long.kv=ROWS": rows.q or rows.kv, all of them in the last sequence.
+    void claim_sequence(const std::string& edit, Call& call) const {
+        claim_rows("rows" + edit.substr(4), call);
+        HostArray& lengths = call.arrays[edit.starts_with("long.kv=") ? 1 : 0];
+        std::int64_t rows = 0;
+        std::from_chars(edit.data() + edit.find('=') + 1, edit.data() + edit.size(), rows);
+        if (!lengths.values.empty()) lengths.values.back() = rows;
     }
 
     /// "sequences=COUNT": empty sequences behind the last one, up to this many.
@@ -387,8 +407,9 @@ private:
     }
 
     /// All elements zero: for shapes that no reference is defined on.
-    static SelectedParts zero_parts(const Spec& spec) {
+    static SelectedParts zero_parts(const Spec& spec, std::int64_t more_heads = 0) {
         SelectedParts parts = parts_without_values(spec);
+        parts.shape.query_heads += more_heads;
         const ref::SelectedAttentionShape& s = parts.shape;
         const auto zeros = [](std::int64_t rows, std::int64_t heads, std::int64_t dim) {
             return std::vector<std::uint32_t>(static_cast<std::size_t>(rows * heads * dim));
@@ -560,6 +581,13 @@ ref::Ruling SelectedOperator::rule(const Call& call) const {
         arguments.selected_block_count = call.number("selected_block_count");
         for (const auto bits : call.tensor("topk_indices").bits)
             arguments.topk_values.push_back(static_cast<std::int32_t>(bits));
+        // An edit may claim rows that are not there; what they would hold is the first block.
+        std::int64_t claimed = 1;
+        for (const auto extent : arguments.topk_indices.shape)
+            claimed =
+                extent >= 0 && extent < (1 << 22) && claimed < (1 << 22) ? claimed * extent : 0;
+        if (claimed > std::ssize(arguments.topk_values) && claimed < (1 << 24))
+            arguments.topk_values.resize(static_cast<std::size_t>(claimed));
     };
     if (!gradient_) {
         ref::SelectedAttentionArguments arguments;

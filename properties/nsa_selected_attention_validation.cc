@@ -38,6 +38,10 @@ void add_attribute_edits(EditGroups& groups, const SelectedParts& parts) {
     groups.push_back(values_of("rows.q", {(1 << 21) + 1, std::int64_t{1} << 40}));
     groups.push_back(values_of("rows.kv", {(1 << 21) + 1, std::int64_t{1} << 40}));
     groups.push_back(values_of("sequences", {1024, 1025}));
+    groups.push_back({"heads.uneven"});
+    groups.push_back({"all.dims=64"});
+    groups.push_back({"long.q=140000"});
+    groups.push_back({fmt::format("long.kv={}", s.block * (140000 / s.block))});
     // Each of these has one rule to itself, and every chance to be missed among many values.
     for (const char* alone : {"sparse_mode=1", "all.value_dim=192", "all.dim=64", "all.group=33",
                               "selected_block_count=33", "scale_value=nan"})
