@@ -289,7 +289,7 @@ std::vector<std::string> selected_labels(const Spec& spec) {
 std::vector<RequiredClass> selected_required_classes(bool gradient) {
     std::vector<RequiredClass> required = {{"fp16", 25},
                                            {"bf16", 25},
-                                           {"several_sequences", 25},
+                                           {"several_sequences", 18},
                                            {"leading_empty", 3},
                                            {"middle_empty", 1},
                                            {"trailing_empty", 3},
@@ -298,7 +298,7 @@ std::vector<RequiredClass> selected_required_classes(bool gradient) {
                                            {"lengths_differ_before_another", 15},
                                            {"beyond_last", 8},
                                            {"several_kv_heads", 15},
-                                           {"group_above_16", 3},
+                                           {"group_above_16", 2},
                                            {"odd_group", 15},
                                            {"dim_192", 30},
                                            {"value_dim_smaller", 15},
@@ -316,7 +316,7 @@ std::vector<RequiredClass> selected_required_classes(bool gradient) {
                                            {"duplicate_block", 10},
                                            {"diagonal_block_twice", 1},
                                            {"row_without_key", 8},
-                                           {"lists_of_heads_differ", 5},
+                                           {"lists_of_heads_differ", 3},
                                            {"unsorted_list", 10}};
     for (const char* group : {"1", "2", "3", "5", "8", "16", "17", "31", "32"})
         required.push_back({fmt::format("group:{}", group), 0.3});
