@@ -226,6 +226,9 @@ void add_length_edits(EditGroups& groups, const std::string& array,
     groups.push_back({array + ".absent"});
     groups.push_back({array + ".null", array + ".size=-1"});
     groups.push_back({array + ".size=0"});
+    // The first end beyond the second, which stays legal otherwise: only the order is broken.
+    if (lengths.size() > 1 && lengths[1] > 0)
+        groups.push_back({fmt::format("{}[0]={}", array, lengths[0] + 2 * lengths[1])});
     std::int64_t end = 0;
     for (std::size_t k = 0; k < lengths.size(); ++k) {
         end += lengths[k];

@@ -152,7 +152,12 @@ private:
         }
         ++report_.cases;
         const std::vector<std::string> labels = op_.labels(spec);
-        for (const auto& label : labels) ++report_.labels[label];
+        // A call with edited arguments is a case of validation only: its lists and data decide
+        // nothing, and counting them would dilute or fill the quotas of what is computed.
+        if (spec.edits.empty())
+            for (const auto& label : labels) ++report_.labels[label];
+        else
+            ++report_.labels[kEditedLabel];
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         on_case_(report_);
         if (!verdict.failed()) return {};

@@ -28,7 +28,7 @@ struct PropertyReport {
     enum class Status { held, falsified, declined, not_implemented, error } status = Status::held;
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;
-    std::map<std::string, std::int64_t> labels;  ///< over checked cases
+    std::map<std::string, std::int64_t> labels;  ///< over checked cases, see kEditedLabel
     double worst_ratio = 0;
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used

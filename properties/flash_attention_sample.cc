@@ -706,7 +706,7 @@ std::vector<std::string> flash_labels(const Spec& spec) {
         label(n[kFaStats] != 0, "statistics_shifted");
         label(n[kFaOut] != 0, "output_perturbed");
     }
-    label(!spec.edits.empty(), "illegal");
+    label(!spec.edits.empty(), kEditedLabel);
     if (spec.edits.empty()) {
         label(some_row_without_key(flash_shape_parts(spec)), "row_without_key");
         Corners(spec, out).name();
@@ -718,7 +718,7 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
     std::vector<RequiredClass> required = {{"fp16", 15},
                                            {"bf16", 15},
                                            {"fp32", 8},
-                                           {"no_mask", 6},
+                                           {"no_mask", 10},
                                            {"fewer_queries", 10},
                                            {"square", 8},
                                            {"more_queries", 8},

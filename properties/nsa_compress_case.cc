@@ -81,20 +81,20 @@ public:
           properties_(compress_properties(gradient)) {
         required_ = {{"fp16", 25},
                      {"bf16", 25},
-                     {"leading_empty", 3},
+                     {"leading_empty", 5},
                      {"middle_empty", 2},
                      {"trailing_empty", 3},
                      {"below_block", 10},
                      {"exactly_block", 5},
                      {"just_above_block", 5},
-                     {"ragged_tail", 15},
+                     {"ragged_tail", 20},
                      {"ragged_window", 5},
                      {"deep_overlap", 10},
                      {"beyond_last", 5},
                      {"no_blocks", 1},
-                     {"multi_head", 30},
+                     {"multi_head", 40},
                      {"dim_tail", 25},
-                     {"strided", 8},
+                     {"strided", 20},
                      {"many_blocks", 1},
                      {"limit_extent", 1},
                      {"heads_equal_block", 0.5},
@@ -102,7 +102,7 @@ public:
                      {"broadcast", 1}};
         for (const char* recipe : {"ints", "onehot", "signs", "normal", "cancelling", "spiky",
                                    "huge", "subnormal", "specials"})
-            required_.push_back({fmt::format("data:{}", recipe), 0.5});
+            required_.push_back({fmt::format("data:{}", recipe), 1});
         if (gradient)
             required_.push_back({"lengths_absent", 1});
         else
@@ -191,7 +191,7 @@ public:
         label(has(Layout::reversed), "reversed");
         label(has(Layout::broadcast), "broadcast");
         label(gradient_ && spec.numbers[kLengths] == 1, "lengths_absent");
-        label(!spec.edits.empty(), "illegal");
+        label(!spec.edits.empty(), kEditedLabel);
         return out;
     }
 

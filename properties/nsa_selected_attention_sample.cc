@@ -98,7 +98,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (kv[at] > least) kv[at] = least;
                 break;
             case 3:
-                if (tries > 8 && q.size() > 1 && random.chance(50)) {
+                if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 20)) {
                     q.erase(q.begin() + static_cast<std::ptrdiff_t>(at));
                     kv.erase(kv.begin() + static_cast<std::ptrdiff_t>(at));
                 }
@@ -275,7 +275,7 @@ std::vector<std::string> selected_labels(const Spec& spec) {
         label(n[kSelStats] != 0, "statistics_shifted");
         label(n[kSelOut] != 0, "output_perturbed");
     }
-    label(!spec.edits.empty(), "illegal");
+    label(!spec.edits.empty(), kEditedLabel);
     if (!spec.edits.empty()) return out;
     const Visibility v = visibility_of(spec);
     label(v.duplicate, "duplicate_block");
@@ -289,7 +289,7 @@ std::vector<std::string> selected_labels(const Spec& spec) {
 std::vector<RequiredClass> selected_required_classes(bool gradient) {
     std::vector<RequiredClass> required = {{"fp16", 25},
                                            {"bf16", 25},
-                                           {"several_sequences", 18},
+                                           {"several_sequences", 25},
                                            {"leading_empty", 3},
                                            {"middle_empty", 1},
                                            {"trailing_empty", 3},
@@ -298,7 +298,7 @@ std::vector<RequiredClass> selected_required_classes(bool gradient) {
                                            {"lengths_differ_before_another", 15},
                                            {"beyond_last", 8},
                                            {"several_kv_heads", 15},
-                                           {"group_above_16", 2},
+                                           {"group_above_16", 3},
                                            {"odd_group", 15},
                                            {"dim_192", 30},
                                            {"value_dim_smaller", 15},
@@ -316,7 +316,7 @@ std::vector<RequiredClass> selected_required_classes(bool gradient) {
                                            {"duplicate_block", 10},
                                            {"diagonal_block_twice", 1},
                                            {"row_without_key", 8},
-                                           {"lists_of_heads_differ", 3},
+                                           {"lists_of_heads_differ", 5},
                                            {"unsorted_list", 10}};
     for (const char* group : {"1", "2", "3", "5", "8", "16", "17", "31", "32"})
         required.push_back({fmt::format("group:{}", group), 0.3});

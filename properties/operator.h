@@ -49,7 +49,10 @@ struct Property {
     int case_factor = 1;  ///< how many times the usual number of cases it gets
 };
 
-/// A class of cases that a run must reach, as a share of all generated cases of the operator.
+/// The label of a call with edited arguments, the only one that is counted for it.
+inline constexpr const char* kEditedLabel = "edited";
+
+/// A class of cases that a run must reach, as a share of the operator's unedited cases.
 struct RequiredClass {
     std::string label;
     double min_percent = 0;

@@ -64,7 +64,7 @@ private:
     std::int64_t cases_ = 0;
 };
 
-/// Quotas of an operator, judged over everything generated for it; too few cases are not judged.
+/// Quotas of an operator, judged over every unedited case generated for it; too few are not judged.
 void judge_classes(const Operator& op, RunReport& report) {
     constexpr std::int64_t kEnough = 1000;
     std::map<std::string, std::int64_t> labels;
@@ -72,7 +72,8 @@ void judge_classes(const Operator& op, RunReport& report) {
     for (const auto& p : report.properties) {
         if (p.op != op.name()) continue;
         for (const auto& [label, count] : p.labels) labels[label] += count;
-        cases += p.cases;
+        const auto edited = p.labels.find(kEditedLabel);
+        cases += p.cases - (edited == p.labels.end() ? 0 : edited->second);
         declined += p.declined;
     }
     PropertyReport verdict;
