@@ -114,6 +114,35 @@ double Call::real(std::string_view name) const {
     return found->value;
 }
 
+Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,
+                   std::vector<std::uint32_t> bits, Layout layout) {
+    Tensor tensor;
+    tensor.name = std::move(name);
+    tensor.output = output;
+    tensor.dtype = tensor.dtype_of_buffer = static_cast<std::int32_t>(dtype);
+    tensor.rank = static_cast<std::int32_t>(shape.size());
+    tensor.strides = strides_for(layout, shape);
+    tensor.shape = tensor.buffer_shape = std::move(shape);
+    tensor.bits = std::move(bits);
+    return tensor;
+}
+
+std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths) {
+    std::vector<std::int64_t> ends(lengths.size());
+    std::partial_sum(lengths.begin(), lengths.end(), ends.begin());
+    return ends;
+}
+
+std::int64_t longest(const std::vector<std::int64_t>& lengths) {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+}
+
+std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths) {
+    auto starts = cumulative(lengths);
+    starts.insert(starts.begin(), 0);
+    return starts;
+}
+
 std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape) {
     const std::size_t rank = shape.size();
     std::vector<std::size_t> order(rank);  // slowest first

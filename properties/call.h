@@ -74,6 +74,19 @@ struct Call {
     double real(std::string_view name) const;
 };
 
+/// A tensor that lies in memory as `shape` says; `bits` are given for inputs only.
+Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,
+                   std::vector<std::uint32_t> bits, Layout layout = Layout::dense);
+
+/// Ends of consecutive sequences of these lengths, as host arrays give them.
+std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths);
+
+/// The largest length; 0 when there is none.
+std::int64_t longest(const std::vector<std::int64_t>& lengths);
+
+/// First row of each sequence; the last entry is where the rows beyond the last sequence begin.
+std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths);
+
 /// Strides (elements) of a tensor of this shape in a layout; strides of extent-1 dimensions are
 /// arbitrary in `unit`.
 std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape);

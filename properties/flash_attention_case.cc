@@ -88,267 +88,6 @@ Schema make_schema(bool gradient) {
     return schema;
 }
 
-std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths) {
-    std::vector<std::int64_t> ends(lengths.size());
-    std::partial_sum(lengths.begin(), lengths.end(), ends.begin());
-    return ends;
-}
-
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
-
-bool reads_mask(std::int64_t mode) { return mode == 0 || mode == 1 || mode == 5; }
-bool is_compressed(FlashPse pse) {
-    return pse == FlashPse::compressed || pse == FlashPse::compressed_batch;
-}
-
-/// Bits of the drop mask.
-std::int64_t pair_count(const ref::FlashAttentionShape& s) {
-    std::int64_t bits = 0;
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
-        bits += s.query_heads * s.query_lengths[b] * s.kv_lengths[b];
-    return bits;
-}
-
-std::vector<std::int64_t> mask_shape(const Spec& spec, const ref::FlashAttentionShape& s) {
-    const std::int64_t mode = s.mask.sparse_mode, batches = std::ssize(s.query_lengths);
-    if (mode == 6) return {kCompressedMask + kCompressedBias, kCompressedMask};
-    if (!reads_mask(mode)) return {kCompressedMask, kCompressedMask};
-    const std::int64_t rows = ref::longest_of(s.query_lengths),
-                       columns = ref::longest_of(s.kv_lengths);
-    switch (static_cast<FlashMaskForm>(spec.numbers[kFaMaskForm])) {
-        case FlashMaskForm::single:
-            return {rows, columns};
-        case FlashMaskForm::one:
-            return {1, 1, rows, columns};
-        case FlashMaskForm::batch:
-            return {batches, 1, rows, columns};
-        case FlashMaskForm::head:
-            return {batches, s.query_heads, rows, columns};
-        case FlashMaskForm::packed:
-            return {
-                std::accumulate(s.query_lengths.begin(), s.query_lengths.end(), std::int64_t{0}),
-                std::accumulate(s.kv_lengths.begin(), s.kv_lengths.end(), std::int64_t{0})};
-    }
-    return {};
-}
-
-std::vector<std::int64_t> pse_shape(FlashPse pse, const ref::FlashAttentionShape& s) {
-    const std::int64_t batches = std::ssize(s.query_lengths), heads = s.query_heads,
-                       rows = ref::longest_of(s.query_lengths),
-                       columns = ref::longest_of(s.kv_lengths);
-    switch (pse) {
-        case FlashPse::absent:
-            return {0};
-        case FlashPse::plain:
-            return {batches, heads, rows, columns};
-        case FlashPse::one_batch:
-            return {1, heads, rows, columns};
-        case FlashPse::one_row:
-            return {batches, heads, 1, columns};
-        case FlashPse::one_batch_row:
-            return {1, heads, 1, columns};
-        case FlashPse::compressed:
-            return {batches, heads, kCompressedBias, columns};
-        case FlashPse::compressed_batch:
-            return {1, heads, kCompressedBias, columns};
-        case FlashPse::flat_keys:
-            return {heads *
-                    std::accumulate(s.kv_lengths.begin(), s.kv_lengths.end(), std::int64_t{0})};
-        case FlashPse::flat_pairs:
-            return {pair_count(s)};
-        case FlashPse::slopes:
-            return {heads};
-        case FlashPse::batch_slopes:
-            return {batches, heads};
-    }
-    return {};
-}
-
-std::int64_t token_of(const Spec& spec, bool pre) {
-    const auto tokens = static_cast<FlashTokens>(spec.numbers[kFaTokens]);
-    const std::int64_t value = spec.numbers[pre ? kFaPre : kFaNext];
-    switch (tokens) {
-        case FlashTokens::given:
-            return value;
-        case FlashTokens::pre_negative:
-            return pre ? -value : value;
-        case FlashTokens::next_negative:
-            return pre ? value : -value;
-        case FlashTokens::pre_unlimited:
-            return pre ? INT64_MAX : value;
-        case FlashTokens::next_unlimited:
-            return pre ? value : INT64_MAX;
-        case FlashTokens::unlimited:
-            return INT64_MAX;
-    }
-    return value;
-}
-
-FlashParts parts_without_values(const Spec& spec) {
-    FlashParts parts;
-    const auto& n = spec.numbers;
-    parts.gradient = spec.schema->op == "flash_attention_score_grad";
-    constexpr ref::Dtype kTypes[] = {ref::Dtype::fp16, ref::Dtype::bf16, ref::Dtype::fp32};
-    parts.dtype = kTypes[n[kFaDtype]];
-    parts.layout = static_cast<FlashLayout>(n[kFaLayout]);
-    ref::FlashAttentionShape& s = parts.shape;
-    s.query_lengths = spec.lists[0];
-    s.kv_lengths = spec.lists[1];
-    s.total_queries = std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), n[kFaBeyondQ]);
-    s.total_keys = std::accumulate(spec.lists[1].begin(), spec.lists[1].end(), n[kFaBeyondKv]);
-    s.kv_heads = n[kFaKvHeads];
-    s.query_heads = n[kFaKvHeads] * n[kFaGroup];
-    s.head_dim = n[kFaDim];
-    s.rope_dim = n[kFaRope];
-    s.value_dim = n[kFaValueDim];
-    s.packed = parts.layout == FlashLayout::tnd;
-    parts.scale = flash_scale(n[kFaScale], s.head_dim);
-    s.scale = static_cast<float>(parts.scale);
-    parts.keep_prob = flash_keep_prob(n[kFaKeep]);
-    s.mask.present = n[kFaMask] != 0;
-    s.mask.sparse_mode = n[kFaSparse];
-    s.mask.pre_tokens = token_of(spec, true);
-    s.mask.next_tokens = token_of(spec, false);
-    if (s.mask.present) s.mask.shape = mask_shape(spec, s);
-    parts.mask_dtype = n[kFaMask] == 2 ? ref::Dtype::uint8 : ref::Dtype::boolean;
-    const auto pse = static_cast<FlashPse>(n[kFaPse]);
-    s.bias.present = pse != FlashPse::absent;
-    s.bias.type = n[kFaPseType];
-    s.bias.shape = pse_shape(pse, s);
-    s.dropout.present = n[kFaDrop] != 0;
-    s.dropout.keep_prob = static_cast<float>(parts.keep_prob);
-    parts.same_as_input = n[kFaOrder] == 1;
-    parts.inner_precise = n[kFaPrecise];
-    return parts;
-}
-
-/// (m + c, l exp(-c)) with a c of the row's own: the same P from other numbers.
-void shift_statistics(FlashParts& parts) {
-    for (std::size_t i = 0; i < parts.row_max.size(); ++i) {
-        if (std::fabs(parts.row_max[i]) > 1e30f) continue;  // a row without keys
-        const double shift = 0.75 * static_cast<double>(mix(i) % 9) - 3;
-        const float moved = static_cast<float>(parts.row_max[i] + shift);
-        const double really = static_cast<double>(moved) - static_cast<double>(parts.row_max[i]);
-        parts.row_sum[i] = static_cast<float>(parts.row_sum[i] * std::exp(-really));
-        parts.row_max[i] = moved;
-    }
-}
-
-void perturb_output(FlashParts& parts) {
-    for (std::size_t i = 0; i < parts.output.size(); ++i) {
-        const double value = ref::decode(parts.dtype, parts.output[i]);
-        const double noise = static_cast<double>(mix(i) % 17) / 16 - 0.5;
-        parts.output[i] = ref::encode(parts.dtype, value + noise);
-    }
-}
-
-void apply_overrides(const Spec& spec, FlashParts& parts) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    for (const auto& [ref, value] : spec.overrides) {
-        const std::string& name = spec.schema->tensors[static_cast<std::size_t>(ref.tensor)].name;
-        const auto flat = static_cast<std::size_t>(ref.index[0]);
-        if (name == "atten_mask") {
-            parts.shape.mask.values.at(flat) = static_cast<std::uint8_t>(value);
-            continue;
-        }
-        if (name == "drop_mask") {
-            parts.shape.dropout.bytes.at(flat) = static_cast<std::uint8_t>(value);
-            continue;
-        }
-        if (name == "real_shift" || name == "pse_shift") {
-            const ref::Dtype dtype = s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype;
-            parts.pse.at(flat) = ref::encode(dtype, value);
-            parts.shape.bias.values.at(flat) = ref::decode(dtype, parts.pse[flat]);
-            continue;
-        }
-        const bool of_keys = name.starts_with("key") || name == "value";
-        const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
-        const std::int64_t dim = name.ends_with("rope")            ? s.rope_dim
-                                 : name == "value" || name == "dy" ? s.value_dim
-                                                                   : s.head_dim;
-        std::vector<std::uint32_t>& bits = name == "query"        ? parts.query
-                                           : name == "query_rope" ? parts.query_rope
-                                           : name == "key"        ? parts.key
-                                           : name == "key_rope"   ? parts.key_rope
-                                           : name == "value"      ? parts.value
-                                                                  : parts.output_grad;
-        bits.at(static_cast<std::size_t>((ref.index[0] * heads + ref.index[1]) * dim +
-                                         ref.index[2])) = ref::encode(parts.dtype, value);
-    }
-}
-
-/// Packed shape of a tensor that is indexed [row, head, channel], or {elements}.
-std::vector<std::int64_t> logical_shape(const std::string& name, const FlashParts& parts) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    if (name == "real_shift" || name == "pse_shift")
-        return {s.bias.present ? product(s.bias.shape) : 0};
-    if (name == "drop_mask") return {s.dropout.present ? (pair_count(s) + 7) / 8 : 0};
-    if (name == "padding_mask") return {0};
-    if (name == "atten_mask")
-        return {s.mask.present && reads_mask(s.mask.sparse_mode) ? product(s.mask.shape) : 0};
-    const bool of_keys =
-        name.starts_with("key") || name == "value" || name.starts_with("dk") || name == "dv";
-    const std::int64_t rows = of_keys ? s.total_keys : s.total_queries,
-                       heads = of_keys ? s.kv_heads : s.query_heads;
-    if (name.starts_with("softmax")) return {rows, heads, kStatisticLanes};
-    if (name.ends_with("rope")) return {s.rope_dim > 0 ? rows : 0, heads, s.rope_dim};
-    const bool value_wide =
-        name == "value" || name == "dy" || name == "dv" || name.starts_with("attention");
-    return {rows, heads, value_wide ? s.value_dim : s.head_dim};
-}
-
-/// The shape of a packed [rows, heads, dim] tensor in its layout.
-std::vector<std::int64_t> layout_shape(FlashLayout layout, std::int64_t batches,
-                                       std::int64_t length,
-                                       const std::vector<std::int64_t>& packed) {
-    const std::int64_t heads = packed[1], dim = packed[2];
-    switch (layout) {
-        case FlashLayout::bsh:
-            return {batches, length, heads * dim};
-        case FlashLayout::bsnd:
-            return {batches, length, heads, dim};
-        case FlashLayout::tnd:
-            return packed;
-        case FlashLayout::sbh:
-            return {length, batches, heads * dim};
-        case FlashLayout::bnsd:
-            return {batches, heads, length, dim};
-    }
-    return packed;
-}
-
-Tensor make_tensor(const std::string& name, bool output, ref::Dtype dtype,
-                   std::vector<std::int64_t> shape, std::vector<std::uint32_t> bits) {
-    Tensor tensor;
-    tensor.name = name;
-    tensor.output = output;
-    tensor.dtype = tensor.dtype_of_buffer = static_cast<std::int32_t>(dtype);
-    tensor.rank = static_cast<std::int32_t>(shape.size());
-    tensor.strides = strides_for(Layout::dense, shape);
-    tensor.shape = tensor.buffer_shape = std::move(shape);
-    tensor.bits = std::move(bits);
-    return tensor;
-}
-
-/// The documented contents of a compressed mask: above the diagonal hides; for mode 6 a second part
-/// for the prefix.
-std::shared_ptr<const std::vector<std::uint8_t>> compressed_mask(bool with_prefix) {
-    const auto make = [](std::int64_t rows) {
-        auto bytes = std::make_shared<std::vector<std::uint8_t>>(
-            static_cast<std::size_t>(rows * kCompressedMask));
-        for (std::int64_t r = 0; r < rows; ++r)
-            for (std::int64_t c = 0; c < kCompressedMask; ++c)
-                (*bytes)[static_cast<std::size_t>(r * kCompressedMask + c)] =
-                    r < kCompressedMask ? c > r : c >= kCompressedBias;
-        return std::shared_ptr<const std::vector<std::uint8_t>>(bytes);
-    };
-    static const auto causal = make(kCompressedMask),
-                      prefix = make(kCompressedMask + kCompressedBias);
-    return with_prefix ? prefix : causal;
-}
-
 class FlashOperator final : public Operator {
 public:
     explicit FlashOperator(bool gradient)
@@ -370,10 +109,10 @@ public:
     void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const override;
 
     std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const override {
-        const FlashParts parts = parts_without_values(spec);
+        const FlashParts parts = flash_shape_parts(spec);
         std::vector<std::vector<std::int64_t>> out;
         for (const TensorField& field : schema_.tensors)
-            out.push_back(logical_shape(field.name, parts));
+            out.push_back(flash_logical_shape(field.name, parts));
         return out;
     }
 
@@ -383,7 +122,11 @@ public:
             if (!call.tensors[i].shared_bytes)
                 call.tensors[i].strides =
                     strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
-        for (const auto& edit : spec.edits) apply_edit(call, edit);
+        for (const auto& edit : spec.edits)
+            if (is_flash_claim(edit))
+                apply_flash_claim(edit, spec, call);
+            else
+                apply_edit(call, edit);
         return call;
     }
 
@@ -415,7 +158,7 @@ public:
                 bits.assign(bytes.begin(), bytes.end());
                 dtype = ref::Dtype::uint8;
             }
-            out.push_back(make_tensor(name, field.output, dtype, logical_shape(name, parts),
+            out.push_back(make_tensor(name, field.output, dtype, flash_logical_shape(name, parts),
                                       std::move(bits)));
         }
         return out;
@@ -453,7 +196,7 @@ std::optional<std::string> FlashOperator::illegal(const Spec& spec) const {
     if (n[kFaMask] == 0 &&
         (n[kFaMaskForm] != 0 || n[kFaTokens] != 0 || n[kFaPre] != 0 || n[kFaNext] != 0))
         return "mask_form, tokens, pre and next need a mask";
-    if (!reads_mask(n[kFaSparse]) && n[kFaMaskForm] != 0)
+    if (!flash_reads_mask(n[kFaSparse]) && n[kFaMaskForm] != 0)
         return "mask_form is for sparse 0, 1 and 5";
     if (n[kFaMaskForm] == static_cast<std::int64_t>(FlashMaskForm::packed) && !tnd)
         return "mask_form=packed is for TND";
@@ -471,7 +214,7 @@ std::optional<std::string> FlashOperator::illegal(const Spec& spec) const {
         if (layout == Layout::broadcast ||
             (schema_.tensors[i].output && layout == Layout::reversed) ||
             (schema_.tensors[i].name == "atten_mask" && layout != Layout::dense &&
-             !reads_mask(n[kFaSparse])))
+             !flash_reads_mask(n[kFaSparse])))
             return fmt::format("{}.layout={} is not possible", schema_.tensors[i].name,
                                name_of(layout));
     }
@@ -504,9 +247,9 @@ std::optional<std::string> FlashOperator::illegal_sizes(const Spec& spec) const 
     if (n[kFaKvHeads] * n[kFaGroup] > 256) return "kv_heads * group is more than 256";
     if (n[kFaValueDim] > n[kFaDim]) return "value_dim is larger than dim";
     if (n[kFaRope] > n[kFaDim]) return "rope is larger than dim";
-    const FlashParts parts = parts_without_values(spec);
+    const FlashParts parts = flash_shape_parts(spec);
     for (const TensorField& field : schema_.tensors)
-        if (product(logical_shape(field.name, parts)) > kLargestElement)
+        if (flash_elements(flash_logical_shape(field.name, parts)) > kLargestElement)
             return fmt::format("{} is too large for a case", field.name);
     return std::nullopt;
 }
@@ -524,7 +267,8 @@ std::optional<std::string> FlashOperator::illegal_overrides(const Spec& spec) co
             return fmt::format("set gives {} a value it cannot hold", name);
         if (name == "atten_mask" && spec.numbers[kFaMask] == 1 && value > 1)
             return "set gives a bool mask a value above 1";
-        if (name.ends_with("shift") && is_compressed(static_cast<FlashPse>(spec.numbers[kFaPse])))
+        if (name.ends_with("shift") &&
+            flash_is_compressed(static_cast<FlashPse>(spec.numbers[kFaPse])))
             return "a compressed bias depends on i - j alone: set cannot change it";
     }
     return std::nullopt;
@@ -606,9 +350,8 @@ void FlashOperator::carry_overrides(const Spec& from, Spec& to,
         }
         const std::string& name = schema_.tensors[tensor].name;
         const std::size_t list = name.starts_with("key") || name == "value" ? 1 : 0;
-        auto old_starts = cumulative(from.lists[list]), new_starts = cumulative(to.lists[list]);
-        old_starts.insert(old_starts.begin(), 0);
-        new_starts.insert(new_starts.begin(), 0);
+        const auto old_starts = row_starts(from.lists[list]),
+                   new_starts = row_starts(to.lists[list]);
         const auto after = std::upper_bound(old_starts.begin(), old_starts.end(), ref.index[0]);
         const auto sequence = static_cast<std::size_t>(after - old_starts.begin()) - 1;
         const std::int64_t position = ref.index[0] - old_starts[sequence];
@@ -741,7 +484,7 @@ std::string FlashOperator::describe(const Spec& spec, const std::string& tensor,
         if (layout != FlashLayout::tnd)
             return fmt::format("batch {}, head {}, query {}, lane {}", index[0], index[1], index[2],
                                index[3]);
-        const FlashParts parts = parts_without_values(spec);
+        const FlashParts parts = flash_shape_parts(spec);
         const std::int64_t heads = parts.shape.query_heads;
         const std::int64_t packed = ref::statistics_order(
             parts.shape,
@@ -770,8 +513,7 @@ std::string FlashOperator::describe(const Spec& spec, const std::string& tensor,
         case FlashLayout::tnd:
             break;
     }
-    auto starts = cumulative(spec.lists[of_keys ? 1 : 0]);
-    starts.insert(starts.begin(), 0);
+    const auto starts = row_starts(spec.lists[of_keys ? 1 : 0]);
     const auto after = std::upper_bound(starts.begin(), starts.end(), index[0]);
     const std::size_t sequence = static_cast<std::size_t>(after - starts.begin()) - 1;
     const std::string row =
@@ -781,303 +523,7 @@ std::string FlashOperator::describe(const Spec& spec, const std::string& tensor,
     return fmt::format("{}, head {}, channel {}", row, index[1], index[2]);
 }
 
-/// Query or key with its rope part behind the head dim.
-std::vector<double> with_rope(const FlashParts& parts, const std::vector<std::uint32_t>& main,
-                              const std::vector<std::uint32_t>& rope) {
-    const std::int64_t dim = parts.shape.head_dim, extra = parts.shape.rope_dim;
-    if (extra == 0) return parts.values(main);
-    const auto head = parts.values(main), tail = parts.values(rope);
-    std::vector<double> out;
-    for (std::size_t row = 0; row * static_cast<std::size_t>(dim) < head.size(); ++row) {
-        const auto h = head.begin() + static_cast<std::ptrdiff_t>(row) * dim;
-        const auto t = tail.begin() + static_cast<std::ptrdiff_t>(row) * extra;
-        out.insert(out.end(), h, h + dim);
-        out.insert(out.end(), t, t + extra);
-    }
-    return out;
-}
-
-/// Part [begin, begin + width) of the last dimension.
-ref::ExpectedTensor columns_of(const ref::ExpectedTensor& all, std::int64_t dim, std::int64_t begin,
-                               std::int64_t width) {
-    const auto rows = static_cast<std::int64_t>(all.size()) / std::max<std::int64_t>(dim, 1);
-    ref::ExpectedTensor out(static_cast<std::size_t>(rows * width));
-    for (std::int64_t row = 0; row < rows; ++row)
-        for (std::int64_t c = 0; c < width; ++c) {
-            const auto to = static_cast<std::size_t>(row * width + c),
-                       from = static_cast<std::size_t>(row * dim + begin + c);
-            out.value[to] = all.value[from];
-            out.bound[to] = all.bound[from];
-            out.overflow[to] = all.overflow[from];
-        }
-    return out;
-}
-
-ref::ExpectedTensor in_layout(const FlashParts& parts, bool of_keys, std::int64_t heads,
-                              std::int64_t dim, const ref::ExpectedTensor& packed) {
-    const auto& lengths = of_keys ? parts.shape.kv_lengths : parts.shape.query_lengths;
-    ref::ExpectedTensor out(0);
-    out.value = to_layout(parts.layout, lengths, heads, dim, packed.value);
-    out.bound = to_layout(parts.layout, lengths, heads, dim, packed.bound);
-    out.overflow = to_layout(parts.layout, lengths, heads, dim, packed.overflow);
-    return out;
-}
-
-/// Packed number (t N1 + n) of each row of the statistics tensor as it lies in memory.
-std::vector<std::int64_t> statistics_rows(const FlashParts& parts) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    if (parts.layout == FlashLayout::tnd) return ref::statistics_order(s, parts.same_as_input);
-    // [B,N1,S1,8]: the order of BNSD, whatever the layout.
-    std::vector<std::int64_t> packed(static_cast<std::size_t>(s.total_queries * s.query_heads));
-    std::iota(packed.begin(), packed.end(), std::int64_t{0});
-    return to_layout(FlashLayout::bnsd, s.query_lengths, s.query_heads, 1, packed);
-}
-
 }  // namespace
-
-double flash_scale(std::int64_t kind, std::int64_t head_dim) {
-    switch (kind) {
-        case 0:
-            return 1;
-        case 1:
-            return 1 / std::sqrt(static_cast<double>(head_dim));
-        case 2:
-            return 0.125;
-        case 3:
-            return 0;
-        case 4:
-            return -0.2;
-        case 5:
-            return 0.1;  // no fp32 number
-        default:
-            return 3;
-    }
-}
-
-double flash_keep_prob(std::int64_t kind) {
-    constexpr double kProbabilities[] = {1, 0.5, 0.9, 0.1};
-    return kProbabilities[kind];
-}
-
-std::vector<double> FlashParts::query_values() const { return with_rope(*this, query, query_rope); }
-std::vector<double> FlashParts::key_values() const { return with_rope(*this, key, key_rope); }
-
-void give_reference_statistics(FlashParts& parts) {
-    const ref::AttentionShape dense = parts.shape.dense();
-    const auto rows = static_cast<std::size_t>(dense.query_rows * dense.query_heads);
-    std::vector<double> output(rows * static_cast<std::size_t>(dense.value_dim)), row_max(rows),
-        row_sum(rows);
-    const auto query = parts.query_values(), key = parts.key_values(),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.shape.scale,
-                                          parts.shape.dropout.keep_prob};
-    ref::dense_attention<double>(dense, ref::flash_columns(parts.shape), in, output, row_max,
-                                 row_sum);
-    parts.output.resize(output.size());
-    std::transform(output.begin(), output.end(), parts.output.begin(),
-                   [&](double v) { return ref::encode(parts.dtype, v); });
-    parts.row_max.assign(row_max.begin(), row_max.end());
-    parts.row_sum.assign(row_sum.begin(), row_sum.end());
-}
-
-FlashParts flash_shape_parts(const Spec& spec) {
-    FlashParts parts = parts_without_values(spec);
-    const auto& n = spec.numbers;
-    const auto start = static_cast<FlashStart>(n[kFaStart]);
-    if (start == FlashStart::both || start == FlashStart::query)
-        parts.query_start = {{static_cast<std::int64_t>(mix(spec.seed) % 40)}};
-    if (start == FlashStart::both || start == FlashStart::key)
-        parts.key_start = {{static_cast<std::int64_t>(mix(spec.seed + 1) % 40)}};
-    if (parts.query_start && n[kFaSparse] == 8 && n[kFaMask] != 0 && parts.key_start)
-        // Mode 8 wants the first diagonal to meet.
-        parts.key_start = {{parts.query_start->front() + parts.shape.query_lengths[0] -
-                            parts.shape.kv_lengths[0]}};
-    if (parts.query_start && parts.key_start) {
-        parts.shape.bias.query_start = parts.query_start->front();
-        parts.shape.bias.key_start = parts.key_start->front();
-    }
-    const auto prefix = static_cast<FlashPrefix>(n[kFaPrefix]);
-    const bool wanted = n[kFaMask] != 0 && (n[kFaSparse] == 5 || n[kFaSparse] == 6);
-    if (wanted && prefix != FlashPrefix::absent) {
-        std::vector<std::int64_t> values;
-        for (std::size_t b = 0; b < spec.lists[0].size(); ++b) {
-            const std::int64_t high = spec.lists[1][b],
-                               low = std::max<std::int64_t>(0, high - spec.lists[0][b]);
-            values.push_back(
-                prefix == FlashPrefix::lowest ? low
-                : prefix == FlashPrefix::full
-                    ? high
-                    : low + static_cast<std::int64_t>(mix(spec.seed + 7 * b) %
-                                                      static_cast<std::uint64_t>(high - low + 1)));
-        }
-        parts.prefix = values;
-        parts.shape.mask.prefix = values;
-    }
-    return parts;
-}
-
-FlashParts flash_parts(const Spec& spec) {
-    FlashParts parts = flash_shape_parts(spec);
-    fill_flash_mask(spec, parts);
-    fill_flash_bias(spec, parts);
-    fill_flash_dropout(spec, parts);
-    fill_flash_data(spec, parts);
-    apply_overrides(spec, parts);
-    if (!parts.gradient) return parts;
-    give_reference_statistics(parts);
-    if (spec.numbers[kFaStats] != 0) shift_statistics(parts);
-    if (spec.numbers[kFaOut] != 0) perturb_output(parts);
-    return parts;
-}
-
-Call make_flash_call(const FlashParts& parts) {
-    const Schema& schema =
-        find_operator(parts.gradient ? "flash_attention_score_grad" : "flash_attention_score")
-            ->schema();
-    const ref::FlashAttentionShape& s = parts.shape;
-    const auto batches = static_cast<std::int64_t>(s.query_lengths.size());
-    const auto lanes = [&](const std::vector<float>& rows) {
-        std::vector<std::uint32_t> bits;
-        if (rows.empty()) return bits;
-        for (const std::int64_t row : statistics_rows(parts))
-            bits.insert(bits.end(), kStatisticLanes,
-                        ref::encode(ref::Dtype::fp32, rows[static_cast<std::size_t>(row)]));
-        return bits;
-    };
-    Call call;
-    call.op = schema.op;
-    for (const TensorField& field : schema.tensors) {
-        const std::string& name = field.name;
-        const auto packed = logical_shape(name, parts);
-        if (packed.size() == 1) {
-            std::vector<std::uint32_t> bits;
-            std::vector<std::int64_t> shape{packed[0]};
-            ref::Dtype dtype = ref::Dtype::uint8;
-            bool present = false;
-            if (name.ends_with("shift")) {
-                present = s.bias.present;
-                dtype = s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype;
-                shape = s.bias.shape;
-                bits = parts.pse;
-            } else if (name == "drop_mask") {
-                present = s.dropout.present;
-                bits.assign(s.dropout.bytes.begin(), s.dropout.bytes.end());
-            } else if (name == "atten_mask") {
-                present = s.mask.present;
-                dtype = parts.mask_dtype;
-                if (present) shape = s.mask.shape;
-                bits.assign(s.mask.values.begin(), s.mask.values.end());
-            }
-            Tensor tensor = make_tensor(name, false, dtype, shape, std::move(bits));
-            tensor.present = present;
-            if (name == "atten_mask" && present && !reads_mask(s.mask.sparse_mode))
-                tensor.shared_bytes = compressed_mask(s.mask.sparse_mode == 6);
-            call.tensors.push_back(std::move(tensor));
-            continue;
-        }
-        const bool of_keys =
-            name.starts_with("key") || name == "value" || name.starts_with("dk") || name == "dv";
-        const auto& lengths = of_keys ? s.kv_lengths : s.query_lengths;
-        const std::int64_t length = lengths.empty() ? 0 : lengths[0];
-        if (name.starts_with("softmax")) {
-            const std::vector<std::int64_t> shape =
-                parts.layout == FlashLayout::tnd
-                    ? packed
-                    : std::vector<std::int64_t>{batches, s.query_heads, length, kStatisticLanes};
-            const auto& rows = name == "softmax_max" ? parts.row_max : parts.row_sum;
-            call.tensors.push_back(
-                make_tensor(name, field.output, ref::Dtype::fp32, shape,
-                            field.output ? std::vector<std::uint32_t>{} : lanes(rows)));
-            continue;
-        }
-        const std::vector<std::uint32_t> none;
-        const auto& bits = field.output           ? none
-                           : name == "query"      ? parts.query
-                           : name == "query_rope" ? parts.query_rope
-                           : name == "key"        ? parts.key
-                           : name == "key_rope"   ? parts.key_rope
-                           : name == "value"      ? parts.value
-                           : name == "dy"         ? parts.output_grad
-                                                  : parts.output;
-        Tensor tensor = make_tensor(
-            name, field.output, parts.dtype, layout_shape(parts.layout, batches, length, packed),
-            bits.empty() ? none : to_layout(parts.layout, lengths, packed[1], packed[2], bits));
-        if (name.ends_with("rope")) tensor.present = s.rope_dim > 0;
-        call.tensors.push_back(std::move(tensor));
-    }
-    const auto array = [](const char* name,
-                          const std::optional<std::vector<std::int64_t>>& values) {
-        HostArray out{name, values.has_value(), 0, values.value_or(std::vector<std::int64_t>{})};
-        out.size = std::ssize(out.values);
-        return out;
-    };
-    const bool tnd = parts.layout == FlashLayout::tnd;
-    const auto lengths = [&](const std::vector<std::int64_t>& of) {
-        return tnd ? std::optional(cumulative(of)) : std::nullopt;
-    };
-    constexpr const char* kLayouts[] = {"BSH", "BSND", "TND", "SBH", "BNSD"};
-    call.arrays = {array("prefix", parts.prefix),
-                   array("actual_seq_q_len", lengths(s.query_lengths)),
-                   array("actual_seq_kv_len", lengths(s.kv_lengths)),
-                   array("q_start_idx", parts.query_start), array("kv_start_idx", parts.key_start)};
-    call.texts = {{"input_layout", kLayouts[static_cast<int>(parts.layout)]},
-                  {parts.gradient ? "softmax_in_layout" : "softmax_out_layout",
-                   parts.same_as_input ? "same_as_input" : ""}};
-    call.numbers = {{"pre_tokens", s.mask.pre_tokens},   {"next_tokens", s.mask.next_tokens},
-                    {"head_num", s.query_heads},         {"inner_precise", parts.inner_precise},
-                    {"sparse_mode", s.mask.sparse_mode}, {"pse_type", s.bias.type}};
-    call.reals = {{"scale_value", parts.scale}, {"keep_prob", parts.keep_prob}};
-    return call;
-}
-
-ExpectedOutputs expected_of(const FlashParts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    const auto query = parts.query_values(), key = parts.key_values(),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, s.scale, s.dropout.keep_prob};
-    ExpectedOutputs out;
-    if (!parts.gradient) {
-        auto expected = ref::expected_attention(s.dense(), ref::flash_columns(s), in, parts.dtype,
-                                                rounding, grant);
-        const auto lanes = [&](const ref::ExpectedTensor& rows) {
-            ref::ExpectedTensor all(rows.size() * kStatisticLanes);
-            const auto order = statistics_rows(parts);
-            for (std::size_t i = 0; i < all.size(); ++i) {
-                const auto row = static_cast<std::size_t>(order[i / kStatisticLanes]);
-                all.value[i] = rows.value[row];
-                all.bound[i] = rows.bound[row];
-                all.overflow[i] = rows.overflow[row];
-            }
-            return all;
-        };
-        out.emplace_back("softmax_max", lanes(expected.row_max));
-        out.emplace_back("softmax_sum", lanes(expected.row_sum));
-        out.emplace_back("attention_out",
-                         in_layout(parts, false, s.query_heads, s.value_dim, expected.output));
-        return out;
-    }
-    const auto output = parts.values(parts.output), output_grad = parts.values(parts.output_grad);
-    const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
-        row_sum(parts.row_sum.begin(), parts.row_sum.end());
-    auto expected = ref::expected_attention_grad(s.dense(), ref::flash_columns(s),
-                                                 {in, output_grad, output, row_max, row_sum},
-                                                 parts.dtype, rounding, grant);
-    const std::int64_t wide = s.head_dim + s.rope_dim;
-    const auto part = [&](const ref::ExpectedTensor& all, bool of_keys, std::int64_t begin,
-                          std::int64_t width) {
-        return in_layout(parts, of_keys, of_keys ? s.kv_heads : s.query_heads, width,
-                         columns_of(all, wide, begin, width));
-    };
-    out.emplace_back("dq", part(expected.query_grad, false, 0, s.head_dim));
-    if (s.rope_dim > 0)
-        out.emplace_back("dq_rope", part(expected.query_grad, false, s.head_dim, s.rope_dim));
-    out.emplace_back("dk", part(expected.key_grad, true, 0, s.head_dim));
-    if (s.rope_dim > 0)
-        out.emplace_back("dk_rope", part(expected.key_grad, true, s.head_dim, s.rope_dim));
-    out.emplace_back("dv", in_layout(parts, true, s.kv_heads, s.value_dim, expected.value_grad));
-    return out;
-}
 
 std::unique_ptr<Operator> make_flash_attention_score() {
     return std::make_unique<FlashOperator>(false);

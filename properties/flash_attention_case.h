@@ -109,6 +109,25 @@ void give_reference_statistics(FlashParts& parts);
 FlashParts flash_parts(const Spec& spec);
 FlashParts flash_shape_parts(const Spec& spec);  ///< no element values; cheap
 
+/// Shapes of mask and bias as the other extents of `s` ask for.
+void shape_flash_options(const Spec& spec, ref::FlashAttentionShape& s);
+
+/// "all.KEY=VALUE" (dim, value_dim, rope, kv_heads, group, query_heads, batches, q, kv): an extent
+/// in every shape and argument that follows from it, without the memory, so that only its own rule
+/// can object. "short_drop.rows=VALUE": q and kv, but the drop mask keeps its size.
+bool is_flash_claim(const std::string& edit);
+/// Throws std::invalid_argument when the claim cannot be read.
+void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call);
+
+std::int64_t flash_elements(const std::vector<std::int64_t>& shape);
+
+/// Whether a sparse mode reads the contents of its mask; the others have a documented content.
+bool flash_reads_mask(std::int64_t mode);
+bool flash_is_compressed(FlashPse pse);
+
+/// Packed shape of a tensor that is indexed [row, head, channel], or {elements}.
+std::vector<std::int64_t> flash_logical_shape(const std::string& name, const FlashParts& parts);
+
 /// Fills what flash_parts hands out; overrides are not applied yet.
 void fill_flash_mask(const Spec& spec, FlashParts& parts);
 void fill_flash_bias(const Spec& spec, FlashParts& parts);

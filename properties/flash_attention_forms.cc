@@ -440,7 +440,7 @@ FlashParts with_setting(const FlashParts& parts, const MaskSetting& setting, std
     s.mask.next_tokens = setting.next;
     s.mask.shape = {setting.mode == 6 ? 3072 : 2048, 2048};
     if (setting.mode <= 1) {
-        s.mask.shape = {ref::longest_of(s.query_lengths), ref::longest_of(s.kv_lengths)};
+        s.mask.shape = {longest(s.query_lengths), longest(s.kv_lengths)};
         s.mask.values.assign(static_cast<std::size_t>(s.mask.shape[0] * s.mask.shape[1]), 0);
         Random random(seed);
         if (!setting.zeros)
@@ -463,8 +463,7 @@ struct MaskEquality {
 /// What the modes have in common, for the lengths of a problem.
 std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
     const ref::FlashAttentionShape& s = parts.shape;
-    const Int longest_q = ref::longest_of(s.query_lengths),
-              longest_kv = ref::longest_of(s.kv_lengths);
+    const Int longest_q = longest(s.query_lengths), longest_kv = longest(s.kv_lengths);
     const MaskSetting none{kNone}, causal{2}, right_down{3}, all{1};
     std::vector<MaskEquality> list = {
         {"mode 0 with unlimited tokens is mode 1", {0, kUnlimited, kUnlimited}, all},

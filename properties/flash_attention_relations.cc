@@ -207,7 +207,7 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
     Random random(mix(spec.seed));
     const int percent = spec.numbers[kFaDrop] == static_cast<Int>(FlashDrop::drop_all)
                             ? 50
-                            : static_cast<int>(200 / (ref::longest_of(s.kv_lengths) + 3)) + 1;
+                            : static_cast<int>(200 / (longest(s.kv_lengths) + 3)) + 1;
     for (char& key : keys) key = random.chance(percent);
     if (std::count(keys.begin(), keys.end(), 1) == 0) return inapplicable();
     FlashParts poisoned = parts;
@@ -255,7 +255,7 @@ void permute_columns(std::vector<T>& values, std::size_t first, Int rows, Int co
 FlashParts with_permuted_keys(const FlashParts& parts, Random& random, std::vector<Int>& source) {
     FlashParts to = parts;
     const ref::FlashAttentionShape& s = parts.shape;
-    const Int rows = ref::longest_of(s.query_lengths), columns = ref::longest_of(s.kv_lengths);
+    const Int rows = longest(s.query_lengths), columns = longest(s.kv_lengths);
     std::vector<std::vector<Int>> orders;
     for (std::size_t b = 0; b < s.kv_lengths.size(); ++b) {
         orders.push_back(permutation(s.kv_lengths[b], random));

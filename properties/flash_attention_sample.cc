@@ -32,9 +32,6 @@ Int cost(const Spec& spec) {
            8 * (total(spec.lists[1]) * n[kFaKvHeads] + total(spec.lists[0]) * heads) * dims;
 }
 
-Int longest(const std::vector<Int>& lengths) {
-    return *std::max_element(lengths.begin(), lengths.end());
-}
 FlashPse pse_of(const Spec& spec) { return static_cast<FlashPse>(spec.numbers[kFaPse]); }
 bool is_compressed(const Spec& spec) {
     return pse_of(spec) == FlashPse::compressed || pse_of(spec) == FlashPse::compressed_batch;

@@ -54,8 +54,8 @@ void aim_at_mode(std::vector<std::string>& edits, const Spec& spec, const FlashP
         edits.insert(edits.end(), 2, set_to(name, value));
     };
     if (mode == 0) {
-        add("pre_tokens", -ref::longest_of(q));
-        add("next_tokens", -ref::longest_of(kv));
+        add("pre_tokens", -longest(q));
+        add("next_tokens", -longest(kv));
     } else if (mode == 4) {  // pre + next == -1
         if (next >= 0) add("pre_tokens", -next - 1);
         if (pre >= 0) add("next_tokens", -pre - 1);
@@ -102,8 +102,8 @@ std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, 
         add({"query_rope.absent", "sparse_mode=6"});
         if (parts.gradient) add({"dq_rope.absent", "dk_rope.absent"});
     }
-    if (s.dropout.present)
-        add({"drop_mask.absent",
+    if (s.dropout.present)  // bits beyond 2^32, which a 32-bit count takes for few
+        add({"short_drop.rows=65536", "drop_mask.absent",
              set_to("drop_mask.shape[0]", call.tensor("drop_mask").buffer_shape[0] - 1)});
     else if (s.rope_dim == 0)
         add({"keep_prob=0.5", "keep_prob=0.999999999999"});
@@ -166,10 +166,35 @@ std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts,
     return edits;
 }
 
-/// Shares of the draws: a third aims at rules of few cases, a quarter at single values.
+/// Extents at their limits, in all arguments at once: no other rule objects.
+std::vector<std::string> claims(const FlashParts& parts) {
+    constexpr std::int64_t kLongest = 1 << 20, kMostPrefixes = 2048;
+    const ref::FlashAttentionShape& s = parts.shape;
+    const bool tnd = parts.layout == FlashLayout::tnd;
+    std::vector<std::string> edits{
+        set_to("all.dim", 513),         set_to("all.dim", 520),
+        set_to("all.dim", 0),           set_to("all.value_dim", s.head_dim + 1),
+        set_to("all.value_dim", 0),     set_to("all.query_heads", s.query_heads + 1),
+        set_to("all.query_heads", 257), set_to("all.kv_heads", 257),
+        set_to("all.q", kLongest + 1),  set_to("all.kv", kLongest + 1)};
+    edits.insert(edits.end(), 4, set_to("all.batches", tnd ? kMostPrefixes + 1 : 0));
+    if (parts.prefix) edits.insert(edits.end(), 4, set_to("all.batches", kMostPrefixes + 1));
+    if (s.rope_dim > 0)
+        for (const std::int64_t rope : {s.head_dim + 8, std::int64_t{4}, s.rope_dim + 1})
+            edits.push_back(set_to("all.rope", rope));
+    if (parts.gradient && s.rope_dim == 0) {
+        edits.push_back("dq_rope.present");
+        edits.push_back("dk_rope.present");
+    }
+    return edits;
+}
+
+/// Shares of the draws: three tenths aim at rules of few cases, a quarter at single values, a tenth
+/// at extents.
 void add_often(EditGroups& groups, const std::vector<std::string>& aimed,
-               const std::vector<std::string>& common) {
+               const std::vector<std::string>& common, const std::vector<std::string>& extents) {
     const std::size_t plain = groups.size();
+    groups.insert(groups.end(), plain / 4, extents);
     if (!aimed.empty()) groups.insert(groups.end(), plain * 4 / 5, aimed);
     groups.insert(groups.end(), plain * 3 / 5, common);
 }
@@ -202,7 +227,9 @@ EditGroups possible_edits(const Spec& spec) {
                        std::max<std::int64_t>(0, spec.lists[1].back() - spec.lists[0].back()) - 1,
                        kMax, kMin}));
     }
-    add_often(groups, aimed_edits(spec, parts, call), common_edits(spec, parts, call));
+    groups.push_back({set_to("all.batches", (2 << 20) + 1)});  // costs a list of 2 Mi: drawn rarely
+    add_often(groups, aimed_edits(spec, parts, call), common_edits(spec, parts, call),
+              claims(parts));
     return groups;
 }
 

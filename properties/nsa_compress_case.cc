@@ -47,30 +47,12 @@ ref::Dtype dtype_of(const Spec& spec) {
 }
 
 /// First row of each sequence in dimension 0 of a tensor: in tokens, or in blocks for the
-/// compressed tensors. The last entry is where the rows beyond the last sequence begin.
+/// compressed tensors.
 std::vector<std::int64_t> row_starts(const ref::CompressShape& shape, bool compressed) {
-    std::vector<std::int64_t> starts{0};
-    for (const auto length : shape.seq_lengths)
-        starts.push_back(starts.back() + (compressed ? shape.blocks_of(length) : length));
-    return starts;
-}
-
-std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths) {
-    std::vector<std::int64_t> ends(lengths.size());
-    std::partial_sum(lengths.begin(), lengths.end(), ends.begin());
-    return ends;
-}
-
-Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,
-                   Layout layout) {
-    Tensor tensor;
-    tensor.name = std::move(name);
-    tensor.output = output;
-    tensor.dtype = tensor.dtype_of_buffer = static_cast<std::int32_t>(dtype);
-    tensor.rank = static_cast<std::int32_t>(shape.size());
-    tensor.strides = strides_for(layout, shape);
-    tensor.shape = tensor.buffer_shape = std::move(shape);
-    return tensor;
+    std::vector<std::int64_t> lengths = shape.seq_lengths;
+    if (compressed)
+        for (auto& length : lengths) length = shape.blocks_of(length);
+    return properties::row_starts(lengths);
 }
 
 class CompressOperator final : public Operator {
@@ -357,7 +339,7 @@ public:
         const auto extents = shapes(shape);
         for (std::size_t i = 0; i < schema_.tensors.size(); ++i) {
             Tensor tensor = make_tensor(schema_.tensors[i].name, schema_.tensors[i].output, dtype,
-                                        extents[i], spec.layouts[i]);
+                                        extents[i], {}, spec.layouts[i]);
             if (!tensor.output) fill(spec, static_cast<int>(i), tensor);
             call.tensors.push_back(std::move(tensor));
         }
@@ -638,8 +620,7 @@ Call make_compress_call(const CompressParts& parts) {
     call.op = parts.gradient ? "nsa_compress_grad" : "nsa_compress";
     const auto add = [&](const char* name, bool output, const auto& shape,
                          std::vector<std::uint32_t> bits) {
-        call.tensors.push_back(make_tensor(name, output, parts.dtype, shape, Layout::dense));
-        call.tensors.back().bits = std::move(bits);
+        call.tensors.push_back(make_tensor(name, output, parts.dtype, shape, std::move(bits)));
     };
     if (parts.gradient) add("output_grad", false, blocks, parts.output_grad);
     add("input", false, tokens, parts.input);

@@ -81,36 +81,6 @@ Schema make_schema(bool gradient) {
     return schema;
 }
 
-std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths) {
-    std::vector<std::int64_t> ends(lengths.size());
-    std::partial_sum(lengths.begin(), lengths.end(), ends.begin());
-    return ends;
-}
-
-std::int64_t longest(const std::vector<std::int64_t>& lengths) {
-    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-}
-
-/// First row of each sequence; the last entry is where the rows beyond the last sequence begin.
-std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths) {
-    auto starts = cumulative(lengths);
-    starts.insert(starts.begin(), 0);
-    return starts;
-}
-
-Tensor make_tensor(const TensorField& field, ref::Dtype dtype, std::vector<std::int64_t> shape,
-                   std::vector<std::uint32_t> bits) {
-    Tensor tensor;
-    tensor.name = field.name;
-    tensor.output = field.output;
-    tensor.dtype = tensor.dtype_of_buffer = static_cast<std::int32_t>(dtype);
-    tensor.rank = static_cast<std::int32_t>(shape.size());
-    tensor.strides = strides_for(Layout::dense, shape);
-    tensor.shape = tensor.buffer_shape = std::move(shape);
-    tensor.bits = std::move(bits);
-    return tensor;
-}
-
 /// Elements that `set` names, one tensor after the other.
 void apply_overrides(const Spec& spec, SelectedParts& parts, bool lists_only) {
     const auto shapes = selected_shapes(*spec.schema, parts);
@@ -754,7 +724,7 @@ Call make_selected_call(const SelectedParts& parts) {
             bits = lanes(parts.row_max);
         else if (!field.output && name == "softmax_sum")
             bits = lanes(parts.row_sum);
-        call.tensors.push_back(make_tensor(field, dtype, shapes[i], std::move(bits)));
+        call.tensors.push_back(make_tensor(name, field.output, dtype, shapes[i], std::move(bits)));
         if (name == "atten_mask") call.tensors.back().present = parts.mask.present;
     }
     const ref::SelectedAttentionShape& s = parts.shape;

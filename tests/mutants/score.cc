@@ -2,9 +2,10 @@
 // it, after how many cases, and the smallest case found. Exit status 1 when the unmutated library
 // fails or a counted mutant survives.
 //
-//   mutant_score ATTNCHECK LIBRARY [--only ID] [--family NAME] [--ids catalogue]
+//   mutant_score ATTNCHECK LIBRARY [--only ID,ID...] [--family NAME] [--ids catalogue]
 //                [--shrink SECONDS] [--readme README.md --details FILE.md]
 //
+// --only grades these alone and leaves out the run of the unmutated library.
 // A family is a forward with its gradient and has the forward's name (NsaCompress). --readme
 // rewrites the counts between the markers "<!-- score:FAMILY:begin -->" and
 // "<!-- score:FAMILY:end -->", --details the lines of the single mutants between the same markers
@@ -207,10 +208,10 @@ struct Options {
 };
 
 [[noreturn]] void fail_usage(const std::string& message) {
-    std::cerr
-        << message
-        << "usage: mutant_score ATTNCHECK LIBRARY [--only ID] [--family NAME] [--shrink SECONDS] "
-           "[--ids all|catalogue] [--readme FILE] [--details FILE]\n";
+    std::cerr << message
+              << "usage: mutant_score ATTNCHECK LIBRARY [--only ID,ID...] [--family NAME] "
+                 "[--shrink SECONDS] "
+                 "[--ids all|catalogue] [--readme FILE] [--details FILE]\n";
     std::exit(2);
 }
 
@@ -240,10 +241,14 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
+bool is_listed(std::string_view id, const std::string& list) {
+    return ("," + list + ",").find(fmt::format(",{},", id)) != std::string::npos;
+}
+
 std::vector<Mutant> chosen(const Options& options) {
     std::vector<Mutant> mutants;
     for (const Mutant& mutant : kMutants)
-        if ((options.only.empty() || mutant.id == options.only) &&
+        if ((options.only.empty() || is_listed(mutant.id, options.only)) &&
             (options.family.empty() || mutant.operators.family == options.family) &&
             (!options.catalogue || mutant.id.find("-x") == std::string_view::npos))
             mutants.push_back(mutant);
@@ -320,7 +325,7 @@ int summarize(const std::vector<Mutant>& mutants, const std::vector<Score>& scor
 int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     const std::vector<Mutant> mutants = chosen(options);
-    const bool clean = clean_runs_hold(options.programs, mutants);
+    const bool clean = !options.only.empty() || clean_runs_hold(options.programs, mutants);
     std::cout << "\n"
               << fmt::format(fmt::runtime(kLine), "mutant", "", "difficulty", "cases", "s",
                              "killed by", "smallest case");
