@@ -116,7 +116,7 @@ Call make_flash_call(const FlashParts& parts) {
             bool present = false;
             if (name.ends_with("shift")) {
                 present = s.bias.present;
-                dtype = s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype;
+                dtype = s.bias.type >= 2 ? ref::Dtype::fp32 : parts.result;
                 shape = s.bias.shape;
                 bits = parts.pse;
             } else if (name == "drop_mask") {
@@ -160,7 +160,8 @@ Call make_flash_call(const FlashParts& parts) {
                            : name == "dy"         ? parts.output_grad
                                                   : parts.output;
         Tensor tensor = make_tensor(
-            name, field.output, parts.dtype, layout_shape(parts.layout, batches, length, packed),
+            name, field.output, field.output || name == "attention_in" ? parts.result : parts.dtype,
+            layout_shape(parts.layout, batches, length, packed),
             bits.empty() ? none : to_layout(parts.layout, lengths, packed[1], packed[2], bits));
         if (name.ends_with("rope")) tensor.present = s.rope_dim > 0;
         call.tensors.push_back(std::move(tensor));
@@ -279,12 +280,13 @@ ExpectedOutputs expected_of(const FlashParts& parts, const ref::RoundingClass& r
                          in_layout(parts, false, s.query_heads, s.value_dim, expected.output));
         return out;
     }
-    const auto output = parts.values(parts.output), output_grad = parts.values(parts.output_grad);
+    const auto output = decode_all(parts.result, parts.output),
+               output_grad = parts.values(parts.output_grad);
     const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
         row_sum(parts.row_sum.begin(), parts.row_sum.end());
     auto expected = ref::expected_attention_grad(s.dense(), ref::flash_columns(s),
                                                  {in, output_grad, output, row_max, row_sum},
-                                                 parts.dtype, rounding, grant);
+                                                 parts.result, rounding, grant);
     const std::int64_t wide = s.head_dim + s.rope_dim;
     const auto part = [&](const ref::ExpectedTensor& all, bool of_keys, std::int64_t begin,
                           std::int64_t width) {

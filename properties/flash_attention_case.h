@@ -44,7 +44,8 @@ enum FlashField {
     kFaBeyondQ,
     kFaBeyondKv,
     kFaStats,
-    kFaOut
+    kFaOut,
+    kFaResult
 };
 enum class FlashLayout { bsh, bsnd, tnd, sbh, bnsd };
 /// single [S1,S2]; one [1,1,S1,S2]; batch [B,1,S1,S2]; head [B,N1,S1,S2]; packed [sum Sq, sum Skv].
@@ -80,6 +81,7 @@ enum class FlashKeep { one, half, nine_tenths, tenth };
 struct FlashParts {
     bool gradient = false;
     ref::Dtype dtype = ref::Dtype::fp16;
+    ref::Dtype result = ref::Dtype::fp16;  ///< of bias, attention_in and outputs; not fp8
     FlashLayout layout = FlashLayout::bsnd;
     /// Shape, mask, bias, dropout and scale as the reference sees them. mask.values is empty in
     /// compressed modes.
@@ -118,6 +120,9 @@ void shape_flash_options(const Spec& spec, ref::FlashAttentionShape& s);
 bool is_flash_claim(const std::string& edit);
 /// Throws std::invalid_argument when the claim cannot be read.
 void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call);
+
+bool flash_is_fp8(const Spec& spec);
+bool profile_has_fp8();
 
 std::int64_t flash_elements(const std::vector<std::int64_t>& shape);
 

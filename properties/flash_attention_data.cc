@@ -148,7 +148,7 @@ void fill_flash_mask(const Spec& spec, FlashParts& parts) {
 void fill_flash_bias(const Spec& spec, FlashParts& parts) {
     ref::FlashBias& bias = parts.shape.bias;
     if (!bias.present) return;
-    const ref::Dtype dtype = bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype;
+    const ref::Dtype dtype = bias.type >= 2 ? ref::Dtype::fp32 : parts.result;
     std::size_t count = 1;
     for (const auto extent : bias.shape) count *= static_cast<std::size_t>(extent);
     parts.pse.assign(count, 0);

@@ -78,6 +78,13 @@ void sample_heads(Random& random, Spec& spec) {
                                                     : random.between(1, dim);
 }
 
+/// Keys beside which the diagonal starts one or two short of a tile's edge, on it, or past it: what
+/// decides whether a tile needs its mask.
+Int length_across_tile_edge(Random& random, Int q) {
+    const Int tile = random.pick<Int>({16, 32, 64, 64, 128});
+    return q + tile * random.between(0, 2) + random.pick<Int>({tile - 2, tile - 1, 0, 1});
+}
+
 /// Lengths per batch or sequence; in TND also empty sequences and rows beyond the last one.
 void sample_lengths(Random& random, Spec& spec) {
     const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});
@@ -85,13 +92,19 @@ void sample_lengths(Random& random, Spec& spec) {
     if (!is_tnd(spec)) {
         const Int q = sample_length(random);
         spec.lists[0].assign(static_cast<std::size_t>(count), q);
-        spec.lists[1].assign(static_cast<std::size_t>(count), same ? q : sample_length(random));
+        const Int kv = same                ? q
+                       : random.chance(20) ? length_across_tile_edge(random, q)
+                                           : sample_length(random);
+        spec.lists[1].assign(static_cast<std::size_t>(count), kv);
         return;
     }
     for (Int b = 0; b < count; ++b) {
         const Int q = random.chance(12) ? 0 : sample_length(random);
         spec.lists[0].push_back(q);
-        spec.lists[1].push_back(random.chance(12) ? 0 : same ? q : sample_length(random));
+        spec.lists[1].push_back(random.chance(12)   ? 0
+                                : same              ? q
+                                : random.chance(20) ? length_across_tile_edge(random, q)
+                                                    : sample_length(random));
     }
     if (random.chance(15)) spec.numbers[kFaBeyondQ] = random.between(1, 5);
     if (random.chance(15)) spec.numbers[kFaBeyondKv] = random.between(1, 5);
@@ -636,7 +649,14 @@ Spec sample_flash(const Schema& schema, Random& random, int size) {
     const Operator& op = *find_operator(schema.op);
     for (int tries = 0; tries < 200; ++tries) {
         Spec spec = sample_once(schema, random, size);
-        if (!op.illegal(spec)) return spec;
+        if (op.illegal(spec)) continue;
+        if (schema.number("result") >= 0 && profile_has_fp8() && random.chance(40)) {
+            Spec small = spec;
+            small.numbers[kFaDtype] = random.between(3, 4);
+            small.numbers[kFaResult] = random.between(0, 2);
+            if (!op.illegal(small)) return small;  // ropes are bf16
+        }
+        return spec;
     }
     Spec spec(schema);
     spec.lists = {{3}, {5}};
@@ -676,6 +696,7 @@ std::vector<std::string> flash_labels(const Spec& spec) {
         keyless = keyless || (q[b] > 0 && kv[b] == 0);
         queryless = queryless || (q[b] == 0 && kv[b] > 0);
     }
+    if (flash_is_fp8(spec)) out.push_back(fmt::format("result:{}", name_in(kFaResult)));
     label(less, "fewer_queries");
     label(equal, "square");
     label(more, "more_queries");

@@ -12,21 +12,28 @@ namespace {
 
 /// A binary interchange format: 1 sign bit, exponent_bits, and precision - 1 stored bits of the
 /// significand.
+/// Where `has_infinity` is false the highest exponent holds numbers too, and its last pattern alone
+/// is NaN (OCP OFP8 E4M3FN).
 struct Format {
     int exponent_bits, precision;
+    bool has_infinity = true;
 
-    constexpr int max_exponent() const { return (1 << (exponent_bits - 1)) - 1; }
-    constexpr int min_exponent() const { return 1 - max_exponent(); }
+    constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+    constexpr int max_exponent() const { return has_infinity ? bias() : bias() + 1; }
+    constexpr int min_exponent() const { return 1 - bias(); }
     constexpr int width() const { return exponent_bits + precision; }
-    constexpr std::uint32_t infinity_bits() const {
-        return ((1u << exponent_bits) - 1) << (precision - 1);
+    constexpr std::uint32_t magnitude_mask() const { return (1u << (width() - 1)) - 1; }
+    /// The first pattern that is no finite number: infinity, or the one NaN.
+    constexpr std::uint32_t overflow_bits() const {
+        return has_infinity ? ((1u << exponent_bits) - 1) << (precision - 1) : magnitude_mask();
     }
+    constexpr std::uint32_t nan_bits() const { return overflow_bits() | 1u << (precision - 2); }
 };
 
 [[noreturn]] void refuse(Dtype dtype, const char* what) {
     throw std::invalid_argument(std::string(what) + ": dtype " + std::string(dtype_name(dtype)) +
                                 " (" + std::to_string(static_cast<std::int32_t>(dtype)) +
-                                ") is not one of fp16, bf16, fp32");
+                                ") is not one of fp16, bf16, fp32, fp8_e5m2, fp8_e4m3fn");
 }
 
 Format format_of(Dtype dtype) {
@@ -37,6 +44,10 @@ Format format_of(Dtype dtype) {
             return {8, 8};
         case Dtype::fp32:
             return {8, 24};
+        case Dtype::fp8_e5m2:
+            return {5, 3};
+        case Dtype::fp8_e4m3fn:
+            return {4, 4, false};
         default:
             refuse(dtype, "floating-point format");
     }
@@ -108,14 +119,13 @@ double decode(Dtype dtype, std::uint32_t bits) {
     const int biased = static_cast<int>(bits >> stored_bits & ((1u << f.exponent_bits) - 1));
     const bool negative = bits >> (f.width() - 1) & 1;
     double magnitude;
-    if (biased == (1 << f.exponent_bits) - 1) {
-        magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
-                                  : std::numeric_limits<double>::quiet_NaN();
+    if ((bits & f.magnitude_mask()) >= f.overflow_bits()) {
+        magnitude = f.has_infinity && fraction == 0 ? std::numeric_limits<double>::infinity()
+                                                    : std::numeric_limits<double>::quiet_NaN();
     } else {
         // Subnormals share the quantum of the first binade and lack the hidden bit.
         const std::uint32_t significand = biased == 0 ? fraction : fraction | 1u << stored_bits;
-        magnitude =
-            significand * power_of_two((biased == 0 ? 1 : biased) - f.max_exponent() - stored_bits);
+        magnitude = significand * power_of_two((biased == 0 ? 1 : biased) - f.bias() - stored_bits);
     }
     return negative ? -magnitude : magnitude;
 }
@@ -129,9 +139,9 @@ std::uint32_t encode(Dtype dtype, double value) {
             std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), 0.0, 255.0));
     const Format f = format_of(dtype);
     const std::uint32_t sign = std::signbit(value) ? 1u << (f.width() - 1) : 0u;
-    if (std::isnan(value)) return sign | f.infinity_bits() | 1u << (f.precision - 2);
+    if (std::isnan(value)) return sign | f.nan_bits();
     const double magnitude = std::fabs(value);
-    if (magnitude >= 2 * power_of_two(f.max_exponent())) return sign | f.infinity_bits();
+    if (magnitude >= 2 * power_of_two(f.max_exponent())) return sign | f.overflow_bits();
 
     // Scaling by a power of two is exact here: it never decreases a number that is small, nor
     // overflows a large one.
@@ -141,16 +151,18 @@ std::uint32_t encode(Dtype dtype, double value) {
     const double rest = quanta - rounded;
     if (rest > 0.5 || (rest == 0.5 && (rounded & 1))) ++rounded;
     // The hidden bit adds one to the exponent field; a carry out of the significand adds another,
-    // up to infinity.
-    return sign | ((static_cast<std::uint32_t>(exponent - f.min_exponent()) << (f.precision - 1)) +
-                   rounded);
+    // up to infinity (or, without one, to NaN).
+    const std::uint32_t bits =
+        (static_cast<std::uint32_t>(exponent - f.min_exponent()) << (f.precision - 1)) + rounded;
+    return sign | std::min(bits, f.overflow_bits());
 }
 
 double unit_roundoff(Dtype dtype) { return power_of_two(-format_of(dtype).precision); }
 
 double max_finite(Dtype dtype) {
     const Format f = format_of(dtype);
-    return (2 - power_of_two(1 - f.precision)) * power_of_two(f.max_exponent());
+    const double missing = f.has_infinity ? 1 : 2;  // the last pattern is NaN, not a number
+    return (2 - missing * power_of_two(1 - f.precision)) * power_of_two(f.max_exponent());
 }
 
 double min_normal(Dtype dtype) { return power_of_two(format_of(dtype).min_exponent()); }

@@ -24,12 +24,13 @@ enum class Dtype : std::int32_t {
 std::string_view dtype_name(Dtype dtype);  ///< "fp16", "bf16", "fp32", ...
 int dtype_size(Dtype dtype);  ///< bytes per element; throws std::invalid_argument when unknown
 
-/// Value of a bit pattern, exact for fp16, bf16 and fp32 (subnormals, infinities and NaN included),
+/// Value of a bit pattern, exact for fp16, bf16, fp32 and the fp8 types (subnormals, infinities and
+/// NaN included; E4M3FN has no infinity and 448 as its largest number, OCP OFP8 revision 1.0),
 /// int32, uint8 and bool (a byte: any non-zero one is true).
 double decode(Dtype dtype, std::uint32_t bits);
 
-/// Nearest bit pattern of a binary64 value, ties to even, in one rounding; overflow gives infinity,
-/// NaN stays NaN. Integers: the nearest one in range, NaN gives 0.
+/// Nearest bit pattern of a binary64 value, ties to even, in one rounding; overflow gives infinity
+/// (E4M3FN: NaN), NaN stays NaN. Integers: the nearest one in range, NaN gives 0.
 std::uint32_t encode(Dtype dtype, double value);
 
 double unit_roundoff(Dtype dtype);  ///< u: 2^-11 (fp16), 2^-8 (bf16), 2^-24 (fp32)

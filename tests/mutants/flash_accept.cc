@@ -363,7 +363,6 @@ int rule(const FlashArguments& a, FlashProblem& problem) {
     if (!ruling.is_settled()) rule_on_pse_and_mask(a, x, form, ruling);
     rule_on_outputs(a, x, ruling);
     if (ruling.status != ATTNCHECK_OK) return ruling.status;
-    if (a.is_fp8()) return ATTNCHECK_DECLINED;
     problem.is_undefined = ruling.is_undefined;
     if (ruling.is_undefined) return ATTNCHECK_OK;
     problem.pse_form = form;

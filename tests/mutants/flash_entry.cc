@@ -10,7 +10,10 @@ namespace attncheck::mutants {
 namespace {
 
 /// The size of an element in bytes.
-std::int64_t width(std::int32_t dtype) { return dtype == ATTNCHECK_FLOAT32 ? 4 : 2; }
+std::int64_t width(std::int32_t dtype) {
+    if (dtype == ATTNCHECK_FLOAT8_E5M2 || dtype == ATTNCHECK_FLOAT8_E4M3FN) return 1;
+    return dtype == ATTNCHECK_FLOAT32 ? 4 : 2;
+}
 
 /// Defects in how the operands of both directions are addressed.
 void distort_inputs(FlashProblem& p) {

@@ -185,7 +185,9 @@ private:
 
     float delta(const FlashRow& row) {
         FlashRow source = row;
-        if (on<"FAG-x109">()) return 0.0f;
+        const bool is_fp8 = problem_.query.tensor.dtype == ATTNCHECK_FLOAT8_E5M2 ||
+                            problem_.query.tensor.dtype == ATTNCHECK_FLOAT8_E4M3FN;
+        if (on<"FAG-x109">() || (on<"FP8-04">() && is_fp8)) return 0.0f;
         if (on<"FAG-13">()) source.i %= kTile;
         if (on<"FAG-x110">()) source.i = std::max<std::int64_t>(row.i - 1, 0);
         if (on<"FAG-x111">()) source.head -= source.head % problem_.group_size();

@@ -2,12 +2,27 @@
 
 #include <algorithm>
 
+#include "active_mutant.h"
 #include "selected_rows.h"
 #include "storage.h"
 
 namespace attncheck::mutants {
 
+namespace {
+
+float load_fp8(std::int32_t dtype, std::uint8_t bits) {
+    const int magnitude = bits & 0x7f;
+    if (dtype == ATTNCHECK_FLOAT8_E5M2 || on<"FP8-01">())
+        return on<"FP8-03">() && magnitude < 4 ? 0.0f : widen_e5m2(bits);
+    if (on<"FP8-02">() && magnitude == 0x7f) return bits & 0x80 ? -480.0f : 480.0f;
+    return widen_e4m3fn(bits);
+}
+
+}  // namespace
+
 float load_element(std::int32_t dtype, const void* data, std::int64_t offset) {
+    if (dtype == ATTNCHECK_FLOAT8_E5M2 || dtype == ATTNCHECK_FLOAT8_E4M3FN)
+        return load_fp8(dtype, static_cast<const std::uint8_t*>(data)[offset]);
     if (dtype == ATTNCHECK_FLOAT32) return static_cast<const float*>(data)[offset];
     const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[offset];
     return widen(dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16, bits);
@@ -128,7 +143,7 @@ float FlashRows::load(std::int64_t batch, std::int64_t head, std::int64_t index,
                       std::int64_t channel) const {
     const std::int64_t offset = view_.offset(batch, head, index, channel);
     const std::int32_t dtype = view_.tensor.dtype;
-    if (dtype != ATTNCHECK_FLOAT32) {
+    if (dtype == ATTNCHECK_FLOAT16 || dtype == ATTNCHECK_BFLOAT16) {
         const Half type = dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16;
         const std::uint16_t bits = static_cast<const std::uint16_t*>(view_.tensor.data)[offset];
         const bool is_subnormal = type == Half::fp16 && is_subnormal_fp16(bits);

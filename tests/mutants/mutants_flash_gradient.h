@@ -195,6 +195,10 @@ inline constexpr Mutant kFlashGradientMutants[] = {
     {"FAG-x160", kFlashGrad, kHard, "strides of dq ignored"},
     {"FAG-x161", kFlashGrad, kMedium, "dv written with D channels per head"},
     {"FAG-x162", kFlashGrad, kMedium, "SBH: dq written as BSH"},
+    {"FP8-01", kFlashGrad, kMedium, "E4M3FN read as E5M2"},
+    {"FP8-02", kFlashGrad, kHard, "the NaN of E4M3FN read as 480"},
+    {"FP8-03", kFlashGrad, kHard, "subnormals of E5M2 read as zero"},
+    {"FP8-04", kFlashGrad, kMedium, "fp8: attention_in taken for zero"},
     {"FAG-ALL-13", kFlashGrad, kHard, "number of dk and dv partials follows OMP_NUM_THREADS",
      Status::contract_dependent,
      "equal bits for any number of threads are promised by the built-in implementation only; near "

@@ -50,13 +50,13 @@ struct Programs {
     std::string shrink = "30";
 };
 
-/// The options that select the entry points in which a mutant sits.
-std::string operator_filter(const Operators& operators) {
+/// The options that select the entry points in which a mutant sits, and the platform it needs.
+std::string operator_filter(std::string_view id, const Operators& operators) {
     using namespace attncheck::mutants;
     const std::string name = operators.family == kCompress.family   ? "nsa_compress"
                              : operators.family == kSelected.family ? "nsa_selected_attention"
                                                                     : "flash_attention_score";
-    std::string filter;
+    std::string filter = id.starts_with("FP8") ? " --profile ascend950" : "";
     if (operators.forward) filter += " --op " + name;
     if (operators.gradient) filter += " --op " + name + "_grad";
     return filter;
@@ -74,7 +74,7 @@ Score run(const Programs& programs, std::string_view id, const Operators& operat
         "ATTNCHECK_MUTANT='{}' timeout 300 '{}' verify --candidate '{}' --stop-at-first --seed 1 "
         "--timeout {} --shrink {} --json '{}'{}{} >/dev/null 2>&1",
         id, programs.attncheck, programs.library, limit_s, programs.shrink, report,
-        operator_filter(operators), properties);
+        operator_filter(id, operators), properties);
     const auto start = std::chrono::steady_clock::now();
     const int status = std::system(command.c_str());
     Score score;

@@ -22,6 +22,19 @@ inline float widen_fp16(std::uint16_t bits) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
 }
 
+/// E5M2 is the upper half of an fp16.
+inline float widen_e5m2(std::uint8_t bits) {
+    return widen_fp16(static_cast<std::uint16_t>(bits << 8));
+}
+
+/// E4M3FN: bias 7, no infinity, one NaN per sign.
+inline float widen_e4m3fn(std::uint8_t bits) {
+    const std::uint32_t magnitude = bits & 0x7fu, sign = (bits & 0x80u) << 24;
+    if (magnitude == 0x7fu) return std::bit_cast<float>(0x7fc00000u | sign);
+    const float scaled = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
+}
+
 inline float widen(Half type, std::uint16_t bits) {
     return type == Half::fp16 ? widen_fp16(bits) : widen_bf16(bits);
 }

@@ -89,6 +89,54 @@ TEST_P(SixteenBitType, HalfUlpIsMonotone) {
 }
 
 // Rounding to fp32 first would lose the last bit, see a tie and go down to the even neighbour.
+/// fp8 (OCP OFP8 revision 1.0), exhaustively: the values from their bits by the formulas of its
+/// table 1, E5M2 as the upper half of an fp16.
+double e4m3fn_value(std::uint32_t bits) {
+    const int exponent = static_cast<int>(bits >> 3 & 15), fraction = static_cast<int>(bits & 7);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+    return bits & 0x80 ? -magnitude : magnitude;
+}
+
+TEST(Fp8, WidensEveryPattern) {
+    for (std::uint32_t bits = 0; bits < 256; ++bits) {
+        const double e5m2 = decode(Dtype::fp8_e5m2, bits), half = decode(Dtype::fp16, bits << 8);
+        EXPECT_TRUE(e5m2 == half || (std::isnan(e5m2) && std::isnan(half))) << bits;
+        const double e4m3fn = decode(Dtype::fp8_e4m3fn, bits);
+        if ((bits & 0x7f) == 0x7f)
+            EXPECT_TRUE(std::isnan(e4m3fn)) << bits;
+        else
+            EXPECT_EQ(e4m3fn, e4m3fn_value(bits)) << bits;
+    }
+    EXPECT_EQ(max_finite(Dtype::fp8_e4m3fn), 448);
+    EXPECT_EQ(max_finite(Dtype::fp8_e5m2), 57344);
+    EXPECT_EQ(min_normal(Dtype::fp8_e4m3fn), 0x1p-6);
+    EXPECT_EQ(unit_roundoff(Dtype::fp8_e5m2), 0x1p-3);
+}
+
+TEST(Fp8, NarrowsToTheNearestWithTiesToEven) {
+    for (const Dtype type : {Dtype::fp8_e5m2, Dtype::fp8_e4m3fn}) {
+        const std::uint32_t last = type == Dtype::fp8_e5m2 ? 0x7b : 0x7e;
+        for (std::uint32_t bits = 0; bits < last; ++bits) {
+            const double low = decode(type, bits), high = decode(type, bits + 1);
+            const double middle = low + (high - low) / 2;
+            EXPECT_EQ(encode(type, low), bits);
+            EXPECT_EQ(encode(type, -low), bits | 0x80);
+            EXPECT_EQ(encode(type, middle), bits + (bits & 1)) << bits;
+            EXPECT_EQ(encode(type, std::nextafter(middle, 0)), bits) << bits;
+            EXPECT_EQ(encode(type, std::nextafter(middle, kInfinity)), bits + 1) << bits;
+        }
+        EXPECT_EQ(encode(type, max_finite(type)), last);
+    }
+    EXPECT_EQ(encode(Dtype::fp8_e5m2, 61440), 0x7cu);  // half way to the next: infinity
+    EXPECT_EQ(encode(Dtype::fp8_e5m2, kInfinity), 0x7cu);
+    EXPECT_EQ(encode(Dtype::fp8_e4m3fn, 464), 0x7eu);  // a tie: 448 is even
+    EXPECT_EQ(encode(Dtype::fp8_e4m3fn, 465), 0x7fu);  // no infinity: NaN
+    EXPECT_EQ(encode(Dtype::fp8_e4m3fn, -1e6), 0xffu);
+    EXPECT_EQ(encode(Dtype::fp8_e4m3fn, -kInfinity), 0xffu);
+    EXPECT_TRUE(std::isnan(decode(Dtype::fp8_e4m3fn, encode(Dtype::fp8_e4m3fn, NAN))));
+}
+
 TEST(Narrowing, RoundsOnce) {
     const double above_tie = 1 + 0x1p-8 + 0x1p-40;
     EXPECT_EQ(encode(Dtype::bf16, above_tie), 0x3f81u);
@@ -127,7 +175,7 @@ TEST(Dtypes, HaveTheirDocumentedConstants) {
     EXPECT_THROW(decode(Dtype::int64, 0), std::invalid_argument);
     EXPECT_THROW(encode(Dtype::int64, 0), std::invalid_argument);
     EXPECT_THROW(max_finite(Dtype::int32), std::invalid_argument);
-    EXPECT_THROW(half_ulp(Dtype::fp8_e5m2, 1), std::invalid_argument);
+    EXPECT_THROW(half_ulp(Dtype::uint8, 1), std::invalid_argument);
 }
 
 // Indices: every 32-bit pattern of interest survives both ways.
