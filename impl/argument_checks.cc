@@ -1,8 +1,18 @@
 #include "impl/argument_checks.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace attncheck::impl {
+namespace {
+
+std::string range_text(std::int64_t low, std::int64_t high) {
+    std::string text(1, '[');
+    return text.append(std::to_string(low)).append(", ").append(std::to_string(high)).append("]");
+}
+
+}  // namespace
 
 Rejection absent(const char* parameter) {
     return {ATTNCHECK_ERR_NULLPTR, parameter,
@@ -31,6 +41,29 @@ std::string dtype_name(std::int32_t dtype) {
 
 std::string element_text(std::int64_t value, std::int64_t index) {
     return std::to_string(value) + " at index " + std::to_string(index);
+}
+
+MaybeRejection check_range(const char* name, std::int64_t value, std::int64_t low,
+                           std::int64_t high) {
+    if (value >= low && value <= high) return std::nullopt;
+    return invalid(name, std::to_string(value), range_text(low, high));
+}
+
+MaybeRejection check_multiple_of_16(const char* name, std::int64_t value, std::int64_t high) {
+    if (value >= 16 && value <= high && value % 16 == 0) return std::nullopt;
+    return invalid(name, std::to_string(value), "a multiple of 16 in " + range_text(16, high));
+}
+
+MaybeRejection check_extent(const char* name, const char* meaning, std::int64_t value,
+                            std::int64_t low, std::int64_t high) {
+    if (value >= low && value <= high) return std::nullopt;
+    return invalid(name, std::string("of extent ") + meaning + " = " + std::to_string(value),
+                   std::string(meaning) + " in " + range_text(low, high));
+}
+
+MaybeRejection check_scale(const char* name, double scale) {
+    if (std::isfinite(static_cast<float>(scale))) return std::nullopt;
+    return invalid(name, std::to_string(scale), "values that are finite in float32");
 }
 
 MaybeRejection check_layout(const char* parameter, const char* layout) {
@@ -82,6 +115,57 @@ MaybeRejection check_shape(const char* name, const attncheck_tensor& tensor,
         values.append(separator).append(std::to_string(extent.value));
     }
     return invalid(name, "of shape " + shown + "]", meanings + "] = " + values + "]");
+}
+
+MaybeRejection check_byte_mask(const char* name, const attncheck_tensor& mask) {
+    if (auto rejection = check_ranks({{name, &mask, 2}})) return rejection;
+    if (mask.dtype != ATTNCHECK_BOOL && mask.dtype != ATTNCHECK_UINT8) {
+        return invalid(name, "of dtype " + dtype_name(mask.dtype), "dtype 12 (bool) or 4 (uint8)");
+    }
+    for (int dim = 0; dim < 2; ++dim) {
+        if (mask.shape[dim] >= 0) continue;
+        return invalid(name, "of extent " + std::to_string(mask.shape[dim]), "extents >= 0");
+    }
+    return std::nullopt;
+}
+
+MaybeRejection check_lengths(const char* name, const attncheck_int_array& ends,
+                             const LengthLimits& limits, const CheckLength& check_length) {
+    if (ends.size < 1 || ends.size > limits.max_size) {
+        return invalid(name, "of size " + std::to_string(ends.size),
+                       "size in " + range_text(1, limits.max_size));
+    }
+    std::int64_t previous = 0;
+    for (std::int64_t i = 0; i < ends.size; ++i) {
+        const std::int64_t value = ends.values[i];
+        if (value < 0) return invalid(name, element_text(value, i), "values >= 0");
+        if (value < previous) {
+            return invalid(name, element_text(value, i),
+                           "non-decreasing values, the one before is " + std::to_string(previous));
+        }
+        if (value - previous > limits.max_length) {
+            return invalid(name, element_text(value, i),
+                           "at most " + std::to_string(limits.max_length) +
+                               " more than the one before, which is " + std::to_string(previous));
+        }
+        if (check_length != nullptr) {
+            if (auto rejection = check_length(value - previous, i)) return rejection;
+        }
+        previous = value;
+    }
+    if (previous <= limits.tokens.value) return std::nullopt;
+    return invalid(name, element_text(previous, ends.size - 1),
+                   std::string("a last value of at most ") + limits.tokens.meaning + ", which is " +
+                       std::to_string(limits.tokens.value));
+}
+
+std::int64_t longest_sequence(const attncheck_int_array& ends) {
+    std::int64_t most = 0, previous = 0;
+    for (std::int64_t i = 0; i < ends.size; ++i) {
+        most = std::max(most, ends.values[i] - previous);
+        previous = ends.values[i];
+    }
+    return most;
 }
 
 }  // namespace attncheck::impl

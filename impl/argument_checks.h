@@ -2,6 +2,7 @@
 #define ATTNCHECK_IMPL_ARGUMENT_CHECKS_H
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 
@@ -31,6 +32,17 @@ Rejection invalid(const char* parameter, const std::string& value, const std::st
 std::string dtype_name(std::int32_t dtype);
 std::string element_text(std::int64_t value, std::int64_t index);  ///< "7 at index 2"
 
+/// low <= value <= high.
+MaybeRejection check_range(const char* name, std::int64_t value, std::int64_t low,
+                           std::int64_t high);
+/// An attribute of the form 16, 32, ..., high.
+MaybeRejection check_multiple_of_16(const char* name, std::int64_t value, std::int64_t high);
+/// The same for an extent of a tensor, which the message calls `meaning`.
+MaybeRejection check_extent(const char* name, const char* meaning, std::int64_t value,
+                            std::int64_t low, std::int64_t high);
+/// Finite once narrowed to fp32.
+MaybeRejection check_scale(const char* name, double scale);
+
 /// Exactly "TND"; `layout` is not null. `parameter` is the field that holds it.
 MaybeRejection check_layout(const char* parameter, const char* layout);
 MaybeRejection check_ranks(std::initializer_list<NamedTensor> tensors);
@@ -41,6 +53,22 @@ MaybeRejection check_dtype(const char* name, const attncheck_tensor& tensor, std
                            const char* of);
 MaybeRejection check_shape(const char* name, const attncheck_tensor& tensor,
                            std::initializer_list<Extent> wanted);
+/// Rank 2, bool or uint8, no negative extent.
+MaybeRejection check_byte_mask(const char* name, const attncheck_tensor& mask);
+
+/// Judges one sequence: its length and its index in the array.
+using CheckLength = std::function<MaybeRejection(std::int64_t length, std::int64_t index)>;
+
+/// Cumulative lengths: 1 to max_size values, non-negative, non-decreasing by at most max_length,
+/// the last one at most the number of tokens. `check_length` may be empty.
+struct LengthLimits {
+    std::int64_t max_size, max_length;
+    Extent tokens;
+};
+MaybeRejection check_lengths(const char* name, const attncheck_int_array& ends,
+                             const LengthLimits& limits, const CheckLength& check_length);
+/// Of cumulative lengths that check_lengths accepts.
+std::int64_t longest_sequence(const attncheck_int_array& ends);
 
 }  // namespace attncheck::impl
 

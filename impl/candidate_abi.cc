@@ -6,6 +6,8 @@
 #include "impl/flash_attention.h"
 #include "impl/flash_attention_validate.h"
 #include "impl/nsa_compress.h"
+#include "impl/nsa_compress_attention.h"
+#include "impl/nsa_compress_attention_validate.h"
 #include "impl/nsa_compress_validate.h"
 #include "impl/nsa_selected_attention.h"
 #include "impl/nsa_selected_attention_validate.h"
@@ -71,6 +73,12 @@ int attncheck_nsa_selected_attention_grad(const attncheck_nsa_selected_attention
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_nsa_selected_attention_grad,
                               impl::nsa_selected_attention_grad, impl::default_attention_kernels());
+}
+
+int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_nsa_compress_attention,
+                              impl::nsa_compress_attention, impl::default_attention_kernels());
 }
 
 int attncheck_flash_attention_score(const attncheck_flash_attention_score_args* args) {

@@ -91,7 +91,7 @@ void RowView::write_product(std::int64_t offset, const float* from, float factor
         for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = from[c] * factor;
         return;
     }
-    std::uint16_t rounded[kMaxFlashDim];
+    std::uint16_t rounded[kMaxRowDim];
     kernels.store_product[half_index(dtype_)](from, factor, rounded, padded(dim_));
     scatter(offset, rounded);
 }
@@ -103,7 +103,7 @@ void RowView::write_quotient(std::int64_t offset, const float* from, float divis
         for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = from[c] / divisor;
         return;
     }
-    std::uint16_t rounded[kMaxFlashDim];
+    std::uint16_t rounded[kMaxRowDim];
     kernels.store_quotient[half_index(dtype_)](from, divisor, rounded, padded(dim_));
     scatter(offset, rounded);
 }
@@ -114,7 +114,7 @@ void RowView::write_zeros(std::int64_t offset) const {
         for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = 0.0f;
         return;
     }
-    constexpr std::uint16_t kZeros[kMaxFlashDim] = {};
+    constexpr std::uint16_t kZeros[kMaxRowDim] = {};
     scatter(offset, kZeros);
 }
 

@@ -15,6 +15,10 @@ namespace attncheck::impl {
 /// NaN per sign), widened exactly.
 float widen_element(std::int32_t dtype, const void* data, std::int64_t offset);
 
+/// The most channels a view may have: those of NsaCompressAttention (contract.md, decision 7).
+inline constexpr std::int64_t kMaxRowDim = 768;
+static_assert(kMaxRowDim >= kMaxFlashDim);
+
 class RowView {
 public:
     /// An absent tensor gives a view of dim 0.

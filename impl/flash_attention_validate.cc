@@ -25,21 +25,6 @@ bool profile_has_fp8() {
     return profile != nullptr && std::strcmp(profile, "ascend950") == 0;
 }
 
-MaybeRejection check_range(const char* name, std::int64_t value, std::int64_t low,
-                           std::int64_t high) {
-    if (value >= low && value <= high) return std::nullopt;
-    return invalid(name, std::to_string(value),
-                   "[" + std::to_string(low) + ", " + std::to_string(high) + "]");
-}
-
-MaybeRejection check_extent(const char* name, const char* meaning, std::int64_t value,
-                            std::int64_t low, std::int64_t high) {
-    if (value >= low && value <= high) return std::nullopt;
-    return invalid(
-        name, std::string("of extent ") + meaning + " = " + std::to_string(value),
-        std::string(meaning) + " in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
-}
-
 MaybeRejection check_same_extent(const char* name, const char* meaning, std::int64_t value,
                                  const char* other, std::int64_t wanted) {
     if (value == wanted) return std::nullopt;

@@ -1,7 +1,5 @@
 #include "impl/nsa_selected_attention_validate.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -13,46 +11,26 @@ namespace {
 
 constexpr std::int64_t kStatisticCopies = 8;
 
-std::string range_text(std::int64_t low, std::int64_t high) {
-    return "[" + std::to_string(low) + ", " + std::to_string(high) + "]";
-}
-
-MaybeRejection check_range(const char* name, std::int64_t value, std::int64_t low,
-                           std::int64_t high) {
-    if (value >= low && value <= high) return std::nullopt;
-    return invalid(name, std::to_string(value), range_text(low, high));
-}
-
-MaybeRejection check_extent(const char* name, const char* meaning, std::int64_t value,
-                            std::int64_t high) {
-    if (value >= 1 && value <= high) return std::nullopt;
-    return invalid(name, std::string("of extent ") + meaning + " = " + std::to_string(value),
-                   std::string(meaning) + " in " + range_text(1, high));
-}
-
 bool is_legal_dim(std::int64_t dim) { return dim == 128 || dim == kMaxAttentionDim; }
 
 template <class Args>
 MaybeRejection check_attributes(const Args& a) {
-    if (!std::isfinite(static_cast<float>(a.scale_value))) {
-        return invalid("scale_value", std::to_string(a.scale_value),
-                       "values that are finite in float32");
-    }
+    if (auto rejection = check_scale("scale_value", a.scale_value)) return rejection;
     if (auto rejection = check_range("head_num", a.head_num, 1, kMaxAttentionHeads))
         return rejection;
     if (a.sparse_mode != 0 && a.sparse_mode != 2)
         return invalid("sparse_mode", std::to_string(a.sparse_mode), "0 or 2");
-    const std::int64_t block = a.selected_block_size;
-    if (block < kKeyGroup || block > kMaxSelectedBlock || block % kKeyGroup != 0) {
-        return invalid("selected_block_size", std::to_string(block),
-                       "a multiple of 16 in [16, 128]");
+    if (auto rejection =
+            check_multiple_of_16("selected_block_size", a.selected_block_size, kMaxSelectedBlock)) {
+        return rejection;
     }
     return check_range("selected_block_count", a.selected_block_count, 1, kMaxSelectedCount);
 }
 
 MaybeRejection check_query(const attncheck_tensor& query, std::int64_t head_num) {
-    if (auto rejection = check_extent("query", "T1", query.shape[0], kMaxTokens)) return rejection;
-    if (auto rejection = check_extent("query", "N1", query.shape[1], kMaxAttentionHeads))
+    if (auto rejection = check_extent("query", "T1", query.shape[0], 1, kMaxTokens))
+        return rejection;
+    if (auto rejection = check_extent("query", "N1", query.shape[1], 1, kMaxAttentionHeads))
         return rejection;
     if (!is_legal_dim(query.shape[2])) {
         return invalid("query", "of extent D = " + std::to_string(query.shape[2]),
@@ -65,8 +43,8 @@ MaybeRejection check_query(const attncheck_tensor& query, std::int64_t head_num)
 
 MaybeRejection check_key(const attncheck_tensor& key, const attncheck_tensor& query) {
     const std::int64_t num_query_heads = query.shape[1], num_kv_heads = key.shape[1];
-    if (auto rejection = check_extent("key", "T2", key.shape[0], kMaxTokens)) return rejection;
-    if (auto rejection = check_extent("key", "N2", num_kv_heads, kMaxAttentionHeads))
+    if (auto rejection = check_extent("key", "T2", key.shape[0], 1, kMaxTokens)) return rejection;
+    if (auto rejection = check_extent("key", "N2", num_kv_heads, 1, kMaxAttentionHeads))
         return rejection;
     if (key.shape[2] != query.shape[2]) {
         return invalid("key", "of extent D = " + std::to_string(key.shape[2]),
@@ -120,43 +98,13 @@ MaybeRejection check_statistics(const Args& a) {
     return check_per_head("softmax_sum", a.softmax_sum, a, kCopies);
 }
 
-// One array of cumulative lengths; check_length(length, index) judges a single sequence.
-template <class CheckLength>
-MaybeRejection check_lengths(const char* name, const attncheck_int_array& lengths,
-                             std::int64_t max_size, Extent tokens, CheckLength check_length) {
-    if (lengths.size < 1 || lengths.size > max_size) {
-        return invalid(name, "of size " + std::to_string(lengths.size),
-                       "size in " + range_text(1, max_size));
-    }
-    std::int64_t previous = 0;
-    for (std::int64_t i = 0; i < lengths.size; ++i) {
-        const std::int64_t value = lengths.values[i];
-        if (value < 0) return invalid(name, element_text(value, i), "values >= 0");
-        if (value < previous) {
-            return invalid(name, element_text(value, i),
-                           "non-decreasing values, the one before is " + std::to_string(previous));
-        }
-        if (value - previous > kMaxSequenceLen) {
-            return invalid(
-                name, element_text(value, i),
-                "at most 131072 more than the one before, which is " + std::to_string(previous));
-        }
-        if (auto rejection = check_length(value - previous, i)) return rejection;
-        previous = value;
-    }
-    if (previous <= tokens.value) return std::nullopt;
-    return invalid(name, element_text(previous, lengths.size - 1),
-                   std::string("a last value of at most ") + tokens.meaning + ", which is " +
-                       std::to_string(tokens.value));
-}
-
 template <class Args>
 MaybeRejection check_all_lengths(const Args& a, std::int64_t max_size) {
     const char* const kv_name = "actual_seq_kv_len";
     const attncheck_int_array &query_ends = a.actual_seq_q_len, &key_ends = a.actual_seq_kv_len;
-    if (auto rejection = check_lengths(
-            "actual_seq_q_len", query_ends, max_size, {"T1", a.query.shape[0]},
-            [](std::int64_t, std::int64_t) -> MaybeRejection { return std::nullopt; })) {
+    if (auto rejection =
+            check_lengths("actual_seq_q_len", query_ends,
+                          {max_size, kMaxSequenceLen, {"T1", a.query.shape[0]}}, nullptr)) {
         return rejection;
     }
     if (key_ends.size != query_ends.size) {
@@ -165,7 +113,7 @@ MaybeRejection check_all_lengths(const Args& a, std::int64_t max_size) {
     }
     const std::int64_t block = a.selected_block_size, least = block * a.selected_block_count;
     return check_lengths(
-        kv_name, key_ends, max_size, {"T2", a.key.shape[0]},
+        kv_name, key_ends, {max_size, kMaxSequenceLen, {"T2", a.key.shape[0]}},
         [&](std::int64_t length, std::int64_t i) -> MaybeRejection {
             if (length == 0 || (length % block == 0 && length >= least)) return std::nullopt;
             return invalid(
@@ -175,32 +123,16 @@ MaybeRejection check_all_lengths(const Args& a, std::int64_t max_size) {
         });
 }
 
-std::int64_t longest(const attncheck_int_array& ends) {
-    std::int64_t most = 0, previous = 0;
-    for (std::int64_t i = 0; i < ends.size; ++i) {
-        most = std::max(most, ends.values[i] - previous);
-        previous = ends.values[i];
-    }
-    return most;
-}
-
 template <class Args>
 MaybeRejection check_mask(const Args& a) {
     const char* const name = "atten_mask";
     const attncheck_tensor& mask = a.atten_mask;
     if (mask.data == nullptr) return std::nullopt;
-    if (auto rejection = check_ranks({{name, &mask, 2}})) return rejection;
-    if (mask.dtype != ATTNCHECK_BOOL && mask.dtype != ATTNCHECK_UINT8) {
-        return invalid(name, "of dtype " + dtype_name(mask.dtype), "dtype 12 (bool) or 4 (uint8)");
-    }
-    for (int dim = 0; dim < 2; ++dim) {
-        if (mask.shape[dim] >= 0) continue;
-        return invalid(name, "of extent " + std::to_string(mask.shape[dim]), "extents >= 0");
-    }
+    if (auto rejection = check_byte_mask(name, mask)) return rejection;
     if (a.sparse_mode != 0) return std::nullopt;
-    return check_shape(
-        name, mask,
-        {{"max S_q", longest(a.actual_seq_q_len)}, {"max S_kv", longest(a.actual_seq_kv_len)}});
+    return check_shape(name, mask,
+                       {{"max S_q", longest_sequence(a.actual_seq_q_len)},
+                        {"max S_kv", longest_sequence(a.actual_seq_kv_len)}});
 }
 
 MaybeRejection check_topk_values(const attncheck_tensor& topk, const KeySelection& selection) {

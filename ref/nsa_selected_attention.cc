@@ -9,16 +9,6 @@
 namespace attncheck::ref {
 namespace {
 
-void require_sum(const char* name, const std::vector<std::int64_t>& lengths, const char* total_name,
-                 std::int64_t total) {
-    std::int64_t sum = 0;
-    for (const std::int64_t length : lengths) sum += length;
-    if (sum > total)
-        throw std::invalid_argument("selected attention: " + std::string(name) + " sum to " +
-                                    std::to_string(sum) + ", " + total_name + " is " +
-                                    std::to_string(total));
-}
-
 /// The mask covers every position of every sequence.
 void require_mask(const SelectedAttentionShape& shape, std::size_t size) {
     std::int64_t rows = 0, columns = 0;
@@ -34,21 +24,8 @@ void require_mask(const SelectedAttentionShape& shape, std::size_t size) {
 }  // namespace
 
 std::vector<SelectedQuery> selected_queries(const SelectedAttentionShape& shape) {
-    if (shape.query_lengths.size() != shape.kv_lengths.size())
-        throw std::invalid_argument(
-            "selected attention: " + std::to_string(shape.query_lengths.size()) +
-            " query_lengths, " + std::to_string(shape.kv_lengths.size()) + " kv_lengths");
-    require_sum("query_lengths", shape.query_lengths, "total_queries", shape.total_queries);
-    require_sum("kv_lengths", shape.kv_lengths, "total_keys", shape.total_keys);
-    std::vector<SelectedQuery> queries(static_cast<std::size_t>(shape.total_queries));
-    std::size_t row = 0;
-    std::int64_t key = 0;
-    for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) {
-        for (std::int64_t s = 0; s < shape.query_lengths[b]; ++s)
-            queries[row++] = {static_cast<std::int64_t>(b), s, key, shape.kv_lengths[b]};
-        key += shape.kv_lengths[b];
-    }
-    return queries;
+    return packed_queries("selected attention", shape.query_lengths, shape.kv_lengths,
+                          shape.total_queries, shape.total_keys);
 }
 
 ColumnLister selected_columns(const SelectedAttentionShape& shape,

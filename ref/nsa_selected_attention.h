@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ref/dense_attention.h"
+#include "ref/packed_queries.h"
 
 namespace attncheck::ref {
 
@@ -36,10 +37,7 @@ struct SelectedAttentionShape {
     }
 };
 
-/// Position of a query row: its sequence, or -1 beyond the last one, and its place in it.
-struct SelectedQuery {
-    std::int64_t sequence = -1, position = 0, first_key = 0, kv_length = 0;
-};
+using SelectedQuery = PackedQuery;
 std::vector<SelectedQuery> selected_queries(const SelectedAttentionShape& shape);
 
 /// The columns of every row. topk [T1,N2,K] row-major; mask [rows, mask_columns], looked at with

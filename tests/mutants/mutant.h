@@ -38,6 +38,10 @@ inline constexpr Operators kSelectedGrad{"NsaSelectedAttentionGrad", "NsaSelecte
 inline constexpr Operators kSelectedBoth{"NsaSelectedAttention(Grad)", "NsaSelectedAttention", true,
                                          true};
 
+/// A forward without a gradient of its own.
+inline constexpr Operators kCompressAttention{"NsaCompressAttention", "NsaCompressAttention", true,
+                                              false};
+
 inline constexpr Operators kFlash{"FlashAttentionScore", "FlashAttentionScore", true, false};
 inline constexpr Operators kFlashGrad{"FlashAttentionScoreGrad", "FlashAttentionScore", false,
                                       true};
@@ -45,9 +49,9 @@ inline constexpr Operators kFlashBoth{"FlashAttentionScore(Grad)", "FlashAttenti
                                       true};
 
 /// Every value of the column, in the order of the table.
-inline constexpr Operators kAllOperators[] = {kCompress, kCompressGrad, kCompressBoth,
-                                              kSelected, kSelectedGrad, kSelectedBoth,
-                                              kFlash,    kFlashGrad,    kFlashBoth};
+inline constexpr Operators kAllOperators[] = {
+    kCompress,     kCompressGrad,      kCompressBoth, kSelected,  kSelectedGrad,
+    kSelectedBoth, kCompressAttention, kFlash,        kFlashGrad, kFlashBoth};
 
 inline constexpr Difficulty kEasy = Difficulty::easy, kMedium = Difficulty::medium,
                             kHard = Difficulty::hard, kFiendish = Difficulty::fiendish;

@@ -55,7 +55,9 @@ std::string operator_filter(std::string_view id, const Operators& operators) {
     using namespace attncheck::mutants;
     const std::string name = operators.family == kCompress.family   ? "nsa_compress"
                              : operators.family == kSelected.family ? "nsa_selected_attention"
-                                                                    : "flash_attention_score";
+                             : operators.family == kCompressAttention.family
+                                 ? "nsa_compress_attention"
+                                 : "flash_attention_score";
     std::string filter = id.starts_with("FP8") ? " --profile ascend950" : "";
     if (operators.forward) filter += " --op " + name;
     if (operators.gradient) filter += " --op " + name + "_grad";

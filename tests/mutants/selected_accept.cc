@@ -1,12 +1,11 @@
 // The rulings on calls of NsaSelectedAttention and its gradient.
-#include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <string_view>
 #include <vector>
 
 #include "active_mutant.h"
 #include "constraints.h"
+#include "ruling.h"
 #include "selected_problem.h"
 
 namespace attncheck::mutants {
@@ -60,32 +59,6 @@ Arguments gathered(const attncheck_nsa_selected_attention_grad_args& args) {
     a.row_max = row_max, a.row_sum = row_sum, a.output = output, a.output_grad = output_grad;
     a.dq = dq, a.dk = dk, a.dv = dv;
     return a;
-}
-
-/// Collects the outcome of the constraints.
-struct Ruling {
-    bool is_legal = true, is_undefined = false;
-
-    /// overlooked: a defect that accepts a call which breaks this constraint.
-    void require(bool holds, bool overlooked = false) {
-        if (holds) return;
-        (overlooked ? is_undefined : is_legal) = overlooked;
-    }
-    /// A defect that rejects what is legal.
-    void refuse(bool defect) { is_legal = is_legal && !defect; }
-    bool is_settled() const { return !is_legal || is_undefined; }
-};
-
-bool in(std::int64_t value, std::int64_t least, std::int64_t most) {
-    return least <= value && value <= most;
-}
-
-bool is_half_type(std::int32_t dtype) {
-    return dtype == ATTNCHECK_FLOAT16 || dtype == ATTNCHECK_BFLOAT16;
-}
-
-bool has_extents(const attncheck_tensor& tensor, std::initializer_list<std::int64_t> extents) {
-    return std::equal(extents.begin(), extents.end(), tensor.shape);
 }
 
 int rule_on_absence(const Arguments& a, Ruling& ruling) {
@@ -212,15 +185,6 @@ void rule_on_blocks(const Arguments& a, Ruling& ruling) {
         ruling.require(length % a.block_size == 0, on<"NS-VAL-x01">());
         ruling.require(length >= a.block_size * a.block_count, on<"NS-VAL-x02">());
     }
-}
-
-std::int64_t longest(const attncheck_int_array& lengths) {
-    std::int64_t most = 0, previous = 0;
-    for (std::int64_t b = 0; b < lengths.size; ++b) {
-        most = std::max(most, lengths.values[b] - previous);
-        previous = lengths.values[b];
-    }
-    return most;
 }
 
 void rule_on_mask(const Arguments& a, Ruling& ruling) {

@@ -1,0 +1,88 @@
+// NsaCompressAttention: accept, plan, compute.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "active_mutant.h"
+#include "compress_attention_problem.h"
+
+namespace attncheck::mutants {
+
+namespace {
+
+CompressAttentionPlan fresh_plan(const CompressAttentionProblem& problem) {
+    CompressAttentionPlan plan;
+    plan.scale = on<"NCA-x34">() ? std::fabs(problem.scale) : problem.scale;
+    std::int64_t keys_end = 0, blocks_end = 0;
+    for (std::size_t b = 0; b < problem.query_ends.size(); ++b) {
+        CompressedSequence sequence;
+        sequence.first_query = plan.queries_end;
+        sequence.query_len = problem.query_ends[b] - plan.queries_end;
+        sequence.first_key = on<"NCA-x27">() ? plan.queries_end : keys_end;
+        sequence.num_keys = problem.key_ends[b] - keys_end;
+        sequence.first_block = blocks_end;
+        plan.queries_end = problem.query_ends[b];
+        keys_end = problem.key_ends[b];
+        blocks_end += problem.candidates(sequence.num_keys);
+        plan.longest_keys = std::max(plan.longest_keys, sequence.num_keys);
+        plan.sequences.push_back(sequence);
+    }
+    return plan;
+}
+
+/// The plan of the first call with these shapes.
+CompressAttentionPlan first_plan(const CompressAttentionProblem& problem) {
+    using PlanKey = std::array<std::int64_t, 9>;
+    static std::mutex mutex;
+    static std::map<PlanKey, CompressAttentionPlan> cache;
+    const PlanKey key{problem.query_tokens, problem.num_query_heads, problem.head_dim,
+                      problem.key.shape[0], problem.num_kv_heads,    problem.value_dim,
+                      problem.is_m(),       problem.is_n(),          problem.list_size};
+    const std::lock_guard lock(mutex);
+    const auto found = cache.find(key);
+    return found != cache.end() ? found->second
+                                : cache.emplace(key, fresh_plan(problem)).first->second;
+}
+
+CompressAttentionPlan make_plan(const CompressAttentionProblem& problem) {
+    if (on<"NCA-ALL-09a">()) {
+        CompressAttentionPlan plan = first_plan(problem);
+        plan.scale = problem.scale;
+        return plan;
+    }
+    CompressAttentionPlan plan = fresh_plan(problem);
+    if (on<"NCA-ALL-09b">()) plan.scale = first_plan(problem).scale;
+    return plan;
+}
+
+/// Defects in how the operands are addressed.
+void distort_views(CompressAttentionProblem& problem) {
+    if (on<"NCA-ALL-02">()) problem.value.forget_strides();
+    if (on<"NCA-ALL-03">()) {
+        const auto address = reinterpret_cast<std::uintptr_t>(problem.query.data);
+        problem.query.data -= address % 64 / sizeof(std::uint16_t);
+    }
+    if (on<"NCA-ALL-05">() && problem.num_kv_heads == 1)
+        problem.key.stride[0] = problem.key.stride[1];
+    if (on<"NCA-x36">()) {
+        problem.mask.stride[1] = 1;
+        problem.mask.stride[0] = problem.mask.shape[1];
+    }
+    if (on<"NCA-x37">()) problem.topk.forget_strides();
+}
+
+}  // namespace
+
+}  // namespace attncheck::mutants
+
+int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args* args) {
+    using namespace attncheck::mutants;
+    CompressAttentionProblem problem;
+    if (const int status = accept(args, problem)) return status;
+    if (problem.is_undefined) return ATTNCHECK_OK;
+    distort_views(problem);
+    attend_compressed(problem, make_plan(problem));
+    return ATTNCHECK_OK;
+}
