@@ -192,8 +192,35 @@ Call make_flash_call(const FlashParts& parts) {
 }
 
 bool is_flash_claim(const std::string& edit) {
-    return edit.starts_with("all.") || edit.starts_with("short_drop.");
+    return edit.starts_with("all.") || edit.starts_with("short_drop.") ||
+           edit.starts_with("drop_mask.spare=") || edit.starts_with("drop_mask.lead=") ||
+           edit.starts_with("atten_mask.lead=");
 }
+
+namespace {
+
+/// "drop_mask.spare=N": N bytes more than needed. "drop_mask.lead=N", "atten_mask.lead=N": N
+/// leading extents of 1.
+void reform_tensor(const std::string& edit, std::int64_t value, Call& call) {
+    if (value < 0 || value > 64)
+        throw std::invalid_argument(
+            fmt::format("case: break entry '{}', expected a count up to 64", edit));
+    Tensor& mask = call.tensor(edit.substr(0, edit.find('.')));
+    if (edit.find(".spare=") != std::string::npos) {
+        mask.buffer_shape[0] += value;
+        if (!mask.shape.empty()) mask.shape[0] += value;
+        mask.bits.resize(mask.elements(), 0xff);
+        return;
+    }
+    const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(
+        value, 0,
+        ATTNCHECK_MAX_RANK - std::max(std::ssize(mask.shape), std::ssize(mask.buffer_shape))));
+    for (auto* extents : {&mask.shape, &mask.buffer_shape, &mask.strides})
+        extents->insert(extents->begin(), count, 1);
+    mask.rank += static_cast<std::int32_t>(count);
+}
+
+}  // namespace
 
 void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call) {
     const auto dot = edit.find('.'), equals = edit.find('=');
@@ -202,6 +229,7 @@ void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call) {
     std::int64_t value = -1;
     if (equals != std::string::npos)
         std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
+    if (edit.find("_mask.") != std::string::npos) return reform_tensor(edit, value, call);
     constexpr std::int64_t kLargest = (std::int64_t{2} << 20) + 1;  // lengths are really listed
     static const std::map<std::string, FlashField> kFields{{"dim", kFaDim},
                                                            {"value_dim", kFaValueDim},
@@ -219,6 +247,10 @@ void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call) {
         value = -1;
     } else if (const auto field = kFields.find(key); field != kFields.end()) {
         claimed.numbers[field->second] = value;
+    } else if (key == "sparse") {
+        claimed.numbers[kFaSparse] = value;
+        claimed.numbers[kFaPre] = claimed.numbers[kFaNext] = 0;
+        claimed.numbers[kFaTokens] = static_cast<std::int64_t>(FlashTokens::pre_unlimited);
     } else if (key == "query_heads") {
         query_heads = value;
     } else if (key == "batches") {  // empty sequences in TND, more of the same elsewhere
@@ -236,7 +268,8 @@ void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call) {
         throw std::invalid_argument(fmt::format(
             "case: break entry '{}', expected all.KEY=VALUE with KEY one of dim, value_dim, rope, "
             "kv_heads, group, "
-            "query_heads, batches, q, kv, rows, or short_drop.rows=VALUE, and a value in 0..{}",
+            "query_heads, sparse, batches, q, kv, rows, or short_drop.rows=VALUE, and a value in "
+            "0..{}",
             edit, kLargest));
     FlashParts parts = flash_shape_parts(claimed);
     if (query_heads >= 0) {
@@ -248,6 +281,9 @@ void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call) {
         Tensor& tensor = call.tensors[i];
         if (edit.starts_with("short_drop.") && tensor.name == "drop_mask") continue;
         tensor.shape = wanted.tensors[i].shape;
+        if (tensor.rank == wanted.tensors[i].rank) continue;
+        tensor.rank = wanted.tensors[i].rank;  // an earlier edit gave it another
+        tensor.strides = strides_for(Layout::dense, tensor.buffer_shape);
     }
     call.arrays = wanted.arrays;
     call.numbers = wanted.numbers;

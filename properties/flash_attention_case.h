@@ -116,7 +116,9 @@ void shape_flash_options(const Spec& spec, ref::FlashAttentionShape& s);
 
 /// "all.KEY=VALUE" (dim, value_dim, rope, kv_heads, group, query_heads, batches, q, kv): an extent
 /// in every shape and argument that follows from it, without the memory, so that only its own rule
-/// can object. "short_drop.rows=VALUE": q and kv, but the drop mask keeps its size.
+/// can object. "all.sparse=MODE": another mode with unlimited pre_tokens. "short_drop.rows=VALUE":
+/// q and kv, but the drop mask keeps its size. "drop_mask.spare=N": legal, N bytes more than
+/// needed. "drop_mask.lead=N", "atten_mask.lead=N": N leading extents of 1.
 bool is_flash_claim(const std::string& edit);
 /// Throws std::invalid_argument when the claim cannot be read.
 void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call);

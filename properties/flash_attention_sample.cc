@@ -219,6 +219,12 @@ void sample_bias(Random& random, Spec& spec) {
         q.resize(std::min<std::size_t>(q.size(), 3));
         for (Int& length : q) length = std::min<Int>(length, random.between(9, 20));
         kv = q;
+    } else if (pse == FlashPse::flat_keys && q.size() > 1 && random.chance(15)) {
+        // As many pairs as keys: the shape fits both flat forms, and the keys' wins.
+        q.assign(q.size(), 1);
+        q.front() = 2;
+        q.back() = 0;
+        kv.assign(q.size(), std::max<Int>(kv[0], 2));
     } else if (tnd && pse <= FlashPse::one_batch_row) {
         q.assign(q.size(), q[0]);
         kv.assign(q.size(), kv[0]);

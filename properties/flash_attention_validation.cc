@@ -102,8 +102,18 @@ std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, 
         add({"query_rope.absent", "sparse_mode=6"});
         if (parts.gradient) add({"dq_rope.absent", "dk_rope.absent"});
     }
+    if (s.mask.present && !flash_reads_mask(s.mask.sparse_mode)) {
+        add({"atten_mask.lead=2", "atten_mask.lead=1"});
+        if (s.mask.sparse_mode == 6) edits.insert(edits.end(), 3, "atten_mask.shape[0]=2048");
+    }
+    if (tnd && s.mask.present && s.mask.sparse_mode == 3) {
+        edits.insert(edits.end(), 2, set_to("all.q", longest(spec.lists[1]) + 1));
+    }
+    if (tnd && s.bias.present && s.mask.present && !flash_reads_mask(s.mask.sparse_mode))
+        edits.insert(edits.end(), 6, "all.sparse=7");
     if (s.dropout.present)  // bits beyond 2^32, which a 32-bit count takes for few
-        add({"short_drop.rows=65536", "drop_mask.absent",
+        add({"short_drop.rows=65536", "drop_mask.spare=1", "drop_mask.spare=9", "drop_mask.lead=1",
+             "drop_mask.lead=3", "drop_mask.absent",
              set_to("drop_mask.shape[0]", call.tensor("drop_mask").buffer_shape[0] - 1)});
     else if (s.rope_dim == 0)
         add({"keep_prob=0.5", "keep_prob=0.999999999999"});
@@ -180,8 +190,9 @@ std::vector<std::string> claims(const FlashParts& parts) {
     edits.insert(edits.end(), 4, set_to("all.batches", tnd ? kMostPrefixes + 1 : 0));
     if (parts.prefix) edits.insert(edits.end(), 4, set_to("all.batches", kMostPrefixes + 1));
     if (s.rope_dim > 0)
-        for (const std::int64_t rope : {s.head_dim + 8, std::int64_t{4}, s.rope_dim + 1})
-            edits.push_back(set_to("all.rope", rope));
+        for (const std::int64_t rope :
+             {s.head_dim / 8 * 8 + 8, std::int64_t{0}, std::int64_t{4}, s.rope_dim + 1})
+            edits.insert(edits.end(), 3, set_to("all.rope", rope));
     if (parts.gradient && s.rope_dim == 0) {
         edits.push_back("dq_rope.present");
         edits.push_back("dk_rope.present");
