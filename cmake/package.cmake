@@ -1,5 +1,6 @@
 # What a kernel's project gets from find_package(attncheck): attncheck::candidate, the include directory of the public
-# header, and attncheck::command, the installed program. The rooms install their own programs and libraries.
+# header, attncheck::acl, the vendor's C interface on a plain CPU, and attncheck::command, the installed program. The rooms
+# install their own programs and libraries.
 if(ATTNCHECK_FUZZ)
   return()  # a fuzzing build has no program to install
 endif()
@@ -7,6 +8,8 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attncheck)
 install(FILES ${PROJECT_SOURCE_DIR}/include/attncheck/candidate.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/acl ${PROJECT_SOURCE_DIR}/include/aclnn ${PROJECT_SOURCE_DIR}/include/aclnnop
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck-acl)
 install(TARGETS attncheck_candidate EXPORT attncheck)
 install(EXPORT attncheck NAMESPACE attncheck:: FILE attncheck-targets.cmake DESTINATION ${package_dir})
 

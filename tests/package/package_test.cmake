@@ -43,8 +43,8 @@ endforeach()
 # Without --candidate the program finds the built-in library, and its worker, in the prefix.
 expect(0 "held" ${command} reproduce
   "nsa_compress{dtype=bf16 seq=[0,16,32] heads=1 dim=16 block=16 stride=16 data=normal seed=1}")
-foreach(file libexec/attncheck/attncheck-worker ${libdir}/libattncheck_builtin.so
-             share/attncheck/waivers/cann.txt)
+foreach(file libexec/attncheck/attncheck-worker ${libdir}/libattncheck_builtin.so ${libdir}/libattncheck_acl.so
+             include/attncheck-acl/acl/acl.h include/attncheck-acl/aclnn/acl_meta.h share/attncheck/waivers/cann.txt)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()

@@ -1,0 +1,17 @@
+# Writes the C++ example of a document, byte for byte: what stands in its last block of code.
+#   cmake -D document=<file> -D example=<file> -P extract_example.cmake
+file(READ "${document}" text)
+set(opening "```c++\n")
+string(FIND "${text}" "${opening}" begin REVERSE)
+if(begin EQUAL -1)
+  message(FATAL_ERROR "${document} has no block of C++")
+endif()
+string(LENGTH "${opening}" length)
+math(EXPR begin "${begin} + ${length}")
+string(SUBSTRING "${text}" ${begin} -1 code)
+string(FIND "${code}" "```" end)
+if(end EQUAL -1)
+  message(FATAL_ERROR "${document}: the last block of C++ does not end")
+endif()
+string(SUBSTRING "${code}" 0 ${end} code)
+file(WRITE "${example}" "${code}")
