@@ -76,17 +76,19 @@ Spec earlier_case(const Spec& spec) {
     return before;
 }
 
-/// One case in thirty has thousands of keys: byte offsets that leave 16 bits, more blocks than a
-/// sort has room for, the longest sequence there may be.
+/// One case in twenty has thousands of keys: byte offsets of a head that leave 16 bits, more blocks
+/// than a sort has room for, the longest sequence there may be.
 void now_and_then_long(Spec& spec, Random& random) {
-    if (!random.chance(3)) return;
+    if (!random.chance(5)) return;
     spec.set("kv_heads", 1);
-    spec.set("group", random.pick({1, 2, 2, 4}));
+    spec.set("group", random.pick({1, 2, 4, 4, 8}));
     spec.set("dim", 8);
     spec.set("value_dim", 8);
     const std::int64_t keys = spec.numbers[kSelect] / spec.numbers[kStride];
     const std::int64_t length = random.pick<std::int64_t>({14000, 4096 * keys + 1, 8200, 13999});
-    spec.lists = {{random.between(1, 3)}, {std::min<std::int64_t>(length, 14000)}};
+    spec.lists = {{random.between(1, 2)}, {std::min<std::int64_t>(length, 14000)}};
+    if (random.chance(60)) spec.set("topk_mask", 0), spec.set("forces", 0);
+    if (random.chance(60)) spec.set("mask", 0), spec.set("hides", 0);
     if (spec.recipe == Recipe::specials) spec.recipe = Recipe::normal;
 }
 

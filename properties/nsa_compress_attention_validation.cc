@@ -68,12 +68,13 @@ void add_joint_edits(EditGroups& groups, const Parts& parts) {
     // Each of these has one rule to itself, and every chance to be missed among many values.
     for (const std::string& alone :
          {std::string("sparse_mode=2"), std::string("all.group=3"), std::string("all.group=128"),
-          std::string("all.count=33"), std::string("all.dims=769"),
-          fmt::format("long.cmp={}", before + 14001), std::string("all.block=0"),
-          std::string("all.stride=0"), std::string("select_block_count=0"),
-          fmt::format("all.value_dim={}", s.head_dim + 1), std::string("scale_value=nan"),
-          fmt::format("compress_block_size={}", l + 256), fmt::format("all.stride={}", l + 16),
-          fmt::format("all.block={}", select + 16), std::string("all.stride=80")})
+          std::string("all.count=33"), std::string("input_layout=\"tnd\""),
+          std::string("all.dims=769"), fmt::format("long.cmp={}", before + 14001),
+          std::string("all.block=0"), std::string("all.stride=0"),
+          std::string("select_block_count=0"), fmt::format("all.value_dim={}", s.head_dim + 1),
+          std::string("scale_value=nan"), fmt::format("compress_block_size={}", l + 256),
+          fmt::format("all.stride={}", l + 16), fmt::format("all.block={}", select + 16),
+          std::string("all.stride=80")})
         groups.push_back({alone});
 }
 

@@ -18,7 +18,9 @@ protected:
     const Operator& op() const { return *find_operator(GetParam()); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Operators, Shrinking, testing::Values("nsa_compress", "nsa_compress_grad"),
+INSTANTIATE_TEST_SUITE_P(Operators, Shrinking,
+                         testing::Values("nsa_compress", "nsa_compress_grad",
+                                         "nsa_compress_attention"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // Walks down at random from generated Specs; every neighbour on the way has both properties.
