@@ -213,36 +213,43 @@ std::vector<Spec> CompressAttentionOperator::joint_shrinks(const Spec& spec) con
     std::vector<Spec> out;
     const auto& n = spec.numbers;
     const std::int64_t count = n[kCount], keys = keys_per_select(spec);
-    // Other block sizes and counts: the same selection blocks and rest, and as few as there may be.
+    // Other block sizes and counts: as few keys as there may be, the same selection blocks and
+    // rest, or the same keys.
+    enum class Keeps { nothing, blocks, length };
     const auto with = [&](std::int64_t l, std::int64_t d, std::int64_t select, std::int64_t c,
-                          bool fewest) {
+                          Keeps keeps) {
         Spec to = spec;
         to.numbers[kBlock] = l;
         to.numbers[kStride] = d;
         to.numbers[kSelect] = select;
         to.numbers[kCount] = c;
-        const std::int64_t m = select / d;
+        const std::int64_t m = select / d, least = (c - 1) * m + 1;
         for (auto& length : to.lists[1]) {
             if (length == 0) continue;
-            const std::int64_t blocks = fewest ? c : select_blocks(spec, length);
-            const std::int64_t last =
-                std::min(length - (select_blocks(spec, length) - 1) * keys, m);
-            length = (blocks - 1) * m + (fewest ? 1 : last);
+            const std::int64_t blocks = select_blocks(spec, length),
+                               last = std::min(length - (blocks - 1) * keys, m);
+            length = keeps == Keeps::nothing  ? least
+                     : keeps == Keeps::blocks ? (blocks - 1) * m + last
+                                              : std::max(length, least);
         }
         out.push_back(std::move(to));
     };
-    std::vector<std::int64_t> counts{1, 2, (count + 1) / 2, count - 1, count};
-    std::sort(counts.begin(), counts.end());
-    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
-    for (const std::int64_t c : counts) {
-        if (c < 1 || c > count) continue;
-        for (std::int64_t l = 16; l <= n[kBlock]; l += 16)
-            for (std::int64_t d = 16; d <= std::min(l, n[kStride]); d += 16)
-                for (std::int64_t select = (l + d - 1) / d * d; select <= n[kSelect]; select += d)
-                    for (const bool fewest : {true, false})
-                        if (l != n[kBlock] || d != n[kStride] || select != n[kSelect] || c != count)
-                            with(l, d, select, c, fewest);
-    }
+    const auto with_all = [&](std::int64_t l, std::int64_t d, std::int64_t select, std::int64_t c) {
+        for (const Keeps keeps : {Keeps::nothing, Keeps::blocks, Keeps::length})
+            with(l, d, select, c, keeps);
+    };
+    std::vector<std::int64_t> strides{16, 32, n[kStride]};  // 32: blocks that are no multiple
+    strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
+    for (std::int64_t l = 16; l <= n[kBlock]; l += 16)
+        for (const std::int64_t d : strides)
+            for (std::int64_t select = (l + d - 1) / d * d; select <= n[kSelect]; select += d) {
+                if (d > l || d > n[kStride]) continue;
+                if (count > 1) with_all(l, d, select, 1);
+                if (l != n[kBlock] || d != n[kStride] || select != n[kSelect])
+                    with_all(l, d, select, count);
+            }
+    for (const std::int64_t c : {std::int64_t{2}, (count + 1) / 2, count - 1})
+        if (c > 1 && c < count) with_all(n[kBlock], n[kStride], n[kSelect], c);
     for (std::int64_t g = 1; g < n[kGroup]; g *= 2) {
         Spec to = spec;
         to.numbers[kGroup] = g;

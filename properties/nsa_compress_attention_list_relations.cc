@@ -242,11 +242,17 @@ bool can_double(const Spec& spec) {
 
 void make_doublable(Spec& spec, Random& random) {
     with_less_data(spec, random);
-    if (can_double(spec)) return;
-    spec.numbers[kStride] = 16;
-    spec.numbers[kBlock] = random.pick<std::int64_t>({16, 32, 48});
-    spec.numbers[kSelect] = random.pick<std::int64_t>({48, 64});
-    lengthen_keys(spec);
+    if (!can_double(spec)) {
+        spec.numbers[kStride] = 16;
+        spec.numbers[kBlock] = random.pick<std::int64_t>({16, 32, 48});
+        spec.numbers[kSelect] = random.pick<std::int64_t>({48, 64});
+        lengthen_keys(spec);
+    }
+    // Positions at which a query is older than the first key's tokens, and no mask that says so.
+    if (spec.lists[0].size() > 2 || spec.lists[1][0] == 0 || random.chance(60)) return;
+    spec.numbers[kGroup] = spec.numbers[kKvHeads] = 1;
+    spec.numbers[kMask] = spec.numbers[kHides] = 0;
+    spec.lists[0][0] = spec.numbers[kBlock] + random.between(0, 8);
 }
 
 /// Both sparse modes mean the same.
