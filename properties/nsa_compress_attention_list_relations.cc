@@ -18,6 +18,7 @@ namespace {
 /// lists looks at the mask.
 /// Domain  cases with a topk_mask.
 /// Demand  lists as predicted from the run without the mask, or right; all else within the bound.
+/// Kills   NCA-x03 x05 x06 x07 x08 x09 x10 x24.
 /// Shrinks to one query, two blocks, the second forced.
 Verdict forced_blocks(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -54,6 +55,7 @@ Verdict forced_blocks(const Spec& spec, PropertyContext& context) {
 /// Why     the list is sorted; K only says where it ends.
 /// Domain  count > 1.
 /// Demand  the first K' of K entries, or lists that are right; all else within the bound.
+/// Kills   NCA-x04 x18 x20 x33.
 /// Shrinks to one query, two blocks, count 2.
 Verdict prefix(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -84,6 +86,7 @@ void with_longer_lists(Spec& spec, Random& random) {
 /// With as many entries as blocks every block is listed once.
 /// Why     lists are distinct and in range.
 /// Domain  every sequence has no key or exactly K blocks; any data.
+/// Kills   NCA-x24 x33.
 /// Shrinks to one query, one block.
 Verdict everything(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -157,6 +160,7 @@ Parts with_keys_moved(const Parts& parts, const Source& source) {
 /// exchanged, and softmax is a sum over all keys.
 /// Domain  one sequence, or no mask (which would have to move differently in each of them).
 /// Bound   twice that of one run; lists the same or right.
+/// Kills   NCA-04 x01 x11 x26 x29 x31.
 /// Shrinks to one query, M = 2, N = 1.
 Verdict window_permutation(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -220,6 +224,7 @@ void with_wide_windows(Spec& spec, Random& random) {
 /// Why     only l' / d and floor(l / d) enter; the mask is what hides, not positions.
 /// Domain  2 l' <= 128, 2 d <= 64.
 /// Bound   twice that of one run; lists the same or right.
+/// Kills   NCA-x14 x18 x20.
 /// Shrinks to one query, one key, windows of 16.
 Verdict coarser_tokens(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -258,6 +263,7 @@ void make_doublable(Spec& spec, Random& random) {
 /// Both sparse modes mean the same.
 /// Why     contract decision 7: a mask that is given hides, in either mode.
 /// Bound   twice that of one run; lists the same or right.
+/// Kills   NCA-x13 x18 x20.
 /// Shrinks to one query, one key, one hidden pair.
 Verdict sparse_modes(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);

@@ -2,6 +2,9 @@
 // far as they follow. Relations of the lists themselves are
 // nsa_compress_attention_list_relations.cc's concern, values of a single run
 // nsa_compress_attention_properties.cc's.
+//
+// "Kills" names mutants that the property was seen to kill within 60 cases, not all of them: those
+// that few other relations kill, or that say what it is for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +24,7 @@ constexpr double kNotLookedAt = std::numeric_limits<double>::infinity();  ///< a
 /// Domain  cases with a mask, any data; the keys that the mask hides from one row of one sequence
 /// become NaN.
 /// Demand  the same bits, lists included, in all rows that see none of them.
+/// Kills   NCA-x11 x13 x15 x22 x28.
 /// Shrinks to one query, one key, one hidden pair.
 Verdict hidden_keys(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -56,6 +60,7 @@ Verdict hidden_keys(const Spec& spec, PropertyContext& context) {
 /// keys.
 /// Domain  any data; all keys but those that one query sees, and all other queries, become NaN.
 /// Demand  the same bits in that row.
+/// Kills   NCA-12 x11 x13 x22 x28.
 /// Shrinks to two queries, one key.
 Verdict row_view(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -85,6 +90,7 @@ Verdict row_view(const Spec& spec, PropertyContext& context) {
 /// Why     no row sees another sequence; offsets are the cumulative lengths, rows of the masks are
 /// positions inside the sequence, their pitch is that of the longest (contract decisions 4 and 7).
 /// Bound   twice that of the packed run; lists the same or right.
+/// Kills   NCA-12 x09 x10 x12 x24 x27 x33.
 /// Shrinks to two sequences with one query each.
 Verdict packing(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -152,6 +158,7 @@ Verdict verdict_on_moved_heads(const Spec& spec, PropertyContext& context, const
 /// Key/value heads, with their query heads and lists, do not mix.
 /// Why     query head n reads key/value head n / G; scores are summed over one group.
 /// Bound   twice that of one run; lists the same or right.
+/// Kills   NCA-x15 x20 x23 x29.
 /// Shrinks to two key/value heads with different keys.
 Verdict head_permutation(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -174,6 +181,7 @@ std::vector<std::int64_t> all_heads(std::int64_t count) {
 
 /// The query heads of a group do not mix but in the scores, which are their sum.
 /// Bound   twice that of one run; lists the same or right.
+/// Kills   NCA-x15 x20 x23 x30.
 /// Shrinks to one query and the smallest group that shows it.
 Verdict group_permutation(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -191,6 +199,7 @@ Verdict group_permutation(const Spec& spec, PropertyContext& context) {
 /// Why     all scores double.
 /// Domain  2 G <= 64.
 /// Bound   twice that of one run; lists the same or right.
+/// Kills   NCA-x15 x20 x23.
 /// Shrinks to one query, group 1.
 Verdict group_doubled(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -206,6 +215,7 @@ Verdict group_doubled(const Spec& spec, PropertyContext& context) {
 /// look at exponents.
 /// Domain  moderate data, numbers below 2^-7 set to zero.
 /// Demand  the same bits.
+/// Kills   NCA-ALL-11, and no mutant of the arithmetic.
 Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     Parts parts = parts_of(spec);
     if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
@@ -225,6 +235,7 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
 /// Twice V gives twice O and leaves all else alone.
 /// Why     O is linear in V; statistics and lists do not look at V.
 /// Demand  the same bits; O doubled where it is a normal number.
+/// Kills   NCA-x18 x20 x33.
 Verdict value_scale(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
@@ -247,6 +258,7 @@ Verdict value_scale(const Spec& spec, PropertyContext& context) {
 /// Domain  values rounded to multiples of 1/8, W a vector of whole numbers for every key: all three
 /// are stored exactly.
 /// Bound   the bounds of the three runs added; statistics and lists keep their bits.
+/// Kills   NCA-12 x11 x17 x23 x26 x27.
 Verdict value_linearity(const Spec& spec, PropertyContext& context) {
     Parts first = parts_of(spec);
     quantise(first.dtype, first.value);
@@ -279,6 +291,7 @@ Verdict value_linearity(const Spec& spec, PropertyContext& context) {
 /// Why     contract decision 3; the error of the maximum cancels in the pair. A sum with exp(0) = 1
 /// in it is at least 1.
 /// Bound   that of the LSE for the pair; 2^-20 for the sum against 1.
+/// Kills   NCA-x23 x25 x26 x27 x34.
 Verdict statistics(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);

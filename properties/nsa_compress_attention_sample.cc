@@ -147,7 +147,7 @@ struct Rows {
     bool equal_zero = false;  ///< two blocks without a visible key beside one with
 };
 
-void look_at_row(const Spec& spec, const Parts& parts, Int position, Int cmp, Rows& rows) {
+void look_at_row(const Parts& parts, Int position, Int cmp, Rows& rows) {
     const ref::CompressAttentionShape& s = parts.shape;
     const Int keys = s.keys_per_select(), strides = s.strides_per_key();
     Int visible = 0, scored = 0, forced = 0;
@@ -168,7 +168,6 @@ void look_at_row(const Spec& spec, const Parts& parts, Int position, Int cmp, Ro
     rows.equal_zero = rows.equal_zero || (scored > 0 && scored + 2 <= s.select_blocks(cmp));
     rows.forced_above_count = rows.forced_above_count || forced > s.select_count;
     rows.some_forced = rows.some_forced || (forced > 0 && forced < s.select_count);
-    (void)spec;
 }
 
 Rows rows_of(const Spec& spec) {
@@ -177,7 +176,7 @@ Rows rows_of(const Spec& spec) {
     const Parts parts = masks_of(spec);
     for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
         for (Int position = 0; position < spec.lists[0][b]; ++position)
-            look_at_row(spec, parts, position, spec.lists[1][b], rows);
+            look_at_row(parts, position, spec.lists[1][b], rows);
     return rows;
 }
 
