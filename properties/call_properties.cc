@@ -62,13 +62,24 @@ std::optional<Call> broken_call(const Spec& spec) {
     }
 }
 
+/// Expected values first, then the judge.
+Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const CallResult& result,
+                          const ExpectedOutputs& expected, const ref::RoundingClass& rounding) {
+    Verdict verdict = verdict_on_values(spec, problem.call, result, expected);
+    if (verdict.failed() || !problem.judge) return verdict;
+    const double worst = verdict.worst_ratio;
+    verdict = problem.judge(result, rounding);
+    verdict.worst_ratio = std::max(worst, verdict.worst_ratio);
+    return verdict;
+}
+
 }  // namespace
 
 Verdict check_agreement(const Spec& spec, PropertyContext& context, const CaseProblem& problem) {
     const CallResult result = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
-    Verdict verdict =
-        verdict_on_values(spec, problem.call, result, problem.expected(context.rounding));
+    Verdict verdict = verdict_on_result(spec, problem, result, problem.expected(context.rounding),
+                                        context.rounding);
     if (!verdict.failed()) return verdict;
     const CallResult again =
         context.candidate.run(problem.call, {Placement::ends_at_guard, Poison::mixed});
@@ -115,12 +126,14 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseP
                           other_expected = other.expected(context.rounding);
     constexpr int kRounds = 3, kRepetitions = 16;
     for (int round = 0; round < kRounds; ++round) {
+        const CaseProblem* problems[] = {&problem, &other};
         const Call* calls[] = {&problem.call, &other.call};
         const auto results = context.candidate.run_together(calls, kRepetitions);
         for (std::size_t k = 0; k < 2; ++k) {
             if (auto verdict = verdict_unless_ok(results[k])) return *verdict;
             Verdict verdict =
-                verdict_on_values(spec, *calls[k], results[k], k == 0 ? expected : other_expected);
+                verdict_on_result(spec, *problems[k], results[k],
+                                  k == 0 ? expected : other_expected, context.rounding);
             if (!verdict.failed()) continue;
             verdict.failure = "wrong when called from two threads";
             verdict.message =
@@ -138,8 +151,8 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProb
     if (auto verdict = verdict_unless_ok(first)) return *verdict;
     const CallResult result = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
-    Verdict verdict =
-        verdict_on_values(spec, problem.call, result, problem.expected(context.rounding));
+    Verdict verdict = verdict_on_result(spec, problem, result, problem.expected(context.rounding),
+                                        context.rounding);
     if (verdict.failed())
         verdict.message = fmt::format("after a call with {}: {}", earlier, verdict.message);
     return verdict;

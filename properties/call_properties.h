@@ -13,10 +13,14 @@ namespace attncheck::properties {
 struct CaseProblem {
     Call call;  ///< edits not applied
     std::function<ExpectedOutputs(const ref::RoundingClass&)> expected;
+    /// Judges outputs that have no expected value of their own, such as lists with ties; may be
+    /// empty.
+    std::function<Verdict(const CallResult&, const ref::RoundingClass&)> judge = {};
 };
 using MakeProblem = std::function<CaseProblem(const Spec&)>;
 
-/// Every output within its bound of the expectation; unwritten elements are named as such.
+/// Every output within its bound of the expectation and right for the judge; unwritten elements are
+/// named as such.
 Verdict check_agreement(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
 /// Every element of every output is written, no other byte is, and inputs are as they were.

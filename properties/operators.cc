@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "properties/flash_attention_case.h"
+#include "properties/nsa_compress_attention_case.h"
 #include "properties/nsa_compress_case.h"
 #include "properties/nsa_selected_attention_case.h"
 #include "properties/operator.h"
@@ -15,6 +16,7 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         all.push_back(make_nsa_compress_grad());
         all.push_back(make_nsa_selected_attention());
         all.push_back(make_nsa_selected_attention_grad());
+        all.push_back(make_nsa_compress_attention());
         all.push_back(make_flash_attention_score());
         all.push_back(make_flash_attention_score_grad());
         return all;

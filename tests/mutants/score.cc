@@ -262,8 +262,10 @@ std::vector<Mutant> chosen(const Options& options) {
 /// property held.
 bool clean_runs_hold(const Programs& programs, const std::vector<Mutant>& mutants) {
     bool hold = true;
-    for (const Operators& operators : attncheck::mutants::kAllOperators) {
-        if (!operators.forward || !operators.gradient) continue;
+    for (Operators operators : attncheck::mutants::kAllOperators) {
+        if (operators.name != operators.family) continue;  // one line of each family is its forward
+        for (const Operators& other : attncheck::mutants::kAllOperators)
+            operators.gradient |= other.family == operators.family && other.gradient;
         const auto is_member = [&](const Mutant& mutant) {
             return mutant.operators.family == operators.family;
         };

@@ -84,7 +84,9 @@ protected:
     const Operator& op() const { return *find_operator(GetParam()); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Operators, RoundTrip, testing::Values("nsa_compress", "nsa_compress_grad"),
+INSTANTIATE_TEST_SUITE_P(Operators, RoundTrip,
+                         testing::Values("nsa_compress", "nsa_compress_grad",
+                                         "nsa_compress_attention"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // What is printed reads back as the same Spec, and prints as the same line.
