@@ -177,9 +177,9 @@ std::string details(const std::vector<Mutant>& mutants, const std::vector<Score>
         if (mutants[i].operators.family != family) {
             family = mutants[i].operators.family;
             out += fmt::format(
-                "\n{} and its gradient:\n\n| mutant | killed by | cases | smallest case "
-                "|\n|---|---|---:|---|\n",
-                family);
+                "\n{}{}:\n\n| mutant | killed by | cases | smallest case |\n|---|---|---:|---|\n",
+                family,
+                family == attncheck::mutants::kCompressAttention.family ? "" : " and its gradient");
         }
         out += mutant_line(mutants[i], scores[i]);
     }
