@@ -14,7 +14,9 @@ constexpr std::size_t kMargin = 256;
 constexpr std::byte kMarginFill{0xFF};
 /// Where an extent is not known, or larger than any device.
 constexpr std::size_t kPlaceholderBytes = 64, kMostBytes = std::size_t{1} << 40;
-constexpr int kMaxRank = ATTNCHECK_MAX_RANK;
+/// Of the stand-in for a rank that no struct of the candidate interface can hold: no operator takes
+/// it either, and the vendor finds absent arguments first.
+constexpr std::uint64_t kIllegalRank = 25;
 
 /// What is wrong, on standard error: `attncheck reproduce` shows it.
 void complain(const std::string& api, const char* what, int status) {
@@ -108,7 +110,7 @@ DeviceCall::~DeviceCall() {
     for (const Tensor tensor : tensors_) runtime().destroy_tensor(tensor);
     for (const Array array : arrays_) runtime().destroy_int_array(array);
     for (const Block& block : blocks_)
-        if (block.device) runtime().free(block.device);
+        if (block.device) runtime().free(block.device);  // null where memory was short
 }
 
 std::byte* DeviceCall::allocate(std::size_t bytes) {
@@ -121,12 +123,17 @@ Tensor DeviceCall::tensor(const attncheck_tensor& host) {
     if (!host.data) return nullptr;
     if (thread_stream().status() != 0) {
         complain("aclrtCreateStream", "failed", thread_stream().status());
-        refused_ = ATTNCHECK_ERR_INTERNAL;
+        failed_ = ATTNCHECK_ERR_INTERNAL;
         return nullptr;
     }
-    if (host.rank < 0 || host.rank > kMaxRank) {  // more than the arrays of the struct hold
-        refused_ = ATTNCHECK_ERR_INVALID;
-        return nullptr;
+    if (host.rank < 0 || host.rank > ATTNCHECK_MAX_RANK) {
+        inexpressible_ = true;
+        blocks_.push_back({nullptr, 0, allocate(kPlaceholderBytes), false});
+        const std::vector<std::int64_t> ones(kIllegalRank, 1);
+        tensors_.push_back(runtime().create_tensor(
+            ones.data(), kIllegalRank, static_cast<aclDataType>(host.dtype), nullptr, 0,
+            ACL_FORMAT_ND, ones.data(), kIllegalRank, blocks_.back().device));
+        return tensors_.back();
     }
     const std::size_t size = element_bytes(host.dtype);
     const std::optional<Extent> extent = extent_of(host, size);
@@ -157,17 +164,14 @@ Tensor DeviceCall::tensor(const attncheck_tensor& host) {
 }
 
 Array DeviceCall::array(const attncheck_int_array& host) {
-    if (!host.values) {
-        if (host.size > 0) refused_ = ATTNCHECK_ERR_NULLPTR;
-        if (host.size < 0) refused_ = ATTNCHECK_ERR_INVALID;
+    if (!host.values && host.size == 0) return nullptr;
+    if (!host.values && host.size > 0) {
+        failed_ = ATTNCHECK_ERR_NULLPTR;
         return nullptr;
     }
-    if (host.size < 0) {
-        refused_ = ATTNCHECK_ERR_INVALID;
-        return nullptr;
-    }
-    const Array made =
-        runtime().create_int_array(host.values, static_cast<std::uint64_t>(host.size));
+    inexpressible_ = inexpressible_ || host.size < 0;
+    const Array made = runtime().create_int_array(
+        host.values, static_cast<std::uint64_t>(std::max<std::int64_t>(host.size, 0)));
     if (made) arrays_.push_back(made);
     return made;
 }
@@ -178,6 +182,7 @@ int DeviceCall::finish(const std::string& api, int status, SecondPhase* second,
         complain(api, "the first phase returned", status);
         return candidate_status(status);
     }
+    if (inexpressible_) return ATTNCHECK_ERR_INVALID;
     return execute(api, second, workspace_bytes, executor);
 }
 

@@ -28,15 +28,15 @@ public:
 
     /// Null for an absent argument.
     Tensor tensor(const attncheck_tensor& host);
-    /// Null for an absent argument. A size without values cannot be said to the vendor's interface:
-    /// the call then ends with the status of the contract.
+    /// Null for an absent argument. What cannot be said to the vendor's interface is judged here,
+    /// as the contract has it: values absent although a size is given, and sizes below 0.
     Array array(const attncheck_int_array& host);
     static Text text(const char* host) { return const_cast<char*>(host); }
 
     /// Both phases; the parameters of the first without its last two. Returns a candidate's status.
     template <class First, class... Parameters>
     int run(const TwoPhases<First>& api, Parameters... parameters) {
-        if (refused_ != 0) return refused_;
+        if (failed_ != 0) return failed_;
         std::uint64_t workspace_bytes = 0;
         aclOpExecutor* executor = nullptr;
         const int status = api.first(parameters..., &workspace_bytes, &executor);
@@ -66,7 +66,8 @@ private:
     std::vector<Block> blocks_;
     std::vector<Tensor> tensors_;
     std::vector<Array> arrays_;
-    int refused_ = 0;
+    int failed_ = 0;              ///< the status to return without a call; 0: call
+    bool inexpressible_ = false;  ///< something illegal was replaced: success is not possible
 };
 
 /// The status that a candidate returns for one of the two phases (acl_host.md 5). Kernels that are

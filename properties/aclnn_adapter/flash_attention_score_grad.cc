@@ -111,9 +111,9 @@ using namespace attncheck::aclnn_adapter;
 
 extern "C" int attncheck_flash_attention_score_grad(
     const attncheck_flash_attention_score_grad_args* a) {
-    const bool any_rope =
-        a->query_rope.data || a->key_rope.data || a->dq_rope.data || a->dk_rope.data;
-    const FlashNeeds needs = flash_needs(*a, any_rope, a->softmax_in_layout);
+    const bool ropes = a->query_rope.data || a->key_rope.data;
+    if (!ropes && (a->dq_rope.data || a->dk_rope.data)) return ATTNCHECK_DECLINED;
+    const FlashNeeds needs = flash_needs(*a, ropes, a->softmax_in_layout);
     const FlashVariant variant = flash_variant(
         needs, [&](FlashVariant asked) { return functions().has(needs.packed, asked); });
     return variant == FlashVariant::none ? int{ATTNCHECK_DECLINED} : run(*a, needs.packed, variant);

@@ -14,17 +14,17 @@ enum class FlashVariant { plain, pse_types, ropes, statistics_layout, none };
 /// What decides, the same in both directions.
 struct FlashNeeds {
     bool packed;             ///< layout TND
-    bool ropes;              ///< any rope, or gradient of one
+    bool ropes;              ///< any rope
     bool pse_types;          ///< pseType other than 1, or start indices
     bool statistics_layout;  ///< anything but "", null included
 };
 
 template <class Args>
-FlashNeeds flash_needs(const Args& a, bool any_rope, const char* statistics_layout) {
+FlashNeeds flash_needs(const Args& a, bool ropes, const char* statistics_layout) {
     const bool packed = a.input_layout && std::strcmp(a.input_layout, "TND") == 0;
     const bool starts = a.q_start_idx.values || a.kv_start_idx.values || a.q_start_idx.size != 0 ||
                         a.kv_start_idx.size != 0;
-    return {packed, any_rope, a.pse_type != 1 || starts,
+    return {packed, ropes, a.pse_type != 1 || starts,
             !statistics_layout || *statistics_layout != '\0'};
 }
 
