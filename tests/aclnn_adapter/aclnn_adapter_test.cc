@@ -129,6 +129,14 @@ TEST(AclnnAdapter, VendorCodesBecomeTheContracts) {
     }
 }
 
+// The list of the vendor's deviations can be read, and names operators and properties that exist.
+TEST(AclnnAdapter, VendorWaiversAreReadable) {
+    const Ran ran =
+        attncheck("verify --seed 1 --cases 5 --op nsa_compress --property agreement --waive " +
+                  quoted(VENDOR_WAIVERS) + candidate(""));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+}
+
 // Help says that there is such a candidate.
 TEST(AclnnAdapter, HelpMentionsIt) {
     EXPECT_THAT(attncheck("verify --help").printed, HasSubstr("aclnn:LIB"));
