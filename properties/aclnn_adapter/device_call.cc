@@ -12,6 +12,9 @@ namespace {
 /// A multiple of the alignment that the vendor's kernels require (32).
 constexpr std::size_t kMargin = 256;
 constexpr std::byte kMarginFill{0xFF};
+/// A larger extent may be a claim of an illegal call that no buffer stands behind; making room for
+/// it would take seconds.
+constexpr std::size_t kDeferredBytes = std::size_t{64} << 20;
 /// Where an extent is not known, or larger than any device.
 constexpr std::size_t kPlaceholderBytes = 64, kMostBytes = std::size_t{1} << 40;
 /// Of the stand-in for a rank that no struct of the candidate interface can hold: no operator takes
@@ -139,8 +142,9 @@ Tensor DeviceCall::tensor(const attncheck_tensor& host) {
     const std::optional<Extent> extent = extent_of(host, size);
     const std::int64_t before = extent ? extent->before : 0;
     const std::size_t bytes = extent ? static_cast<std::size_t>(extent->elements) * size : 0;
+    const bool small = extent && bytes <= kDeferredBytes;
     Block block{static_cast<std::byte*>(host.data) - static_cast<std::size_t>(before) * size, bytes,
-                extent ? allocate(bytes + 2 * kMargin) : nullptr, true};
+                small ? allocate(bytes + 2 * kMargin) : nullptr, true};
     if (!block.device) {
         block.placed = false;
         block.device = allocate(kPlaceholderBytes + kMargin);
@@ -155,12 +159,28 @@ Tensor DeviceCall::tensor(const attncheck_tensor& host) {
         is_dense = host.strides[d] == dense || host.shape[d] == 1;
         if (is_dense) is_dense = !__builtin_mul_overflow(dense, host.shape[d], &dense);
     }
-    const Tensor made = runtime().create_tensor(
+    aclTensor* const made = runtime().create_tensor(
         host.shape, count, static_cast<aclDataType>(host.dtype), host.strides, before,
         ACL_FORMAT_ND, is_dense ? host.shape : &elements, is_dense ? count : 1,
         block.device ? block.device + kMargin : nullptr);
     if (made) tensors_.push_back(made);
+    if (extent && !small) blocks_.back().deferred = made;
     return made;
+}
+
+bool DeviceCall::place_deferred() {
+    bool any = false;
+    for (Block& block : blocks_) {
+        if (!block.deferred) continue;
+        std::byte* const room = allocate(block.bytes + 2 * kMargin);
+        if (!room) continue;  // stays unplaced, which copy_in tells
+        if (block.device) runtime().free(block.device);
+        block.device = room;
+        block.placed = true;
+        runtime().set_tensor_address(block.deferred, room + kMargin);
+        any = true;
+    }
+    return any;
 }
 
 Array DeviceCall::array(const attncheck_int_array& host) {

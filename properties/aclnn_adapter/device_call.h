@@ -39,7 +39,10 @@ public:
         if (failed_ != 0) return failed_;
         std::uint64_t workspace_bytes = 0;
         aclOpExecutor* executor = nullptr;
-        const int status = api.first(parameters..., &workspace_bytes, &executor);
+        int status = api.first(parameters..., &workspace_bytes, &executor);
+        // The large ones are laid out now, and judged again: executors keep addresses.
+        if (status == 0 && !inexpressible_ && place_deferred())
+            status = api.first(parameters..., &workspace_bytes, &executor);
         return finish(api.name, status, api.second, workspace_bytes, executor);
     }
     template <class First, class... Parameters>
@@ -53,12 +56,14 @@ private:
         std::size_t bytes;  ///< of the extent
         std::byte* device;  ///< start of the allocation; the extent follows after a margin
         bool placed;        ///< false: only an address, for the first phase to look at
+        aclTensor* deferred = nullptr;  ///< gets its memory when a first phase has accepted it
     };
 
     int finish(const std::string& api, int status, SecondPhase* second,
                std::uint64_t workspace_bytes, aclOpExecutor* executor);
     int execute(const std::string& api, SecondPhase* second, std::uint64_t workspace_bytes,
                 aclOpExecutor* executor);
+    bool place_deferred();  ///< whether there were any
     bool copy_in(const std::string& api);
     bool copy_out(const std::string& api);
     std::byte* allocate(std::size_t bytes);

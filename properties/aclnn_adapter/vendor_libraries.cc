@@ -56,6 +56,7 @@ std::string find_runtime() {
     require(r.memcpy, "aclrtMemcpy", missing);
     require(r.create_tensor, "aclCreateTensor", missing);
     require(r.destroy_tensor, "aclDestroyTensor", missing);
+    require(r.set_tensor_address, "aclSetRawTensorAddr", missing);
     require(r.create_int_array, "aclCreateIntArray", missing);
     require(r.destroy_int_array, "aclDestroyIntArray", missing);
     return missing.empty() ? "" : "no function " + missing + " in " + opened().names;

@@ -22,6 +22,7 @@ struct Runtime {
     decltype(&::aclrtMemcpy) memcpy;
     decltype(&::aclCreateTensor) create_tensor;
     decltype(&::aclDestroyTensor) destroy_tensor;
+    decltype(&::aclSetRawTensorAddr) set_tensor_address;
     decltype(&::aclCreateIntArray) create_int_array;
     decltype(&::aclDestroyIntArray) destroy_int_array;
 };

@@ -20,6 +20,7 @@ aclTensor* aclCreateTensor(const int64_t*, uint64_t, aclDataType, const int64_t*
     return nullptr;
 }
 aclnnStatus aclDestroyTensor(const aclTensor*) { return 0; }
+aclnnStatus aclSetRawTensorAddr(aclTensor*, void*) { return 0; }
 aclIntArray* aclCreateIntArray(const int64_t*, uint64_t) { return nullptr; }
 aclnnStatus aclDestroyIntArray(const aclIntArray*) { return 0; }
 
