@@ -8,8 +8,10 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attncheck)
 install(FILES ${PROJECT_SOURCE_DIR}/include/attncheck/candidate.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/acl ${PROJECT_SOURCE_DIR}/include/aclnn ${PROJECT_SOURCE_DIR}/include/aclnnop
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck-acl)
+if(NOT ATTNCHECK_CANN)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/acl ${PROJECT_SOURCE_DIR}/include/aclnn ${PROJECT_SOURCE_DIR}/include/aclnnop
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck-acl)
+endif()
 install(TARGETS attncheck_candidate EXPORT attncheck)
 install(EXPORT attncheck NAMESPACE attncheck:: FILE attncheck-targets.cmake DESTINATION ${package_dir})
 

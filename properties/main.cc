@@ -14,6 +14,7 @@
 #include <random>
 #include <sstream>
 
+#include "properties/candidate_option.h"
 #include "properties/report.h"
 #include "properties/run.h"
 #include "properties/waiver.h"
@@ -42,14 +43,7 @@ struct Arguments {
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
     WorkerOptions options;
-    if (arguments.candidate.empty()) {
-        options.library = find_builtin_library();
-    } else {
-        std::error_code error;
-        options.library = std::filesystem::absolute(arguments.candidate, error).string();
-        if (!std::filesystem::exists(options.library))
-            throw LoadError(fmt::format("cannot load {}: no such file", arguments.candidate));
-    }
+    choose_library(arguments.candidate, options);
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
     options.show_stderr = show_stderr;
@@ -261,7 +255,9 @@ int merge(const Arguments& arguments) {
 void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command
         .add_option("--candidate", arguments.candidate,
-                    "shared library to check; the built-in implementation if left out")
+                    "shared library to check, or aclnn:LIB,... for libraries with the vendor's "
+                    "two-phase functions (aclnn: alone: the default ones); the built-in "
+                    "implementation if left out")
         ->type_name("LIB");
     command
         .add_option("--precision", arguments.precision,
@@ -297,7 +293,8 @@ int main(int argc, char** argv) {
 
     CLI::App* list_command =
         app.add_subcommand("list", "operators, properties, and what a library implements");
-    list_command->add_option("--candidate", arguments.candidate, "shared library to ask")
+    list_command
+        ->add_option("--candidate", arguments.candidate, "shared library to ask, or aclnn:LIB,...")
         ->type_name("LIB");
 
     CLI::App* verify =

@@ -162,8 +162,12 @@ private:
             throw LoadError("cannot create a socket pair");
         const std::string socket_text = std::to_string(pair[1]),
                           arena_text = std::to_string(arena_.descriptor());
-        const char* arguments[] = {options_.worker.c_str(), socket_text.c_str(), arena_text.c_str(),
-                                   options_.library.c_str(), nullptr};
+        const char* arguments[] = {options_.worker.c_str(),
+                                   socket_text.c_str(),
+                                   arena_text.c_str(),
+                                   options_.library.c_str(),
+                                   options_.behind.empty() ? nullptr : options_.behind.c_str(),
+                                   nullptr};
         pid_ = fork();
         if (pid_ < 0) throw LoadError("cannot start a worker process");
         if (pid_ == 0) {
@@ -201,7 +205,10 @@ private:
         std::istringstream lines(text);
         std::string ok, names;
         std::getline(lines, ok);
-        if (ok != "ok") throw LoadError(fmt::format("cannot load {}: {}", options_.library, ok));
+        if (ok != "ok")
+            throw LoadError(fmt::format(
+                "cannot load {}: {}",
+                options_.behind.empty() ? options_.library : "aclnn:" + options_.behind, ok));
         std::getline(lines, info_.name);
         std::getline(lines, info_.precision);
         std::getline(lines, names);
@@ -272,6 +279,17 @@ std::string find_builtin_library() {
     return find_beside("ATTNCHECK_BUILTIN",
                        {"../lib/libattncheck_builtin.so", ATTNCHECK_BUILTIN_FROM_BIN},
                        "libattncheck_builtin.so");
+}
+
+std::string find_aclnn_adapter() {
+    return find_beside("ATTNCHECK_ACLNN_ADAPTER",
+                       {"../lib/libattncheck_aclnn_adapter.so", ATTNCHECK_ADAPTER_FROM_BIN},
+                       "libattncheck_aclnn_adapter.so");
+}
+
+std::string find_acl_library() {
+    return find_beside("ATTNCHECK_ACL", {"../lib/libattncheck_acl.so", ATTNCHECK_ACL_FROM_BIN},
+                       "libattncheck_acl.so");
 }
 
 std::unique_ptr<Candidate> open_worker_candidate(const WorkerOptions& options) {

@@ -1,6 +1,7 @@
 // attncheck-worker: loads one candidate library and runs the calls it is told to, so that whatever
 // the candidate does to its process stays there. Started by the suite (worker_candidate.cc) as:
-// attncheck-worker SOCKET_FD ARENA_FD LIB
+// attncheck-worker SOCKET_FD ARENA_FD LIB [LIBS]
+// LIBS is for a LIB that stands in front of other libraries.
 #include <attncheck/candidate.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -122,7 +123,7 @@ Reply serve(const Request& request, const EntryPoint (&entry)[std::size(kEntryPo
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 4) {
+    if (argc != 4 && argc != 5) {
         std::fprintf(stderr, "attncheck-worker is started by attncheck and is of no use alone\n");
         return 2;
     }
@@ -144,6 +145,18 @@ int main(int argc, char** argv) {
         return 2;
     }
     const auto symbol = [&](const std::string& name) { return dlsym(library, name.c_str()); };
+    const auto implements = reinterpret_cast<int (*)(unsigned)>(symbol(kAdapterImplements));
+    if (argc == 5) {
+        const auto open = reinterpret_cast<const char* (*)(const char*)>(symbol(kAdapterOpen));
+        if (!open || !implements) {
+            say_hello(std::string(argv[3]) + " stands in front of no other libraries");
+            return 2;
+        }
+        if (const char* problem = open(argv[4])) {
+            say_hello(problem);
+            return 2;
+        }
+    }
     const auto abi_version = reinterpret_cast<std::uint32_t (*)()>(symbol("attncheck_abi_version"));
     const auto name = reinterpret_cast<const char* (*)()>(symbol("attncheck_candidate_name"));
     if (!abi_version || !name) {
@@ -160,6 +173,7 @@ int main(int argc, char** argv) {
     EntryPoint entry[std::size(kEntryPoints)] = {};
     std::string names;
     for (std::size_t i = 0; i < std::size(kEntryPoints); ++i) {
+        if (implements && !implements(static_cast<unsigned>(i))) continue;
         entry[i] =
             reinterpret_cast<EntryPoint>(symbol(std::string("attncheck_") + kEntryPoints[i]));
         if (entry[i]) names += std::string(kEntryPoints[i]) + ' ';

@@ -53,4 +53,11 @@ inline constexpr const char* kEntryPoints[] = {"nsa_compress",
                                                "flash_attention_score",
                                                "flash_attention_score_grad"};
 
+/// A library that stands in front of others exports two more symbols, so that the worker can hand
+/// it their names and ask which operators they have; both are called before anything else of it:
+///   const char* attncheck_adapter_open(const char* libraries)     null, or why not, one line
+///   int attncheck_adapter_implements(unsigned index_of_kEntryPoints)
+inline constexpr const char* kAdapterOpen = "attncheck_adapter_open";
+inline constexpr const char* kAdapterImplements = "attncheck_adapter_implements";
+
 }  // namespace attncheck::properties

@@ -16,7 +16,7 @@ function(expect status text)
   endif()
 endfunction()
 
-foreach(variable DESTDIR ATTNCHECK_WORKER ATTNCHECK_BUILTIN)
+foreach(variable DESTDIR ATTNCHECK_WORKER ATTNCHECK_BUILTIN ATTNCHECK_ACLNN_ADAPTER ATTNCHECK_ACL)
   unset(ENV{${variable}})
 endforeach()
 file(REMOVE_RECURSE ${work})
@@ -43,8 +43,15 @@ endforeach()
 # Without --candidate the program finds the built-in library, and its worker, in the prefix.
 expect(0 "held" ${command} reproduce
   "nsa_compress{dtype=bf16 seq=[0,16,32] heads=1 dim=16 block=16 stride=16 data=normal seed=1}")
-foreach(file libexec/attncheck/attncheck-worker ${libdir}/libattncheck_builtin.so ${libdir}/libattncheck_acl.so
-             include/attncheck-acl/acl/acl.h include/attncheck-acl/aclnn/acl_meta.h share/attncheck/waivers/cann.txt)
+# So does `aclnn:`, where our own library of the vendor's interface is built.
+set(acl_files)
+if(EXISTS ${prefix}/${libdir}/libattncheck_acl.so)
+  expect(0 "nsa_compress  (implemented)" ${command} list --candidate aclnn:)
+  set(acl_files include/attncheck-acl/acl/acl.h include/attncheck-acl/aclnn/acl_meta.h
+    include/attncheck-acl/aclnnop/aclnn_nsa_compress.h)
+endif()
+foreach(file libexec/attncheck/attncheck-worker ${libdir}/libattncheck_builtin.so ${libdir}/libattncheck_aclnn_adapter.so
+             ${acl_files} share/attncheck/waivers/cann.txt)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()

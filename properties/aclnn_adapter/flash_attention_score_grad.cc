@@ -1,0 +1,120 @@
+// FlashAttentionScoreGrad: six vendor functions behind one entry point.
+#include <attncheck/candidate.h>
+
+#include <tuple>
+
+#include "properties/aclnn_adapter/device_call.h"
+#include "properties/aclnn_adapter/flash_attention_variant.h"
+#include "properties/aclnn_adapter/operators.h"
+
+namespace attncheck::aclnn_adapter {
+namespace {
+
+using Args = attncheck_flash_attention_score_grad_args;
+
+struct Functions {
+    TwoPhases<FlashAttentionScoreGrad> fixed{"aclnnFlashAttentionScoreGrad"};
+    TwoPhases<FlashAttentionScoreGradV2> fixed_pse_types{"aclnnFlashAttentionScoreGradV2"};
+    TwoPhases<FlashAttentionUnpaddingScoreGrad> packed{"aclnnFlashAttentionUnpaddingScoreGrad"};
+    TwoPhases<FlashAttentionUnpaddingScoreGradV2> packed_pse_types{
+        "aclnnFlashAttentionUnpaddingScoreGradV2"};
+    TwoPhases<FlashAttentionUnpaddingScoreGradV3> packed_ropes{
+        "aclnnFlashAttentionUnpaddingScoreGradV3"};
+    TwoPhases<FlashAttentionUnpaddingScoreGradV4> packed_layout{
+        "aclnnFlashAttentionUnpaddingScoreGradV4"};
+
+    bool has(bool tnd, FlashVariant variant) const {
+        switch (variant) {
+            case FlashVariant::plain:
+                return tnd ? bool(packed) : bool(fixed);
+            case FlashVariant::pse_types:
+                return tnd ? bool(packed_pse_types) : bool(fixed_pse_types);
+            case FlashVariant::ropes:
+                return tnd && packed_ropes;
+            case FlashVariant::statistics_layout:
+                return tnd && packed_layout;
+            case FlashVariant::none:
+                break;
+        }
+        return false;
+    }
+};
+
+const Functions& functions() {
+    static const Functions only;
+    return only;
+}
+
+/// The parameters in runs that every variant has in the same order.
+int run(const Args& a, bool packed, FlashVariant variant) {
+    const Functions& f = functions();
+    DeviceCall call;
+    const auto all = [](auto... parts) { return std::tuple_cat(parts...); };
+    const std::tuple query{call.tensor(a.query)}, key{call.tensor(a.key)};
+    const std::tuple others{call.tensor(a.value),
+                            call.tensor(a.dy),
+                            call.tensor(a.pse_shift),
+                            call.tensor(a.drop_mask),
+                            call.tensor(a.padding_mask),
+                            call.tensor(a.atten_mask),
+                            call.tensor(a.softmax_max),
+                            call.tensor(a.softmax_sum),
+                            Tensor{nullptr},  // softmaxIn is reserved
+                            call.tensor(a.attention_in),
+                            call.array(a.prefix)};
+    const std::tuple numbers{a.scale_value,   a.keep_prob,  a.pre_tokens,
+                             a.next_tokens,   a.head_num,   call.text(a.input_layout),
+                             a.inner_precise, a.sparse_mode};
+    const std::tuple pse_type{a.pse_type};
+    const std::tuple dq{call.tensor(a.dq)}, dk{call.tensor(a.dk)};
+    const std::tuple dv{call.tensor(a.dv), Tensor{nullptr}};  // dpse is reserved
+    const auto inputs = all(query, key, others);
+    const auto outputs = all(dq, dk, dv);
+    const auto starts = [&] {
+        return std::tuple{call.array(a.q_start_idx), call.array(a.kv_start_idx)};
+    };
+    if (!packed)
+        return variant == FlashVariant::plain
+                   ? call.run_list(f.fixed, all(inputs, numbers, outputs))
+                   : call.run_list(f.fixed_pse_types,
+                                   all(inputs, starts(), numbers, pse_type, outputs));
+    const std::tuple lengths{call.array(a.actual_seq_q_len), call.array(a.actual_seq_kv_len)};
+    switch (variant) {
+        case FlashVariant::pse_types:
+            return call.run_list(f.packed_pse_types,
+                                 all(inputs, lengths, starts(), numbers, pse_type, outputs));
+        case FlashVariant::ropes:
+            return call.run_list(f.packed_ropes,
+                                 all(query, std::tuple{call.tensor(a.query_rope)}, key,
+                                     std::tuple{call.tensor(a.key_rope)}, others, lengths, starts(),
+                                     numbers, pse_type, dq, std::tuple{call.tensor(a.dq_rope)}, dk,
+                                     std::tuple{call.tensor(a.dk_rope)}, dv));
+        case FlashVariant::statistics_layout:
+            return call.run_list(f.packed_layout, all(inputs, lengths, numbers, outputs,
+                                                      std::tuple{call.text(a.softmax_in_layout)}));
+        default:
+            return call.run_list(f.packed, all(inputs, lengths, numbers, outputs));
+    }
+}
+
+}  // namespace
+
+bool has_flash_attention_score_grad() {
+    const Functions& f = functions();
+    return f.fixed || f.fixed_pse_types || f.packed || f.packed_pse_types || f.packed_ropes ||
+           f.packed_layout;
+}
+
+}  // namespace attncheck::aclnn_adapter
+
+using namespace attncheck::aclnn_adapter;
+
+extern "C" int attncheck_flash_attention_score_grad(
+    const attncheck_flash_attention_score_grad_args* a) {
+    const bool ropes = a->query_rope.data || a->key_rope.data;
+    if (!ropes && (a->dq_rope.data || a->dk_rope.data)) return ATTNCHECK_DECLINED;
+    const FlashNeeds needs = flash_needs(*a, ropes, a->softmax_in_layout);
+    const FlashVariant variant = flash_variant(
+        needs, [&](FlashVariant asked) { return functions().has(needs.packed, asked); });
+    return variant == FlashVariant::none ? int{ATTNCHECK_DECLINED} : run(*a, needs.packed, variant);
+}

@@ -1,0 +1,48 @@
+// Which variant of the vendor's flash attention functions can say what a call says.
+#pragma once
+
+#include <attncheck/candidate.h>
+
+#include <cstring>
+
+namespace attncheck::aclnn_adapter {
+
+/// The vendor spreads the operator over variants that each lack something. `plain` is V1: fixed
+/// length outside TND, packed sequences in TND.
+enum class FlashVariant { plain, pse_types, ropes, statistics_layout, none };
+
+/// What decides, the same in both directions.
+struct FlashNeeds {
+    bool packed;             ///< layout TND
+    bool ropes;              ///< any rope
+    bool pse_types;          ///< pseType other than 1, or start indices
+    bool statistics_layout;  ///< anything but "", null included
+};
+
+template <class Args>
+FlashNeeds flash_needs(const Args& a, bool ropes, const char* statistics_layout) {
+    const bool packed = a.input_layout && std::strcmp(a.input_layout, "TND") == 0;
+    const bool starts = a.q_start_idx.values || a.kv_start_idx.values || a.q_start_idx.size != 0 ||
+                        a.kv_start_idx.size != 0;
+    return {packed, ropes, a.pse_type != 1 || starts,
+            !statistics_layout || *statistics_layout != '\0'};
+}
+
+/// The most general variant that the libraries have and that can say it. Outside TND lengths have
+/// no effect and are left out.
+template <class Has>
+FlashVariant flash_variant(const FlashNeeds& needs, Has has) {
+    using enum FlashVariant;
+    if (!needs.packed) {
+        if (needs.ropes || needs.statistics_layout) return none;
+        return has(pse_types) ? pse_types : !needs.pse_types && has(plain) ? plain : none;
+    }
+    if (needs.ropes) return !needs.statistics_layout && has(ropes) ? ropes : none;
+    if (needs.statistics_layout)
+        return !needs.pse_types && has(statistics_layout) ? statistics_layout : none;
+    if (has(pse_types)) return pse_types;
+    if (needs.pse_types) return none;
+    return has(statistics_layout) ? statistics_layout : has(plain) ? plain : none;
+}
+
+}  // namespace attncheck::aclnn_adapter
