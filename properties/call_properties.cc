@@ -253,7 +253,7 @@ void add_length_edits(EditGroups& groups, const std::string& array,
 }
 
 void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
-                               EditGroups (*edits)(const Spec&)) {
+                               EditGroups (*edits)(const Spec&), int factor) {
     const auto random_edit = [edits](const Spec& spec, Random& random) {
         return random.pick(random.pick(edits(spec)));
     };
@@ -269,7 +269,7 @@ void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&)
                  },
                  meaningful};
     one.validation = true;
-    one.case_factor = 8;  // some 200 different edits, cheap to run
+    one.case_factor = factor;
     Property several{"validation_combined",
                      "several illegal arguments at once: the first rule in order decides, no crash",
                      check_validation,
@@ -280,7 +280,7 @@ void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&)
                      },
                      meaningful};
     several.validation = true;
-    several.case_factor = 3;
+    several.case_factor = factor * 3 / 8;
     list.push_back(std::move(one));
     list.push_back(std::move(several));
 }

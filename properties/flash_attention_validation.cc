@@ -106,6 +106,11 @@ std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, 
         add({"atten_mask.lead=2", "atten_mask.lead=1"});
         if (s.mask.sparse_mode == 6) edits.insert(edits.end(), 3, "atten_mask.shape[0]=2048");
     }
+    const std::int64_t group = s.query_heads / s.kv_heads, hidden = s.kv_heads * s.head_dim;
+    const bool merged = parts.layout == FlashLayout::bsh || parts.layout == FlashLayout::sbh;
+    if (merged && group > 2 && s.head_dim > 1 && s.value_dim == s.head_dim &&
+        (group - 1) * hidden <= 256)  // more than half of H1: D would be 1 and a remainder is left
+        edits.insert(edits.end(), 6, set_to("head_num", (group - 1) * hidden));
     if (tnd && s.mask.present && s.mask.sparse_mode == 3) {
         edits.insert(edits.end(), 2, set_to("all.q", longest(spec.lists[1]) + 1));
     }
@@ -163,7 +168,7 @@ std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts,
     edits.insert(edits.end(), tnd ? 2 : 3, layout);
     if (!tnd)
         edits.insert(edits.end(), 4,
-                     fmt::format("key.shape[{}]=0", parts.layout == FlashLayout::sbh));
+                     fmt::format("key.shape[{}]=0", parts.layout == FlashLayout::sbh ? 1 : 0));
     if (!merged) {
         const auto heads = parts.layout == FlashLayout::bsnd ? 2 : 1;
         edits.push_back(fmt::format("key.shape[{}]={}", heads, s.query_heads + 1));  // N2
@@ -265,7 +270,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_flash_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits);
+    add_validation_properties(list, plain_data, possible_edits, 20);  // some 500 different edits
 }
 
 }  // namespace attncheck::properties

@@ -533,7 +533,7 @@ const std::vector<Exclusion> kExclusions{
     {"pse_type", {"0", "2", "3"}, "rope", {"yes"}, "ropes want pse_type 1"},
     {"drop", {"random", "keep_all", "drop_all"}, "rope", {"yes"}, "ropes take no drop mask"},
     {"keep", {"half", "nine_tenths", "tenth"}, "rope", {"yes"}, "ropes want keep_prob 1"},
-    {"dtype", {"fp16", "fp32"}, "rope", {"yes"}, "ropes want bf16"},
+    {"dtype", {"fp16", "fp32", "fp8_e5m2", "fp8_e4m3fn"}, "rope", {"yes"}, "ropes want bf16"},
     {"dim", {"one"}, "rope", {"yes"}, "a rope has 8 channels, and not more than D"},
     {"dim", {"one"}, "value_dim", {"smaller"}, "Dv is at least 1"},
     {"drop", {"absent"}, "keep", {"half", "nine_tenths", "tenth"}, "keep_prob < 1 needs a mask"},
@@ -577,34 +577,61 @@ std::string show(const std::vector<Feature>& features, Value a, Value b) {
     return one(a) + " with " + one(b);
 }
 
+bool is_fp8(const std::string& value) { return value.starts_with("fp8"); }
+
+/// Legal pairs that `specs` do not have, of those with fp8 or of those without; and the pairs that
+/// they have although they are excluded.
+struct PairCoverage {
+    std::vector<std::string> missing, wrongly_excluded;
+    int legal = 0;
+};
+
+PairCoverage pair_coverage(const std::vector<Feature>& features, const std::vector<Spec>& specs,
+                           bool with_fp8) {
+    const auto reached = count_pairs(features, specs);
+    PairCoverage out;
+    for (std::size_t f = 0; f < features.size(); ++f)
+        for (std::size_t g = f + 1; g < features.size(); ++g)
+            for (std::size_t v = 0; v < features[f].values.size(); ++v)
+                for (std::size_t w = 0; w < features[g].values.size(); ++w) {
+                    const std::string &left = features[f].values[v], &right = features[g].values[w];
+                    if ((is_fp8(left) || is_fp8(right)) != with_fp8) continue;
+                    const Value a{f, v}, b{g, w};
+                    const bool is_reached = reached.contains({a, b});
+                    if (excluded(features[f].name, left, features[g].name, right)) {
+                        if (is_reached) out.wrongly_excluded.push_back(show(features, a, b));
+                        continue;
+                    }
+                    ++out.legal;
+                    if (!is_reached) out.missing.push_back(show(features, a, b));
+                }
+    return out;
+}
+
 // A default number of draws has every legal pair of values of two features; and the exclusions
 // exclude nothing that is drawn.
 TEST_P(Flash, EveryLegalPairOfFeaturesIsReached) {
     const std::vector<Feature> features = features_of(op());
     const int draws = default_draws(op());
     for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
-        const auto reached = count_pairs(features, draw(op(), nullptr, draws, seed));
-        std::vector<std::string> missing, wrongly_excluded;
-        int legal = 0;
-        for (std::size_t f = 0; f < features.size(); ++f)
-            for (std::size_t g = f + 1; g < features.size(); ++g)
-                for (std::size_t v = 0; v < features[f].values.size(); ++v)
-                    for (std::size_t w = 0; w < features[g].values.size(); ++w) {
-                        const Value a{f, v}, b{g, w};
-                        const auto it = reached.find({a, b});
-                        const int times = it == reached.end() ? 0 : it->second;
-                        if (excluded(features[f].name, features[f].values[v], features[g].name,
-                                     features[g].values[w])) {
-                            if (times > 0) wrongly_excluded.push_back(show(features, a, b));
-                            continue;
-                        }
-                        ++legal;
-                        if (times == 0) missing.push_back(show(features, a, b));
-                    }
-        EXPECT_THAT(missing, IsEmpty()) << "seed " << seed << ": " << legal - std::ssize(missing)
-                                        << " of " << legal << " pairs in " << draws << " draws";
-        EXPECT_THAT(wrongly_excluded, IsEmpty());
+        const PairCoverage got = pair_coverage(features, draw(op(), nullptr, draws, seed), false);
+        EXPECT_THAT(got.missing, IsEmpty())
+            << "seed " << seed << ": " << got.legal - std::ssize(got.missing) << " of " << got.legal
+            << " pairs in " << draws << " draws";
+        EXPECT_THAT(got.wrongly_excluded, IsEmpty());
     }
+}
+
+// Two fifths of the draws are fp8 where the profile has it, in the gradient alone; four default
+// runs have every pair.
+TEST_P(Flash, EveryLegalPairWithFp8IsReachedUnderItsProfile) {
+    setenv("ATTNCHECK_PROFILE", "ascend950", 1);
+    const auto specs = draw(op(), nullptr, 4 * default_draws(op()), 1);
+    unsetenv("ATTNCHECK_PROFILE");
+    const PairCoverage got = pair_coverage(features_of(op()), specs, true);
+    EXPECT_EQ(got.legal > 0, gradient());
+    EXPECT_THAT(got.missing, IsEmpty()) << got.legal << " pairs";
+    EXPECT_THAT(got.wrongly_excluded, IsEmpty());
 }
 
 // ---- extents and logits ----
