@@ -11,6 +11,7 @@
 // from the fields and the seed (flash_attention_data.cc).
 #pragma once
 
+#include "properties/attention_data.h"
 #include "properties/check.h"
 #include "ref/flash_attention.h"
 
@@ -155,7 +156,6 @@ template <class T>
 std::vector<T> from_layout(FlashLayout layout, const std::vector<std::int64_t>& lengths,
                            std::int64_t heads, std::int64_t dim, const std::vector<T>& given);
 
-double flash_scale(std::int64_t kind, std::int64_t head_dim);
 double flash_keep_prob(std::int64_t kind);
 
 Spec sample_flash(const Schema& schema, Random& random, int size);

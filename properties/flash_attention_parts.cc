@@ -113,7 +113,7 @@ FlashParts parts_without_values(const Spec& spec) {
     s.rope_dim = n[kFaRope];
     s.value_dim = n[kFaValueDim];
     s.packed = parts.layout == FlashLayout::tnd;
-    parts.scale = flash_scale(n[kFaScale], s.head_dim);
+    parts.scale = scale_of(static_cast<ScaleKind>(n[kFaScale]), s.head_dim);
     s.scale = static_cast<float>(parts.scale);
     parts.keep_prob = flash_keep_prob(n[kFaKeep]);
     s.mask.present = n[kFaMask] != 0;
@@ -129,26 +129,6 @@ FlashParts parts_without_values(const Spec& spec) {
     parts.same_as_input = n[kFaOrder] == 1;
     parts.inner_precise = n[kFaPrecise];
     return parts;
-}
-
-/// (m + c, l exp(-c)) with a c of the row's own: the same P from other numbers.
-void shift_statistics(FlashParts& parts) {
-    for (std::size_t i = 0; i < parts.row_max.size(); ++i) {
-        if (std::fabs(parts.row_max[i]) > 1e30f) continue;  // a row without keys
-        const double shift = 0.75 * static_cast<double>(mix(i) % 9) - 3;
-        const float moved = static_cast<float>(parts.row_max[i] + shift);
-        const double really = static_cast<double>(moved) - static_cast<double>(parts.row_max[i]);
-        parts.row_sum[i] = static_cast<float>(parts.row_sum[i] * std::exp(-really));
-        parts.row_max[i] = moved;
-    }
-}
-
-void perturb_output(FlashParts& parts) {
-    for (std::size_t i = 0; i < parts.output.size(); ++i) {
-        const double value = ref::decode(parts.result, parts.output[i]);
-        const double noise = static_cast<double>(mix(i) % 17) / 16 - 0.5;
-        parts.output[i] = ref::encode(parts.result, value + noise);
-    }
 }
 
 void apply_overrides(const Spec& spec, FlashParts& parts) {
@@ -244,25 +224,6 @@ std::vector<std::int64_t> flash_logical_shape(const std::string& name, const Fla
     return {rows, heads, value_wide ? s.value_dim : s.head_dim};
 }
 
-double flash_scale(std::int64_t kind, std::int64_t head_dim) {
-    switch (kind) {
-        case 0:
-            return 1;
-        case 1:
-            return 1 / std::sqrt(static_cast<double>(head_dim));
-        case 2:
-            return 0.125;
-        case 3:
-            return 0;
-        case 4:
-            return -0.2;
-        case 5:
-            return 0.1;  // no fp32 number
-        default:
-            return 3;
-    }
-}
-
 double flash_keep_prob(std::int64_t kind) {
     constexpr double kProbabilities[] = {1, 0.5, 0.9, 0.1};
     return kProbabilities[kind];
@@ -339,8 +300,8 @@ FlashParts flash_parts(const Spec& spec) {
     apply_overrides(spec, parts);
     if (!parts.gradient) return parts;
     give_reference_statistics(parts);
-    if (spec.numbers[kFaStats] != 0) shift_statistics(parts);
-    if (spec.numbers[kFaOut] != 0) perturb_output(parts);
+    if (spec.numbers[kFaStats] != 0) shift_statistics(parts.row_max, parts.row_sum);
+    if (spec.numbers[kFaOut] != 0) perturb_output(parts.result, parts.output);
     return parts;
 }
 

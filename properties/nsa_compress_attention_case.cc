@@ -290,25 +290,10 @@ void CompressAttentionOperator::carry_overrides(const Spec& from, Spec& to,
         const std::string& name = schema_.tensors[static_cast<std::size_t>(ref.tensor)].name;
         if (!name.ends_with("mask")) {
             const std::size_t list = name == "query" ? 0 : 1;
-            const auto old_starts = row_starts(from.lists[list]),
-                       new_starts = row_starts(to.lists[list]);
-            const auto after = std::upper_bound(old_starts.begin(), old_starts.end(), ref.index[0]);
-            const auto sequence = static_cast<std::size_t>(after - old_starts.begin()) - 1;
-            const std::int64_t position = ref.index[0] - old_starts[sequence];
-            std::size_t target = new_starts.size() - 1;  // beyond the last sequence
-            if (sequence + 1 < old_starts.size()) {
-                const auto it = std::find(kept.begin(), kept.end(), static_cast<int>(sequence));
-                if (it == kept.end()) continue;
-                target = static_cast<std::size_t>(it - kept.begin());
-                if (position >= new_starts[target + 1] - new_starts[target]) continue;
-            }
-            ref.index[0] = new_starts[target] + position;
+            if (!follow_sequence(ref, from.lists[list], to.lists[list], kept)) continue;
         }
-        const auto& shape = extents[static_cast<std::size_t>(ref.tensor)];
-        bool inside = true;
-        for (std::size_t dim = 0; dim < shape.size(); ++dim)
-            inside = inside && ref.index[dim] < shape[dim];
-        if (inside) to.overrides[ref] = value;
+        if (is_inside(ref, extents[static_cast<std::size_t>(ref.tensor)]))
+            to.overrides[ref] = value;
     }
 }
 

@@ -13,6 +13,7 @@
 // and Sel = ceil(Cmp / M) selection blocks of a sequence.
 #pragma once
 
+#include "properties/attention_data.h"
 #include "properties/check.h"
 #include "ref/nsa_compress_attention.h"
 #include "ref/nsa_compress_attention_constraints.h"
@@ -56,7 +57,6 @@ enum class Forces {
     last,   ///< the last block of the longest sequence
     all
 };
-enum class ScaleKind { one, rsqrt, eighth, zero, negative, tenth, large };
 enum class LogitKind {
     plain,
     equal,
@@ -68,8 +68,6 @@ enum class LogitKind {
     plus300,
     minus20000
 };
-
-double scale_of(ScaleKind kind, std::int64_t head_dim);
 
 /// A problem as dense parts: what relations change and build again. Bits are row-major over the
 /// logical shapes.

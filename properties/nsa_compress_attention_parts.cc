@@ -82,26 +82,6 @@ void Parts::fit_mask_shapes() {
     topk_mask.shape = {rows, shape.most_select_blocks()};
 }
 
-double scale_of(ScaleKind kind, std::int64_t head_dim) {
-    switch (kind) {
-        case ScaleKind::one:
-            return 1;
-        case ScaleKind::rsqrt:
-            return 1 / std::sqrt(static_cast<double>(head_dim));
-        case ScaleKind::eighth:
-            return 0.125;
-        case ScaleKind::zero:
-            return 0;
-        case ScaleKind::negative:
-            return -0.2;
-        case ScaleKind::tenth:
-            return 0.1;  // no fp32 number
-        case ScaleKind::large:
-            return 3;
-    }
-    return 1;
-}
-
 Parts parts_without_values(const Spec& spec) {
     Parts parts;
     const auto& n = spec.numbers;

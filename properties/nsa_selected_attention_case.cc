@@ -148,26 +148,6 @@ SelectedParts parts_without_values(const Spec& spec) {
     return parts;
 }
 
-/// (m + c, l exp(-c)) with a c of the row's own: the same P from other numbers.
-void shift_statistics(SelectedParts& parts) {
-    for (std::size_t i = 0; i < parts.row_max.size(); ++i) {
-        if (std::fabs(parts.row_max[i]) > 1e30f) continue;  // a row without keys
-        const double shift = 0.75 * static_cast<double>(mix(i) % 9) - 3;
-        const float moved = static_cast<float>(parts.row_max[i] + shift);
-        const double really = static_cast<double>(moved) - static_cast<double>(parts.row_max[i]);
-        parts.row_sum[i] = static_cast<float>(parts.row_sum[i] * std::exp(-really));
-        parts.row_max[i] = moved;
-    }
-}
-
-void perturb_output(SelectedParts& parts) {
-    for (std::size_t i = 0; i < parts.output.size(); ++i) {
-        const double value = ref::decode(parts.dtype, parts.output[i]);
-        const double noise = static_cast<double>(mix(i) % 17) / 16 - 0.5;
-        parts.output[i] = ref::encode(parts.dtype, value + noise);
-    }
-}
-
 class SelectedOperator final : public Operator {
 public:
     explicit SelectedOperator(bool gradient)
@@ -459,25 +439,10 @@ void SelectedOperator::carry_overrides(const Spec& from, Spec& to,
         const std::string& name = schema_.tensors[static_cast<std::size_t>(ref.tensor)].name;
         if (name != "atten_mask") {
             const std::size_t list = name == "key" || name == "value" ? 1 : 0;
-            const auto old_starts = row_starts(from.lists[list]),
-                       new_starts = row_starts(to.lists[list]);
-            const auto after = std::upper_bound(old_starts.begin(), old_starts.end(), ref.index[0]);
-            const auto sequence = static_cast<std::size_t>(after - old_starts.begin()) - 1;
-            const std::int64_t position = ref.index[0] - old_starts[sequence];
-            std::size_t target = new_starts.size() - 1;  // beyond the last sequence
-            if (sequence + 1 < old_starts.size()) {
-                const auto it = std::find(kept.begin(), kept.end(), static_cast<int>(sequence));
-                if (it == kept.end()) continue;
-                target = static_cast<std::size_t>(it - kept.begin());
-                if (position >= new_starts[target + 1] - new_starts[target]) continue;
-            }
-            ref.index[0] = new_starts[target] + position;
+            if (!follow_sequence(ref, from.lists[list], to.lists[list], kept)) continue;
         }
-        const auto& shape = extents[static_cast<std::size_t>(ref.tensor)];
-        bool inside = true;
-        for (std::size_t dim = 0; dim < shape.size(); ++dim)
-            inside = inside && ref.index[dim] < shape[dim];
-        if (inside) to.overrides[ref] = value;
+        if (is_inside(ref, extents[static_cast<std::size_t>(ref.tensor)]))
+            to.overrides[ref] = value;
     }
     if (illegal_elements(to)) {  // a list that names a block which is no more names the first
         const int topk = schema_.tensor("topk_indices");
@@ -593,26 +558,6 @@ std::string SelectedOperator::describe(const Spec& spec, const std::string& tens
 
 }  // namespace
 
-double scale_of(ScaleKind kind, std::int64_t head_dim) {
-    switch (kind) {
-        case ScaleKind::one:
-            return 1;
-        case ScaleKind::rsqrt:
-            return 1 / std::sqrt(static_cast<double>(head_dim));
-        case ScaleKind::eighth:
-            return 0.125;
-        case ScaleKind::zero:
-            return 0;
-        case ScaleKind::negative:
-            return -0.2;
-        case ScaleKind::tenth:
-            return 0.1;  // no fp32 number
-        case ScaleKind::large:
-            return 3;
-    }
-    return 1;
-}
-
 ref::ColumnLister SelectedParts::columns() const {
     const auto indices = std::make_shared<std::vector<std::int64_t>>();
     for (const auto bits : topk) indices->push_back(static_cast<std::int32_t>(bits));
@@ -655,9 +600,9 @@ SelectedParts selected_parts(const Spec& spec) {
     if (!parts.gradient) return parts;
     give_reference_statistics(parts);
     if (spec.numbers[kSelStats] == static_cast<std::int64_t>(StatsKind::shifted))
-        shift_statistics(parts);
+        shift_statistics(parts.row_max, parts.row_sum);
     if (spec.numbers[kSelOut] == static_cast<std::int64_t>(OutKind::perturbed))
-        perturb_output(parts);
+        perturb_output(parts.dtype, parts.output);
     return parts;
 }
 

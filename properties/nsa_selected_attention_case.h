@@ -11,6 +11,7 @@
 // reference forward on the same inputs, unless stats or out say otherwise.
 #pragma once
 
+#include "properties/attention_data.h"
 #include "properties/check.h"
 #include "ref/nsa_selected_attention.h"
 
@@ -38,7 +39,6 @@ enum SelectedField {
 };
 enum class MaskKind { absent, boolean, uint8 };
 enum class MaskExtent { exact, single, large };  ///< large: 300 x 300, legal in sparse mode 2 only
-enum class ScaleKind { one, rsqrt, eighth, zero, negative, tenth, large };
 /// What the lists of blocks look like.
 enum class TopkKind {
     first,      ///< block 0 throughout
@@ -57,8 +57,6 @@ enum class TopkKind {
 enum class LogitKind { plain, equal, dominant, minus40, minus120, minus300, plus300, minus20000 };
 enum class StatsKind { reference, shifted };  ///< shifted: (m + c, l exp(-c)), the same P
 enum class OutKind { reference, perturbed };
-
-double scale_of(ScaleKind kind, std::int64_t head_dim);
 
 /// A problem as dense parts: what relations change and build again. Bits are row-major over the
 /// logical shapes.
