@@ -68,7 +68,11 @@ public:
                             1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
                       : 0;
         constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
-        for (std::uint64_t round = 0; !finished(); ++round) {
+        while (replayed_ < options_.replay.size() && !finished())
+            run_round(0, std::max(2, static_cast<int>(options_.replay.size() - replayed_)));
+        replayed_ = 0;
+        replaying_ = false;
+        for (std::uint64_t round = 0; !options_.replay_only && !finished(); ++round) {
             const std::int64_t left = wanted_ > 0 ? wanted_ - drawn_ : kRound;
             run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
         }
@@ -76,7 +80,8 @@ public:
         report_.interrupted = clock_.interrupted();
         if (!report_.counterexamples.empty())
             report_.status = PropertyReport::Status::falsified;
-        else if (report_.status != PropertyReport::Status::error && report_.cases == 0)
+        else if (report_.status != PropertyReport::Status::error &&
+                 report_.cases + report_.replayed == 0)
             report_.status = PropertyReport::Status::declined;
         return std::move(report_);
     }
@@ -100,6 +105,11 @@ private:
                                            op_.name(), property_.name));
     }
 
+    /// rapidcheck may ask for one more than there are: that one is not run.
+    const Spec& next_replayed() {
+        return options_.replay[std::min(replayed_++, options_.replay.size() - 1)];
+    }
+
     void run_round(std::uint64_t round, int cases) {
         rc::detail::TestParams params;
         const std::uint64_t lane = round * static_cast<std::uint64_t>(options_.shards) +
@@ -111,7 +121,8 @@ private:
         metadata.id = metadata.description = op_.name() + "." + property_.name;
         const rc::Gen<Spec> generator([this](const rc::Random& random, int size) {
             rc::Random copy = random;
-            return rc::shrinkable::shrinkRecur(draw(copy.next(), size), [this](const Spec& spec) {
+            const Spec first = replaying_ ? next_replayed() : draw(copy.next(), size);
+            return rc::shrinkable::shrinkRecur(first, [this](const Spec& spec) {
                 std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
                 prepend_known(spec, list);
                 return rc::makeSeq<NeighbourSequence>(std::move(list));
@@ -140,8 +151,8 @@ private:
 
     /// A generated case. Returns its failure class when it starts a counterexample.
     std::string fresh_case(const Spec& spec) {
-        if (finished()) return {};
-        ++drawn_;
+        if (finished() || replayed_ > options_.replay.size()) return {};
+        if (!replaying_) ++drawn_;
         Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return {};
         if (verdict.kind == Verdict::Kind::inapplicable) return {};
@@ -150,14 +161,8 @@ private:
             on_case_(report_);
             return {};
         }
-        ++report_.cases;
         const std::vector<std::string> labels = op_.labels(spec);
-        // A call with edited arguments is a case of validation only: its lists and data decide
-        // nothing, and counting them would dilute or fill the quotas of what is computed.
-        if (spec.edits.empty())
-            for (const auto& label : labels) ++report_.labels[label];
-        else
-            ++report_.labels[kEditedLabel];
+        count(spec, labels);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         on_case_(report_);
         if (!verdict.failed()) return {};
@@ -168,6 +173,21 @@ private:
         }
         begin_counterexample(spec, verdict);
         return verdict.failure;
+    }
+
+    /// What is replayed says nothing about the generator. A call with edited arguments is a case of
+    /// validation only: its lists and data decide nothing, and counting them would dilute or fill
+    /// the quotas of what is computed.
+    void count(const Spec& spec, const std::vector<std::string>& labels) {
+        if (replaying_) {
+            ++report_.replayed;
+            return;
+        }
+        ++report_.cases;
+        if (!spec.edits.empty())
+            ++report_.labels[kEditedLabel];
+        else
+            for (const auto& label : labels) ++report_.labels[label];
     }
 
     bool waived(const std::vector<std::string>& labels) {
@@ -328,6 +348,8 @@ private:
     PropertyReport report_;
     double deadline_ = 0, shrink_start_ = 0;
     std::int64_t wanted_ = 0, drawn_ = 0;
+    std::size_t replayed_ = 0;  ///< how many of options_.replay were started
+    bool replaying_ = true;
     std::optional<Counterexample> failing_;
     std::set<std::string> known_classes_;
     std::unordered_map<std::string, bool> verdicts_;

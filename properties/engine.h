@@ -28,6 +28,7 @@ struct PropertyReport {
     enum class Status { held, falsified, declined, not_implemented, error } status = Status::held;
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;
+    std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see kEditedLabel
     double worst_ratio = 0;
     std::vector<Counterexample> counterexamples;  ///< one per failure class
@@ -64,6 +65,8 @@ struct EngineOptions {
     double timeout_s = 10;
     std::vector<Waiver> waivers;
     ref::RoundingClass rounding;
+    std::vector<Spec> replay;  ///< cases of this property that are run before any is generated
+    bool replay_only = false;  ///< generate none
 };
 
 using CaseObserver = std::function<void(const PropertyReport& so_far)>;

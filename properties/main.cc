@@ -1,4 +1,4 @@
-// The command line: attncheck list | verify | reproduce | merge.
+// The command line: attncheck list | verify | reproduce | merge | mutants.
 // Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot
 // be loaded; 3 nothing was checked; 130 interrupted before anything was falsified.
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "properties/candidate_option.h"
+#include "properties/mutants_command.h"
 #include "properties/report.h"
 #include "properties/run.h"
 #include "properties/waiver.h"
@@ -32,7 +33,7 @@ class UsageError : public std::runtime_error {
 
 struct Arguments {
     std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit,
-                           html, case_line, property, merged;
+                           html, corpus, case_line, property, merged;
     std::vector<std::string> ops, properties, files;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
@@ -131,6 +132,11 @@ int verify_command(const Arguments& arguments) {
                                                           : std::random_device{}();
     options.engine.seed = seed;
     constexpr std::int64_t kDefaultCases = 100;
+    options.engine.replay_only = arguments.cases == 0;
+    if (arguments.cases == 0 && arguments.corpus.empty())
+        throw UsageError("--cases is 0, expected at least 1 unless --corpus gives cases to replay");
+    std::optional<Corpus> corpus;
+    if (!arguments.corpus.empty()) options.corpus = &corpus.emplace(arguments.corpus);
     options.engine.cases = arguments.cases >= 0    ? arguments.cases
                            : arguments.seconds > 0 ? 0
                                                    : kDefaultCases;
@@ -307,9 +313,10 @@ int main(int argc, char** argv) {
                      "only this property (may be given several times)")
         ->type_name("NAME");
     verify
-        ->add_option("--cases", arguments.cases,
-                     "cases per property; 100, or as many as --time allows")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+        ->add_option(
+            "--cases", arguments.cases,
+            "cases per property; 100, or as many as --time allows; 0 only replays --corpus")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
         ->check(CLI::Range(0.001, 1e9));
     verify->add_option(
@@ -331,6 +338,11 @@ int main(int argc, char** argv) {
         ->add_option("--waive", arguments.waive,
                      "known deviations: counted and shown, not reported as failures")
         ->type_name("FILE");
+    verify
+        ->add_option("--corpus", arguments.corpus,
+                     "folder of cases that failed once: replayed first, and extended by what is "
+                     "found")
+        ->type_name("DIR");
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
     verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")
         ->type_name("FILE");
@@ -348,6 +360,9 @@ int main(int argc, char** argv) {
                      "write the merged report here instead of standard output")
         ->type_name("FILE");
 
+    MutantsArguments mutants_arguments;
+    const CLI::App* mutants = add_mutants_command(app, mutants_arguments);
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -357,6 +372,7 @@ int main(int argc, char** argv) {
         if (*list_command) return list(arguments);
         if (*verify) return verify_command(arguments);
         if (*replay) return reproduce(arguments);
+        if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);
     } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files
         std::cerr << "attncheck: " << e.what() << "\n";

@@ -18,12 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string shell_quoted(const std::string& text) {
-    std::string out = "'";
-    for (const char ch : text) out += ch == '\'' ? std::string("'\\''") : std::string(1, ch);
-    return out + "'";
-}
-
 Json number_or_text(double value) {  // JSON has no infinity
     if (std::isfinite(value)) return value;
     return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
@@ -70,6 +64,12 @@ int status_code(const std::vector<std::string>& statuses, std::int64_t checked) 
 
 }  // namespace
 
+std::string shell_quoted(const std::string& text) {
+    std::string out = "'";
+    for (const char ch : text) out += ch == '\'' ? std::string("'\\''") : std::string(1, ch);
+    return out + "'";
+}
+
 std::string xml_escaped(const std::string& text) {
     std::string out;
     for (const char ch : text) {
@@ -96,7 +96,7 @@ int exit_status(const RunReport& report) {
     std::int64_t checked = 0;
     for (const auto& property : report.properties) {
         statuses.emplace_back(name_of(property.status));
-        checked += property.cases;
+        checked += property.cases + property.replayed;
     }
     return status_code(statuses, checked);
 }
@@ -111,8 +111,9 @@ std::string reproduce_command(const RunReport& report, const PropertyReport& pro
 
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found) {
-    out << fmt::format("\nFALSIFIED {}.{}: {} (case {})\n", property.op, property.property,
-                       found.failure, found.case_number);
+    out << fmt::format(
+        "\nFALSIFIED {}.{}: {} ({})\n", property.op, property.property, found.failure,
+        found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
     out << "  " << found.message << "\n";
     out << "  found    " << print(found.original) << "\n";
     out << "  smallest " << print(found.spec) << "\n";
@@ -129,6 +130,8 @@ void print_table(std::ostream& out, const RunReport& report) {
         std::string note = p.note;
         for (const auto& found : p.counterexamples)
             note += (note.empty() ? "" : "; ") + found.failure;
+        if (p.replayed > 0)
+            note += fmt::format("{}{} replayed", note.empty() ? "" : "; ", p.replayed);
         if (p.waived > 0) note += fmt::format("{}{} waived", note.empty() ? "" : "; ", p.waived);
         rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases),
                         std::to_string(p.declined), std::to_string(p.waived),
@@ -178,6 +181,7 @@ std::string to_json(const RunReport& report) {
                    {"labels", Json::object()},
                    {"worst_error_ratio", number_or_text(p.worst_ratio)},
                    {"waived", p.waived},
+                   {"replayed", p.replayed},
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
         if (!p.note.empty()) entry["note"] = p.note;
@@ -276,7 +280,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                     continue;
                 }
                 Json& known = *into;
-                for (const char* count : {"cases", "declined", "waived"})
+                for (const char* count : {"cases", "declined", "waived", "replayed"})
                     known[count] =
                         known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
                 for (const auto& [label, count] : entry.at("labels").items())
@@ -325,7 +329,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     std::int64_t checked = 0;
     for (const Json& p : merged["properties"]) {
         statuses.push_back(p["status"]);
-        checked += p.value("cases", std::int64_t{0});
+        checked += p.value("cases", std::int64_t{0}) + p.value("replayed", std::int64_t{0});
         rows.push_back({p["op"], p["property"], p["status"],
                         std::to_string(p.value("cases", std::int64_t{0})),
                         std::to_string(p.value("declined", std::int64_t{0})), "",

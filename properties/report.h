@@ -38,6 +38,9 @@ std::string to_json(const RunReport& report);
 std::string to_junit(const RunReport& report);
 std::string to_html(const RunReport& report);
 
+/// One word of a shell command.
+std::string shell_quoted(const std::string& text);
+
 /// Text inside XML and HTML, quotes and line ends included.
 std::string xml_escaped(const std::string& text);
 

@@ -127,6 +127,9 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             if (!chosen(options.properties, property.name) ||
                 (property.validation && !options.validation))
                 continue;
+            if (options.engine.replay_only &&
+                (!options.corpus || options.corpus->cases_of(*op, property).empty()))
+                continue;
             work.emplace_back(op.get(), &property);
         }
     }
@@ -149,6 +152,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             if (deadline > 0)
                 engine.seconds = std::max(
                     0.001, (deadline - clock.now()) / static_cast<double>(work.size() - i));
+            if (options.corpus) engine.replay = options.corpus->cases_of(*op, *property);
             one = run_property(
                 *op, *property, candidate, engine, clock,
                 [&](const PropertyReport& now) {
@@ -163,12 +167,13 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
         for (const auto& found : report.properties.back().counterexamples) {
             progress.erase();
             print_counterexample(out, report, report.properties.back(), found);
+            if (options.corpus) options.corpus->add(*op, property->name, found.spec);
             out.flush();
         }
         const bool last_of_operator = i + 1 == work.size() || work[i + 1].first != op;
         if (last_of_operator && options.properties.empty() &&
             candidate.info().implements(op->name()) && !clock.interrupted() &&
-            options.engine.shards == 1)
+            options.engine.shards == 1 && !options.engine.replay_only)
             judge_classes(*op, report);
         if (options.stop_at_first && !report.properties.back().counterexamples.empty()) break;
     }

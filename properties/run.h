@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/corpus.h"
 #include "properties/engine.h"
 #include "properties/report.h"
 
@@ -16,6 +17,7 @@ struct VerifyOptions {
     std::vector<std::string> operators;   ///< empty: all
     std::vector<std::string> properties;  ///< empty: all
     EngineOptions engine;
+    Corpus* corpus = nullptr;  ///< replayed first and extended; may be null
     double total_seconds = 0;  ///< shared out over the properties; 0: no limit
     bool validation = true;
     bool stop_at_first = false;  ///< end the run with the first counterexample

@@ -292,6 +292,11 @@ std::string find_acl_library() {
                        "libattncheck_acl.so");
 }
 
+std::string find_mutants_library() {
+    return find_beside("ATTNCHECK_MUTANTS", {"../lib/libattncheck_mutants.so"},
+                       "libattncheck_mutants.so");
+}
+
 std::unique_ptr<Candidate> open_worker_candidate(const WorkerOptions& options) {
     return std::make_unique<WorkerCandidate>(options);
 }

@@ -31,4 +31,7 @@ std::string find_builtin_library();
 std::string find_aclnn_adapter();
 std::string find_acl_library();
 
+/// Path of the library of mutants, looked for in the same way; it is not installed.
+std::string find_mutants_library();
+
 }  // namespace attncheck::properties

@@ -22,6 +22,28 @@ std::string name_for(const char* id) {
     return "attncheck mutant " + std::string(kMutants[static_cast<std::size_t>(index)].id);
 }
 
+/// A line for each mutant, tab-separated: id, family, label, entry points, difficulty, status,
+/// platform it shows on (- for the default one), description.
+std::string table_text() {
+    std::string text;
+    for (const Mutant& mutant : kMutants) {
+        const Operators& operators = mutant.operators;
+        std::string entries;
+        if (operators.forward) entries += operators.op;
+        if (operators.forward && operators.gradient) entries += ',';
+        if (operators.gradient) entries.append(operators.op).append("_grad");
+        std::string description(mutant.description);
+        if (!mutant.reason.empty()) description.append(" [").append(mutant.reason).append("]");
+        for (const std::string_view field :
+             {mutant.id, operators.family, operators.name, std::string_view(entries),
+              name_of(mutant.difficulty), name_of(mutant.status),
+              std::string_view(mutant.id.starts_with("FP8") ? "ascend950" : "-")})
+            text.append(field).append("\t");
+        text.append(description).append("\n");
+    }
+    return text;
+}
+
 std::string candidate_name = name_for(std::getenv("ATTNCHECK_MUTANT"));
 
 }  // namespace
@@ -37,6 +59,11 @@ using namespace attncheck::mutants;
 void attncheck_mutants_select(const char* id) {
     active_mutant = index_named(id);
     candidate_name = name_for(id);
+}
+
+const char* attncheck_mutant_table() {
+    static const std::string text = table_text();
+    return text.c_str();
 }
 
 int attncheck_mutants_is_used(int index) {

@@ -15,6 +15,9 @@ extern "C" ATTNCHECK_EXPORT void attncheck_mutants_select(const char* id);
 /// For tests: 1 if some code of the library asks for row `index` of the table.
 extern "C" ATTNCHECK_EXPORT int attncheck_mutants_is_used(int index);
 
+/// The table of mutants as text, in the form that `attncheck mutants` reads.
+extern "C" ATTNCHECK_EXPORT const char* attncheck_mutant_table(void);
+
 namespace attncheck::mutants {
 
 inline constexpr int kNoMutant = -1, kUnknownMutant = -2;

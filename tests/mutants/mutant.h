@@ -18,6 +18,7 @@ enum class Status {
 struct Operators {
     std::string_view name, family;  ///< the family has the name of its forward
     bool forward, gradient;
+    std::string_view op;  ///< the forward's entry point without its prefix
 };
 
 struct Mutant {
@@ -29,24 +30,28 @@ struct Mutant {
     std::string_view reason = {};  ///< why the status is not `counted`
 };
 
-inline constexpr Operators kCompress{"NsaCompress", "NsaCompress", true, false};
-inline constexpr Operators kCompressGrad{"NsaCompressGrad", "NsaCompress", false, true};
-inline constexpr Operators kCompressBoth{"NsaCompress(Grad)", "NsaCompress", true, true};
-inline constexpr Operators kSelected{"NsaSelectedAttention", "NsaSelectedAttention", true, false};
+inline constexpr Operators kCompress{"NsaCompress", "NsaCompress", true, false, "nsa_compress"};
+inline constexpr Operators kCompressGrad{"NsaCompressGrad", "NsaCompress", false, true,
+                                         "nsa_compress"};
+inline constexpr Operators kCompressBoth{"NsaCompress(Grad)", "NsaCompress", true, true,
+                                         "nsa_compress"};
+inline constexpr Operators kSelected{"NsaSelectedAttention", "NsaSelectedAttention", true, false,
+                                     "nsa_selected_attention"};
 inline constexpr Operators kSelectedGrad{"NsaSelectedAttentionGrad", "NsaSelectedAttention", false,
-                                         true};
+                                         true, "nsa_selected_attention"};
 inline constexpr Operators kSelectedBoth{"NsaSelectedAttention(Grad)", "NsaSelectedAttention", true,
-                                         true};
+                                         true, "nsa_selected_attention"};
 
 /// A forward without a gradient of its own.
 inline constexpr Operators kCompressAttention{"NsaCompressAttention", "NsaCompressAttention", true,
-                                              false};
+                                              false, "nsa_compress_attention"};
 
-inline constexpr Operators kFlash{"FlashAttentionScore", "FlashAttentionScore", true, false};
-inline constexpr Operators kFlashGrad{"FlashAttentionScoreGrad", "FlashAttentionScore", false,
-                                      true};
+inline constexpr Operators kFlash{"FlashAttentionScore", "FlashAttentionScore", true, false,
+                                  "flash_attention_score"};
+inline constexpr Operators kFlashGrad{"FlashAttentionScoreGrad", "FlashAttentionScore", false, true,
+                                      "flash_attention_score"};
 inline constexpr Operators kFlashBoth{"FlashAttentionScore(Grad)", "FlashAttentionScore", true,
-                                      true};
+                                      true, "flash_attention_score"};
 
 /// Every value of the column, in the order of the table.
 inline constexpr Operators kAllOperators[] = {

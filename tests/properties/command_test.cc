@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "shell.h"
+#include "command_fixture.h"
 #include "xml_check.h"
 
 namespace attncheck::properties {
@@ -22,34 +22,9 @@ using Json = nlohmann::json;
 constexpr const char* kCase =
     "'nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=16 data=ones seed=0}'";
 
-class CommandTest : public testing::Test {
-protected:
-    CommandTest() { std::filesystem::create_directories(folder); }
-    ~CommandTest() override { std::filesystem::remove_all(folder); }
-    std::string file(const std::string& name) const { return folder / name; }
-    std::string text_of(const std::string& name) const {
-        std::ifstream in(file(name));
-        return {std::istreambuf_iterator<char>(in), {}};
-    }
-    std::ptrdiff_t entries() const {
-        return std::distance(std::filesystem::directory_iterator(folder), {});
-    }
-    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
-                                         ("attncheck_command_" + std::to_string(getpid()));
-};
-
-// A usage error is one line on standard error, nothing on standard output, and status 2.
-void expect_refusal(const std::string& arguments, const std::vector<std::string>& mentions) {
-    const Ran errors = attncheck(arguments, "2>&1 >/dev/null");
-    EXPECT_EQ(errors.status, 2) << arguments;
-    EXPECT_EQ(std::count(errors.printed.begin(), errors.printed.end(), '\n'), 1) << errors.printed;
-    for (const std::string& part : mentions) EXPECT_THAT(errors.printed, HasSubstr(part));
-    EXPECT_THAT(attncheck(arguments, "2>/dev/null").printed, IsEmpty()) << arguments;
-}
-
 // Help is no error, for the program and each of its parts.
 TEST_F(CommandTest, HelpOfEverySubcommandSucceeds) {
-    for (const char* name : {"", "list", "verify", "reproduce", "merge"}) {
+    for (const char* name : {"", "list", "verify", "reproduce", "merge", "mutants"}) {
         const Ran help = attncheck(std::string(name) + " --help");
         EXPECT_EQ(help.status, 0) << name;
         EXPECT_THAT(help.printed, HasSubstr("Usage")) << name;

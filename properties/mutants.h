@@ -1,0 +1,92 @@
+// Grading the suite: libraries with named defects ("mutants"), a verification run against each, and
+// what killed it.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// One defect of a library. The library switches it on when the environment variable
+/// ATTNCHECK_MUTANT holds its id.
+struct Mutant {
+    std::string library;
+    std::string id;
+    std::string family;                  ///< groups operators in tables: a forward and its gradient
+    std::string label;                   ///< the operators it sits in, as tables print them
+    std::vector<std::string> operators;  ///< the same as names for --op; empty: all of them
+    std::string difficulty = "unknown";
+    std::string status = "counted";  ///< "contract-dependent" ones may survive
+    std::string profile;             ///< the platform it shows on; empty: the default one
+    std::string description;
+
+    bool counted() const { return status != "contract-dependent"; }
+};
+
+/// Reads the text that the library's `const char* attncheck_mutant_table(void)` returns: a line for
+/// each mutant, tab-separated: id, family, label, operators (comma-separated), difficulty, status,
+/// profile (- for the default one), description. A library without that function is one mutant,
+/// named after its file. Throws std::runtime_error when it cannot be loaded or a line does not fit.
+std::vector<Mutant> read_mutants(const std::string& library);
+
+/// What a run of the suite against one mutant came to.
+struct MutantScore {
+    Mutant mutant;
+    bool killed = false;
+    int exit_status = -1;  ///< of the program
+    std::string tier;      ///< what judged it, see tier_of()
+    std::string property, failure, smallest, certificate;
+    std::int64_t cases = 0;     ///< run before it was killed, that case included
+    double seconds = 0;         ///< until it was killed, or of the whole run
+    double shrink_seconds = 0;  ///< from the first failing case to the smallest
+    std::int64_t elements = 0;  ///< of all tensors of the smallest case
+
+    /// A defect that the suite should have seen and did not.
+    bool gap() const { return !killed && mutant.counted(); }
+    /// Whether every neighbour of the smallest case was tried and holds.
+    bool certified() const;
+};
+
+/// What found a failure: `validation`, `memory` (crashes, hangs, writes outside, unwritten
+/// elements), `bound` (an element outside its error bound), or `relation` (a law between several
+/// calls).
+std::string tier_of(const std::string& property, const std::string& failure);
+
+struct MutationOptions {
+    std::string program;  ///< the attncheck program that is run against each mutant
+    std::uint64_t seed = 1;
+    double shrink_seconds = 30;  ///< limit for one counterexample
+    double limit_seconds = 300;  ///< limit for one mutant
+    int jobs = 2;
+    std::string earlier;  ///< JSON of an earlier run: what killed a mutant then is tried first
+};
+
+struct Grades {
+    std::vector<MutantScore> scores;  ///< in the order of the mutants; of those that were judged
+    bool interrupted = false;         ///< by SIGINT, before all were
+};
+
+/// Runs the suite against every mutant and prints a line as soon as one is judged. Throws
+/// std::runtime_error when the earlier run cannot be read.
+Grades grade(const std::vector<Mutant>& mutants, const MutationOptions& options, std::ostream& out);
+
+/// Operator by difficulty by tier, times, sizes, certificates. Returns the number of gaps.
+int print_scores(std::ostream& out, const std::vector<MutantScore>& scores);
+
+std::string scores_json(const std::vector<MutantScore>& scores);
+
+/// Rewrites what stands between "<!-- score:FAMILY:begin -->" and "<!-- score:FAMILY:end -->" for
+/// every family that was graded and has these markers: the counts by difficulty, or the single
+/// mutants. Throws std::runtime_error when the file cannot be read or written or has no marker.
+void rewrite_counts(const std::string& path, const std::vector<MutantScore>& scores);
+void rewrite_details(const std::string& path, const std::vector<MutantScore>& scores);
+
+/// Mutants whose smallest case is another than the one that `path` gives for their id (lines
+/// "ID CASE", # starts a comment), a text for each; ids that were not graded are left out. Throws
+/// std::runtime_error when the file cannot be read.
+std::vector<std::string> unexpected_minima(const std::string& path,
+                                           const std::vector<MutantScore>& scores);
+
+}  // namespace attncheck::properties
