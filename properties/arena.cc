@@ -17,10 +17,22 @@ namespace {
 std::byte* at(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-std::uint32_t load(const std::byte* from, std::size_t size) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, from, size);
-    return bits;
+/// Calls work with the bytes of an element as a constant: copies of known size are single
+/// instructions.
+template <typename Work>
+void with_size(std::size_t size, const Work& work) {
+    switch (size) {
+        case 1:
+            return work(std::integral_constant<std::size_t, 1>{});
+        case 2:
+            return work(std::integral_constant<std::size_t, 2>{});
+        case 4:
+            return work(std::integral_constant<std::size_t, 4>{});
+        case 8:
+            return work(std::integral_constant<std::size_t, 8>{});
+        default:
+            throw std::logic_error(fmt::format("no element has {} bytes", size));
+    }
 }
 
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
@@ -158,32 +170,44 @@ void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor
     if (tensor.output) return;
     if (tensor.shared_bytes)
         std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
-    for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
-        const std::size_t element = dense ? i : static_cast<std::size_t>(buffer.offsets[i]);
-        std::memcpy(at(buffer.begin) + element * size, &tensor.bits[i], size);
-    }
+    const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+        for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
+            const std::size_t element = dense ? i : static_cast<std::size_t>(buffer.offsets[i]);
+            std::memcpy(at(buffer.begin) + element * kSize, &tensor.bits[i],
+                        std::min(kSize, sizeof tensor.bits[i]));
+        }
+    };
+    with_size(size, store);
+}
+
+std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer,
+                                                      std::span<std::byte> bytes) const {
+    std::vector<std::uint32_t> bits(buffer.tensor->elements());
+    const auto take = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+        for (std::size_t i = 0; i < bits.size(); ++i) {
+            const auto element =
+                buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
+            std::byte* from = bytes.data() + element * kSize;
+            std::memcpy(&bits[i], from, std::min(kSize, sizeof bits[i]));
+            std::memset(from, static_cast<int>(options_.poison), kSize);
+        }
+    };
+    with_size(buffer.element_size, take);
+    return bits;
 }
 
 void PlacedCalls::collect(std::size_t k, CallResult& result) const {
     result.outputs.assign(tensor_counts_[k], {});
     for (const Buffer& buffer : buffers_) {
         if (buffer.call != k) continue;
-        std::vector<std::byte> now(at(buffer.first_page), at(buffer.pages_end));
+        const std::span<std::byte> now(at(buffer.first_page), at(buffer.pages_end));
         const std::size_t start = buffer.begin - buffer.first_page;
-        if (buffer.tensor && buffer.tensor->output) {
-            const std::size_t count = buffer.tensor->elements();
-            std::vector<std::uint32_t> bits(count);
-            for (std::size_t i = 0; i < count; ++i) {
-                const std::size_t element =
-                    buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
-                std::byte* from = now.data() + start + element * buffer.element_size;
-                bits[i] = load(from, buffer.element_size);
-                std::memset(from, static_cast<int>(options_.poison), buffer.element_size);
-            }
-            result.outputs[buffer.index] = std::move(bits);
-        }
+        // What was written into an output's elements is taken out, so that the rest can be compared
+        // with what stood there before.
+        if (buffer.tensor && buffer.tensor->output)
+            result.outputs[buffer.index] = take_elements(buffer, now.subspan(start));
+        if (std::memcmp(now.data(), buffer.image.data(), now.size()) == 0) continue;
         const auto differs = std::mismatch(now.begin(), now.end(), buffer.image.begin()).first;
-        if (differs == now.end()) continue;
         const std::int64_t element = ((differs - now.begin()) - static_cast<std::int64_t>(start)) /
                                      static_cast<std::int64_t>(buffer.element_size);
         const bool inside =

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ private:
     Buffer& add_buffer(std::size_t call, std::string name, std::size_t bytes,
                        std::size_t element_size, std::byte fill);
     std::uint64_t control(const void* data, std::size_t bytes);
+    /// Moves an output's elements out of its pages and puts the poison back in their place.
+    std::vector<std::uint32_t> take_elements(const Buffer& buffer,
+                                             std::span<std::byte> bytes) const;
     void place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
                       attncheck_tensor& out);
 

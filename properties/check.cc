@@ -67,13 +67,6 @@ std::string place_of(const Spec& spec, const Call& call, const std::string& tens
     return fmt::format("[{}]", find_operator(spec.schema->op)->describe(spec, tensor, index));
 }
 
-std::vector<double> decode_all(ref::Dtype dtype, const std::vector<std::uint32_t>& bits) {
-    std::vector<double> out(bits.size());
-    std::transform(bits.begin(), bits.end(), out.begin(),
-                   [&](std::uint32_t b) { return ref::decode(dtype, b); });
-    return out;
-}
-
 Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
                           const ExpectedOutputs& expected) {
     Verdict verdict;

@@ -41,7 +41,7 @@ Verdict verdict_on_difference(const std::string& tensor, const std::vector<doubl
                               const std::string& relation,
                               const std::function<std::string(std::size_t)>& where);
 
-std::vector<double> decode_all(ref::Dtype dtype, const std::vector<std::uint32_t>& bits);
+using ref::decode_all;
 
 /// Index of a tensor in the call.
 std::size_t tensor_index(const Call& call, std::string_view name);

@@ -286,6 +286,7 @@ private:
         Counterexample& found = *failing_;
         std::size_t held = 0, all = 0;
         if (failing_runs_ == 0) {
+            found.repeatable = false;
             found.certificate =
                 "fails here but not alone in a fresh process (3 tries): it depends on earlier "
                 "calls, on "

@@ -21,7 +21,8 @@ struct Counterexample {
     std::string certificate;  ///< "no dimension can be decreased, ...: 23 of 23 neighbours hold",
                               ///< or why there is none
     double shrink_seconds = 0;
-    int case_number = 0;  ///< how many cases had been run when it was found
+    bool repeatable = true;  ///< fails alone in a fresh process too
+    int case_number = 0;     ///< how many cases had been run when it was found
 };
 
 struct PropertyReport {

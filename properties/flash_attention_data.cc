@@ -209,10 +209,7 @@ void fill_flash_data(const Spec& spec, FlashParts& parts) {
     auto key = fill("key", s.total_keys, s.kv_heads, s.head_dim);
     if (spec.recipe != Recipe::zeros) shape_logits(spec, parts, query, key);
     const auto encode_all = [&](const std::vector<double>& values) {
-        std::vector<std::uint32_t> bits(values.size());
-        std::transform(values.begin(), values.end(), bits.begin(),
-                       [&](double v) { return ref::encode(parts.dtype, v); });
-        return bits;
+        return ref::encode_all(parts.dtype, values);
     };
     parts.query = encode_all(query);
     parts.key = encode_all(key);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "properties/candidate_option.h"
 #include "properties/mutants_command.h"
@@ -38,6 +39,7 @@ struct Arguments {
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
+    int jobs = 0;
     bool no_validation = false, stop_at_first = false;
     double shrink = 30;
 };
@@ -114,6 +116,12 @@ std::pair<int, int> parse_shard(const std::string& text) {
     return {index - 1, count};
 }
 
+/// A process for each core, but no more than four unasked: each may use as much memory as --memory
+/// says.
+int default_jobs() {
+    return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
+}
+
 int verify_command(const Arguments& arguments) {
     check_names(arguments);
     for (const auto& path : {arguments.json, arguments.junit, arguments.html})
@@ -144,17 +152,26 @@ int verify_command(const Arguments& arguments) {
     std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
 
-    const auto candidate = open_candidate(arguments, false);
+    auto candidate = open_candidate(arguments, false);
     options.engine.rounding = rounding_of(arguments, *candidate);
+    const CandidateInfo info = candidate->info();
     RunReport report;
-    report.candidate = candidate->info().name;
+    report.candidate = info.name;
     report.library = arguments.candidate;
     report.seed = seed;
     catch_interrupts();
     fmt::print("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
-    verify(*candidate, options, system_clock(), report, std::cout,
-           isatty(STDERR_FILENO) ? &std::cerr : nullptr);
+    std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
+    const int jobs = arguments.jobs > 0 ? arguments.jobs : default_jobs();
+    if (jobs == 1 || arguments.stop_at_first) {
+        verify(*candidate, options, system_clock(), report, std::cout, progress);
+    } else {
+        candidate.reset();  // each process opens its own
+        verify_side_by_side(
+            info, [&] { return open_candidate(arguments, false); }, jobs, options, system_clock(),
+            report, std::cout, progress);
+    }
     print_table(std::cout, report);
     if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
     if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
@@ -326,6 +343,11 @@ int main(int argc, char** argv) {
         ->add_option("--shard", arguments.shard,
                      "run the I-th of N parts; merge their JSON reports")
         ->type_name("I/N");
+    verify
+        ->add_option("--jobs", arguments.jobs,
+                     "properties checked at once, each in a process of its own; one for each core, "
+                     "at most 4, if left out")
+        ->check(CLI::Range(1, 256));
     verify->add_flag("--no-validation", arguments.no_validation,
                      "the library checks no arguments: run legal cases only");
     verify->add_flag("--stop-at-first", arguments.stop_at_first,

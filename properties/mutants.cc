@@ -76,26 +76,34 @@ Json take_report(const std::string& path) {
     return report;
 }
 
+/// The first counterexample says what killed the mutant; its smallest case is that of the first one
+/// that is repeatable in a fresh process.
 void read_outcome(const Json& report, MutantScore& score) {
+    bool settled = false;
     for (const auto& property : report.at("properties")) {
         if (!property.contains("counterexample")) {
-            score.cases += property.at("cases").get<std::int64_t>();
+            if (!score.killed) score.cases += property.at("cases").get<std::int64_t>();
             continue;
         }
         const Json& found = property["counterexample"];
-        score.killed = true;
-        score.cases += found.at("found_after_cases").get<std::int64_t>();
         const auto name = property.at("property").get<std::string>();
-        score.property = property.at("op").get<std::string>() + "." + name;
-        score.failure = found.at("failure").get<std::string>();
-        score.smallest = found.at("case").get<std::string>();
-        score.certificate = found.at("certificate").get<std::string>();
-        score.shrink_seconds = found.at("shrink_seconds").get<double>();
-        score.seconds -= score.shrink_seconds;
-        score.tier = tier_of(name, score.failure);
-        score.elements = elements_of(score.smallest);
-        return;
+        score.shrink_seconds += found.at("shrink_seconds").get<double>();
+        if (!score.killed) {
+            score.cases += found.at("found_after_cases").get<std::int64_t>();
+            score.property = property.at("op").get<std::string>() + "." + name;
+            score.failure = found.at("failure").get<std::string>();
+            score.tier = tier_of(name, score.failure);
+        }
+        const bool repeatable = found.value("repeatable", true);
+        if (!score.killed || (repeatable && !settled)) {
+            score.smallest = found.at("case").get<std::string>();
+            score.certificate = found.at("certificate").get<std::string>();
+        }
+        score.killed = true;
+        settled = settled || repeatable;
     }
+    score.seconds -= score.shrink_seconds;
+    score.elements = elements_of(score.smallest);
 }
 
 /// The state of one grading, shared by its threads.

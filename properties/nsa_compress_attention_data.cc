@@ -213,10 +213,7 @@ void fill_data(const Spec& spec, Parts& parts) {
             }
     }
     const auto encode_all = [&](const std::vector<double>& values) {
-        std::vector<std::uint32_t> bits(values.size());
-        std::transform(values.begin(), values.end(), bits.begin(),
-                       [&](double v) { return ref::encode(parts.dtype, v); });
-        return bits;
+        return ref::encode_all(parts.dtype, values);
     };
     parts.query = encode_all(query);
     parts.key = encode_all(key);

@@ -293,10 +293,7 @@ void fill_selected_data(const Spec& spec, SelectedParts& parts) {
         filler.shape_logits(query, key, positions, firsts);
     }
     const auto encode_all = [&](const std::vector<double>& values) {
-        std::vector<std::uint32_t> bits(values.size());
-        std::transform(values.begin(), values.end(), bits.begin(),
-                       [&](double v) { return ref::encode(parts.dtype, v); });
-        return bits;
+        return ref::encode_all(parts.dtype, values);
     };
     parts.query = encode_all(query);
     parts.key = encode_all(key);

@@ -38,6 +38,7 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"failure", found.failure},
             {"certificate", found.certificate},
             {"found_after_cases", found.case_number},
+            {"repeatable", found.repeatable},
             {"shrink_seconds", found.shrink_seconds}};
 }
 
@@ -199,6 +200,68 @@ std::string to_json(const RunReport& report) {
                      {"interrupted", report.interrupted},
                      {"properties", properties}};
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string property_to_text(const PropertyReport& report) {
+    Json text{{"op", report.op},
+              {"property", report.property},
+              {"status", static_cast<int>(report.status)},
+              {"cases", report.cases},
+              {"declined", report.declined},
+              {"waived", report.waived},
+              {"replayed", report.replayed},
+              {"labels", report.labels},
+              {"worst_ratio", number_or_text(report.worst_ratio)},
+              {"waivers", report.waivers},
+              {"note", report.note},
+              {"seconds", report.seconds},
+              {"interrupted", report.interrupted},
+              {"counterexamples", Json::array()}};
+    for (const Counterexample& found : report.counterexamples)
+        text["counterexamples"].push_back({{"spec", print(found.spec)},
+                                           {"original", print(found.original)},
+                                           {"failure", found.failure},
+                                           {"message", found.message},
+                                           {"neighbours_tried", found.neighbours_tried},
+                                           {"steps_taken", found.steps_taken},
+                                           {"certificate", found.certificate},
+                                           {"shrink_seconds", found.shrink_seconds},
+                                           {"repeatable", found.repeatable},
+                                           {"case_number", found.case_number}});
+    return text.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+PropertyReport property_from_text(const std::string& text) {
+    const Json json = Json::parse(text);
+    PropertyReport report;
+    report.op = json.at("op");
+    report.property = json.at("property");
+    report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
+    report.cases = json.at("cases");
+    report.declined = json.at("declined");
+    report.waived = json.at("waived");
+    report.replayed = json.at("replayed");
+    report.labels = json.at("labels").get<std::map<std::string, std::int64_t>>();
+    report.worst_ratio = to_number(json.at("worst_ratio"));
+    report.waivers = json.at("waivers").get<std::vector<std::string>>();
+    report.note = json.at("note");
+    report.seconds = json.at("seconds");
+    report.interrupted = json.at("interrupted");
+    for (const Json& one : json.at("counterexamples")) {
+        Counterexample found;
+        found.spec = parse(one.at("spec").get<std::string>(), schemas());
+        found.original = parse(one.at("original").get<std::string>(), schemas());
+        found.failure = one.at("failure");
+        found.message = one.at("message");
+        found.neighbours_tried = one.at("neighbours_tried");
+        found.steps_taken = one.at("steps_taken");
+        found.certificate = one.at("certificate");
+        found.shrink_seconds = one.at("shrink_seconds");
+        found.repeatable = one.at("repeatable");
+        found.case_number = one.at("case_number");
+        report.counterexamples.push_back(std::move(found));
+    }
+    return report;
 }
 
 std::string to_junit(const RunReport& report) {

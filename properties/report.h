@@ -44,6 +44,10 @@ std::string shell_quoted(const std::string& text);
 /// Text inside XML and HTML, quotes and line ends included.
 std::string xml_escaped(const std::string& text);
 
+/// A property's report as text between processes of one run, and back.
+std::string property_to_text(const PropertyReport& report);
+PropertyReport property_from_text(const std::string& text);
+
 /// Merges JSON reports of shards of one run: counts add up, the worst ratio is the largest, the
 /// first counterexample of each failure class is kept. Throws std::runtime_error naming the file
 /// that does not fit and why.

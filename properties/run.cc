@@ -7,7 +7,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <ostream>
+#include <sstream>
+#include <stdexcept>
+
+#include "properties/parallel.h"
 
 namespace attncheck::properties {
 namespace {
@@ -117,68 +123,202 @@ void catch_interrupts() {
     sigaction(SIGTERM, &action, nullptr);
 }
 
-void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
-            RunReport& report, std::ostream& out, std::ostream* progress_out) {
-    const double start = clock.now();
-    std::vector<std::pair<const Operator*, const Property*>> work;
-    for (const auto& op : operators()) {
-        if (!chosen(options.operators, op->name())) continue;
-        for (const Property& property : op->properties()) {
-            if (!chosen(options.properties, property.name) ||
-                (property.validation && !options.validation))
-                continue;
-            if (options.engine.replay_only &&
-                (!options.corpus || options.corpus->cases_of(*op, property).empty()))
-                continue;
-            work.emplace_back(op.get(), &property);
+namespace {
+
+/// A run's list of properties, and what has come of each.
+class Run {
+public:
+    Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& clock,
+        RunReport& report, std::ostream& out, std::ostream* progress)
+        : info_(info),
+          options_(options),
+          clock_(clock),
+          report_(report),
+          out_(out),
+          start_(clock.now()),
+          progress_(progress, clock) {
+        for (const auto& op : operators()) {
+            if (!chosen(options.operators, op->name())) continue;
+            for (const Property& property : op->properties())
+                if (is_wanted(*op, property)) tasks_.push_back({op.get(), &property});
+        }
+        done_.resize(tasks_.size());
+        for (std::size_t i = 0; i < tasks_.size(); ++i) {
+            if (info.implements(tasks_[i].op->name())) continue;
+            done_[i] = unfinished(i);
+            done_[i]->status = PropertyReport::Status::not_implemented;
         }
     }
-    const double deadline = options.total_seconds > 0 ? start + options.total_seconds : 0;
-    Progress progress(progress_out, clock);
-    KnownMinima known;
-    for (std::size_t i = 0; i < work.size(); ++i) {
-        const auto [op, property] = work[i];
+
+    /// The next property to run at or after i, or the number of all.
+    std::size_t next(std::size_t i) const {
+        while (i < tasks_.size() && done_[i]) ++i;
+        return i;
+    }
+    std::size_t size() const { return tasks_.size(); }
+
+    /// The report of a property that could not be judged.
+    PropertyReport unfinished(std::size_t i) const {
         PropertyReport one;
-        if (!candidate.info().implements(op->name())) {
-            one.op = op->name();
-            one.property = property->name;
-            one.status = PropertyReport::Status::not_implemented;
-        } else if (!clock.interrupted()) {
-            EngineOptions engine = options.engine;
-            if (options.total_seconds >
-                0)  // shrinking may take a run a little past its time, not far
-                engine.shrink_seconds =
-                    std::min(std::max(options.total_seconds / 4, 2.0), engine.shrink_seconds);
-            if (deadline > 0)
-                engine.seconds = std::max(
-                    0.001, (deadline - clock.now()) / static_cast<double>(work.size() - i));
-            if (options.corpus) engine.replay = options.corpus->cases_of(*op, *property);
-            one = run_property(
-                *op, *property, candidate, engine, clock,
-                [&](const PropertyReport& now) {
-                    progress.show(now, i, work.size(), engine.cases, deadline);
-                },
-                known);
-        } else {
+        one.op = tasks_[i].op->name();
+        one.property = tasks_[i].property->name;
+        one.status = PropertyReport::Status::error;
+        return one;
+    }
+
+    /// What a property may take of the time that is left, when `at_once` run side by side.
+    double seconds_for(std::size_t i, int at_once) const {
+        if (options_.total_seconds <= 0) return 0;
+        const double left = start_ + options_.total_seconds - clock_.now();
+        const auto behind = static_cast<double>(tasks_.size() - i);
+        return std::max(0.001, left * std::min(1.0, at_once / behind));
+    }
+
+    PropertyReport run(std::size_t i, double seconds, Candidate& candidate, KnownMinima& known,
+                       const CaseObserver& on_case) const {
+        const auto [op, property] = tasks_[i];
+        EngineOptions engine = options_.engine;
+        engine.seconds = seconds;
+        if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
+            engine.shrink_seconds =
+                std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
+        if (options_.corpus) engine.replay = options_.corpus->cases_of(*op, *property);
+        return run_property(*op, *property, candidate, engine, clock_, on_case, known);
+    }
+
+    void observe(std::size_t i, const PropertyReport& now) {
+        progress_.show(now, i, tasks_.size(), options_.engine.cases,
+                       options_.total_seconds > 0 ? start_ + options_.total_seconds : 0);
+    }
+
+    void finish(std::size_t i, PropertyReport one) {
+        done_[i] = std::move(one);
+        report_.duration_s = clock_.now() - start_;
+        for (const auto& found : done_[i]->counterexamples) {
+            progress_.erase();
+            print_counterexample(out_, report_, *done_[i], found);
+            out_.flush();
+            if (options_.corpus)
+                options_.corpus->add(*tasks_[i].op, tasks_[i].property->name, found.spec);
+        }
+    }
+
+    void stop() { stopped_ = true; }
+
+    /// Puts the reports in the order of the list, each operator's required classes behind it.
+    void close() {
+        for (std::size_t i = 0; i < tasks_.size(); ++i) {
+            if (done_[i]) report_.properties.push_back(std::move(*done_[i]));
+            const bool last_of_operator =
+                i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
+            if (last_of_operator && classes_are_judged(*tasks_[i].op))
+                judge_classes(*tasks_[i].op, report_);
+        }
+        report_.duration_s = clock_.now() - start_;
+        report_.interrupted = clock_.interrupted();
+    }
+
+private:
+    struct Task {
+        const Operator* op;
+        const Property* property;
+    };
+
+    bool is_wanted(const Operator& op, const Property& property) const {
+        if (!chosen(options_.properties, property.name)) return false;
+        if (property.validation && !options_.validation) return false;
+        return !options_.engine.replay_only ||
+               (options_.corpus && !options_.corpus->cases_of(op, property).empty());
+    }
+
+    bool classes_are_judged(const Operator& op) const {
+        return options_.properties.empty() && info_.implements(op.name()) &&
+               !clock_.interrupted() && options_.engine.shards == 1 &&
+               !options_.engine.replay_only && !stopped_;
+    }
+
+    const CandidateInfo& info_;
+    const VerifyOptions& options_;
+    const Clock& clock_;
+    RunReport& report_;
+    std::ostream& out_;
+    double start_;
+    Progress progress_;
+    std::vector<Task> tasks_;
+    std::vector<std::optional<PropertyReport>> done_;
+    bool stopped_ = false;  ///< at the first counterexample
+};
+
+/// Not one that only an earlier call or chance brings about: a property that calls twice may still
+/// find it in a form that can be shrunk.
+bool is_settled(const PropertyReport& report) {
+    return std::any_of(report.counterexamples.begin(), report.counterexamples.end(),
+                       [](const Counterexample& found) { return found.repeatable; });
+}
+
+}  // namespace
+
+void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
+            RunReport& report, std::ostream& out, std::ostream* progress) {
+    const CandidateInfo info = candidate.info();
+    Run run(info, options, clock, report, out, progress);
+    KnownMinima known;
+    for (std::size_t i = run.next(0); i < run.size() && !clock.interrupted(); i = run.next(i)) {
+        PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known,
+                                     [&](const PropertyReport& now) { run.observe(i, now); });
+        const bool settled = is_settled(one);
+        run.finish(i, std::move(one));
+        if (options.stop_at_first && settled) {
+            run.stop();
+            break;
+        }
+    }
+    run.close();
+}
+
+void verify_side_by_side(const CandidateInfo& info,
+                         const std::function<std::unique_ptr<Candidate>()>& open, int processes,
+                         const VerifyOptions& options, const Clock& clock, RunReport& report,
+                         std::ostream& out, std::ostream* progress) {
+    Run run(info, options, clock, report, out, progress);
+    Processes pool(processes, [&]() -> Processes::Serve {
+        const std::shared_ptr<Candidate> candidate = open();
+        return [&run, candidate,
+                known = std::make_shared<KnownMinima>()](const std::string& question) {
+            std::istringstream in(question);
+            std::size_t i = 0;
+            double seconds = 0;
+            in >> i >> seconds;
+            return property_to_text(
+                run.run(i, seconds, *candidate, *known, [](const PropertyReport&) {}));
+        };
+    });
+    std::size_t next = run.next(0);
+    bool told = false;
+    while (pool.any_busy() || (next < run.size() && !clock.interrupted())) {
+        while (pool.any_idle() && next < run.size() && !clock.interrupted()) {
+            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(next, processes)));
+            next = run.next(next + 1);
+        }
+        if (!pool.any_busy()) throw std::runtime_error("every process of this run ended early");
+        // A terminal signals all processes; `kill` only this one.
+        if (clock.interrupted() && !told) {
+            pool.signal(SIGINT);
+            told = true;
+        }
+        Processes::Answer answer;
+        if (!pool.wait(0.1, answer)) continue;
+        if (answer.lost) {
+            PropertyReport none = run.unfinished(answer.number);
+            none.note = "its process ended without an answer";
+            run.finish(answer.number, std::move(none));
             continue;
         }
-        report.properties.push_back(std::move(one));
-        report.duration_s = clock.now() - start;
-        for (const auto& found : report.properties.back().counterexamples) {
-            progress.erase();
-            print_counterexample(out, report, report.properties.back(), found);
-            if (options.corpus) options.corpus->add(*op, property->name, found.spec);
-            out.flush();
-        }
-        const bool last_of_operator = i + 1 == work.size() || work[i + 1].first != op;
-        if (last_of_operator && options.properties.empty() &&
-            candidate.info().implements(op->name()) && !clock.interrupted() &&
-            options.engine.shards == 1 && !options.engine.replay_only)
-            judge_classes(*op, report);
-        if (options.stop_at_first && !report.properties.back().counterexamples.empty()) break;
+        PropertyReport one = property_from_text(answer.text);
+        run.observe(answer.number, one);
+        run.finish(answer.number, std::move(one));
     }
-    report.duration_s = clock.now() - start;
-    report.interrupted = clock.interrupted();
+    run.close();
 }
 
 }  // namespace attncheck::properties

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,14 @@ void catch_interrupts();
 /// that is rewritten in place.
 void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
             RunReport& report, std::ostream& out, std::ostream* progress);
+
+/// The same with the properties shared out over several processes, each with a candidate of its
+/// own. The process must have a single thread and no open candidate. A case is the same as in
+/// verify(); a counterexample may end in another local minimum, because minima known from one
+/// process are not tried in another. `stop_at_first` is not looked at.
+void verify_side_by_side(const CandidateInfo& info,
+                         const std::function<std::unique_ptr<Candidate>()>& open, int processes,
+                         const VerifyOptions& options, const Clock& clock, RunReport& report,
+                         std::ostream& out, std::ostream* progress);
 
 }  // namespace attncheck::properties

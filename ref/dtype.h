@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 namespace attncheck::ref {
 
@@ -32,6 +34,10 @@ double decode(Dtype dtype, std::uint32_t bits);
 /// Nearest bit pattern of a binary64 value, ties to even, in one rounding; overflow gives infinity
 /// (E4M3FN: NaN), NaN stays NaN. Integers: the nearest one in range, NaN gives 0.
 std::uint32_t encode(Dtype dtype, double value);
+
+/// The same for many elements at once.
+std::vector<double> decode_all(Dtype dtype, std::span<const std::uint32_t> bits);
+std::vector<std::uint32_t> encode_all(Dtype dtype, std::span<const double> values);
 
 double unit_roundoff(Dtype dtype);  ///< u: 2^-11 (fp16), 2^-8 (bf16), 2^-24 (fp32)
 double max_finite(Dtype dtype);

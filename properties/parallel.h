@@ -1,0 +1,45 @@
+// Properties in several processes at once: rapidcheck and the arena of buffers are one per process.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// Forked processes that answer numbered questions, one at a time each. The processes are forked
+/// when this is constructed, so the program must have a single thread then and no mapped arena.
+class Processes {
+public:
+    /// `serve` runs in a child: question in, answer out. Its process starts with what the parent
+    /// had at the fork; what it throws ends it.
+    using Serve = std::function<std::string(const std::string& question)>;
+
+    Processes(int count, const std::function<Serve()>& start);
+    ~Processes();
+    Processes(const Processes&) = delete;
+    Processes& operator=(const Processes&) = delete;
+
+    struct Answer {
+        std::size_t number = 0;
+        std::string text;
+        bool lost = false;  ///< the process ended without an answer
+    };
+
+    /// Hands a question to an idle process; there must be one.
+    void ask(std::size_t number, const std::string& question);
+    bool any_idle() const;
+    bool any_busy() const;
+
+    /// Waits for an answer, at most `seconds`. Returns false when none came.
+    bool wait(double seconds, Answer& answer);
+
+    /// Passes a signal on to all processes.
+    void signal(int number) const;
+
+private:
+    struct Child;
+    std::vector<Child> children_;
+};
+
+}  // namespace attncheck::properties
