@@ -12,7 +12,7 @@ namespace {
 
 using Int = std::int64_t;
 
-constexpr Int kManyBlocks = 32;
+constexpr Int kManyBlocks = 32, kWideRow = 1 << 14;
 
 Int total(const std::vector<Int>& lengths) {
     return std::accumulate(lengths.begin(), lengths.end(), Int{0});
@@ -106,6 +106,19 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
     }
 }
 
+/// The probabilities of one query's group, G * Cmp of them, at and beyond 64 KiB in fp32: offsets of
+/// 16 bits wrap.
+void sample_wide_rows(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    n[kKvHeads] = 1;
+    n[kGroup] = random.pick<Int>({8, 16, 32, 64});
+    n[kDim] = random.pick<Int>({1, 2, 4, 8});
+    n[kValueDim] = random.between(1, n[kDim]);
+    n[kCount] = random.pick<Int>({1, 2, 3, 16});
+    spec.lists[0] = {random.between(1, 2)};
+    spec.lists[1] = {kWideRow / n[kGroup] + random.between(0, 40)};
+}
+
 void sample_masks(Random& random, Spec& spec) {
     auto& n = spec.numbers;
     n[kSparse] = random.between(0, 1);
@@ -187,7 +200,7 @@ void label_lengths(const Spec& spec, const AddLabel& label) {
     const std::size_t last = q.size() - 1;
     const Int keys = keys_per_select(spec), count = spec.numbers[kCount];
     bool middle = false, queryless = false, differ = false, ragged = false, full = false,
-         exact = false, shorter = false, many = false;
+         exact = false, shorter = false, many = false, wide = false;
     for (std::size_t b = 0; b <= last; ++b) {
         middle = middle || (b > 0 && b < last && cmp[b] == 0);
         queryless = queryless || (q[b] == 0 && cmp[b] > 0);
@@ -202,6 +215,7 @@ void label_lengths(const Spec& spec, const AddLabel& label) {
         full = full || cmp[b] % keys == 0;
         exact = exact || blocks == count;
         many = many || blocks > kManyBlocks;
+        wide = wide || spec.numbers[kGroup] * cmp[b] >= kWideRow;
     }
     label(last > 0, "several_sequences");
     label(last > 0 && cmp[0] == 0, "leading_empty");
@@ -214,6 +228,7 @@ void label_lengths(const Spec& spec, const AddLabel& label) {
     label(full, "full_last_window");
     label(exact, "all_blocks_selected");
     label(many, "many_blocks");
+    label(wide, "wide_row");
     label(spec.numbers[kBeyondQ] > 0 || spec.numbers[kBeyondCmp] > 0, "beyond_last");
 }
 
@@ -257,8 +272,10 @@ Spec sample(const Schema& schema, Random& random, int size) {
         cmp = std::max(cmp, spec.numbers[kCount] * keys_per_select(spec));
         spec.lists[0].back() = random.between(1, 3);
     }
+    const bool wide = random.chance(4);
+    if (wide) sample_wide_rows(random, spec);
     sample_masks(random, spec);
-    fit_budget(random, spec, (Int{1} << 17) + (Int{4} << 10) * size);
+    if (!wide) fit_budget(random, spec, (Int{1} << 17) + (Int{4} << 10) * size);
     if (random.chance(10)) spec.numbers[kBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kBeyondCmp] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kBeyondQ] == 0) spec.numbers[kBeyondQ] = 1;
@@ -312,6 +329,7 @@ std::vector<RequiredClass> required_classes() {
                                            {"keys_without_queries", 3},
                                            {"lengths_differ_before_another", 15},
                                            {"shorter_after_longer", 8},
+                                           {"wide_row", 1},
                                            {"beyond_last", 8},
                                            {"ragged_last_window", 20},
                                            {"full_last_window", 15},

@@ -65,6 +65,9 @@ void add_joint_edits(EditGroups& groups, const Parts& parts) {
                                           std::int64_t{1} << 40}));
     groups.push_back(values_of(
         "rows.cmp", {kMax, kMax / 2, kMax / s.head_dim, kMax / s.kv_heads, std::int64_t{1} << 40}));
+    const int other = parts.dtype == ref::Dtype::fp16 ? ATTNCHECK_BFLOAT16 : ATTNCHECK_FLOAT16;
+    for (const char* tensor : {"query", "key", "value", "attention_out"})
+        groups.push_back({fmt::format("{}.dtype={}", tensor, other)});
     // Each of these has one rule to itself, and every chance to be missed among many values.
     for (const std::string& alone :
          {std::string("sparse_mode=2"), std::string("all.group=3"), std::string("all.group=128"),
