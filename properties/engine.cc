@@ -31,12 +31,14 @@ public:
     void onTestFinished(const rc::detail::TestMetadata&, const rc::detail::TestResult&) override {}
 };
 
-/// Neighbours as a lazy rapidcheck sequence: each is built only when rapidcheck asks for it.
+/// Neighbours as a lazy rapidcheck sequence: each is built only when rapidcheck asks for it, and
+/// none when there is no time left (a case that is still large has thousands, each with its data).
 struct NeighbourSequence {
     std::vector<Neighbour> list;
+    std::function<bool()> stopped;
     std::size_t next = 0;
     rc::Maybe<Spec> operator()() {
-        while (next < list.size())
+        while (next < list.size() && !stopped())
             if (std::optional<Spec> spec = list[next++]()) return *spec;
         return rc::Nothing;
     }
@@ -125,7 +127,8 @@ private:
             return rc::shrinkable::shrinkRecur(first, [this](const Spec& spec) {
                 std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
                 prepend_known(spec, list);
-                return rc::makeSeq<NeighbourSequence>(std::move(list));
+                return rc::makeSeq<NeighbourSequence>(
+                    std::move(list), [this] { return failing_runs_ == 0 || is_spent(); });
             });
         });
         failing_.reset();
@@ -244,17 +247,17 @@ private:
 
     /// A neighbour on the way down. Returns the failure class when it fails the same way.
     std::string shrink_step(const Spec& spec) {
-        if (failing_runs_ == 0) return {};  // not repeatable in a fresh process: nothing to walk on
-        const bool spent =
-            clock_.now() - shrink_start_ > options_.shrink_seconds || clock_.interrupted();
-        if (spent) {
-            budget_spent_ = true;
-            return {};
-        }
-        if (!fails_alike(spec)) return {};
+        // Not repeatable in a fresh process: nothing to walk on.
+        if (failing_runs_ == 0 || is_spent() || !fails_alike(spec)) return {};
         failing_->spec = spec;
         ++failing_->steps_taken;
         return failing_->failure;
+    }
+
+    bool is_spent() {
+        budget_spent_ = budget_spent_ || clock_.interrupted() ||
+                        clock_.now() - shrink_start_ > options_.shrink_seconds;
+        return budget_spent_;
     }
 
     bool fails_alike(const Spec& spec) {

@@ -134,7 +134,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_validation(std::vector<Property>& list) {
-    add_validation_properties(list, plain_data, possible_edits);
+    add_validation_properties(list, plain_data, possible_edits, 24);
 }
 
 }  // namespace attncheck::properties::compress_attention
