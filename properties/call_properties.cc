@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "properties/rules.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -64,11 +66,12 @@ std::optional<Call> broken_call(const Spec& spec) {
 
 /// Expected values first, then the judge.
 Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const CallResult& result,
-                          const ExpectedOutputs& expected, const ref::RoundingClass& rounding) {
+                          const ExpectedOutputs& expected, const PropertyContext& context) {
+    if (context.rule) return verdict_by_rule(*context.rule, spec, problem.call, result, expected);
     Verdict verdict = verdict_on_values(spec, problem.call, result, expected);
     if (verdict.failed() || !problem.judge) return verdict;
     const double worst = verdict.worst_ratio;
-    verdict = problem.judge(result, rounding);
+    verdict = problem.judge(result, context.rounding);
     verdict.worst_ratio = std::max(worst, verdict.worst_ratio);
     return verdict;
 }
@@ -78,8 +81,8 @@ Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const Ca
 Verdict check_agreement(const Spec& spec, PropertyContext& context, const CaseProblem& problem) {
     const CallResult result = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
-    Verdict verdict = verdict_on_result(spec, problem, result, problem.expected(context.rounding),
-                                        context.rounding);
+    Verdict verdict =
+        verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
     if (!verdict.failed()) return verdict;
     const CallResult again =
         context.candidate.run(problem.call, {Placement::ends_at_guard, Poison::mixed});
@@ -131,9 +134,8 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseP
         const auto results = context.candidate.run_together(calls, kRepetitions);
         for (std::size_t k = 0; k < 2; ++k) {
             if (auto verdict = verdict_unless_ok(results[k])) return *verdict;
-            Verdict verdict =
-                verdict_on_result(spec, *problems[k], results[k],
-                                  k == 0 ? expected : other_expected, context.rounding);
+            Verdict verdict = verdict_on_result(spec, *problems[k], results[k],
+                                                k == 0 ? expected : other_expected, context);
             if (!verdict.failed()) continue;
             verdict.failure = "wrong when called from two threads";
             verdict.message =
@@ -151,8 +153,8 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProb
     if (auto verdict = verdict_unless_ok(first)) return *verdict;
     const CallResult result = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
-    Verdict verdict = verdict_on_result(spec, problem, result, problem.expected(context.rounding),
-                                        context.rounding);
+    Verdict verdict =
+        verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
     if (verdict.failed())
         verdict.message = fmt::format("after a call with {}: {}", earlier, verdict.message);
     return verdict;

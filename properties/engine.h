@@ -66,6 +66,7 @@ struct EngineOptions {
     double timeout_s = 10;
     std::vector<Waiver> waivers;
     ref::RoundingClass rounding;
+    const ToleranceRule* rule = nullptr;  ///< see PropertyContext
     std::vector<Spec> replay;  ///< cases of this property that are run before any is generated
     bool replay_only = false;  ///< generate none
 };

@@ -18,6 +18,7 @@
 #include "properties/candidate_option.h"
 #include "properties/mutants_command.h"
 #include "properties/report.h"
+#include "properties/rules.h"
 #include "properties/run.h"
 #include "properties/waiver.h"
 #include "properties/worker_candidate.h"
@@ -34,7 +35,7 @@ class UsageError : public std::runtime_error {
 
 struct Arguments {
     std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit,
-                           html, corpus, case_line, property, merged;
+                           html, corpus, rule, case_line, property, merged;
     std::vector<std::string> ops, properties, files;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
@@ -134,6 +135,10 @@ int verify_command(const Arguments& arguments) {
     if (arguments.stop_at_first) options.engine.max_counterexamples = 1;
     options.engine.shrink_seconds = arguments.shrink;
     options.total_seconds = arguments.seconds;
+    if (!arguments.rule.empty()) {
+        options.engine.rule = find_rule(arguments.rule);
+        options.properties = {"agreement"};
+    }
     // Shards of one run must agree on the seed without being told.
     const std::uint64_t seed = arguments.seed             ? *arguments.seed
                                : arguments.shard != "1/1" ? 1
@@ -360,6 +365,13 @@ int main(int argc, char** argv) {
         ->add_option("--waive", arguments.waive,
                      "known deviations: counted and shown, not reported as failures")
         ->type_name("FILE");
+    std::vector<std::string> rules;
+    for (const auto& rule : tolerance_rules()) rules.push_back(rule.name);
+    verify
+        ->add_option("--rule", arguments.rule,
+                     "judge agreement, and nothing else, by the tolerance of another project in "
+                     "place of the error bounds")
+        ->check(CLI::IsMember(rules));
     verify
         ->add_option("--corpus", arguments.corpus,
                      "folder of cases that failed once: replayed first, and extended by what is "

@@ -149,6 +149,7 @@ private:
 
     MutantScore judge(const Mutant& mutant, std::size_t number) {
         std::string first;
+        if (!options_.rule.empty()) return run_one(mutant, number, " --rule " + options_.rule);
         if (const auto it = killer_.find(mutant.id); it != killer_.end())
             first = " --property " + shell_quoted(it->second);
         else if (mutant.id.find("VAL") != std::string::npos)

@@ -60,6 +60,7 @@ struct MutationOptions {
     double shrink_seconds = 30;  ///< limit for one counterexample
     double limit_seconds = 300;  ///< limit for one mutant
     int jobs = 2;
+    std::string rule;     ///< tolerance_rules(): it is graded in place of the suite
     std::string earlier;  ///< JSON of an earlier run: what killed a mutant then is tried first
 };
 

@@ -11,6 +11,7 @@
 
 #include "properties/mutants.h"
 #include "properties/report.h"
+#include "properties/rules.h"
 #include "properties/worker_candidate.h"
 
 namespace attncheck::properties {
@@ -126,6 +127,13 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
                      "JSON of an earlier run: the property that killed a mutant then is tried "
                      "first, the rest only if it does not")
         ->type_name("FILE");
+    std::vector<std::string> rules;
+    for (const auto& rule : tolerance_rules()) rules.push_back(rule.name);
+    command
+        ->add_option("--rule", arguments.rule,
+                     "grade the tolerance of another project in place of the suite, on the cases "
+                     "of agreement")
+        ->check(CLI::IsMember(rules));
     command->add_option("--json", arguments.json, "write the scores as JSON")->type_name("FILE");
     command
         ->add_option("--counts", arguments.counts,
@@ -160,6 +168,7 @@ int grade_mutants(const MutantsArguments& arguments) {
                        ? arguments.jobs
                        : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     options.earlier = arguments.earlier;
+    options.rule = arguments.rule;
 
     std::vector<Mutant> work;
     if (!arguments.no_clean && arguments.only.empty()) work = without_mutant(mutants);

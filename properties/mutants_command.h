@@ -10,7 +10,7 @@ namespace attncheck::properties {
 
 struct MutantsArguments {
     std::vector<std::string> libraries, only, families;
-    std::string ids = "all", json, earlier, counts, details, minima;
+    std::string ids = "all", json, earlier, counts, details, minima, rule;
     std::uint64_t seed = 1;
     double shrink = 30, limit = 300;
     int jobs = 0;

@@ -32,9 +32,12 @@ struct Verdict {
     bool failed() const { return kind == Kind::failed; }
 };
 
+struct ToleranceRule;
+
 struct PropertyContext {
     Candidate& candidate;
     ref::RoundingClass rounding;
+    const ToleranceRule* rule = nullptr;  ///< judges agreement in place of the error bounds
 };
 
 /// A law every correct implementation obeys. `check` is a pure function of the Spec and the

@@ -115,5 +115,14 @@ TEST_F(MutantsCommandTest, UnexpectedMinimumIsStatusOne) {
     EXPECT_THAT(ran.printed, HasSubstr("is not the expected\n  nsa_compress{other}"));
 }
 
+// NC-08 truncates where it should round: half an ulp more, which no tolerance of that kind sees.
+TEST_F(MutantsCommandTest, ToleranceOfAnotherProjectIsGradedInstead) {
+    const Ran ran = grade("--only NC-01,NC-08 --rule ggml");
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_THAT(ran.printed, HasSubstr("2 mutants, 1 killed; 1 of the 2"));
+    EXPECT_EQ(grade("--only NC-01,NC-08").status, 0);
+    EXPECT_EQ(attncheck("verify --rule ggml --op nsa_compress --seed 1").status, 0);
+}
+
 }  // namespace
 }  // namespace attncheck::properties

@@ -1,0 +1,40 @@
+// Tolerance rules that other projects test attention kernels with, to see what they would have
+// caught on the same cases (verification.md 2.1, 2.2, 2.7, 2.9). None of them decides a verdict of
+// its own accord: `attncheck verify --rule` asks for one in place of the error bounds.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "properties/check.h"
+
+namespace attncheck::properties {
+
+/// Elements of one output as a rule sees them.
+struct RuledTensor {
+    ref::Dtype dtype;
+    bool gradient = false;
+    double terms = 1;          ///< keys of the longest sequence, or rows of a compressed block
+    double largest_value = 0;  ///< of the value (or input) tensor, for sums of p |v|
+    const std::vector<double>& exact;
+    const std::vector<double>& got;
+};
+
+struct ToleranceRule {
+    std::string name, summary;
+    std::function<bool(const RuledTensor&)> accepts;
+};
+
+/// torch, ggml, cudnn, benchdnn.
+const std::vector<ToleranceRule>& tolerance_rules();
+const ToleranceRule* find_rule(const std::string& name);
+
+/// What the rule says of a call's outputs. It looks at attention outputs and gradients; softmax
+/// statistics and lists of blocks, which these projects do not compare, are left out. A number that
+/// is not finite has to be so in both. Only normally distributed data is judged, the kind that the
+/// rules were made for: on harder data each of them rejects correct kernels.
+Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call& call,
+                        const CallResult& result, const ExpectedOutputs& expected);
+
+}  // namespace attncheck::properties
