@@ -42,6 +42,8 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"message", found.failure + ": " + found.message},
             {"reproduce", reproduce_command(report, property, found)},
             {"failure", found.failure},
+            {"tier", found.tier},
+            {"message_as_found", found.found_message},
             {"certificate", found.certificate},
             {"found_after_cases", found.case_number},
             {"shrink_seconds", found.shrink_seconds}};
@@ -114,6 +116,12 @@ void print_counterexample(std::ostream& out, const RunReport& report,
     out << fmt::format("\nFALSIFIED {}.{}: {} (case {})\n", property.op, property.property,
                        found.failure, found.case_number);
     out << "  " << found.message << "\n";
+    if (found.tier == "filter" || found.tier == "deviation") {
+        if (found.found_message != found.message)
+            out << "  as found, on the larger case:\n  " << found.found_message << "\n";
+        out << "  a statistical verdict: below the smallest case the same defect drowns in "
+               "rounding\n";
+    }
     out << "  found    " << print(found.original) << "\n";
     out << "  smallest " << print(found.spec) << "\n";
     out << fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
