@@ -170,6 +170,7 @@ std::vector<Property> flash_properties(bool gradient);
 /// Second and third tier (flash_attention_tiers.cc): the dense parts, the generator, the property.
 AttentionTierProblem flash_tier_problem(const FlashParts& parts);
 void make_flash_tier_case(Spec& spec, Random& random);
+/// Behind the first property: agreement.
 void add_flash_tiers(std::vector<Property>& list);
 void add_flash_agreement(std::vector<Property>& list, bool gradient);
 void add_flash_forward_relations(std::vector<Property>& list);

@@ -54,7 +54,7 @@ void make_flash_tier_case(Spec& spec, Random& random) {
 }
 
 void add_flash_tiers(std::vector<Property>& list) {
-    list.push_back(attention_tier_property(check, make_flash_tier_case));
+    list.insert(list.begin() + 1, attention_tier_property(check, make_flash_tier_case));
 }
 
 }  // namespace attncheck::properties

@@ -136,6 +136,7 @@ std::vector<RequiredClass> required_classes();
 /// Second and third tier (nsa_compress_attention_tiers.cc).
 AttentionTierProblem tier_problem(const Parts& parts);
 void make_tier_case(Spec& spec, Random& random);
+/// Behind the first property: agreement.
 void add_tiers(std::vector<Property>& list);
 void add_agreement(std::vector<Property>& list);
 void add_relations(std::vector<Property>& list);

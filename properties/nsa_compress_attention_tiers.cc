@@ -45,8 +45,9 @@ void make_tier_case(Spec& spec, Random& random) {
 }
 
 void add_tiers(std::vector<Property>& list) {
-    list.push_back(attention_tier_property(
-        check, [](Spec& spec, Random& random) { make_tier_case(spec, random); }));
+    list.insert(list.begin() + 1, attention_tier_property(check, [](Spec& spec, Random& random) {
+                    make_tier_case(spec, random);
+                }));
 }
 
 }  // namespace attncheck::properties::compress_attention

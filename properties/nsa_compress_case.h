@@ -64,6 +64,7 @@ std::unique_ptr<Operator> make_nsa_compress_grad();
 /// The properties of both operators (nsa_compress_properties.cc, nsa_compress_relations.cc,
 /// nsa_compress_validation.cc).
 std::vector<Property> compress_properties(bool gradient);
+/// Behind the first property: agreement.
 void add_compress_tiers(std::vector<Property>& list);
 void add_compress_agreement(std::vector<Property>& list, bool gradient);
 void add_compress_relations(std::vector<Property>& list, bool gradient);

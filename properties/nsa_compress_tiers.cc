@@ -42,13 +42,13 @@ void make_tier_case(Spec& spec, Random& random) {
     std::replace(spec.layouts.begin(), spec.layouts.end(), Layout::broadcast, Layout::dense);
     const bool one = spec.schema->number("lengths") >= 0 && spec.number("lengths") != 0;
     Spec wide = spec;
-    wide.set("heads", std::min<std::int64_t>(spec.number("heads"), random.between(2, 6)));
+    wide.set("heads", std::min<std::int64_t>(spec.number("heads"), random.between(2, 4)));
     wide.set("dim", std::min<std::int64_t>(spec.number("dim"), 64));
     wide.lists[0].resize(one ? 1 : static_cast<std::size_t>(random.between(1, 3)));
-    const std::int64_t blocks = random.between(60, 160) / std::ssize(wide.lists[0]);
+    const std::int64_t blocks = random.between(40, 100) / std::ssize(wide.lists[0]);
     for (auto& length : wide.lists[0])
         length = std::min<std::int64_t>(spec.number("block") + blocks * spec.number("stride"),
-                                        2000 / std::ssize(wide.lists[0])) +
+                                        900 / std::ssize(wide.lists[0])) +
                  random.between(0, 15);
     if (!find_operator(spec.schema->op)->illegal(wide)) spec = wide;
 }
@@ -101,7 +101,7 @@ void add_compress_tiers(std::vector<Property>& list) {
     property.adapt = make_tier_case;
     property.domain = is_tier_data;
     property.case_divisor = 4;
-    list.push_back(std::move(property));
+    list.insert(list.begin() + 1, std::move(property));
 }
 
 }  // namespace attncheck::properties

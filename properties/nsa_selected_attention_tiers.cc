@@ -84,7 +84,7 @@ void add_selected_tiers(std::vector<Property>& list) {
         return is_tier_data(spec) &&
                has_distinct_blocks(static_cast<TopkKind>(spec.numbers[kSelTopk]));
     };
-    list.push_back(std::move(property));
+    list.insert(list.begin() + 1, std::move(property));
 }
 
 }  // namespace attncheck::properties

@@ -230,6 +230,26 @@ AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& 
 
 namespace {
 
+/// value += w x, squares += (w x)^2.
+void add_products(double* value, double* squares, double w, const double* x, std::int64_t width) {
+    for (std::int64_t d = 0; d < width; ++d) {
+        const double product = w * x[d];
+        value[d] += product;
+        squares[d] += product * product;
+    }
+}
+
+/// sum (a b)^2, four partial sums.
+double square_product(const double* a, const double* b, std::int64_t count) {
+    double part[4] = {};
+    std::int64_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (int k = 0; k < 4; ++k) part[k] += square(a[i + k] * b[i + k]);
+    double sum = (part[0] + part[1]) + (part[2] + part[3]);
+    for (; i < count; ++i) sum += square(a[i] * b[i]);
+    return sum;
+}
+
 /// Finishes a tensor of sums of products: squares = sum t_k^2 of `terms` products, in value's
 /// places.
 void finish_sum(RoundingNoise& noise, std::size_t i, double squares, double terms, Dtype dtype,
@@ -254,14 +274,14 @@ RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
         std::fill(squares.begin(), squares.end(), 0);
         double* const y = noise.value.data() + output_row * row;
         for (std::int64_t r = 0; r < shape.block; ++r)
-            for (std::int64_t i = 0; i < row; ++i) {
-                const double product =
-                    input[static_cast<std::size_t>((first_token + r) * row + i)] *
-                    weight[static_cast<std::size_t>(r * shape.heads + i / shape.head_dim)];
-                y[i] += product;
-                squares[static_cast<std::size_t>(i)] += square(product);
+            for (std::int64_t n = 0; n < shape.heads; ++n) {
+                const double w = weight[static_cast<std::size_t>(r * shape.heads + n)];
+                const double* const x = input.data() + (first_token + r) * row + n * shape.head_dim;
+                add_products(y + n * shape.head_dim, squares.data() + n * shape.head_dim, w, x,
+                             shape.head_dim);
                 if (r + 1 == shape.block)
-                    last.direction[static_cast<std::size_t>(output_row * row + i)] = product;
+                    add_row(last.direction.data() + output_row * row + n * shape.head_dim, w, x,
+                            shape.head_dim);
             }
         for (std::int64_t i = 0; i < row; ++i)
             finish_sum(noise, static_cast<std::size_t>(output_row * row + i),
@@ -280,7 +300,7 @@ CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtyp
                                           std::span<const double> weight,
                                           const RoundingClass& rounding) {
     const RoundingVariance of(dtype, rounding);
-    const std::int64_t row = shape.heads * shape.head_dim;
+    const std::int64_t dim = shape.head_dim, row = shape.heads * dim;
     CompressGradNoise out{RoundingNoise(input.size()), RoundingNoise(weight.size())};
     std::vector<double> input_squares(input.size()), weight_squares(weight.size());
     std::vector<double> windows(static_cast<std::size_t>(shape.total_tokens));
@@ -289,15 +309,16 @@ CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtyp
         for (std::int64_t r = 0; r < shape.block; ++r) {
             const std::int64_t token = first_token + r;
             ++windows[static_cast<std::size_t>(token)];
-            for (std::int64_t i = 0; i < row; ++i) {
-                const auto at = static_cast<std::size_t>(token * row + i),
-                           w = static_cast<std::size_t>(r * shape.heads + i / shape.head_dim);
-                const double dy = output_grad[static_cast<std::size_t>(output_row * row + i)];
-                out.input_grad.value[at] += weight[w] * dy;
-                input_squares[at] += square(weight[w] * dy);
-                out.weight_grad.value[w] += dy * input[at];
-                weight_squares[w] += square(dy * input[at]);
-                if (r + 1 == shape.block) last.direction[at] = weight[w] * dy;
+            for (std::int64_t n = 0; n < shape.heads; ++n) {
+                const std::int64_t at = token * row + n * dim;
+                const auto w = static_cast<std::size_t>(r * shape.heads + n);
+                const double* const dy = output_grad.data() + output_row * row + n * dim;
+                const double* const x = input.data() + at;
+                add_products(out.input_grad.value.data() + at, input_squares.data() + at, weight[w],
+                             dy, dim);
+                out.weight_grad.value[w] += inner_product(dy, x, dim);
+                weight_squares[w] += square_product(dy, x, dim);
+                if (r + 1 == shape.block) add_row(last.direction.data() + at, weight[w], dy, dim);
             }
         }
     });
