@@ -203,15 +203,16 @@ private:
             found.statistic = rms;
             found.limit = limit;
             found.rows = slice.rows;
-            if (!best || name.kind != SliceName::Kind::all) best = found;
+            best = found;
         }
-        // What the whole tensor shows is not blamed on a part of it.
+        // What the whole tensor shows is not blamed on a part of it that has not most of it.
         const Slice& all = slices_.empty() ? kNone : slices_.begin()->second;
-        if (best && all.rms() > rms_limit(static_cast<double>(all.rows), kKinds * tests) &&
-            all.rms() * 1.5 > best->statistic) {
+        const double all_limit = rms_limit(static_cast<double>(all.rows), kKinds * tests);
+        if (best && best->slice.kind != SliceName::Kind::all && all.rms() > all_limit &&
+            !(slices_.at(best->slice).sum > 0.9 * all.sum && 2 * best->rows < all.rows)) {
             best->slice = all.name;
             best->statistic = all.rms();
-            best->limit = rms_limit(static_cast<double>(all.rows), kKinds * tests);
+            best->limit = all_limit;
             best->rows = all.rows;
         }
         return best;

@@ -1,0 +1,44 @@
+// Correct implementations with every rounding of a class spelled out: what the second and third
+// tier must never accuse. One thread, no tiling beyond what the class says, nothing of impl/.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "properties/attention_tiers.h"
+#include "properties/nsa_compress_case.h"
+
+namespace attncheck::tiers {
+
+enum class Sums {
+    fp32,        ///< product rounded, then added
+    fused,       ///< one rounding for both
+    fp64,        ///< binary64 throughout
+    truncating,  ///< fused, towards zero
+    pairwise     ///< fp32, sixteen partial sums
+};
+
+struct Emulation {
+    Sums sums = Sums::fp32;
+    std::int64_t tile = 64;          ///< keys per step of the online softmax
+    bool prob_cast = true;           ///< P to the storage type before P V
+    bool score_grad_cast = true;     ///< dS likewise
+    bool sum_of_cast = false;        ///< the row sum adds up the cast P
+    bool normalised_first = false;   ///< P divided by the row sum before its cast
+    bool base_two = false;           ///< exp2 of logits times log2 e
+    bool scale_before_cast = false;  ///< scale applied to dS rather than to dQ and dK
+
+    /// The class this is an instance of.
+    ref::RoundingClass rounding() const;
+    std::string name() const;
+};
+
+using Outputs = std::map<std::string, std::vector<double>>;
+
+/// attention_out, softmax_max, softmax_sum, or dq, dk, dv, in packed order.
+Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation);
+Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation);
+
+}  // namespace attncheck::tiers
