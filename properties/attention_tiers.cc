@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "properties/attention_data.h"
+#include "properties/attention_hypotheses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -50,6 +51,7 @@ std::vector<TierTensor> AttentionTierProblem::tensors(const ref::RoundingClass& 
                                   std::move(noise.key_grad), dtype, "ds"));
         out.push_back(make_tensor("dv", "key", kv_heads, shape.value_dim, keys,
                                   std::move(noise.value_grad), dtype, "p"));
+        for (TierTensor& tensor : out) tensor.scale = scale;
         return out;
     }
     auto noise = ref::attention_noise(shape, columns, inputs(), keys, dtype, rounding);
@@ -68,7 +70,8 @@ Verdict judge_attention(const AttentionTierProblem& problem, const ref::Rounding
     for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
     return judge_tiers(
         tensors, declared,
-        [&problem](const ref::RoundingClass& other) { return problem.tensors(other); }, scores);
+        [&problem](const ref::RoundingClass& other) { return problem.tensors(other); }, scores,
+        [&problem] { return attention_hypotheses(problem); });
 }
 
 bool is_tier_data(const Spec& spec) {

@@ -49,12 +49,23 @@ AttentionTierProblem flash_tier_problem(const FlashParts& parts) {
 }
 
 void make_flash_tier_case(Spec& spec, Random& random) {
+    if (spec.numbers[kFaKeep] == static_cast<std::int64_t>(FlashKeep::nine_tenths))
+        spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::half);
     make_tier_case(spec, random, 1, 1,
                    2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
 }
 
+/// 1 / 0.9 is no number of the storage type: the cast of P / keep_prob then errs the same way for
+/// the largest P of every row.
+bool is_flash_tier_data(const Spec& spec) {
+    return is_tier_data(spec) &&
+           spec.numbers[kFaKeep] != static_cast<std::int64_t>(FlashKeep::nine_tenths);
+}
+
 void add_flash_tiers(std::vector<Property>& list) {
-    list.insert(list.begin() + 1, attention_tier_property(check, make_flash_tier_case));
+    Property property = attention_tier_property(check, make_flash_tier_case);
+    property.domain = is_flash_tier_data;
+    list.insert(list.begin() + 1, std::move(property));
 }
 
 }  // namespace attncheck::properties

@@ -13,6 +13,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/tier_text.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -47,6 +49,28 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"certificate", found.certificate},
             {"found_after_cases", found.case_number},
             {"shrink_seconds", found.shrink_seconds}};
+}
+
+std::string words_of(const std::vector<CastEvidence>& casts) {
+    std::string text;
+    for (const CastEvidence& cast : casts) {
+        const std::string word = looks_like(cast);
+        if (!word.empty()) text += (text.empty() ? "" : " ") + word;
+    }
+    return text;
+}
+
+Json to_json_value(const std::vector<CastEvidence>& casts) {
+    Json out = Json::object();
+    for (const CastEvidence& cast : casts) out[cast.word] = {cast.found, cast.expected};
+    return out;
+}
+
+/// Adds the evidence of a report's property to that of all.
+void add_casts(const Json& property, std::vector<CastEvidence>& all) {
+    if (!property.contains("casts")) return;
+    for (const auto& [word, sums] : property["casts"].items())
+        add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
 }
 
 std::string ratio_text(double ratio) { return ratio == 0 ? "0" : fmt::format("{:.3g}", ratio); }
@@ -101,6 +125,13 @@ int exit_status(const RunReport& report) {
         checked += property.cases;
     }
     return status_code(statuses, checked);
+}
+
+std::string observed_precision(const RunReport& report) {
+    std::vector<CastEvidence> all;
+    for (const auto& p : report.properties)
+        for (const CastEvidence& cast : p.casts) add_evidence(all, cast);
+    return words_of(all);
 }
 
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,
@@ -162,6 +193,9 @@ void print_table(std::ostream& out, const RunReport& report) {
         "of its bound.\n",
         report.candidate, cases, report.duration_s,
         report.duration_s > 0 ? static_cast<double>(cases) / report.duration_s : 0.0, report.seed);
+    if (const std::string observed = observed_precision(report); !observed.empty())
+        out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
+                           observed);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
         case 0:
@@ -188,6 +222,7 @@ std::string to_json(const RunReport& report) {
                    {"waived", p.waived},
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
+        if (!p.casts.empty()) entry["casts"] = to_json_value(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
         if (!p.counterexamples.empty())
@@ -196,12 +231,14 @@ std::string to_json(const RunReport& report) {
             entry["more_counterexamples"].push_back(to_json_value(report, p, p.counterexamples[k]));
         properties.push_back(std::move(entry));
     }
-    const Json whole{{"schema", 1},
-                     {"candidate", report.candidate},
-                     {"seed", report.seed},
-                     {"duration_s", report.duration_s},
-                     {"interrupted", report.interrupted},
-                     {"properties", properties}};
+    const Json whole{
+        {"schema", 1},
+        {"candidate", report.candidate},
+        {"seed", report.seed},
+        {"duration_s", report.duration_s},
+        {"interrupted", report.interrupted},
+        {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
+        {"properties", properties}};
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -264,6 +301,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                           {"seed", report.at("seed").get<std::uint64_t>()},
                           {"duration_s", 0.0},
                           {"interrupted", false},
+                          {"precision", report.value("precision", Json::object())},
                           {"properties", Json::array()}};
             } else if (merged["candidate"] != report.at("candidate") ||
                        merged["seed"] != report.at("seed")) {
@@ -284,6 +322,10 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                     continue;
                 }
                 Json& known = *into;
+                std::vector<CastEvidence> casts;
+                for (const Json* side : std::initializer_list<const Json*>{&known, &entry})
+                    add_casts(*side, casts);
+                if (!casts.empty()) known["casts"] = to_json_value(casts);
                 for (const char* count : {"cases", "declined", "waived"})
                     known[count] =
                         known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
@@ -341,6 +383,10 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                         p.contains("counterexample") ? p["counterexample"].value("case", "")
                                                      : p.value("note", "")});
     }
+    std::vector<CastEvidence> casts;
+    for (const Json& p : merged["properties"]) add_casts(p, casts);
+    if (merged["precision"].is_object() && !merged["precision"].empty())
+        merged["precision"]["looks_like"] = words_of(casts);
     out.exit_status = status_code(statuses, checked);
     out.table = table_of(rows);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -24,7 +24,11 @@ std::string words_of_defect(const TierTensor& tensor, const Finding& found) {
     const double b = found.coefficient;
     switch (probe.defect) {
         case ref::Defect::gain:
-            if (is_about(b, -1)) return "gain -100 % (all zero?)";
+            if (is_about(b, -1) && is_about(b * 10, -10)) return "gain -100 % (all zero?)";
+            if (std::fabs((1 + b) * tensor.scale - 1) < 0.02 && tensor.scale != 1)
+                return "gain " + percent(b) + " (scale left out?)";
+            if (std::fabs((1 + b) / tensor.scale - 1) < 0.02 && tensor.scale != 1)
+                return "gain " + percent(b) + " (scale applied twice?)";
             return "gain " + percent(b);
         case ref::Defect::scale:
             return "scale inside the softmax off by " + percent(b);
@@ -83,6 +87,22 @@ std::string words_of_slice(const TierTensor& tensor, const SliceName& slice) {
     return {};
 }
 
+/// How much of the squared error a multiple of a direction takes away.
+struct Match {
+    double share = 0, coefficient = 0;
+};
+Match match_of(const TierTensor& tensor, const std::vector<double>& direction) {
+    double errors = 0, directions = 0, both = 0;
+    for (std::size_t i = 0; i < direction.size(); ++i) {
+        const double error = tensor.got[i] - tensor.noise.value[i];
+        errors += error * error;
+        directions += direction[i] * direction[i];
+        both += error * direction[i];
+    }
+    if (!(errors > 0) || !(directions > 0)) return {};
+    return {both * both / (errors * directions), both / directions};
+}
+
 /// Sums over one cell of the map.
 struct Cell {
     double sum = 0, weight = 0;
@@ -133,8 +153,10 @@ std::string map_of(const TierTensor& tensor, const Finding& found) {
 std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {
     if (found.kind == Finding::Kind::slice)
         return fmt::format(
-            "rms error {:.3g} of the predicted deviation{}, at most {:.3g} expected ({} rows)",
-            found.statistic, words_of_slice(tensor, found.slice), found.limit, found.rows);
+            "rms error {:.3g} of the predicted deviation{}{} ({} rows)", found.statistic,
+            words_of_slice(tensor, found.slice),
+            found.limit > 0 ? fmt::format(", at most {:.3g} expected", found.limit) : std::string(),
+            found.rows);
     const auto unit = static_cast<std::int64_t>(found.element) / tensor.width;
     const auto& place = tensor.places[static_cast<std::size_t>(unit / tensor.heads)];
     return fmt::format(
@@ -149,7 +171,8 @@ std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {
 
 void describe_finding(const TierTensor& tensor, const Finding& found,
                       const ref::RoundingClass& declared,
-                      const std::optional<ref::RoundingClass>& coarser, Verdict& verdict) {
+                      const std::optional<ref::RoundingClass>& coarser, const std::string& cause,
+                      Verdict& verdict) {
     verdict.kind = Verdict::Kind::failed;
     if (found.kind == Finding::Kind::filter) {
         verdict.tier = "filter";
@@ -168,7 +191,38 @@ void describe_finding(const TierTensor& tensor, const Finding& found,
                                            ref::print_rounding_class(*coarser),
                                            ref::print_rounding_class(declared));
     }
+    if (!cause.empty())
+        verdict.message =
+            tensor.name + ": " + cause + verdict.message.substr(tensor.name.size() + 2);
     verdict.message += map_of(tensor, found);
+}
+
+std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses) {
+    constexpr double kMost = 0.9;
+    std::string cause;
+    double best = kMost;
+    const ref::RoundingNoise& noise = tensor.noise;
+    const auto consider = [&](const Match& match, const std::string& text) {
+        if (!(match.share > best)) return;
+        best = match.share;
+        cause = fmt::format("{}, which explains {:.3g} % of the error; ", text, 100 * match.share);
+    };
+    for (const Hypothesis& hypothesis : hypotheses)
+        for (const TierTensor& other : hypothesis.tensors()) {
+            if (other.name != tensor.name || other.noise.size() != noise.size()) continue;
+            std::vector<double> direction(noise.size());
+            for (std::size_t i = 0; i < direction.size(); ++i)
+                direction[i] = other.noise.value[i] - noise.value[i];
+            const Match match = match_of(tensor, direction);
+            if (is_about(match.coefficient, 1)) consider(match, hypothesis.text);
+        }
+    Finding found;
+    for (found.probe = 0; found.probe < noise.probes.size(); ++found.probe) {
+        const Match match = match_of(tensor, noise.probes[found.probe].direction);
+        found.coefficient = match.coefficient;
+        consider(match, words_of_defect(tensor, found));
+    }
+    return cause;
 }
 
 /// The variance of a cast is predicted for the worst significand: half of it on average, less where

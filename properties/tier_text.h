@@ -29,7 +29,12 @@ struct Finding {
 /// Fills failure, message and tier.
 void describe_finding(const TierTensor& tensor, const Finding& found,
                       const ref::RoundingClass& declared,
-                      const std::optional<ref::RoundingClass>& coarser, Verdict& verdict);
+                      const std::optional<ref::RoundingClass>& coarser, const std::string& cause,
+                      Verdict& verdict);
+
+/// The cause of an error far beyond rounding: the defect or hypothesis whose direction it has, with
+/// its size; empty when none has nine tenths of it.
+std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses);
 
 /// "p=half" or "p=fp32" as the evidence of a run has it; empty when there is too little.
 std::string looks_like(const CastEvidence& evidence);

@@ -76,6 +76,15 @@ public:
         return first;
     }
 
+    /// The whole tensor, whatever its limit.
+    Finding deviation() const {
+        Finding found;
+        found.kind = Finding::Kind::slice;
+        found.statistic = found.rms = slices_.begin()->second.rms();
+        found.rows = slices_.begin()->second.rows;
+        return found;
+    }
+
     /// Evidence for the cast that the tensor's noise may hold: least squares of error^2 - rest on
     /// it.
     CastEvidence evidence() const {
@@ -241,6 +250,10 @@ private:
     std::map<std::pair<std::size_t, SliceName>, Filter> filters_;
 };
 
+/// Root mean squares of the whole tensor, in units of its deviation: beyond the first an error has
+/// a cause that needs no filter, beyond the second no rounding class.
+constexpr double kFarBeyondRounding = 3, kFarthestRounding = 100;
+
 /// Words of classes that are coarser than the declared one, finest first.
 std::vector<ref::RoundingClass> coarser_classes(const ref::RoundingClass& declared) {
     std::vector<ref::RoundingClass> list;
@@ -320,7 +333,7 @@ double rms_limit(double rows, double tests) {
 }
 
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
-                    const NoiseOf& noise_of, TierScores* scores) {
+                    const NoiseOf& noise_of, TierScores* scores, const HypothesesOf& hypotheses) {
     for (const TierTensor& tensor : tensors)
         if (auto verdict = verdict_on_finite(tensor)) return *verdict;
     TierScores own;
@@ -338,12 +351,17 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
         const TierTensor& tensor = tensors[k];
         if (!tensor.cast.empty() && tensor.dtype != ref::Dtype::fp32)
             verdict.casts.push_back(measured[k].evidence());
-        const auto found = measured[k].judge(tests.elements, tests.slices, tests.filters, own);
+        auto found = measured[k].judge(tests.elements, tests.slices, tests.filters, own);
         if (!found || verdict.failed()) continue;
+        const bool large = found->rms > kFarBeyondRounding;
+        std::string cause;
+        if (large)
+            cause = likely_cause(tensor, hypotheses ? hypotheses() : std::vector<Hypothesis>{});
+        if (large && found->kind == Finding::Kind::filter) found = measured[k].deviation();
         std::optional<ref::RoundingClass> coarser;
-        if (found->kind != Finding::Kind::filter)
+        if (found->kind != Finding::Kind::filter && cause.empty() && found->rms < kFarthestRounding)
             coarser = explaining_class(tensor, tests, declared, noise_of);
-        describe_finding(tensor, *found, declared, coarser, verdict);
+        describe_finding(tensor, *found, declared, coarser, cause, verdict);
     }
     verdict.worst_ratio = own.worst();
     if (scores) scores->join(own);

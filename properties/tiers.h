@@ -33,6 +33,7 @@ struct TierTensor {
     ref::RoundingNoise noise;
     std::vector<double> got;
     ref::Dtype dtype = ref::Dtype::fp16;  ///< storage type of the operands
+    double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
     std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
 };
 
@@ -47,12 +48,24 @@ struct TierScores {
 /// Noise of all tensors of a problem under a rounding class; `got` stays empty.
 using NoiseOf = std::function<std::vector<TierTensor>(const ref::RoundingClass&)>;
 
+/// What else a candidate may have computed: its exact outputs, evaluated when a failure is to be
+/// named.
+struct Hypothesis {
+    std::string text;
+    std::function<std::vector<TierTensor>()> tensors;
+};
+using HypothesesOf = std::function<std::vector<Hypothesis>()>;
+
 /// All tensors of a case. The verdict is on the first tensor that fails: filters name the defect
-/// (failure "dk: gain"), otherwise the deviation does ("dk deviates", or "dk is less precise than
-/// declared" where another class explains it). `noise_of` is asked for other classes on failure
-/// only.
+/// (failure "dk: gain"); where errors are far beyond rounding, or no filter fires, the deviation
+/// does
+/// ("dk deviates", or "dk is less precise than
+/// declared" where another class explains it). `noise_of` and `hypotheses` are asked on
+/// failure only; where one of them, or a defect that has a filter, explains nine tenths of a large
+/// error, the message begins with it.
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
-                    const NoiseOf& noise_of, TierScores* scores = nullptr);
+                    const NoiseOf& noise_of, TierScores* scores = nullptr,
+                    const HypothesesOf& hypotheses = {});
 
 /// Thresholds, for tests: the z of `tests` two-sided tests, and the root mean square over `rows`.
 double element_limit(double tests);
