@@ -250,9 +250,10 @@ private:
     std::map<std::pair<std::size_t, SliceName>, Filter> filters_;
 };
 
-/// Root mean squares of the whole tensor, in units of its deviation: beyond the first an error has
-/// a cause that needs no filter, beyond the second no rounding class.
-constexpr double kFarBeyondRounding = 3, kFarthestRounding = 100;
+/// Root mean squares of a whole tensor in units of its deviation: from the first on, an error is so
+/// much larger than rounding that its direction shows without weights; from the second on it is not
+/// left to a filter to name.
+constexpr double kBeyondRounding = 3, kFarBeyondRounding = 10;
 
 /// Words of classes that are coarser than the declared one, finest first.
 std::vector<ref::RoundingClass> coarser_classes(const ref::RoundingClass& declared) {
@@ -279,10 +280,6 @@ struct Tests {
     double elements = 0, slices = 0, filters = 0;
 };
 
-std::optional<Finding> judge_one(const TierTensor& tensor, const Tests& tests, TierScores& scores) {
-    return Measurement(tensor).judge(tests.elements, tests.slices, tests.filters, scores);
-}
-
 /// The finest coarser class under which the tensor would pass, or nothing.
 std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, const Tests& tests,
                                                    const ref::RoundingClass& declared,
@@ -291,8 +288,13 @@ std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, con
         for (TierTensor& other : noise_of(rounding)) {
             if (other.name != tensor.name) continue;
             other.got = tensor.got;
+            // A class that predicts far larger errors explains nothing.
+            constexpr double kLeast = 0.4;
             TierScores ignored;
-            if (!judge_one(other, tests, ignored)) return rounding;
+            const Measurement measured(other);
+            if (!measured.judge(tests.elements, tests.slices, tests.filters, ignored) &&
+                measured.deviation().rms > kLeast)
+                return rounding;
         }
     return std::nullopt;
 }
@@ -353,13 +355,14 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
             verdict.casts.push_back(measured[k].evidence());
         auto found = measured[k].judge(tests.elements, tests.slices, tests.filters, own);
         if (!found || verdict.failed()) continue;
-        const bool large = found->rms > kFarBeyondRounding;
+        const bool large = found->rms > (found->kind == Finding::Kind::filter ? kFarBeyondRounding
+                                                                              : kBeyondRounding);
         std::string cause;
         if (large)
             cause = likely_cause(tensor, hypotheses ? hypotheses() : std::vector<Hypothesis>{});
-        if (large && found->kind == Finding::Kind::filter) found = measured[k].deviation();
+        if (!cause.empty()) found = measured[k].deviation();
         std::optional<ref::RoundingClass> coarser;
-        if (found->kind != Finding::Kind::filter && cause.empty() && found->rms < kFarthestRounding)
+        if (found->kind != Finding::Kind::filter && cause.empty())
             coarser = explaining_class(tensor, tests, declared, noise_of);
         describe_finding(tensor, *found, declared, coarser, cause, verdict);
     }

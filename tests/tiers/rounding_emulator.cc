@@ -49,8 +49,12 @@ double store(ref::Dtype dtype, double x) { return ref::decode(dtype, ref::encode
 
 class AttentionEmulator {
 public:
-    AttentionEmulator(const properties::AttentionTierProblem& problem, const Emulation& emulation)
-        : p_(problem), e_(emulation) {}
+    AttentionEmulator(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+                      const Planted& planted)
+        : p_(problem),
+          e_(emulation),
+          planted_(planted),
+          key_places_(ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)) {}
 
     Outputs forward() {
         const Size rows = static_cast<Size>(p_.shape.query_rows * p_.shape.query_heads);
@@ -75,10 +79,10 @@ public:
         for_each_row([&](Int t, Int n, bool) {
             if (!columns_.empty()) gradient_row(static_cast<Size>(t * s.query_heads + n), n);
         });
-        for (auto* sums : {&dq_, &dk_})
-            for (double& x : *sums)
-                x = store(p_.dtype, e_.scale_before_cast ? x : as_float(x * p_.scale));
-        for (double& x : dv_) x = store(p_.dtype, x);
+        const double factor = e_.scale_before_cast ? 1 : p_.scale;
+        for (double& x : dq_) x = store(p_.dtype, as_float(x * factor) * planted_.query_grad);
+        for (double& x : dk_) x = store(p_.dtype, as_float(x * factor) * planted_.key_grad);
+        for (double& x : dv_) x = store(p_.dtype, x * planted_.value_grad);
         return {{"dq", dq_}, {"dk", dk_}, {"dv", dv_}};
     }
 
@@ -104,8 +108,8 @@ private:
     /// Logits, in units of ln 2 for base_two.
     void measure_logits(Size at, Int n) {
         logits_.resize(columns_.size());
-        const double factor =
-            as_float(e_.base_two ? as_float(p_.scale) * 1.4426950408889634f : p_.scale);
+        const double factor = as_float(
+            (e_.base_two ? as_float(p_.scale) * 1.4426950408889634f : p_.scale) * planted_.scale);
         for (Size j = 0; j < columns_.size(); ++j) {
             const double product =
                 dot(e_.sums, row(p_.query, at, p_.shape.head_dim),
@@ -146,7 +150,8 @@ private:
                 add_value(n, columns_[j], as_float(power(logits_[j] - m) / l));
         for (Size d = 0; d < acc_.size(); ++d)
             output_[at * acc_.size() + d] =
-                store(p_.dtype, e_.normalised_first ? acc_[d] : as_float(acc_[d] / l));
+                store(p_.dtype,
+                      (e_.normalised_first ? acc_[d] : as_float(acc_[d] / l)) * planted_.output);
         max_[at] = as_float(e_.base_two ? as_float(m) * 0.6931471805599453f : m);
         sum_[at] = as_float(l);
     }
@@ -155,6 +160,8 @@ private:
         if (!column.kept) return;
         if (p_.keep_prob != 1) weight = as_float(weight * as_float(1 / p_.keep_prob));
         weight = cast(e_.prob_cast, weight);
+        const auto& place = key_places_[static_cast<Size>(column.key)];
+        if (place.position >= (place.length - 1) / 32 * 32) weight *= planted_.last_tile;
         const double* v = row(p_.value, key_at(n, column), p_.shape.value_dim);
         for (Size d = 0; d < acc_.size(); ++d) acc_[d] = add(e_.sums, acc_[d], weight, v[d]);
     }
@@ -165,7 +172,8 @@ private:
         const double *dout = row(p_.output_grad, at, s.value_dim),
                      *q = row(p_.query, at, s.head_dim);
         const double delta =
-            as_float(dot(e_.sums, dout, row(p_.output, at, s.value_dim), s.value_dim));
+            as_float(dot(e_.sums, dout, row(p_.output, at, s.value_dim), s.value_dim)) *
+            planted_.delta;
         const double keep = as_float(1 / p_.keep_prob);
         double* const dq = dq_.data() + at * static_cast<Size>(s.head_dim);
         for (Size j = 0; j < columns_.size(); ++j) {
@@ -202,6 +210,8 @@ private:
 
     const properties::AttentionTierProblem& p_;
     const Emulation& e_;
+    const Planted& planted_;
+    std::vector<ref::SequencePlace> key_places_;
     std::vector<ref::KeyColumn> columns_;
     std::vector<double> logits_, acc_, output_, max_, sum_, dq_, dk_, dv_;
 };
@@ -223,8 +233,9 @@ std::string Emulation::name() const {
            (score_grad_cast ? " ds=half" : " ds=fp32") + (sum_of_cast ? " sum=rounded" : "");
 }
 
-Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation) {
-    AttentionEmulator emulator(problem, emulation);
+Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+                const Planted& planted) {
+    AttentionEmulator emulator(problem, emulation, planted);
     return problem.gradient ? emulator.gradient() : emulator.forward();
 }
 

@@ -35,10 +35,19 @@ struct Emulation {
     std::string name() const;
 };
 
+/// Factors that make it wrong, for tests of power.
+struct Planted {
+    double output = 1, query_grad = 1, key_grad = 1, value_grad = 1;
+    double delta = 1;      ///< of delta in the gradient
+    double scale = 1;      ///< of the logits, where P is made
+    double last_tile = 1;  ///< of P of the last tile of 32 keys, in its product with V
+};
+
 using Outputs = std::map<std::string, std::vector<double>>;
 
 /// attention_out, softmax_max, softmax_sum, or dq, dk, dv, in packed order.
-Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation);
+Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+                const Planted& planted = {});
 Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation);
 
 }  // namespace attncheck::tiers
