@@ -142,6 +142,7 @@ int verify_command(const Arguments& arguments) {
     options.engine.rounding = rounding_of(arguments, *candidate);
     RunReport report;
     report.candidate = candidate->info().name;
+    report.precision_option = arguments.precision;
     report.precision = attncheck::ref::print_rounding_class(options.engine.rounding);
     report.library = arguments.candidate;
     report.seed = seed;

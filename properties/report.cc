@@ -138,6 +138,8 @@ std::string reproduce_command(const RunReport& report, const PropertyReport& pro
                               const Counterexample& found) {
     std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) +
                           " --property " + property.property;
+    if (!report.precision_option.empty())
+        command += " --precision " + shell_quoted(report.precision_option);
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
     return command;
 }
@@ -149,7 +151,8 @@ void print_counterexample(std::ostream& out, const RunReport& report,
     out << "  " << found.message << "\n";
     if (found.tier == "filter" || found.tier == "deviation") {
         if (found.found_message != found.message)
-            out << "  as found, on the larger case:\n  " << found.found_message << "\n";
+            out << "  on the case as found: "
+                << found.found_message.substr(0, found.found_message.find('\n')) << "\n";
         out << "  a statistical verdict: below the smallest case the same defect drowns in "
                "rounding\n";
     }

@@ -12,9 +12,10 @@
 namespace attncheck::properties {
 
 struct RunReport {
-    std::string candidate;  ///< its name
-    std::string library;    ///< as given on the command line; empty: built-in
-    std::string precision;  ///< rounding class as declared, in full; empty: not known
+    std::string candidate;         ///< its name
+    std::string library;           ///< as given on the command line; empty: built-in
+    std::string precision_option;  ///< --precision as given on the command line
+    std::string precision;         ///< rounding class as declared, in full; empty: not known
     std::uint64_t seed = 1;
     double duration_s = 0;
     bool interrupted = false;

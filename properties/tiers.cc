@@ -366,6 +366,7 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
             coarser = explaining_class(tensor, tests, declared, noise_of);
         describe_finding(tensor, *found, declared, coarser, cause, verdict);
     }
+    if (verdict.failed()) verdict.casts.clear();  // a defect is no rounding
     verdict.worst_ratio = own.worst();
     if (scores) scores->join(own);
     return verdict;
