@@ -100,6 +100,12 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
                           random.pick({ScaleKind::rsqrt, ScaleKind::rsqrt, ScaleKind::rsqrt,
                                        ScaleKind::eighth, ScaleKind::negative, ScaleKind::tenth})));
     std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+    // Empty sequences stay empty, unless nothing else is left.
+    const bool all = pairs_of(spec, 1) == 0;
+    const auto lengthen = [all](std::vector<std::int64_t>& lengths, std::int64_t length) {
+        for (auto& one : lengths)
+            if (all || one > 0) one = length;
+    };
     for (int tries = 0; tries < 8; ++tries) {
         Spec wide = spec;
         if (tries > 3)
@@ -110,9 +116,8 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
         const std::int64_t room = std::max<std::int64_t>(max_pairs / (rows * heads * sequences), 1);
         const std::int64_t keys = std::min<std::int64_t>(random.between(24, 200), room);
         const bool same = random.chance(30);
-        for (auto& length : wide.lists[0]) length = rows;
-        for (auto& length : wide.lists[1])
-            length = std::max(least, (same ? rows : keys) / unit * unit);
+        lengthen(wide.lists[0], rows);
+        lengthen(wide.lists[1], std::max(least, (same ? rows : keys) / unit * unit));
         if (pairs_of(wide, heads) <= 2 * max_pairs && keep_if_legal(wide)) return;
     }
 }

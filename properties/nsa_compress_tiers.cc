@@ -44,12 +44,18 @@ void make_tier_case(Spec& spec, Random& random) {
     Spec wide = spec;
     wide.set("heads", std::min<std::int64_t>(spec.number("heads"), random.between(2, 4)));
     wide.set("dim", std::min<std::int64_t>(spec.number("dim"), 64));
-    wide.lists[0].resize(one ? 1 : static_cast<std::size_t>(random.between(1, 3)));
-    const std::int64_t blocks = random.between(40, 100) / std::ssize(wide.lists[0]);
-    for (auto& length : wide.lists[0])
-        length = std::min<std::int64_t>(spec.number("block") + blocks * spec.number("stride"),
-                                        900 / std::ssize(wide.lists[0])) +
-                 random.between(0, 15);
+    auto& lengths = wide.lists[0];
+    if (one) lengths.resize(1);
+    const bool all = std::all_of(lengths.begin(), lengths.end(), [](auto l) { return l == 0; });
+    const std::int64_t sequences =
+        all ? std::ssize(lengths)
+            : std::ssize(lengths) - std::count(lengths.begin(), lengths.end(), 0);
+    const std::int64_t blocks = random.between(40, 100) / sequences;
+    for (auto& length : lengths)  // empty sequences stay empty, unless nothing else is left
+        if (all || length > 0)
+            length = std::min<std::int64_t>(spec.number("block") + blocks * spec.number("stride"),
+                                            900 / sequences) +
+                     random.between(0, 15);
     if (!find_operator(spec.schema->op)->illegal(wide)) spec = wide;
 }
 

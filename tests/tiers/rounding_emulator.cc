@@ -45,7 +45,17 @@ double dot(Sums sums, const double* a, const double* b, Int count) {
     return part[0];
 }
 
-double store(ref::Dtype dtype, double x) { return ref::decode(dtype, ref::encode(dtype, x)); }
+/// Nearest number of the type: Veltkamp's splitting for normal numbers, the oracle's conversion
+/// near zero and beyond.
+double store(ref::Dtype dtype, double x) {
+    if (dtype == ref::Dtype::fp32) return as_float(x);
+    const bool half = dtype == ref::Dtype::fp16;
+    const double size = std::fabs(x);
+    if (!(size >= (half ? 0x1p-14 : 0x1p-126) && size < (half ? 65504 : 0x1p127)))
+        return ref::decode(dtype, ref::encode(dtype, x));
+    const double spread = x * (half ? 0x1p42 + 1 : 0x1p45 + 1);
+    return spread - (spread - x);
+}
 
 class AttentionEmulator {
 public:
