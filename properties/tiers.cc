@@ -255,24 +255,26 @@ private:
 /// left to a filter to name.
 constexpr double kBeyondRounding = 3, kFarBeyondRounding = 10;
 
-/// Words of classes that are coarser than the declared one, finest first.
+/// Classes that are coarser than the declared one: casts first, then sums, then both.
 std::vector<ref::RoundingClass> coarser_classes(const ref::RoundingClass& declared) {
     std::vector<ref::RoundingClass> list;
-    ref::RoundingClass next = declared;
-    const auto add = [&] {
-        if (!(list.empty() ? next == declared : next == list.back())) list.push_back(next);
+    const auto add = [&](const ref::RoundingClass& rounding) {
+        if (!(rounding == declared)) list.push_back(rounding);
     };
-    next.prob_rounded = next.score_grad_rounded = true;
-    add();
-    next.row_sum_rounded = true;
-    add();
-    if (next.accumulator_roundoff >= 0 && next.accumulator_roundoff < 0x1p-24)
-        next.accumulator_roundoff = 0x1p-24;
-    add();
-    if (next.accumulator_roundoff >= 0) next.accumulator_roundoff = 0x1p-23;
-    add();
-    next.accumulator_roundoff = ref::parse_rounding_class("acc=half").accumulator_roundoff;
-    add();
+    ref::RoundingClass casts = declared;
+    casts.prob_rounded = casts.score_grad_rounded = true;
+    add(casts);
+    casts.row_sum_rounded = true;
+    add(casts);
+    const double half = ref::parse_rounding_class("acc=half").accumulator_roundoff;
+    for (const ref::RoundingClass& base : {declared, casts})
+        for (const double u : {0x1p-24, 0x1p-23, half}) {
+            if (declared.accumulator_roundoff < 0 || (u > 0 && u <= declared.accumulator_roundoff))
+                continue;
+            ref::RoundingClass sums = base;
+            sums.accumulator_roundoff = u;
+            add(sums);
+        }
     return list;
 }
 
@@ -289,7 +291,7 @@ std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, con
             if (other.name != tensor.name) continue;
             other.got = tensor.got;
             // A class that predicts far larger errors explains nothing.
-            constexpr double kLeast = 0.4;
+            constexpr double kLeast = 0.1;
             TierScores ignored;
             const Measurement measured(other);
             if (!measured.judge(tests.elements, tests.slices, tests.filters, ignored) &&

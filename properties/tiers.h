@@ -57,11 +57,11 @@ struct Hypothesis {
 using HypothesesOf = std::function<std::vector<Hypothesis>()>;
 
 /// All tensors of a case. The verdict is on the first tensor that fails. Failure classes:
-///   "dk: gain"                               a filter fired; the message has the size of the defect
-///   "dk is less precise than declared"       a coarser class explains the deviation
-///   "dk deviates"                            otherwise, and wherever errors are far beyond rounding
-/// `noise_of` and `hypotheses` are asked on failure only. Where a hypothesis, or a defect that has a
-/// filter, explains nine tenths of a large error, the message begins with it.
+///   "dk: gain"                          a filter fired; the message has the size
+///   "dk is less precise than declared"  a coarser class explains the deviation
+///   "dk deviates"                       otherwise, and where errors are far beyond rounding
+/// `noise_of` and `hypotheses` are asked on failure only. Where a hypothesis, or a defect that
+/// has a filter, explains nine tenths of a large error, the message begins with it.
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
                     const NoiseOf& noise_of, TierScores* scores = nullptr,
                     const HypothesesOf& hypotheses = {});
