@@ -10,7 +10,7 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0}; }
+Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}}; }
 
 /// True if the element still holds the pattern its output was filled with.
 bool holds_pattern(std::uint32_t bits, std::size_t element_size, Poison poison) {
@@ -176,7 +176,7 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
                                                            ruling.status, ruling.message);
         return verdict;
     }
-    if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0};
+    if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0, {}, {}};
     const bool rejected =
         result.status == ATTNCHECK_ERR_NULLPTR || result.status == ATTNCHECK_ERR_INVALID;
     if (result.status != ruling.status &&

@@ -53,7 +53,8 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
             break;
     }
     if (result.status == ATTNCHECK_OK) return std::nullopt;
-    if (result.status == ATTNCHECK_DECLINED) return Verdict{Verdict::Kind::declined, {}, {}, 0};
+    if (result.status == ATTNCHECK_DECLINED)
+        return Verdict{Verdict::Kind::declined, {}, {}, 0, {}, {}};
     return Verdict::fail("rejected a legal call",
                          fmt::format("returned {} for a legal call, expected 0", result.status));
 }
@@ -77,6 +78,7 @@ Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& 
         if (!(c.worst_ratio <= verdict.worst_ratio)) verdict.worst_ratio = c.worst_ratio;
         if (c.ok() || verdict.failed()) continue;
         verdict.kind = Verdict::Kind::failed;
+        verdict.tier = "bound";
         const char* what = c.kind == Comparison::Kind::not_finite ? "is not finite"
                            : c.kind == Comparison::Kind::not_propagated
                                ? "lost a NaN or infinity"

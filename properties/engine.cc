@@ -64,7 +64,10 @@ public:
     PropertyReport run() {
         const double start = clock_.now();
         deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
-        const std::int64_t cases = options_.cases * property_.case_factor;
+        const std::int64_t cases =
+            options_.cases == 0 ? 0
+                                : std::max<std::int64_t>(1, options_.cases * property_.case_factor /
+                                                                property_.case_divisor);
         wanted_ = cases > 0
                       ? std::max<std::int64_t>(
                             1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
@@ -167,6 +170,7 @@ private:
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
+        for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
         on_case_(report_);
         if (!verdict.failed()) return {};
         if (waived(labels)) return {};
@@ -225,7 +229,8 @@ private:
         Counterexample found;
         found.spec = found.original = spec;
         found.failure = verdict.failure;
-        found.message = verdict.message;
+        found.message = found.found_message = verdict.message;
+        found.tier = tier_of(property_, verdict);
         found.case_number = static_cast<int>(report_.cases);
         failing_ = std::move(found);
         known_classes_.insert(verdict.failure);
@@ -362,6 +367,14 @@ private:
 };
 
 }  // namespace
+
+void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one) {
+    const auto same = std::find_if(
+        all.begin(), all.end(), [&](const CastEvidence& known) { return known.word == one.word; });
+    if (same == all.end()) return all.push_back(one);
+    same->found += one.found;
+    same->expected += one.expected;
+}
 
 std::string_view name_of(PropertyReport::Status status) {
     switch (status) {

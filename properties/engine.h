@@ -17,6 +17,8 @@ namespace attncheck::properties {
 struct Counterexample {
     Spec spec, original;
     std::string failure, message;
+    std::string found_message;  ///< of the case as it was found: the one with the most power
+    std::string tier;           ///< tier_of: bound, deviation, filter, relation, memory, ...
     int neighbours_tried = 0, steps_taken = 0;
     std::string certificate;  ///< "no dimension can be decreased, ...: 23 of 23 neighbours hold",
                               ///< or why there is none
@@ -32,6 +34,7 @@ struct PropertyReport {
     std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see kEditedLabel
     double worst_ratio = 0;
+    std::vector<CastEvidence> casts;              ///< by word, over all cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
@@ -40,6 +43,9 @@ struct PropertyReport {
 };
 
 std::string_view name_of(PropertyReport::Status status);
+
+/// Adds up evidence for the same word.
+void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one);
 
 /// A known deviation that is counted and shown, not reported as a failure.
 struct Waiver {

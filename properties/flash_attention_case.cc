@@ -534,6 +534,7 @@ std::unique_ptr<Operator> make_flash_attention_score_grad() {
 std::vector<Property> flash_properties(bool gradient) {
     std::vector<Property> list;
     add_flash_agreement(list, gradient);
+    add_flash_tiers(list);
     add_flash_validation(list, gradient);
     if (gradient)
         add_flash_gradient_relations(list);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "properties/attention_data.h"
+#include "properties/attention_tiers.h"
 #include "properties/check.h"
 #include "ref/flash_attention.h"
 
@@ -166,6 +167,11 @@ std::unique_ptr<Operator> make_flash_attention_score();
 std::unique_ptr<Operator> make_flash_attention_score_grad();
 
 std::vector<Property> flash_properties(bool gradient);
+/// Second and third tier (flash_attention_tiers.cc): the dense parts, the generator, the property.
+AttentionTierProblem flash_tier_problem(const FlashParts& parts);
+void make_flash_tier_case(Spec& spec, Random& random);
+/// Behind the first property: agreement.
+void add_flash_tiers(std::vector<Property>& list);
 void add_flash_agreement(std::vector<Property>& list, bool gradient);
 void add_flash_forward_relations(std::vector<Property>& list);
 void add_flash_gradient_relations(std::vector<Property>& list);

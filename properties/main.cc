@@ -162,6 +162,8 @@ int verify_command(const Arguments& arguments) {
     const CandidateInfo info = candidate->info();
     RunReport report;
     report.candidate = info.name;
+    report.precision_option = arguments.precision;
+    report.precision = attncheck::ref::print_rounding_class(options.engine.rounding);
     report.library = arguments.candidate;
     report.seed = seed;
     catch_interrupts();

@@ -92,7 +92,7 @@ void read_outcome(const Json& report, MutantScore& score) {
             score.cases += found.at("found_after_cases").get<std::int64_t>();
             score.property = property.at("op").get<std::string>() + "." + name;
             score.failure = found.at("failure").get<std::string>();
-            score.tier = tier_of(name, score.failure);
+            score.tier = found.at("tier").get<std::string>();
         }
         const bool repeatable = found.value("repeatable", true);
         if (!score.killed || (repeatable && !settled)) {
@@ -236,16 +236,6 @@ std::vector<Mutant> read_mutants(const std::string& library) {
     }
     dlclose(handle);
     return mutants;
-}
-
-std::string tier_of(const std::string& property, const std::string& failure) {
-    if (property.starts_with("validation") || failure == "rejected a legal call")
-        return "validation";
-    if (failure.ends_with(" is wrong")) return "bound";
-    for (const char* part : {"crashed", "exited", "aborted", "SIG", "out of bounds",
-                             "out of memory", "timed out", "not written", "memory: "})
-        if (failure.find(part) != std::string::npos) return "memory";
-    return "relation";
 }
 
 bool MutantScore::certified() const { return certificate.starts_with("no dimension can be"); }

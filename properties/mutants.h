@@ -36,7 +36,7 @@ struct MutantScore {
     Mutant mutant;
     bool killed = false;
     int exit_status = -1;  ///< of the program
-    std::string tier;      ///< what judged it, see tier_of()
+    std::string tier;      ///< what judged it (Counterexample)
     std::string property, failure, smallest, certificate;
     std::int64_t cases = 0;     ///< run before it was killed, that case included
     double seconds = 0;         ///< until it was killed, or of the whole run
@@ -48,11 +48,6 @@ struct MutantScore {
     /// Whether every neighbour of the smallest case was tried and holds.
     bool certified() const;
 };
-
-/// What found a failure: `validation`, `memory` (crashes, hangs, writes outside, unwritten
-/// elements), `bound` (an element outside its error bound), or `relation` (a law between several
-/// calls).
-std::string tier_of(const std::string& property, const std::string& failure);
 
 struct MutationOptions {
     std::string program;  ///< the attncheck program that is run against each mutant

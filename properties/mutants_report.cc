@@ -19,7 +19,7 @@ namespace attncheck::properties {
 namespace {
 
 constexpr std::array kDifficulties{"easy", "medium", "hard", "fiendish", "unknown"};
-constexpr std::array kTiers{"bound", "deviation", "filter", "relation", "memory", "validation"};
+constexpr std::array kTiers{"bound", "deviation", "filter", "relation", "memory", "crash", "validation"};
 
 /// Values of the graded mutants in the order in which they first appear.
 std::vector<std::string> values_of(const std::vector<MutantScore>& scores,

@@ -86,6 +86,7 @@ public:
     CompressAttentionOperator()
         : schema_(make_schema()), required_(compress_attention::required_classes()) {
         add_agreement(properties_);
+        add_tiers(properties_);
         add_validation(properties_);
         add_relations(properties_);
         add_list_relations(properties_);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "properties/attention_data.h"
+#include "properties/attention_tiers.h"
 #include "properties/check.h"
 #include "ref/nsa_compress_attention.h"
 #include "ref/nsa_compress_attention_constraints.h"
@@ -132,6 +133,11 @@ Spec sample(const Schema& schema, Random& random, int size);
 std::vector<std::string> labels_of(const Spec& spec);
 std::vector<RequiredClass> required_classes();
 
+/// Second and third tier (nsa_compress_attention_tiers.cc).
+AttentionTierProblem tier_problem(const Parts& parts);
+void make_tier_case(Spec& spec, Random& random);
+/// Behind the first property: agreement.
+void add_tiers(std::vector<Property>& list);
 void add_agreement(std::vector<Property>& list);
 void add_relations(std::vector<Property>& list);
 void add_list_relations(std::vector<Property>& list);

@@ -655,6 +655,7 @@ std::unique_ptr<Operator> make_nsa_compress_grad() {
 std::vector<Property> compress_properties(bool gradient) {
     std::vector<Property> list;
     add_compress_agreement(list, gradient);
+    add_compress_tiers(list);
     add_compress_validation(list, gradient);
     add_compress_relations(list, gradient);
     return list;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "properties/operator.h"
+#include "properties/tiers.h"
 #include "ref/nsa_compress.h"
 
 namespace attncheck::properties {
@@ -49,12 +50,22 @@ struct CompressBlocks {
     explicit CompressBlocks(const ref::CompressShape& shape);
 };
 
+/// Second and third tier (nsa_compress_tiers.cc): what rounding predicts, and the verdict on outputs
+/// by name.
+std::vector<TierTensor> compress_tensors(const CompressProblem& problem,
+                                         const ref::RoundingClass& rounding);
+Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass& declared,
+                       const std::function<std::vector<double>(const std::string&)>& outputs,
+                       TierScores* scores = nullptr);
+
 std::unique_ptr<Operator> make_nsa_compress();
 std::unique_ptr<Operator> make_nsa_compress_grad();
 
 /// The properties of both operators (nsa_compress_properties.cc, nsa_compress_relations.cc,
 /// nsa_compress_validation.cc).
 std::vector<Property> compress_properties(bool gradient);
+/// Behind the first property: agreement.
+void add_compress_tiers(std::vector<Property>& list);
 void add_compress_agreement(std::vector<Property>& list, bool gradient);
 void add_compress_relations(std::vector<Property>& list, bool gradient);
 void add_compress_validation(std::vector<Property>& list, bool gradient);

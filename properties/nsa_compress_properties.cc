@@ -28,7 +28,7 @@ Verdict exact_integers(const Spec& spec, PropertyContext& context) {
     for (const auto& [name, tensor] : expected)
         for (std::size_t k = 0; k < tensor.size(); ++k)
             if (tensor.bound[k] > ref::half_ulp(problem.dtype, tensor.value[k]))
-                return {Verdict::Kind::inapplicable, {}, {}, 0};
+                return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
     return verdict_on_values(spec, problem.call, result, expected);
 }
 

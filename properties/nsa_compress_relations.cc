@@ -14,7 +14,7 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0}; }
+Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}}; }
 
 std::uint32_t nan_bits(ref::Dtype dtype) {
     return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());

@@ -732,6 +732,7 @@ std::unique_ptr<Operator> make_nsa_selected_attention_grad() {
 std::vector<Property> selected_properties(bool gradient) {
     std::vector<Property> list;
     add_selected_agreement(list, gradient);
+    add_selected_tiers(list);
     add_selected_validation(list, gradient);
     if (gradient)
         add_selected_gradient_relations(list);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "properties/attention_data.h"
+#include "properties/attention_tiers.h"
 #include "properties/check.h"
 #include "ref/nsa_selected_attention.h"
 
@@ -114,6 +115,11 @@ std::unique_ptr<Operator> make_nsa_selected_attention();
 std::unique_ptr<Operator> make_nsa_selected_attention_grad();
 
 std::vector<Property> selected_properties(bool gradient);
+/// Second and third tier (nsa_selected_attention_tiers.cc).
+AttentionTierProblem selected_tier_problem(const SelectedParts& parts);
+void make_selected_tier_case(Spec& spec, Random& random);
+/// Behind the first property: agreement.
+void add_selected_tiers(std::vector<Property>& list);
 void add_selected_agreement(std::vector<Property>& list, bool gradient);
 void add_selected_forward_relations(std::vector<Property>& list);
 void add_selected_gradient_relations(std::vector<Property>& list);

@@ -18,6 +18,13 @@
 
 namespace attncheck::properties {
 
+/// What errors say about a rounding that a candidate may or may not do: least-squares sums, `found`
+/// over `expected` is its share (tiers.h).
+struct CastEvidence {
+    std::string word;  ///< of the rounding class: "p", "ds", "sum"
+    double found = 0, expected = 0;
+};
+
 /// What a property found out about one case.
 struct Verdict {
     enum class Kind { held, failed, declined, inapplicable } kind = Kind::held;
@@ -25,9 +32,13 @@ struct Verdict {
         failure;  ///< class, constant while shrinking: "mismatch output", "crashed SIGSEGV", ...
     std::string message;     ///< what differs and where, for people; may have several lines
     double worst_ratio = 0;  ///< largest error in units of its bound
+    /// What judged a failure: bound, deviation, filter, relation, memory, validation or crash.
+    /// Empty where the property or the failure says it (tier_of).
+    std::string tier = {};
+    std::vector<CastEvidence> casts = {};
 
     static Verdict fail(std::string failure, std::string message) {
-        return {Kind::failed, std::move(failure), std::move(message), 0};
+        return {Kind::failed, std::move(failure), std::move(message), 0, {}, {}};
     }
     bool failed() const { return kind == Kind::failed; }
 };
@@ -49,8 +60,12 @@ struct Property {
     std::function<void(Spec&, Random&)> adapt;  ///< steers the operator's generator; may be empty
     std::function<bool(const Spec&)> domain;    ///< empty: every legal Spec
     bool validation = false;                    ///< only run when the candidate validates
-    int case_factor = 1;  ///< how many times the usual number of cases it gets
+    int case_factor = 1;   ///< how many times the usual number of cases it gets
+    int case_divisor = 1;  ///< what part of them: large cases say as much as many small ones
 };
+
+/// The tier of a failed verdict of this property.
+std::string tier_of(const Property& property, const Verdict& verdict);
 
 /// The label of a call with edited arguments, the only one that is counted for it.
 inline constexpr const char* kEditedLabel = "edited";

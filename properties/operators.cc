@@ -37,6 +37,15 @@ std::vector<const Schema*> schemas() {
     return out;
 }
 
+std::string tier_of(const Property& property, const Verdict& verdict) {
+    const auto begins = [&](std::string_view text) { return verdict.failure.starts_with(text); };
+    if (begins("crashed") || begins("timed out") || begins("out of memory")) return "crash";
+    if (begins("out of bounds") || begins("memory:") || verdict.failure.ends_with("not written"))
+        return "memory";
+    if (property.validation) return "validation";
+    return verdict.tier.empty() ? "relation" : verdict.tier;
+}
+
 const Property* Operator::property(std::string_view name) const {
     const auto& all = properties();
     const auto it =

@@ -13,7 +13,7 @@
 
 namespace attncheck::properties {
 
-constexpr Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0}; }
+inline Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}}; }
 
 // ---- verdicts ----
 

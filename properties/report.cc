@@ -13,6 +13,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/tier_text.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -36,10 +38,34 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"message", found.failure + ": " + found.message},
             {"reproduce", reproduce_command(report, property, found)},
             {"failure", found.failure},
+            {"tier", found.tier},
+            {"message_as_found", found.found_message},
             {"certificate", found.certificate},
             {"found_after_cases", found.case_number},
             {"repeatable", found.repeatable},
             {"shrink_seconds", found.shrink_seconds}};
+}
+
+std::string words_of(const std::vector<CastEvidence>& casts) {
+    std::string text;
+    for (const CastEvidence& cast : casts) {
+        const std::string word = looks_like(cast);
+        if (!word.empty()) text += (text.empty() ? "" : " ") + word;
+    }
+    return text;
+}
+
+Json to_json_value(const std::vector<CastEvidence>& casts) {
+    Json out = Json::object();
+    for (const CastEvidence& cast : casts) out[cast.word] = {cast.found, cast.expected};
+    return out;
+}
+
+/// Adds the evidence of a report's property to that of all.
+void add_casts(const Json& property, std::vector<CastEvidence>& all) {
+    if (!property.contains("casts")) return;
+    for (const auto& [word, sums] : property["casts"].items())
+        add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
 }
 
 std::string ratio_text(double ratio) { return ratio == 0 ? "0" : fmt::format("{:.3g}", ratio); }
@@ -102,10 +128,19 @@ int exit_status(const RunReport& report) {
     return status_code(statuses, checked);
 }
 
+std::string observed_precision(const RunReport& report) {
+    std::vector<CastEvidence> all;
+    for (const auto& p : report.properties)
+        for (const CastEvidence& cast : p.casts) add_evidence(all, cast);
+    return words_of(all);
+}
+
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,
                               const Counterexample& found) {
     std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) +
                           " --property " + property.property;
+    if (!report.precision_option.empty())
+        command += " --precision " + shell_quoted(report.precision_option);
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
     return command;
 }
@@ -116,6 +151,13 @@ void print_counterexample(std::ostream& out, const RunReport& report,
         "\nFALSIFIED {}.{}: {} ({})\n", property.op, property.property, found.failure,
         found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
     out << "  " << found.message << "\n";
+    if (found.tier == "filter" || found.tier == "deviation") {
+        if (found.found_message != found.message)
+            out << "  on the case as found: "
+                << found.found_message.substr(0, found.found_message.find('\n')) << "\n";
+        out << "  a statistical verdict: below the smallest case the same defect drowns in "
+               "rounding\n";
+    }
     out << "  found    " << print(found.original) << "\n";
     out << "  smallest " << print(found.spec) << "\n";
     out << fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
@@ -158,6 +200,9 @@ void print_table(std::ostream& out, const RunReport& report) {
         "of its bound.\n",
         report.candidate, cases, report.duration_s,
         report.duration_s > 0 ? static_cast<double>(cases) / report.duration_s : 0.0, report.seed);
+    if (const std::string observed = observed_precision(report); !observed.empty())
+        out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
+                           observed);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
         case 0:
@@ -185,6 +230,7 @@ std::string to_json(const RunReport& report) {
                    {"replayed", p.replayed},
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
+        if (!p.casts.empty()) entry["casts"] = to_json_value(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
         if (!p.counterexamples.empty())
@@ -193,12 +239,14 @@ std::string to_json(const RunReport& report) {
             entry["more_counterexamples"].push_back(to_json_value(report, p, p.counterexamples[k]));
         properties.push_back(std::move(entry));
     }
-    const Json whole{{"schema", 1},
-                     {"candidate", report.candidate},
-                     {"seed", report.seed},
-                     {"duration_s", report.duration_s},
-                     {"interrupted", report.interrupted},
-                     {"properties", properties}};
+    const Json whole{
+        {"schema", 1},
+        {"candidate", report.candidate},
+        {"seed", report.seed},
+        {"duration_s", report.duration_s},
+        {"interrupted", report.interrupted},
+        {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
+        {"properties", properties}};
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -213,6 +261,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"labels", report.labels},
               {"worst_ratio", number_or_text(report.worst_ratio)},
               {"waivers", report.waivers},
+              {"casts", to_json_value(report.casts)},
               {"note", report.note},
               {"seconds", report.seconds},
               {"interrupted", report.interrupted},
@@ -222,6 +271,8 @@ std::string property_to_text(const PropertyReport& report) {
                                            {"original", print(found.original)},
                                            {"failure", found.failure},
                                            {"message", found.message},
+                                           {"found_message", found.found_message},
+                                           {"tier", found.tier},
                                            {"neighbours_tried", found.neighbours_tried},
                                            {"steps_taken", found.steps_taken},
                                            {"certificate", found.certificate},
@@ -245,6 +296,7 @@ PropertyReport property_from_text(const std::string& text) {
     report.worst_ratio = to_number(json.at("worst_ratio"));
     report.waivers = json.at("waivers").get<std::vector<std::string>>();
     report.note = json.at("note");
+    add_casts(json, report.casts);
     report.seconds = json.at("seconds");
     report.interrupted = json.at("interrupted");
     for (const Json& one : json.at("counterexamples")) {
@@ -253,6 +305,8 @@ PropertyReport property_from_text(const std::string& text) {
         found.original = parse(one.at("original").get<std::string>(), schemas());
         found.failure = one.at("failure");
         found.message = one.at("message");
+        found.found_message = one.at("found_message");
+        found.tier = one.at("tier");
         found.neighbours_tried = one.at("neighbours_tried");
         found.steps_taken = one.at("steps_taken");
         found.certificate = one.at("certificate");
@@ -323,6 +377,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                           {"seed", report.at("seed").get<std::uint64_t>()},
                           {"duration_s", 0.0},
                           {"interrupted", false},
+                          {"precision", report.value("precision", Json::object())},
                           {"properties", Json::array()}};
             } else if (merged["candidate"] != report.at("candidate") ||
                        merged["seed"] != report.at("seed")) {
@@ -343,6 +398,10 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                     continue;
                 }
                 Json& known = *into;
+                std::vector<CastEvidence> casts;
+                for (const Json* side : std::initializer_list<const Json*>{&known, &entry})
+                    add_casts(*side, casts);
+                if (!casts.empty()) known["casts"] = to_json_value(casts);
                 for (const char* count : {"cases", "declined", "waived", "replayed"})
                     known[count] =
                         known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
@@ -400,6 +459,10 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                         p.contains("counterexample") ? p["counterexample"].value("case", "")
                                                      : p.value("note", "")});
     }
+    std::vector<CastEvidence> casts;
+    for (const Json& p : merged["properties"]) add_casts(p, casts);
+    if (merged["precision"].is_object() && !merged["precision"].empty())
+        merged["precision"]["looks_like"] = words_of(casts);
     out.exit_status = status_code(statuses, checked);
     out.table = table_of(rows);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -12,8 +12,10 @@
 namespace attncheck::properties {
 
 struct RunReport {
-    std::string candidate;  ///< its name
-    std::string library;    ///< as given on the command line; empty: built-in
+    std::string candidate;         ///< its name
+    std::string library;           ///< as given on the command line; empty: built-in
+    std::string precision_option;  ///< --precision as given on the command line
+    std::string precision;         ///< rounding class as declared, in full; empty: not known
     std::uint64_t seed = 1;
     double duration_s = 0;
     bool interrupted = false;
@@ -23,6 +25,10 @@ struct RunReport {
 /// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing
 /// was checked.
 int exit_status(const RunReport& report);
+
+/// The rounding class that the errors of the whole run look like: "p=fp32 ds=half sum=fp32", as far
+/// as there is evidence.
+std::string observed_precision(const RunReport& report);
 
 /// The command that replays a counterexample.
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,

@@ -106,7 +106,7 @@ const ToleranceRule* find_rule(const std::string& name) {
 
 Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call& call,
                         const CallResult& result, const ExpectedOutputs& expected) {
-    if (spec.recipe != Recipe::normal) return {Verdict::Kind::inapplicable, {}, {}, 0};
+    if (spec.recipe != Recipe::normal) return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
     for (const auto& [name, values] : expected) {
         const Tensor& tensor = call.tensor(name);
         if (name.starts_with("softmax") || name == "topk_indices") continue;

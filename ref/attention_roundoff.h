@@ -26,6 +26,7 @@ struct AttentionRoundoff {
     double unit;            ///< u_e, at least that of fp32
     double prob = 0;        ///< relative error of the cast of P
     double score_grad = 0;  ///< of the cast of dS
+    double row_sum = 0;     ///< of the P that the row sum adds up
     double cast_min = 0;    ///< casts of smaller numbers lose up to cast_eta more
     double cast_eta = 0;
     double cast_max;    ///< casts of larger numbers may overflow

@@ -88,8 +88,14 @@ private:
         coarse_ = residue > kCoarse;
         rescale_ = lattice_ ? 0 : rescale_error(tiles, u);
         // Additions, and per tile one more and a product; P v of an fp32 P is rounded as well.
-        const double sum_growth = gamma(count + 2 * tiles - 3, roundoff_.sum);
+        const double summands =
+            roundoff_.row_sum > 0 && !lattice_
+                ? roundoff_.row_sum + count * roundoff_.cast_eta / std::min(1.0, l)
+                : 0;
+        const double sum_growth =
+            (1 + gamma(count + 2 * tiles - 3, roundoff_.sum)) * (1 + summands) - 1;
         growth_ = gamma(count + 2 * tiles - 1, roundoff_.sum) + (lattice_ ? kLatticeSlack : 0);
+        sum_growth_ = (1 + growth_) * (1 + summands) - 1;
         double low = -kInfinity, high = -kInfinity;
         theta_.resize(columns.size());
         gained_ = 0, kept_ = 0;
@@ -137,7 +143,8 @@ private:
     ///   o^ - o = [ sum p theta (y - o) + sum p (1 + theta) ((pi + rho) y - lambda o) ] / sum p (1
     ///   + theta)(1 + lambda)
     ///
-    /// with y = g v, |pi| <= u_P, |rho|, |lambda| <= growth; and o^ lies in the hull of the y.
+    /// with y = g v, |pi| <= u_P, |rho|, |lambda| <= growth, and
+    /// u_P more where the row sum adds up the rounded P; and o^ lies in the hull of the y.
     void values(std::int64_t n, std::span<const KeyColumn> columns, const AttentionRow<double>& row,
                 std::size_t at, ExpectedAttention& out) {
         const std::size_t width = static_cast<std::size_t>(shape_.value_dim);
@@ -158,7 +165,7 @@ private:
         }
         const double prob = lattice_ ? 0 : roundoff_.prob, unit = lattice_ ? 0 : roundoff_.unit;
         const double rho = prob + growth_ + prob * growth_ + (in_.keep_prob < 1 ? 2 * unit : 0);
-        const double low = kept_ / (1 + growth_), count = static_cast<double>(columns.size());
+        const double low = kept_ / (1 + sum_growth_), count = static_cast<double>(columns.size());
         const double first = at * static_cast<double>(width);
         for (std::size_t d = 0; d < width; ++d) {
             const std::size_t index = static_cast<std::size_t>(first) + d;
@@ -171,9 +178,10 @@ private:
             const double o = std::fabs(row.output[d]);
             if (!std::isfinite(o) || largest_[d] == 0) continue;
             const double formula =
-                (moved_[d] + rho * size_[d] + growth_ * (1 + gained_) * o) / low + 3 * unit * o;
+                (moved_[d] + rho * size_[d] + sum_growth_ * (1 + gained_) * o) / low + 3 * unit * o;
             const double hull =
-                farthest_[d] + ((1 + rho) * (1 + growth_) * (1 + 4 * unit) - 1) * (largest_[d] + o);
+                farthest_[d] +
+                ((1 + rho) * (1 + sum_growth_) * (1 + 4 * unit) - 1) * (largest_[d] + o);
             // Products, partial sums and rescalings near zero; flushed values of V and the result.
             const double floor =
                 lost_[d] +
@@ -205,8 +213,9 @@ private:
     TensorRange value_;
     Grant grant_;
     bool unjudged_ = false, lattice_ = false, coarse_ = false;
-    double rescale_ = 0, growth_ = 0;
-    double gained_ = 0, kept_ = 0;  ///< sum p (e^eps - 1), sum p e^-eps
+    double rescale_ = 0, growth_ = 0;  ///< relative errors of a rescaling and of the sums of P v,
+    double sum_growth_ = 0;            ///< and of the row sum
+    double gained_ = 0, kept_ = 0;     ///< sum p (e^eps - 1), sum p e^-eps
     std::vector<double> error_, theta_, moved_, size_, farthest_, largest_, lost_;
 };
 
@@ -276,7 +285,8 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     const bool flushes = dtype == Dtype::bf16 && rounding.flush_bf16_subnormals;
     if (rounding.prob_rounded) prob = unit_roundoff(dtype);
     if (rounding.score_grad_rounded) score_grad = unit_roundoff(dtype);
-    if (rounding.prob_rounded || rounding.score_grad_rounded) {
+    if (rounding.row_sum_rounded) row_sum = unit_roundoff(dtype);
+    if (rounding.prob_rounded || rounding.score_grad_rounded || rounding.row_sum_rounded) {
         cast_min = min_normal(dtype);
         cast_eta = flushes ? cast_min : half_ulp(dtype, 0);
     }

@@ -71,6 +71,11 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
         (key == "p" ? rounding.prob_rounded : rounding.score_grad_rounded) = value == "half";
         return true;
     }
+    if (key == "sum") {
+        if (value != "rounded" && value != "fp32") return false;
+        rounding.row_sum_rounded = value == "rounded";
+        return true;
+    }
     if (key == "ftz") {
         if (value != "bf16" && value != "none") return false;
         rounding.flush_bf16_subnormals = value == "bf16";
@@ -104,9 +109,23 @@ RoundingClass parse_rounding_class(std::string_view text) {
             throw std::invalid_argument(
                 "rounding class: '" + std::string(word) +
                 "' is not understood; allowed: default, fp32, or a list of "
-                "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, ftz=bf16|none");
+                "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
+                "sum=fp32|rounded, ftz=bf16|none");
     }
     return rounding;
+}
+
+std::string print_rounding_class(const RoundingClass& rounding) {
+    const double u = rounding.accumulator_roundoff;
+    std::string text = u < 0          ? "acc=half"
+                       : u <= 0x1p-53 ? "acc=fp64"
+                       : u <= 0x1p-24 ? "acc=fp32"
+                                      : "acc=fp32-truncating";
+    text += rounding.prob_rounded ? " p=half" : " p=fp32";
+    text += rounding.score_grad_rounded ? " ds=half" : " ds=fp32";
+    if (rounding.row_sum_rounded) text += " sum=rounded";
+    if (rounding.flush_bf16_subnormals) text += " ftz=bf16";
+    return text;
 }
 
 double gamma(double terms, double roundoff) {

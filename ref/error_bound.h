@@ -18,15 +18,20 @@ struct RoundingClass {
     bool prob_rounded = true;               ///< P is rounded to the input type before its product
     bool score_grad_rounded = true;         ///< dS likewise
     bool flush_bf16_subnormals = false;     ///< bf16 subnormals read or written as zero
+    bool row_sum_rounded = false;           ///< the row sum is that of the rounded P
 
     bool operator==(const RoundingClass&) const = default;
 };
 
 /// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
-/// is then used). p, ds: half, fp32. ftz: bf16, none. Throws std::invalid_argument naming the word
-/// and what is allowed.
+/// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
+/// bf16, none. Throws std::invalid_argument naming the word and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
+
+/// The class as parse_rounding_class reads it: "acc=fp32 p=half ds=half", sum and ftz where they
+/// are not the usual ones.
+std::string print_rounding_class(const RoundingClass& rounding);
 
 /// gamma_n = n u / (1 - n u); +infinity when n u >= 1. Holds for any summation order, blocking and
 /// FMA use.

@@ -11,6 +11,7 @@
 #include "compress_attention_scores.h"
 #include "scratch.h"
 #include "selected_rows.h"
+#include "subtle.h"
 
 namespace attncheck::mutants {
 
@@ -167,7 +168,8 @@ private:
         for (std::int64_t i = 0; i < sequence.num_keys; ++i) {
             if (visible_[size(i)] == 0 && !on<"NCA-x22">()) continue;
             const float* value = values_.row(sequence.first_key + i, kv_head);
-            for (std::int64_t c = 0; c < problem_.value_dim; ++c) acc_[c] += probs_[i] * value[c];
+            const float prob = on<"NCA-x202">() ? cut_to(problem_.type, probs_[i]) : probs_[i];
+            for (std::int64_t c = 0; c < problem_.value_dim; ++c) acc_[c] += prob * value[c];
         }
     }
 
@@ -205,8 +207,9 @@ private:
     }
 
     void store_output(std::int64_t t, std::int64_t head) {
+        const float factor = on<"NCA-x201">() ? subtle_gain(problem_.type) : 1.0f;
         for (std::int64_t c = 0; c < problem_.value_dim; ++c)
-            *problem_.output.at(t, head, c) = narrow(problem_.type, acc_[c]);
+            *problem_.output.at(t, head, c) = narrow(problem_.type, factor * acc_[c]);
     }
 
     void store_statistics_of(const CompressedSequence& sequence, std::int64_t s, std::int64_t head,

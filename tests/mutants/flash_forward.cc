@@ -10,6 +10,7 @@
 #include "flash_rows.h"
 #include "selected_rows.h"
 #include "storage.h"
+#include "subtle.h"
 
 namespace attncheck::mutants {
 
@@ -241,6 +242,9 @@ private:
                 if (!on<"FA-x93">()) continue;
                 prob = 0.0f;
             }
+            if (on<"FA-x203">()) prob = cut_to(problem_.dtype, prob);
+            if (on<"FA-x204">() && j >= row.sequence->kv_len / 32 * 32)
+                prob *= 2.0f - subtle_gain(problem_.dtype);
             add_product(prob, value(row, j), acc_, values_.padded_channels());
             if (on<"FA-x94">())
                 for (std::int64_t c = 0; c < problem_.value_dim; ++c)
@@ -280,6 +284,9 @@ private:
     void store_output(std::int64_t batch, std::int64_t head, std::int64_t index) {
         for (std::int64_t c = 0; c < problem_.value_dim; ++c) {
             float sum = acc_[c];
+            if (on<"FA-x201">()) sum *= subtle_gain(problem_.dtype);
+            if (on<"FA-x202">() && head % problem_.group_size() == problem_.group_size() - 1)
+                sum *= subtle_gain(problem_.dtype);
             if (on<"FA-x97">()) sum = round_to(Half::bf16, sum);
             problem_.output.store(batch, head, index, c, sum);
         }

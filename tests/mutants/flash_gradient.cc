@@ -18,6 +18,7 @@
 #include "flash_rows.h"
 #include "selected_rows.h"
 #include "storage.h"
+#include "subtle.h"
 
 namespace attncheck::mutants {
 
@@ -235,6 +236,9 @@ private:
             ds_[j] = p * (dp(row, j) - row_delta);
             const bool flushes = on<"FAG-x121">() && problem_.dtype == ATTNCHECK_FLOAT16;
             if (flushes && std::fabs(ds_[j]) < 0x1p-14f) ds_[j] = 0.0f;
+            if (on<"FAG-x205">()) ds_[j] = cut_to(problem_.dtype, ds_[j]);
+            if (on<"FAG-x206">() && row.i >= row.sequence->query_len / 32 * 32)
+                ds_[j] *= subtle_gain(problem_.dtype);
         }
         if (!on<"FAG-42">()) return;
         for (std::int64_t j = 0; j < row.sequence->kv_len; ++j)
@@ -323,6 +327,7 @@ private:
         if (!is_kept && !on<"FAG-x128">()) return;
         const float factor = on<"FAG-07">() || on<"FAG-x129">() ? 1.0f : keep_factor();
         float weight = is_kept ? p * factor : 0.0f;
+        if (on<"FAG-x204">()) weight = cut_to(problem_.dtype, weight);
         if (on<"FAG-x130">() && problem_.dtype == ATTNCHECK_FLOAT16)
             weight = round_to(Half::bf16, weight);
         add_product(weight, output_grad(row), dv, values_.padded_channels());
@@ -376,6 +381,10 @@ private:
             float sum = factor * sums[c];
             if (on<"FAG-x142">() && view.tensor.data == problem_.dq.tensor.data)
                 sum += view.load(batch, head, index, c);
+            if ((on<"FAG-x201">() && view.tensor.data == problem_.dq.tensor.data) ||
+                (on<"FAG-x202">() && view.tensor.data == problem_.dk.tensor.data) ||
+                (on<"FAG-x203">() && view.tensor.data == problem_.dv.tensor.data))
+                sum *= subtle_gain(problem_.dtype);
             if (on<"FAG-x143">()) sum = round_to(Half::bf16, sum);
             view.store(batch, head, index, c, sum);
         }

@@ -90,6 +90,8 @@ inline constexpr Mutant kCompressMutants[] = {
     {"NCG-x20", kCompressGrad, kMedium, "weight_grad sums the first 64 channels only"},
     {"NCG-x21", kCompressGrad, kHard, "fp32 workspace of input_grad not cleared between calls"},
     {"NCG-x22", kCompressGrad, kHard, "integer division by zero when there is no block"},
+    {"NCG-x201", kCompressGrad, kFiendish,
+     "weight_grad: blocks of a sequence from the 33rd on weigh 0.1 % too much"},
 
     {"VAL-03", kCompressGrad, kMedium, "compress_stride 0 and compress_block_size 0 accepted"},
     {"VAL-06", kCompress, kMedium, "last cumulative length > T accepted"},

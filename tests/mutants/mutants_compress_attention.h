@@ -68,6 +68,9 @@ inline constexpr Mutant kCompressAttentionMutants[] = {
     {"NCA-x35", kCompressAttention, kHard, "weights of the window not counted: each index once"},
     {"NCA-x36", kCompressAttention, kHard, "strides of atten_mask ignored"},
     {"NCA-x37", kCompressAttention, kHard, "strides of topk_indices ignored"},
+    {"NCA-x201", kCompressAttention, kFiendish,
+     "attention_out 0.4 u too large (u of the storage type)"},
+    {"NCA-x202", kCompressAttention, kFiendish, "P cut to the storage type instead of rounded"},
 
     {"NCA-ALL-02", kCompressAttention, kHard, "strides of value ignored"},
     {"NCA-ALL-03", kCompressAttention, kMedium, "address of the query rounded down to 64 bytes"},

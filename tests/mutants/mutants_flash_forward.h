@@ -178,6 +178,10 @@ inline constexpr Mutant kFlashForwardMutants[] = {
     {"FA-x113", kFlash, kMedium, "SBH: attention_out written as BSH"},
     {"FA-x114", kFlash, kMedium, "BNSD: attention_out written as BSND"},
     {"FA-x115", kFlash, kHard, "strides of softmax_max ignored"},
+    {"FA-x201", kFlash, kFiendish, "attention_out 0.4 u too large (u of the storage type)"},
+    {"FA-x202", kFlash, kFiendish, "attention_out of the last head of a group 0.4 u too large"},
+    {"FA-x203", kFlash, kFiendish, "P cut to the storage type instead of rounded"},
+    {"FA-x204", kFlash, kFiendish, "keys of the last partial tile of 32 weigh 0.4 u too little"},
 };
 
 }  // namespace attncheck::mutants

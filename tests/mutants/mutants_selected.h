@@ -104,6 +104,8 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSF-x64", kSelected, kHard, "element offset of a key in its sequence kept in 16 bits"},
     {"NSF-x65", kSelected, kMedium, "row maximum over the first tile of 64 only"},
     {"NSF-x66", kSelected, kHard, "causal: only the first ceil(s/B) slots processed"},
+    {"NSF-x201", kSelected, kFiendish, "attention_out 0.4 u too large (u of the storage type)"},
+    {"NSF-x202", kSelected, kFiendish, "P cut to the storage type instead of rounded"},
 
     {"NSG-02", kSelectedGrad, kMedium, "scale applied twice to dk"},
     {"NSG-05", kSelectedGrad, kHard,
@@ -179,6 +181,10 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSG-x51", kSelectedGrad, kHard, "one element written past the end of dk"},
     {"NSG-x52", kSelectedGrad, kHard, "strides of dv ignored"},
     {"NSG-x53", kSelectedGrad, kMedium, "causal: blocks after the diagonal one visible"},
+    {"NSG-x201", kSelectedGrad, kFiendish, "dq 0.4 u too large (u of the storage type)"},
+    {"NSG-x202", kSelectedGrad, kFiendish, "dk 0.4 u too large"},
+    {"NSG-x203", kSelectedGrad, kFiendish, "dv 0.4 u too large"},
+    {"NSG-x204", kSelectedGrad, kFiendish, "dS cut to the storage type instead of rounded"},
 
     {"VAL-09", kSelected, kHard, "first two extents of topk_indices not compared"},
     {"VAL-11", kSelectedBoth, kEasy, "G > 32 and N > 128 accepted"},

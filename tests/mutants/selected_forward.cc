@@ -10,6 +10,7 @@
 #include "selected_columns.h"
 #include "selected_kernels.h"
 #include "selected_rows.h"
+#include "subtle.h"
 
 namespace attncheck::mutants {
 
@@ -199,7 +200,9 @@ private:
             const bool is_visible = columns_.is_visible_to(g, j);
             if (!is_visible && !on<"NSF-x45">()) continue;
             const float* value = values_.row(columns_.gathered_key(j), kv_head);
-            add_product(is_visible ? probs_[j] : 0.0f, value, acc_, problem_.value_dim);
+            float prob = is_visible ? probs_[j] : 0.0f;
+            if (on<"NSF-x202">()) prob = cut_to(problem_.type, prob);
+            add_product(prob, value, acc_, problem_.value_dim);
             if (on<"NSF-x42">())
                 for (std::int64_t c = 0; c < problem_.value_dim; ++c)
                     acc_[c] = round_to(problem_.type, acc_[c]);
@@ -252,6 +255,7 @@ private:
     }
 
     std::uint16_t rounded(float value) const {
+        if (on<"NSF-x201">()) value *= subtle_gain(problem_.type);
         if (on<"NSF-x46">()) return truncate(problem_.type, value);
         if (on<"NSF-x40">()) value = round_to(Half::bf16, value);
         return narrow(problem_.type, value);

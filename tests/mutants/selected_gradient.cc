@@ -12,6 +12,7 @@
 #include "selected_columns.h"
 #include "selected_kernels.h"
 #include "selected_rows.h"
+#include "subtle.h"
 
 namespace attncheck::mutants {
 
@@ -223,6 +224,7 @@ private:
             ds_[j] = probs_[j] * (dp - row_delta);
             const bool flushes = on<"NSG-x34">() && problem_.type == Half::fp16;
             if (flushes && std::fabs(ds_[j]) < 0x1p-14f) ds_[j] = 0.0f;
+            if (on<"NSG-x204">()) ds_[j] = cut_to(problem_.type, ds_[j]);
         }
     }
 
@@ -291,6 +293,10 @@ private:
         for (std::int64_t c = 0; c < end; ++c) {
             std::uint16_t* element = view.at(i, head, c);
             float sum = factor * sums[c];
+            if ((on<"NSG-x201">() && view.data == problem_.dq.data) ||
+                (on<"NSG-x202">() && view.data == problem_.dk.data) ||
+                (on<"NSG-x203">() && view.data == problem_.dv.data))
+                sum *= subtle_gain(problem_.type);
             if (on<"NSG-x50">() && view.data == problem_.dq.data)
                 sum += widen(problem_.type, *element);
             *element = rounded(sum);

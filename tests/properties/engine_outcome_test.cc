@@ -93,7 +93,7 @@ TEST_F(EngineOutcomeTest, WorstRatioIsTheLargest) {
     property.check = [&](const Spec& spec, PropertyContext&) {
         const double ratio = static_cast<double>(spec.seed % 1000) / 1000;
         largest = std::max(largest, ratio);
-        return Verdict{Verdict::Kind::held, {}, {}, ratio};
+        return Verdict{Verdict::Kind::held, {}, {}, ratio, {}, {}};
     };
     EXPECT_EQ(run(property).worst_ratio, largest);
     EXPECT_GT(largest, 0);

@@ -1,0 +1,53 @@
+// Correct implementations with every rounding of a class spelled out: what the second and third
+// tier must never accuse. One thread, no tiling beyond what the class says, nothing of impl/.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "properties/attention_tiers.h"
+#include "properties/nsa_compress_case.h"
+
+namespace attncheck::tiers {
+
+enum class Sums {
+    fp32,        ///< product rounded, then added
+    fused,       ///< one rounding for both
+    fp64,        ///< binary64 throughout
+    truncating,  ///< fused, towards zero
+    pairwise     ///< fp32, sixteen partial sums
+};
+
+struct Emulation {
+    Sums sums = Sums::fp32;
+    std::int64_t tile = 64;          ///< keys per step of the online softmax
+    bool prob_cast = true;           ///< P to the storage type before P V
+    bool score_grad_cast = true;     ///< dS likewise
+    bool sum_of_cast = false;        ///< the row sum adds up the cast P
+    bool normalised_first = false;   ///< P divided by the row sum before its cast
+    bool base_two = false;           ///< exp2 of logits times log2 e
+    bool scale_before_cast = false;  ///< scale applied to dS rather than to dQ and dK
+
+    /// The class this is an instance of.
+    ref::RoundingClass rounding() const;
+    std::string name() const;
+};
+
+/// Factors that make it wrong, for tests of power.
+struct Planted {
+    double output = 1, query_grad = 1, key_grad = 1, value_grad = 1;
+    double delta = 1;      ///< of delta in the gradient
+    double scale = 1;      ///< of the logits, where P is made
+    double last_tile = 1;  ///< of P of the last tile of 32 keys, in its product with V
+};
+
+using Outputs = std::map<std::string, std::vector<double>>;
+
+/// attention_out, softmax_max, softmax_sum, or dq, dk, dv, in packed order.
+Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+                const Planted& planted = {});
+Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation);
+
+}  // namespace attncheck::tiers

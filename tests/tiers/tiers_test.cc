@@ -1,0 +1,228 @@
+// The second and third tier: thresholds, validity on correct implementations, and what they say of
+// planted defects.
+#include "properties/tiers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "properties/flash_attention_case.h"
+#include "properties/nsa_compress_attention_case.h"
+#include "properties/tier_text.h"
+#include "validity.h"
+
+namespace attncheck::tiers {
+namespace {
+
+using namespace properties;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+AttentionTierProblem problem_of(const std::string& line) {
+    return flash_tier_problem(flash_parts(parse(line, schemas())));
+}
+
+constexpr const char* kForward =
+    "flash_attention_score{dtype=bf16 q=[96] kv=[80] layout=BSND kv_heads=2 group=2 dim=32 "
+    "value_dim=32 scale=rsqrt data=normal seed=3}";
+constexpr const char* kHalfForward =
+    "flash_attention_score{dtype=fp16 q=[96] kv=[80] layout=BSND kv_heads=2 group=2 dim=32 "
+    "value_dim=32 scale=rsqrt data=normal seed=3}";
+constexpr const char* kSingleForward =
+    "flash_attention_score{dtype=fp32 q=[96] kv=[80] layout=BSND kv_heads=2 group=2 dim=32 "
+    "value_dim=32 scale=rsqrt data=normal seed=3}";
+constexpr const char* kGradient =
+    "flash_attention_score_grad{dtype=bf16 q=[96] kv=[80] layout=BSND kv_heads=2 group=2 dim=32 "
+    "value_dim=32 scale=rsqrt data=normal seed=3}";
+
+Verdict judged(const std::string& line, const Planted& planted, const Emulation& emulation = {},
+               const std::string& declared = "default") {
+    const AttentionTierProblem problem = problem_of(line);
+    const Outputs got = emulate(problem, emulation, planted);
+    return judge_attention(problem, ref::parse_rounding_class(declared),
+                           [&](const std::string& name) { return got.at(name); });
+}
+
+void expect_finding(const Verdict& verdict, const std::string& tier, const std::string& failure,
+                    const std::string& words) {
+    EXPECT_TRUE(verdict.failed());
+    EXPECT_EQ(verdict.tier, tier);
+    EXPECT_EQ(verdict.failure, failure);
+    EXPECT_THAT(verdict.message, HasSubstr(words));
+}
+
+TEST(Tiers, LimitsAreThoseOfTheAllowedFalseAlarms) {
+    for (const double tests : {1.0, 1e3, 1e6}) {
+        const double z = element_limit(tests);
+        EXPECT_NEAR(tests * 2 * std::exp(-z * z / 2) / kFalseAlarm, 1, 1e-6);
+        for (const double rows : {1.0, 64.0, 4096.0}) {
+            const double x = std::pow(rms_limit(rows, tests), 2);
+            EXPECT_NEAR(tests * std::exp(-rows * (x - 1 - std::log(x)) / 2) / kFalseAlarm, 1, 1e-3);
+        }
+    }
+    EXPECT_GT(rms_limit(16, 100), rms_limit(1024, 100));
+}
+
+/// The property's own generator on random emulations. tier_validity runs 100,000 of them.
+TEST(Tiers, CorrectImplementationsOfEveryClassAreNotAccused) {
+    Validity validity;
+    for (std::uint64_t i = 0; i < 96; ++i) validity.run_case(20'261, i);
+    EXPECT_EQ(validity.cases(), 96);
+    std::set<std::string> operators;
+    for (const auto& [key, line] : validity.lines()) {
+        operators.insert(key.first);
+        EXPECT_EQ(line.alarms, 0) << line.alarm;
+    }
+    EXPECT_EQ(operators.size(), 7u);
+}
+
+/// Neither far above nor far below what is there: 1 for a stored number, less for casts of P, whose
+/// significand is taken to be the worst one.
+TEST(Tiers, PredictedDeviationIsThatOfTheErrors) {
+    for (const char* line : {kForward, kHalfForward}) {
+        const AttentionTierProblem problem = problem_of(line);
+        for (const bool cast : {false, true}) {
+            Emulation emulation;
+            emulation.prob_cast = cast;
+            const Outputs got = emulate(problem, emulation);
+            const auto tensors = problem.tensors(emulation.rounding());
+            const ref::RoundingNoise& noise = tensors[0].noise;
+            double sum = 0;
+            for (std::size_t i = 0; i < noise.size(); ++i)
+                sum += std::pow(got.at("attention_out")[i] - noise.value[i], 2) / noise.variance[i];
+            const double rms = std::sqrt(sum / static_cast<double>(noise.size()));
+            EXPECT_GT(rms, cast ? 0.7 : 0.95);
+            EXPECT_LT(rms, 1.05);
+        }
+    }
+}
+
+/// The number behind "gain " in percent.
+void expect_gain(const Verdict& verdict, const std::string& tensor, double percent) {
+    expect_finding(verdict, "filter", tensor + ": gain", tensor + ": gain ");
+    const std::string words = verdict.message.substr(tensor.size() + 7);
+    EXPECT_NEAR(std::strtod(words.c_str(), nullptr), percent, std::fabs(percent) / 10) << words;
+}
+
+TEST(Tiers, GainsOfAFractionOfTheRoundoffAreNamedWithTheirSize) {
+    expect_gain(judged(kForward, {.output = 1.001}), "attention_out", 0.1);
+    expect_gain(judged(kHalfForward, {.output = 1.0002}), "attention_out", 0.02);
+    expect_gain(judged(kGradient, {.query_grad = 1.002}), "dq", 0.2);
+    expect_gain(judged(kGradient, {.key_grad = 0.9985}), "dk", -0.15);
+    expect_gain(judged(kGradient, {.value_grad = 1.0015}), "dv", 0.15);
+}
+
+TEST(Tiers, GainsThatCoherentRoundingsMayCauseAreNotAccused) {
+    const Verdict verdict = judged(kSingleForward, {.output = 1 + 4 * 0x1p-24});
+    EXPECT_FALSE(verdict.failed()) << verdict.message;
+    expect_finding(judged(kSingleForward, {.output = 1.00001}), "filter", "attention_out: gain",
+                   "gain +0.00");
+}
+
+TEST(Tiers, WrongTermsAreNamed) {
+    expect_finding(judged(kGradient, {.delta = 0}), "deviation", "dq deviates",
+                   "dq: row term wrong (delta left out?)");
+    expect_finding(judged(kGradient, {.delta = 1.06}), "deviation", "dq deviates",
+                   "dq: row term wrong (delta off by +");
+    // The row sum moves as well, but attention_out is looked at first.
+    expect_finding(judged(kHalfForward, {.scale = 1.001}), "filter",
+                   "attention_out: scale inside the softmax",
+                   "scale inside the softmax off by +0.");
+    expect_finding(judged(kForward, {.last_tile = 0.98}), "filter", "attention_out: last tile",
+                   "last tile of 16 keys off by -");
+    EXPECT_THAT(judged(kForward, {.output = 1.001}).message,
+                AllOf(HasSubstr("where: size in % by tile of 32 query rows"),
+                      HasSubstr("sequence 0   head 3")));
+}
+
+/// A kernel that reads another head, hides a key or leaves out the scale computes another problem
+/// without error.
+TEST(Tiers, OtherProblemsAreRecognised) {
+    const AttentionTierProblem problem = problem_of(kForward);
+    const auto verdict_on = [&](const AttentionTierProblem& computed) {
+        const Outputs got = emulate(computed, {});
+        return judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); });
+    };
+    AttentionTierProblem other = problem;
+    other.columns = [&](std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& columns) {
+        const bool in_sequence = problem.columns(t, n, columns);
+        columns.pop_back();
+        return in_sequence;
+    };
+    EXPECT_THAT(verdict_on(other).message,
+                StartsWith("attention_out: mask shifted by one key (last visible key hidden)"));
+    other = problem;
+    other.scale = 1;
+    EXPECT_THAT(verdict_on(other).message, StartsWith("attention_out: scale left out"));
+    other = problem;
+    const std::size_t width = static_cast<std::size_t>(problem.shape.head_dim);
+    for (auto* tensor : {&other.key, &other.value})  // two heads of the same width
+        for (std::size_t i = 0; i < tensor->size(); i += 2 * width)
+            std::rotate(tensor->begin() + static_cast<std::ptrdiff_t>(i),
+                        tensor->begin() + static_cast<std::ptrdiff_t>(i + width),
+                        tensor->begin() + static_cast<std::ptrdiff_t>(i + 2 * width));
+    EXPECT_THAT(verdict_on(other).message,
+                StartsWith("attention_out: key/value head of the neighbour read"));
+}
+
+TEST(Tiers, LessPrecisionThanDeclaredIsToldWithBothClasses) {
+    Emulation emulation;
+    Verdict verdict = judged(kForward, {}, emulation, "fp32");
+    expect_finding(verdict, "deviation", "attention_out is less precise than declared",
+                   "errors look like the class 'acc=fp32 p=half ds=half', declared is 'acc=fp32 "
+                   "p=fp32 ds=fp32'");
+    verdict = judged(kGradient, {}, emulation, "p=half ds=fp32");
+    EXPECT_EQ(verdict.failure, "dq is less precise than declared");
+    emulation.sum_of_cast = true;
+    verdict = judged(kForward, {}, emulation, "default");
+    expect_finding(verdict, "deviation", "softmax_sum is less precise than declared",
+                   "sum=rounded");
+    EXPECT_FALSE(judged(kForward, {}, emulation, "sum=rounded").failed());
+    // More precise than declared is no failure.
+    emulation = {};
+    emulation.prob_cast = emulation.score_grad_cast = false;
+    EXPECT_FALSE(judged(kGradient, {}, emulation, "default").failed());
+}
+
+TEST(Tiers, ErrorsShowWhichCastsThereAre) {
+    for (const bool cast : {false, true}) {
+        Emulation emulation;
+        emulation.prob_cast = emulation.score_grad_cast = emulation.sum_of_cast = cast;
+        std::vector<std::string> words;
+        for (const char* line : {kForward, kHalfForward, kGradient})
+            for (const CastEvidence& evidence :
+                 judged(line, {}, emulation, "p=half ds=half sum=rounded").casts)
+                words.push_back(looks_like(evidence));
+        for (const std::string& word : words)
+            EXPECT_THAT(word,
+                        testing::AnyOf(cast ? "p=half" : "p=fp32", cast ? "ds=half" : "ds=fp32",
+                                       cast ? "sum=rounded" : "sum=fp32"));
+        EXPECT_EQ(words.size(), 7u);
+    }
+}
+
+/// The bound of the first tier grows with the class that sums up rounded P, and has to.
+TEST(Tiers, BoundOfRoundedRowSumsHoldsAndIsNeeded) {
+    const AttentionTierProblem problem = problem_of(kForward);
+    Emulation emulation;
+    emulation.sum_of_cast = true;
+    const Outputs got = emulate(problem, emulation);
+    const auto worst = [&](const char* declared) {
+        const auto expected =
+            ref::expected_attention(problem.shape, problem.columns, problem.inputs(), problem.dtype,
+                                    ref::parse_rounding_class(declared));
+        double ratio = 0;
+        for (std::size_t i = 0; i < expected.row_sum.size(); ++i)
+            ratio =
+                std::max(ratio, std::fabs(got.at("softmax_sum")[i] - expected.row_sum.value[i]) /
+                                    expected.row_sum.bound[i]);
+        return ratio;
+    };
+    EXPECT_GT(worst("default"), 1);
+    EXPECT_LE(worst("sum=rounded"), 1);
+}
+
+}  // namespace
+}  // namespace attncheck::tiers

@@ -1,0 +1,184 @@
+#include "validity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <ostream>
+
+#include "properties/flash_attention_case.h"
+#include "properties/nsa_compress_attention_case.h"
+#include "properties/nsa_selected_attention_case.h"
+
+namespace attncheck::tiers {
+namespace {
+
+using namespace properties;
+
+Emulation random_emulation(Random& random) {
+    Emulation e;
+    e.sums = static_cast<Sums>(random.between(0, 4));
+    e.tile = random.pick<std::int64_t>({16, 32, 64, 128, 1 << 20});
+    e.prob_cast = random.chance(60);
+    e.score_grad_cast = random.chance(60);
+    e.sum_of_cast = e.prob_cast && random.chance(25);
+    e.normalised_first = random.chance(30) && !e.sum_of_cast;
+    e.base_two = random.chance(30);
+    e.scale_before_cast = random.chance(30);
+    return e;
+}
+
+/// The class itself, or a coarser one that it belongs to as well.
+ref::RoundingClass declared_for(const Emulation& emulation, Random& random) {
+    ref::RoundingClass declared = emulation.rounding();
+    if (random.chance(30)) declared.prob_rounded = declared.score_grad_rounded = true;
+    return declared;
+}
+
+/// A case of the property's own generator; nine in ten are cut down to a few thousand pairs.
+Spec draw(const Operator& op, Random& random) {
+    const Property& property = *op.property("deviation");
+    for (;;) {
+        Spec spec = op.sample(random, static_cast<int>(random.between(0, 99)));
+        property.adapt(spec, random);
+        if (op.illegal(spec) || !property.domain(spec)) continue;
+        if (!random.chance(90)) return spec;
+        Spec small = spec;
+        for (auto& list : small.lists)
+            for (auto& length : list) length = (length + 3) / 4;
+        for (const char* field : {"dim", "value_dim"})
+            if (spec.schema->number(field) >= 0 && spec.number(field) > 40)
+                small.set(field, spec.number("dim") % 3 == 0 ? 32 : 16);
+        if (!op.illegal(small) && property.domain(small)) return small;
+        return spec;
+    }
+}
+
+std::optional<AttentionTierProblem> attention_problem(const Spec& spec) {
+    const std::string& op = spec.schema->op;
+    if (op.starts_with("flash")) return flash_tier_problem(flash_parts(spec));
+    if (op.starts_with("nsa_selected")) return selected_tier_problem(selected_parts(spec));
+    if (op == "nsa_compress_attention")
+        return compress_attention::tier_problem(compress_attention::parts_of(spec));
+    return std::nullopt;
+}
+
+double worst_ratio(const ref::ExpectedTensor& expected, const std::vector<double>& got) {
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+        worst =
+            std::max(worst, error_ratio(std::fabs(got[i] - expected.value[i]), expected.bound[i]));
+    return worst;
+}
+
+double bound_ratio(const AttentionTierProblem& p, const Outputs& got,
+                   const ref::RoundingClass& declared) {
+    if (p.gradient) {
+        const auto e = ref::expected_attention_grad(p.shape, p.columns, p.gradient_inputs(),
+                                                    p.dtype, declared);
+        return std::max({worst_ratio(e.query_grad, got.at("dq")),
+                         worst_ratio(e.key_grad, got.at("dk")),
+                         worst_ratio(e.value_grad, got.at("dv"))});
+    }
+    const auto e = ref::expected_attention(p.shape, p.columns, p.inputs(), p.dtype, declared);
+    return std::max({worst_ratio(e.output, got.at("attention_out")),
+                     worst_ratio(e.row_max, got.at("softmax_max")),
+                     worst_ratio(e.row_sum, got.at("softmax_sum"))});
+}
+
+}  // namespace
+
+void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
+    Random random(mix(seed) + index);
+    const auto& all = operators();
+    // Those with the smallest heads and the most features most often.
+    constexpr std::size_t kTurn[] = {0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6, 4, 5, 6};
+    const Operator& op = *all[kTurn[index % std::size(kTurn)]];
+    const Spec spec = draw(op, random);
+    const Emulation emulation = random_emulation(random);
+    const ref::RoundingClass declared = declared_for(emulation, random);
+    const bool with_bound = random.chance(12);
+    Outputs got;
+    Verdict verdict;
+    ValidityLine one;
+    if (const auto problem = attention_problem(spec)) {
+        got = emulate(*problem, emulation);
+        verdict = judge_attention(
+            *problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
+        if (with_bound) one.worst_bound = bound_ratio(*problem, got, declared);
+    } else {
+        const CompressProblem compress(spec);
+        got = emulate(compress, emulation);
+        verdict = judge_compress(
+            compress, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
+        if (with_bound)
+            for (const auto& [name, expected] : compress.expected(declared))
+                one.worst_bound = std::max(one.worst_bound, worst_ratio(expected, got.at(name)));
+    }
+    for (const auto& [name, values] : got) one.elements += std::ssize(values);
+    const bool alarm = verdict.failed() || !(one.worst_bound <= 1);
+    const std::lock_guard lock(mutex_);
+    ValidityLine& line = lines_[{op.name(), emulation.name()}];
+    ++line.cases;
+    line.elements += one.elements;
+    line.scores.join(one.scores);
+    line.worst_bound = std::max(line.worst_bound, one.worst_bound);
+    line.alarms += alarm;
+    if (alarm && line.alarm.empty())
+        line.alarm = fmt::format("{}, tile {}{}{}{}, declared '{}':\n  {}\n  {}", emulation.name(),
+                                 emulation.tile, emulation.normalised_first ? ", normalised" : "",
+                                 emulation.base_two ? ", base 2" : "",
+                                 emulation.scale_before_cast ? ", scaled first" : "",
+                                 ref::print_rounding_class(declared), properties::print(spec),
+                                 verdict.failed() ? verdict.message : "bound broken");
+}
+
+void Validity::print(std::ostream& out) const {
+    std::map<std::string, ValidityLine> by_operator, by_class;
+    ValidityLine whole;
+    const auto join = [](ValidityLine& to, const ValidityLine& from) {
+        to.cases += from.cases;
+        to.elements += from.elements;
+        to.alarms += from.alarms;
+        to.scores.join(from.scores);
+        to.worst_bound = std::max(to.worst_bound, from.worst_bound);
+    };
+    for (const auto& [key, line] : lines_) {
+        join(by_operator[key.first], line);
+        join(by_class[key.second], line);
+        join(whole, line);
+    }
+    const auto print_line = [&](const std::string& name, const ValidityLine& line) {
+        out << fmt::format(
+            "| {} | {} | {:.3g} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {} |\n", name,
+            line.cases, static_cast<double>(line.elements), line.worst_bound, line.scores.element,
+            line.scores.slice, line.scores.filter, line.scores.worst_z, line.alarms);
+    };
+    const auto head = [&](const char* what) {
+        out << fmt::format(
+            "\n| {} | cases | elements | error / bound | element | slice | filter | largest z | "
+            "alarms |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+            what);
+    };
+    head("operator");
+    for (const auto& [name, line] : by_operator) print_line(name, line);
+    head("class emulated");
+    for (const auto& [name, line] : by_class) print_line(name, line);
+    print_line("all", whole);
+    for (const auto& [key, line] : lines_)
+        if (!line.alarm.empty()) out << "\nALARM " << key.first << ": " << line.alarm << "\n";
+}
+
+std::int64_t Validity::alarms() const {
+    std::int64_t sum = 0;
+    for (const auto& [key, line] : lines_) sum += line.alarms;
+    return sum;
+}
+
+std::int64_t Validity::cases() const {
+    std::int64_t sum = 0;
+    for (const auto& [key, line] : lines_) sum += line.cases;
+    return sum;
+}
+
+}  // namespace attncheck::tiers
