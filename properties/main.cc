@@ -93,9 +93,9 @@ int list(const Arguments& arguments) {
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     for (const auto& op : operators()) {
         fmt::print("{}{}\n", op->name(),
-                   !candidate                                 ? ""
-                   : candidate->info().implements(op->name()) ? "  (implemented)"
-                                                              : "  (not implemented)");
+                   !candidate                              ? ""
+                   : op->implemented_by(candidate->info()) ? "  (implemented)"
+                                                           : "  (not implemented)");
         for (const auto& property : op->properties())
             fmt::print("  {:<20} {}\n", property.name, property.summary);
     }
@@ -193,7 +193,7 @@ int reproduce(const Arguments& arguments) {
     const auto ruling = op.rule(call);
     fmt::print("  by the contract: {}\n\n",
                ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
-    if (!candidate->info().implements(op.name())) {
+    if (!op.implemented_by(candidate->info())) {
         fmt::print("{} is not implemented by this library\n", op.name());
         return kNothingChecked;
     }

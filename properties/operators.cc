@@ -4,6 +4,7 @@
 #include "properties/flash_attention_case.h"
 #include "properties/nsa_compress_attention_case.h"
 #include "properties/nsa_compress_case.h"
+#include "properties/nsa_module_case.h"
 #include "properties/nsa_selected_attention_case.h"
 #include "properties/operator.h"
 
@@ -19,6 +20,7 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         all.push_back(make_nsa_compress_attention());
         all.push_back(make_flash_attention_score());
         all.push_back(make_flash_attention_score_grad());
+        all.push_back(make_nsa_module());
         return all;
     }();
     return list;
@@ -35,6 +37,12 @@ std::vector<const Schema*> schemas() {
     std::vector<const Schema*> out;
     for (const auto& op : operators()) out.push_back(&op->schema());
     return out;
+}
+
+bool Operator::implemented_by(const CandidateInfo& candidate) const {
+    const auto needed = entry_points();
+    return std::all_of(needed.begin(), needed.end(),
+                       [&](const std::string& entry) { return candidate.implements(entry); });
 }
 
 const Property* Operator::property(std::string_view name) const {

@@ -136,7 +136,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     for (std::size_t i = 0; i < work.size(); ++i) {
         const auto [op, property] = work[i];
         PropertyReport one;
-        if (!candidate.info().implements(op->name())) {
+        if (!op->implemented_by(candidate.info())) {
             one.op = op->name();
             one.property = property->name;
             one.status = PropertyReport::Status::not_implemented;
@@ -167,7 +167,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
         }
         const bool last_of_operator = i + 1 == work.size() || work[i + 1].first != op;
         if (last_of_operator && options.properties.empty() &&
-            candidate.info().implements(op->name()) && !clock.interrupted() &&
+            op->implemented_by(candidate.info()) && !clock.interrupted() &&
             options.engine.shards == 1)
             judge_classes(*op, report);
         if (options.stop_at_first && !report.properties.back().counterexamples.empty()) break;
