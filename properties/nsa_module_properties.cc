@@ -85,6 +85,7 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
         if (!std::isfinite(z.value)) z = {z.value > 0 ? 1e3 : -1e3, 0};
     in.gate_logits = span(kGateLogits);
     const auto forward = ref::nsa_module<ref::Dual>(parts.shape, in, run.topk);
+    const ExpectedOutputs bounds = expected.of_module(parts);
     Identity identity(1);
     identity.place[0] = "the sum over all inputs";
     for (std::size_t i = 0; i < forward.output.size(); ++i) {
@@ -97,14 +98,15 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
             std::string(input_names()[static_cast<std::size_t>(input)]) + "_grad";
         if (!run.call.tensor(name).present) continue;
         const auto got = run.values(name);
-        const auto allowed = allowance(tensor_of(expected.of_module(parts), name));
+        const ref::ExpectedTensor& bound = tensor_of(bounds, name);
+        const auto allowed = allowance(bound);
         for (std::size_t k = 0; k < got.size(); ++k) {
             const double r = direction(input, k);
             if (r == 0 || (input == kGateLogits && !std::isfinite(exact.values[kGateLogits][k])))
                 continue;
             identity.left[0] += got[k] * r;
             identity.allowed[0] += allowed[k];
-            identity.size[0] += std::fabs(got[k]);
+            identity.size[0] += std::fabs(bound.value[k]);
         }
     }
     return identity.verdict("the gradient", "<gradients, r> against the derivative along r");

@@ -143,6 +143,13 @@ void print_table(std::ostream& out, const RunReport& report) {
         for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
         out << "\n";
     }
+    std::string composition;
+    for (const auto& source : report.sources) {
+        if (source.composition != composition)
+            out << fmt::format("\noperators of {}:\n", source.composition);
+        composition = source.composition;
+        out << fmt::format("  {:<27} {}\n", source.op, source.implementation);
+    }
     if (waived > 0) {
         out << "\nwaived:\n";
         for (const auto& p : report.properties)
@@ -188,12 +195,14 @@ std::string to_json(const RunReport& report) {
             entry["more_counterexamples"].push_back(to_json_value(report, p, p.counterexamples[k]));
         properties.push_back(std::move(entry));
     }
-    const Json whole{{"schema", 1},
-                     {"candidate", report.candidate},
-                     {"seed", report.seed},
-                     {"duration_s", report.duration_s},
-                     {"interrupted", report.interrupted},
-                     {"properties", properties}};
+    Json whole{{"schema", 1},
+               {"candidate", report.candidate},
+               {"seed", report.seed},
+               {"duration_s", report.duration_s},
+               {"interrupted", report.interrupted},
+               {"properties", properties}};
+    for (const auto& source : report.sources)
+        whole["implementations"][source.composition][source.op] = source.implementation;
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -257,10 +266,14 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                           {"duration_s", 0.0},
                           {"interrupted", false},
                           {"properties", Json::array()}};
+                if (report.contains("implementations"))
+                    merged["implementations"] = report["implementations"];
             } else if (merged["candidate"] != report.at("candidate") ||
                        merged["seed"] != report.at("seed")) {
                 refuse("is of another candidate or seed than " + name_and_text.front().first);
             }
+            if (report.value("implementations", Json()) != merged.value("implementations", Json()))
+                refuse("ran on other operators than " + name_and_text.front().first);
             merged["duration_s"] =
                 merged["duration_s"].get<double>() + report.at("duration_s").get<double>();
             if (report.value("interrupted", false)) merged["interrupted"] = true;

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <ostream>
 
+#include "properties/mixed_candidate.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -130,6 +132,10 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             work.emplace_back(op.get(), &property);
         }
     }
+    for (const auto& op : operators())
+        if (chosen(options.operators, op->name()) && op->implemented_by(candidate.info()))
+            for (const auto& [entry, name] : sources_of(*op, candidate))
+                report.sources.push_back({op->name(), entry, name});
     const double deadline = options.total_seconds > 0 ? start + options.total_seconds : 0;
     Progress progress(progress_out, clock);
     KnownMinima known;
