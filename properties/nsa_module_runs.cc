@@ -99,14 +99,11 @@ std::vector<std::uint32_t> unpadded(const std::vector<std::uint32_t>& rows, cons
 /// Lane 0 of the statistics by row and head; `physical`: they lie as [N1,S] per sequence.
 std::vector<std::uint32_t> statistics(const Parts& parts, const std::vector<std::uint32_t>& lanes,
                                       bool physical) {
-    ref::CompressAttentionShape shape;
-    shape.query_lengths = parts.shape.lengths;
-    shape.total_queries = parts.shape.tokens;
-    shape.query_heads = parts.shape.query_heads;
-    const auto order = ref::compress_statistics_order(shape);
+    const auto order = physical_rows(parts);
     std::vector<std::uint32_t> out(order.size());
     for (std::size_t p = 0; p < order.size(); ++p)
-        out[physical ? static_cast<std::size_t>(order[p]) : p] = lanes[p * ref::kStatisticLanes];
+        out[physical ? static_cast<std::size_t>(order[p]) : p] =
+            lanes[p * static_cast<std::size_t>(kLanes)];
     return out;
 }
 
@@ -336,6 +333,14 @@ ExpectedOutputs Expected::of_module(const Parts& parts) const {
     out.emplace_back("value_weight_grad", whole.value_weight_grad);
     out.emplace_back("gate_logits_grad", whole.gate_logits_grad);
     return out;
+}
+
+std::vector<std::int64_t> physical_rows(const Parts& parts) {
+    ref::CompressAttentionShape shape;
+    shape.query_lengths = parts.shape.lengths;
+    shape.total_queries = parts.shape.tokens;
+    shape.query_heads = parts.shape.query_heads;
+    return ref::compress_statistics_order(shape);
 }
 
 Verdict verdict_on_selection(const Spec& spec, const Run& run, const ref::RoundingClass& rounding,

@@ -79,6 +79,11 @@ struct Expected {
     ExpectedOutputs of_module(const Parts& parts) const;
 };
 
+/// Number t * N1 + n of the row whose statistics lie at each place [T,N1] of what
+/// NsaCompressAttention and FlashAttentionScore write, kLanes times each.
+std::vector<std::int64_t> physical_rows(const Parts& parts);
+inline constexpr std::int64_t kLanes = 8;
+
 /// The lists of a run against the scores of what NsaCompressAttention was handed.
 Verdict verdict_on_selection(const Spec& spec, const Run& run, const ref::RoundingClass& rounding,
                              ref::Grant grant = ref::Grant::rounding);
