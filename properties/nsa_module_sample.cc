@@ -32,7 +32,7 @@ void sample_windows(Random& random, Spec& spec) {
     n[kBlock] = w.l;
     n[kStride] = w.d;
     n[kSelect] = w.select;
-    n[kCount] = random.pick<Int>({1, 1, 2, 2, 2, 3, 4});
+    n[kCount] = random.pick<Int>({1, 1, 1, 2, 2, 2, 3, 4});
     const Int reach = w.select * n[kCount];
     n[kWindow] = random.chance(30) ? random.pick<Int>({1, 2, 16, 17})
                                    : random.between(1, std::max<Int>(2, reach));
@@ -54,9 +54,24 @@ Int sample_length(Random& random, const Spec& spec) {
             return select * random.between(1, count) + random.pick<Int>({-1, 1});
         case 4:
             return random.between(1, 4);
-        default:
+        case 5:
             return random.between(1, select * (count + 1));
+        default:  // more blocks than a list has room for
+            return select * count + random.between(1, select * 2);
     }
+}
+
+/// One sequence of so many blocks that scores decide which are listed: those of the first blocks
+/// are zero or tied as long as a token sees few compressed ones.
+void sample_selection(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    n[kKvHeads] = random.pick<Int>({1, 2});
+    n[kGroup] = random.pick<Int>({1, 2});
+    n[kDim] = n[kValueDim] = 128;
+    n[kCount] = random.between(1, 2);
+    const Int longest = n[kKvHeads] * n[kGroup] > 2 ? 130 : 180;
+    spec.lists[0] = {std::min(longest, n[kSelect] * random.between(4, 8) + random.between(0, 15))};
+    if (random.chance(50)) spec.lists[0].push_back(random.between(0, 5));
 }
 
 /// Multiply-adds of the three branches.
@@ -71,20 +86,21 @@ Int cost(const Spec& spec) {
 void fit_budget(Random& random, Spec& spec, Int budget) {
     auto& n = spec.numbers;
     auto& lengths = spec.lists[0];
+    // Heads first, lengths last: blocks that a list leaves out need long sequences.
     for (int tries = 0; tries < 100 && cost(spec) > budget; ++tries) {
         const auto longest = std::max_element(lengths.begin(), lengths.end());
-        switch (random.between(0, 3)) {
+        switch (random.between(0, tries < 12 ? 2 : 3)) {
             case 0:
-                if (n[kGroup] > 2) n[kGroup] /= 2;
+                if (n[kGroup] > 1 + random.between(0, 1)) n[kGroup] /= 2;
                 break;
             case 1:
-                if (n[kKvHeads] > 2) --n[kKvHeads];
+                if (n[kKvHeads] > 1 + random.between(0, 1)) --n[kKvHeads];
                 break;
             case 2:
                 if (lengths.size() > 2) lengths.erase(longest);
                 break;
             default:
-                *longest -= *longest / 3;
+                *longest -= *longest / 4;
         }
     }
 }
@@ -96,6 +112,7 @@ void sample_data(Random& random, Spec& spec) {
                                        Recipe::normal, Recipe::ints, Recipe::ones, Recipe::onehot,
                                        Recipe::signs, Recipe::cancelling});
     n[kGates] = random.pick<Int>({0, 1, 1, 1, 1, 1, 1, 2, 3, 4});
+    if (random.chance(4)) n[kGates] = static_cast<Int>(Gates::closed);
     n[kWeights] = random.pick<Int>({0, 0, 0, 0, 1, 2});
     n[kLogits] = random.chance(10);
     n[kScale] =
@@ -122,9 +139,10 @@ Spec sample(const Schema& schema, Random& random, int size) {
                                                                    : sample_length(random, spec));
     n[kBeyond] = random.chance(15) ? random.between(1, 5) : 0;
     n[kTied] = random.between(0, 1);
-    n[kForced] = random.chance(30);
+    n[kForced] = random.chance(35);
     sample_data(random, spec);
-    fit_budget(random, spec, 1'000'000 + 30'000 * static_cast<Int>(size));
+    fit_budget(random, spec, 2'500'000 + 60'000 * static_cast<Int>(size));
+    if (random.chance(20)) sample_selection(random, spec);
     if (std::all_of(spec.lists[0].begin(), spec.lists[0].end(), [](Int s) { return s == 0; }) &&
         n[kBeyond] == 0)
         spec.lists[0].back() = n[kBlock];
@@ -183,7 +201,7 @@ std::vector<RequiredClass> required_classes() {
                                         {"ragged_stride", 15},
                                         {"ragged_select_block", 30},
                                         {"fewer_blocks_than_count", 10},
-                                        {"blocks_left_out", 10},
+                                        {"blocks_left_out", 15},
                                         {"window_slides", 25},
                                         {"no_overlap", 15},
                                         {"overlap", 30},

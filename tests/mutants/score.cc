@@ -57,8 +57,11 @@ std::string operator_filter(std::string_view id, const Operators& operators) {
                              : operators.family == kSelected.family ? "nsa_selected_attention"
                              : operators.family == kCompressAttention.family
                                  ? "nsa_compress_attention"
-                                 : "flash_attention_score";
+                             : operators.family == kModule.family ? "nsa_module"
+                                                                  : "flash_attention_score";
     std::string filter = id.starts_with("FP8") ? " --profile ascend950" : "";
+    // A case of the module is ten calls of plain loops: a run of the usual hundred takes minutes.
+    if (operators.family == kModule.family) filter += " --cases 40";
     if (operators.forward) filter += " --op " + name;
     if (operators.gradient) filter += " --op " + name + "_grad";
     return filter;
@@ -179,7 +182,10 @@ std::string details(const std::vector<Mutant>& mutants, const std::vector<Score>
             out += fmt::format(
                 "\n{}{}:\n\n| mutant | killed by | cases | smallest case |\n|---|---|---:|---|\n",
                 family,
-                family == attncheck::mutants::kCompressAttention.family ? "" : " and its gradient");
+                family == attncheck::mutants::kCompressAttention.family ||
+                        family == attncheck::mutants::kModule.family
+                    ? ""
+                    : " and its gradient");
         }
         out += mutant_line(mutants[i], scores[i]);
     }
