@@ -6,10 +6,13 @@ namespace attncheck::impl::module {
 namespace {
 
 std::string text_of(const attncheck_tensor& tensor) {
-    std::string text = "[";
-    for (int dim = 0; dim < std::clamp(tensor.rank, 0, ATTNCHECK_MAX_RANK); ++dim)
-        text += (dim ? "," : "") + std::to_string(tensor.shape[dim]);
-    return text + "]";
+    std::string text(1, '[');
+    for (int dim = 0; dim < std::clamp(tensor.rank, 0, ATTNCHECK_MAX_RANK); ++dim) {
+        if (dim > 0) text += ',';
+        text += std::to_string(tensor.shape[dim]);
+    }
+    text += ']';
+    return text;
 }
 
 /// An absent required tensor is 161001, a wrong shape or dtype 161002.
