@@ -1,6 +1,7 @@
 // Relations between runs of the NSA module, and between what its operators hand each other.
 //
-// "Kills" names mutants that the property was seen to kill within 60 cases.
+// "Kills" names mutants that the property was seen to kill within 40 cases, and broken compositions
+// of tests/properties/nsa_module_test.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +51,7 @@ void set_gates(Parts& parts, Gates gates) {
 /// Why     1 is exact in every type: output and gradients are the branch's own numbers; those
 /// of the other branches are those of dO = 0, exactly 0; sigmoid is flat at infinity.
 /// Demand  equality.
-/// Kills   gates in another order, a branch that is added whatever its gate.
+/// Kills   the composition with gates in another order.
 /// Shrinks to one token.
 Verdict gates_isolate(const Spec& spec, PropertyContext& context) {
     Parts parts = parts_of(spec);
@@ -82,6 +83,7 @@ Verdict gates_isolate(const Spec& spec, PropertyContext& context) {
 
 /// With all gates closed there is no output and no gradient.
 /// Demand  exact zeros.
+/// Kills   the composition with clamped gate logits.
 Verdict gates_closed(const Spec& spec, PropertyContext& context) {
     Parts parts = parts_of(spec);
     set_gates(parts, Gates::closed);
@@ -100,7 +102,7 @@ Verdict gates_closed(const Spec& spec, PropertyContext& context) {
 /// Why     both are dense causal attention (nsa.md 11, 50), forward and backward.
 /// Domain  lists that have room for every block, a window that reaches back to the first token.
 /// Bound   the bounds of both runs added.
-/// Kills   whatever makes either differ from dense causal attention.
+/// Kills   MOD-07.
 /// Shrinks to one token, one block.
 Verdict select_all_is_dense(const Spec& spec, PropertyContext& context) {
     Parts select = parts_of(spec), window = select;
@@ -164,7 +166,7 @@ std::optional<Chosen> choose_token(const Spec& spec, const Parts& parts, bool no
 /// Why     all three branches and the selection are causal.
 /// Domain  query, keys, values and gates of the tokens behind one of a sequence are replaced.
 /// Demand  the same bits up to that token, and in all other sequences.
-/// Kills   windows and masks that end too late, scores of blocks that are not over.
+/// Kills   NCA-x11: windows and masks that end too late, scores of blocks that are not over.
 /// Shrinks to two tokens.
 Verdict causality(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -224,7 +226,7 @@ std::array<std::vector<char>, 3> reach_of(const Parts& parts, const Run& run, co
 /// block that is not listed, none that no visible compressed block covers, no other head or
 /// sequence has a path to it.
 /// Demand  exact zeros.
-/// Kills   gradients of hidden keys, windows that begin too early, heads that mix.
+/// Kills   MOD-06 MOD-13: gradients of hidden keys, windows that begin too early, heads that mix.
 /// Shrinks to two tokens or two heads.
 Verdict reach(const Spec& spec, PropertyContext& context) {
     Parts parts = parts_of(spec);
@@ -269,6 +271,7 @@ Verdict reach(const Spec& spec, PropertyContext& context) {
 /// The lists of NsaCompressAttention are what both directions of selected attention are handed:
 /// int32 [T,N2,K], blocks of the own sequence, each once; and they are right for their scores.
 /// Why     nsa.md 11, 52: the list of one operator is an argument of the next.
+/// Kills   NCA-x03, the composition that evaluates the lists again.
 Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);  // range and distinctness: every run looks at them
@@ -293,7 +296,7 @@ Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
 /// Why     nsa.md 6.5: both write them as [N1,S] per sequence, which is why the gradient of the one
 /// is the gradient of the other.
 /// Bound   twice that of the attention part.
-/// Kills   statistics by token and head on either side.
+/// Kills   MOD-02: statistics by token and head.
 /// Shrinks to two heads and two tokens.
 Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
@@ -339,7 +342,7 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
 /// Sums of one compression, by head: <dX, X> = <dY, Y> = <dW, W>.
 /// Why     Y is linear in X and in W (nsa.md 11, 49).
 /// Bound   the bounds of dX, dW and Y, weighted.
-/// Kills   a compress gradient that is not the adjoint of its forward.
+/// Kills   MOD-04.
 Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);
@@ -383,6 +386,7 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
 /// Why     nsa.md 11, 49.
 /// Domain  l a power of two: 1/l is exact.
 /// Bound   that of the operator.
+/// Kills   NC-01.
 Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context, Direction::forward);
@@ -413,7 +417,7 @@ Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
 /// The gradient of tied keys and values is the sum of what the same problem gives untied.
 /// Why     the chain rule; the forward is the same.
 /// Bound   the bounds of both runs; the same bits forward.
-/// Kills   the broken composition that hands on one branch's gradient alone.
+/// Kills   the composition that hands on one branch's gradient alone.
 Verdict tied_is_the_sum(const Spec& spec, PropertyContext& context) {
     const Parts tied = parts_of(spec);
     Parts apart = tied;

@@ -99,6 +99,20 @@ TEST(NsaModuleComposition, GatesInAnotherOrderAreKilled) {
     EXPECT_TRUE(is_killed_by("gates_isolate"));
 }
 
+TEST(NsaModuleComposition, ClampedGateLogitsAreKilled) {
+    const Broken broken({[](const Ops* ops, const Args* args, State** state) {
+                             std::vector<float> clamped;
+                             for_each_float(args->gate_logits, [&](float& z, auto, auto, auto) {
+                                 clamped.push_back(std::max(z, -8.f));
+                             });
+                             Args other = *args;
+                             other.gate_logits.data = clamped.data();
+                             return attncheck_nsa_module(ops, &other, state);
+                         },
+                         attncheck_nsa_module_grad});
+    EXPECT_TRUE(is_killed_by("gates_closed"));
+}
+
 TEST(NsaModuleComposition, WindowThatIsOneTokenLongerIsKilled) {
     const Broken broken({[](const Ops* ops, const Args* args, State** state) {
                              Args other = *args;
