@@ -7,7 +7,8 @@ endif()
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attncheck)
-install(FILES ${PROJECT_SOURCE_DIR}/include/attncheck/candidate.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck)
+install(FILES ${PROJECT_SOURCE_DIR}/include/attncheck/candidate.h ${PROJECT_SOURCE_DIR}/include/attncheck/nsa_module.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck)
 if(NOT ATTNCHECK_CANN)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/acl ${PROJECT_SOURCE_DIR}/include/aclnn ${PROJECT_SOURCE_DIR}/include/aclnnop
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attncheck-acl)

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ public:
     ~Arena();
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
+    /// The arena of this process, as long as somebody holds it: candidates of one suite take turns.
+    static std::shared_ptr<Arena> shared();
     int descriptor() const { return fd_; }
     void give_back(std::uint64_t bytes_used);  ///< returns pages to the system after a large case
 

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "properties/candidate_option.h"
+#include "properties/mixed_candidate.h"
 #include "properties/mutants_command.h"
 #include "properties/report.h"
 #include "properties/rules.h"
@@ -55,13 +56,39 @@ std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_
     return open_worker_candidate(options);
 }
 
+/// With an operator that a composition needs and the candidate lacks, the built-in one takes its
+/// place, if the composition is asked for by name and the candidate has some operator of it.
+std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
+                                     const std::vector<std::string>& asked_for,
+                                     const Arguments& arguments) {
+    for (const std::string& name : asked_for) {
+        const Operator& op = *find_operator(name);
+        const auto entries = op.entry_points();
+        if (entries.size() < 2 || op.implemented_by(candidate->info()) ||
+            std::none_of(entries.begin(), entries.end(), [&](const std::string& entry) {
+                return candidate->info().implements(entry);
+            }))
+            continue;
+        WorkerOptions options;
+        choose_library({}, options);
+        options.timeout_s = arguments.timeout;
+        options.memory_mib = arguments.memory;
+        return std::make_unique<MixedCandidate>(std::move(candidate),
+                                                open_worker_candidate(options));
+    }
+    return candidate;
+}
+
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate) {
     const std::string& declared = candidate.info().precision;
     const std::string& text = !arguments.precision.empty() ? arguments.precision
                               : declared.empty()           ? "default"
                                                            : declared;
     try {
-        return attncheck::ref::parse_rounding_class(text);
+        const auto own = attncheck::ref::parse_rounding_class(text);
+        const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
+        return mixed ? weaker(own, attncheck::ref::parse_rounding_class(mixed->second().precision))
+                     : own;
     } catch (const std::invalid_argument& e) {
         throw UsageError(fmt::format(
             "{} '{}': {}",
@@ -97,9 +124,9 @@ int list(const Arguments& arguments) {
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     for (const auto& op : operators()) {
         fmt::print("{}{}\n", op->name(),
-                   !candidate                                 ? ""
-                   : candidate->info().implements(op->name()) ? "  (implemented)"
-                                                              : "  (not implemented)");
+                   !candidate                              ? ""
+                   : op->implemented_by(candidate->info()) ? "  (implemented)"
+                                                           : "  (not implemented)");
         for (const auto& property : op->properties())
             fmt::print("  {:<20} {}\n", property.name, property.summary);
     }
@@ -157,7 +184,7 @@ int verify_command(const Arguments& arguments) {
     std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
 
-    auto candidate = open_candidate(arguments, false);
+    auto candidate = completed(open_candidate(arguments, false), arguments.ops, arguments);
     options.engine.rounding = rounding_of(arguments, *candidate);
     const CandidateInfo info = candidate->info();
     RunReport report;
@@ -174,10 +201,12 @@ int verify_command(const Arguments& arguments) {
     if (jobs == 1 || arguments.stop_at_first) {
         verify(*candidate, options, system_clock(), report, std::cout, progress);
     } else {
+        note_sources(*candidate, options, report);
         candidate.reset();  // each process opens its own
         verify_side_by_side(
-            info, [&] { return open_candidate(arguments, false); }, jobs, options, system_clock(),
-            report, std::cout, progress);
+            info,
+            [&] { return completed(open_candidate(arguments, false), arguments.ops, arguments); },
+            jobs, options, system_clock(), report, std::cout, progress);
     }
     print_table(std::cout, report);
     if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
@@ -208,8 +237,10 @@ int reproduce(const Arguments& arguments) {
     } catch (const std::invalid_argument& e) {
         throw UsageError(e.what());
     }
-    const auto candidate = open_candidate(arguments, true);
+    const auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     fmt::print("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
+    for (const auto& [entry, source] : sources_of(op, *candidate))
+        if (op.implemented_by(candidate->info())) fmt::print("  {:<27} of {}\n", entry, source);
     for (const Tensor& tensor : call.tensors)
         fmt::print("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name,
                    attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),
@@ -223,7 +254,7 @@ int reproduce(const Arguments& arguments) {
     const auto ruling = op.rule(call);
     fmt::print("  by the contract: {}\n\n",
                ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
-    if (!candidate->info().implements(op.name())) {
+    if (!op.implemented_by(candidate->info())) {
         fmt::print("{} is not implemented by this library\n", op.name());
         return kNothingChecked;
     }

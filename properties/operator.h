@@ -129,6 +129,11 @@ public:
                                  const std::vector<std::int64_t>& index) const = 0;
 
     const std::string& name() const { return schema().op; }
+
+    /// What a candidate must export for this to be checked: its own entry point, unless it is a
+    /// composition.
+    virtual std::vector<std::string> entry_points() const { return {name()}; }
+    bool implemented_by(const CandidateInfo& candidate) const;
     const Property* property(std::string_view name) const;
 };
 

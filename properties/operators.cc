@@ -4,6 +4,7 @@
 #include "properties/flash_attention_case.h"
 #include "properties/nsa_compress_attention_case.h"
 #include "properties/nsa_compress_case.h"
+#include "properties/nsa_module_case.h"
 #include "properties/nsa_selected_attention_case.h"
 #include "properties/operator.h"
 
@@ -19,6 +20,7 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         all.push_back(make_nsa_compress_attention());
         all.push_back(make_flash_attention_score());
         all.push_back(make_flash_attention_score_grad());
+        all.push_back(make_nsa_module());
         return all;
     }();
     return list;
@@ -44,6 +46,12 @@ std::string tier_of(const Property& property, const Verdict& verdict) {
         return "memory";
     if (property.validation) return "validation";
     return verdict.tier.empty() ? "relation" : verdict.tier;
+}
+
+bool Operator::implemented_by(const CandidateInfo& candidate) const {
+    const auto needed = entry_points();
+    return std::all_of(needed.begin(), needed.end(),
+                       [&](const std::string& entry) { return candidate.implements(entry); });
 }
 
 const Property* Operator::property(std::string_view name) const {

@@ -189,6 +189,13 @@ void print_table(std::ostream& out, const RunReport& report) {
         for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
         out << "\n";
     }
+    std::string composition;
+    for (const auto& source : report.sources) {
+        if (source.composition != composition)
+            out << fmt::format("\noperators of {}:\n", source.composition);
+        composition = source.composition;
+        out << fmt::format("  {:<27} {}\n", source.op, source.implementation);
+    }
     if (waived > 0) {
         out << "\nwaived:\n";
         for (const auto& p : report.properties)
@@ -239,7 +246,7 @@ std::string to_json(const RunReport& report) {
             entry["more_counterexamples"].push_back(to_json_value(report, p, p.counterexamples[k]));
         properties.push_back(std::move(entry));
     }
-    const Json whole{
+    Json whole{
         {"schema", 1},
         {"candidate", report.candidate},
         {"seed", report.seed},
@@ -247,6 +254,8 @@ std::string to_json(const RunReport& report) {
         {"interrupted", report.interrupted},
         {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
         {"properties", properties}};
+    for (const auto& source : report.sources)
+        whole["implementations"][source.composition][source.op] = source.implementation;
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -379,10 +388,14 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                           {"interrupted", false},
                           {"precision", report.value("precision", Json::object())},
                           {"properties", Json::array()}};
+                if (report.contains("implementations"))
+                    merged["implementations"] = report["implementations"];
             } else if (merged["candidate"] != report.at("candidate") ||
                        merged["seed"] != report.at("seed")) {
                 refuse("is of another candidate or seed than " + name_and_text.front().first);
             }
+            if (report.value("implementations", Json()) != merged.value("implementations", Json()))
+                refuse("ran on other operators than " + name_and_text.front().first);
             merged["duration_s"] =
                 merged["duration_s"].get<double>() + report.at("duration_s").get<double>();
             if (report.value("interrupted", false)) merged["interrupted"] = true;

@@ -20,6 +20,11 @@ struct RunReport {
     double duration_s = 0;
     bool interrupted = false;
     std::vector<PropertyReport> properties;
+    /// For compositions: whose operators they were run on. Composition, operator, name.
+    struct Source {
+        std::string composition, op, implementation;
+    };
+    std::vector<Source> sources;
 };
 
 /// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/mixed_candidate.h"
 #include "properties/parallel.h"
 
 namespace attncheck::properties {
@@ -144,7 +145,7 @@ public:
         }
         done_.resize(tasks_.size());
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
-            if (info.implements(tasks_[i].op->name())) continue;
+            if (tasks_[i].op->implemented_by(info)) continue;
             done_[i] = unfinished(i);
             done_[i]->status = PropertyReport::Status::not_implemented;
         }
@@ -232,9 +233,8 @@ private:
     }
 
     bool classes_are_judged(const Operator& op) const {
-        return options_.properties.empty() && info_.implements(op.name()) &&
-               !clock_.interrupted() && options_.engine.shards == 1 &&
-               !options_.engine.replay_only && !stopped_;
+        return options_.properties.empty() && op.implemented_by(info_) && !clock_.interrupted() &&
+               options_.engine.shards == 1 && !options_.engine.replay_only && !stopped_;
     }
 
     const CandidateInfo& info_;
@@ -258,9 +258,17 @@ bool is_settled(const PropertyReport& report) {
 
 }  // namespace
 
+void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report) {
+    for (const auto& op : operators())
+        if (chosen(options.operators, op->name()) && op->implemented_by(candidate.info()))
+            for (const auto& [entry, name] : sources_of(*op, candidate))
+                report.sources.push_back({op->name(), entry, name});
+}
+
 void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
             RunReport& report, std::ostream& out, std::ostream* progress) {
     const CandidateInfo info = candidate.info();
+    note_sources(candidate, options, report);
     Run run(info, options, clock, report, out, progress);
     KnownMinima known;
     for (std::size_t i = run.next(0); i < run.size() && !clock.interrupted(); i = run.next(i)) {

@@ -34,6 +34,9 @@ void catch_interrupts();
 void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
             RunReport& report, std::ostream& out, std::ostream* progress);
 
+/// Fills report.sources: whose operators a composition runs on. verify() does it itself.
+void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report);
+
 /// The same with the properties shared out over several processes, each with a candidate of its
 /// own. The process must have a single thread and no open candidate. A case is the same as in
 /// verify(); a counterexample may end in another local minimum, because minima known from one

@@ -94,7 +94,7 @@ private:
             }
             for (std::size_t k = 1; k < calls.size(); ++k) results[k] = results.front();
         }
-        arena_.give_back(placed.bytes_used());
+        arena_->give_back(placed.bytes_used());
         return results;
     }
 
@@ -161,7 +161,7 @@ private:
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
             throw LoadError("cannot create a socket pair");
         const std::string socket_text = std::to_string(pair[1]),
-                          arena_text = std::to_string(arena_.descriptor());
+                          arena_text = std::to_string(arena_->descriptor());
         const char* arguments[] = {options_.worker.c_str(),
                                    socket_text.c_str(),
                                    arena_text.c_str(),
@@ -173,7 +173,7 @@ private:
         if (pid_ == 0) {
             setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
             fcntl(pair[1], F_SETFD, 0);
-            fcntl(arena_.descriptor(), F_SETFD, 0);
+            fcntl(arena_->descriptor(), F_SETFD, 0);
             const int null = open("/dev/null", O_RDWR);
             dup2(null, 0);
             dup2(null, 1);  // a candidate that prints must not spoil reports
@@ -243,7 +243,7 @@ private:
     }
 
     WorkerOptions options_;
-    Arena arena_;
+    std::shared_ptr<Arena> arena_ = Arena::shared();
     CandidateInfo info_;
     double limit_s_ = 10;
     pid_t pid_ = -1;

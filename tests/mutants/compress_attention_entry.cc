@@ -7,6 +7,7 @@
 
 #include "active_mutant.h"
 #include "compress_attention_problem.h"
+#include "module_defects.h"
 
 namespace attncheck::mutants {
 
@@ -79,8 +80,9 @@ void distort_views(CompressAttentionProblem& problem) {
 
 int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args* args) {
     using namespace attncheck::mutants;
+    const Composed composed(args);
     CompressAttentionProblem problem;
-    if (const int status = accept(args, problem)) return status;
+    if (const int status = accept(composed.args(), problem)) return status;
     if (problem.is_undefined) return ATTNCHECK_OK;
     distort_views(problem);
     attend_compressed(problem, make_plan(problem));

@@ -3,6 +3,7 @@
 
 #include "active_mutant.h"
 #include "kernels.h"
+#include "module_defects.h"
 #include "plan.h"
 #include "problem.h"
 
@@ -61,8 +62,9 @@ void clear_uncovered_input(const Problem& problem, const Plan& plan) {
 using namespace attncheck::mutants;
 
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
+    const Composed composed(args);
     Problem problem;
-    if (const int status = accept(args, problem)) return status;
+    if (const int status = accept(composed.args(), problem)) return status;
     distort_views(problem);
     const Plan plan = make_plan(problem);
     stumble(problem, plan);
@@ -72,8 +74,9 @@ int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
 }
 
 int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args* args) {
+    const Composed composed(args);
     Problem problem;
-    if (const int status = accept(args, problem)) return status;
+    if (const int status = accept(composed.args(), problem)) return status;
     distort_views(problem);
     const Plan plan = make_plan(problem);
     compress_grad(problem, plan);

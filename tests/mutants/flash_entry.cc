@@ -4,6 +4,7 @@
 
 #include "active_mutant.h"
 #include "flash_rows.h"
+#include "module_defects.h"
 
 namespace attncheck::mutants {
 
@@ -84,8 +85,9 @@ void invert_mask(const FlashProblem& problem) {
 
 template <class Args>
 int run(const Args* args) {
+    const Composed composed(args);
     FlashProblem problem;
-    if (const int status = accept(args, problem)) return status;
+    if (const int status = accept(composed.args(), problem)) return status;
     if (problem.is_undefined) return ATTNCHECK_OK;
     distort_inputs(problem);
     distort_outputs(problem);

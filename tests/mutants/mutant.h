@@ -53,10 +53,13 @@ inline constexpr Operators kFlashGrad{"FlashAttentionScoreGrad", "FlashAttention
 inline constexpr Operators kFlashBoth{"FlashAttentionScore(Grad)", "FlashAttentionScore", true,
                                       true, "flash_attention_score"};
 
+/// The composition of all of the above: its defects sit in what the operators hand each other.
+inline constexpr Operators kModule{"NsaModule", "NsaModule", true, false, "nsa_module"};
+
 /// Every value of the column, in the order of the table.
 inline constexpr Operators kAllOperators[] = {
-    kCompress,     kCompressGrad,      kCompressBoth, kSelected,  kSelectedGrad,
-    kSelectedBoth, kCompressAttention, kFlash,        kFlashGrad, kFlashBoth};
+    kCompress,          kCompressGrad, kCompressBoth, kSelected,  kSelectedGrad, kSelectedBoth,
+    kCompressAttention, kFlash,        kFlashGrad,    kFlashBoth, kModule};
 
 inline constexpr Difficulty kEasy = Difficulty::easy, kMedium = Difficulty::medium,
                             kHard = Difficulty::hard, kFiendish = Difficulty::fiendish;

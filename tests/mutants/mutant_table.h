@@ -9,19 +9,22 @@
 #include "mutants_compress.h"
 #include "mutants_compress_attention.h"
 #include "mutants_flash.h"
+#include "mutants_module.h"
 #include "mutants_selected.h"
 
 namespace attncheck::mutants {
 
 inline constexpr auto kMutants = [] {
     std::array<Mutant, std::size(kCompressMutants) + std::size(kSelectedMutants) +
-                           std::size(kCompressAttentionMutants) + std::size(kFlashMutants)>
+                           std::size(kCompressAttentionMutants) + std::size(kFlashMutants) +
+                           std::size(kModuleMutants)>
         all{};
     auto* end = std::copy(std::begin(kCompressMutants), std::end(kCompressMutants), all.begin());
     end = std::copy(std::begin(kSelectedMutants), std::end(kSelectedMutants), end);
     end =
         std::copy(std::begin(kCompressAttentionMutants), std::end(kCompressAttentionMutants), end);
-    std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
+    end = std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
+    std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
     return all;
 }();
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "active_mutant.h"
+#include "module_defects.h"
 #include "selected_kernels.h"
 #include "selected_problem.h"
 
@@ -48,8 +49,9 @@ void sort_lists(const BasicView<std::int32_t>& topk) {
 
 template <class Args>
 int run(const Args* args) {
+    const Composed composed(args);
     SelectedProblem problem;
-    if (const int status = accept(args, problem)) return status;
+    if (const int status = accept(composed.args(), problem)) return status;
     if (problem.is_undefined) return ATTNCHECK_OK;
     distort_views(problem);
     if (on<"NS-ALL-14">()) sort_lists(problem.topk);

@@ -1,5 +1,6 @@
 /* The least a candidate can be: it names itself and declines every call. */
 #include <attncheck/candidate.h>
+#include <attncheck/nsa_module.h>
 
 uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
 
