@@ -13,6 +13,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/report_table.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -29,11 +31,6 @@ Json number_or_text(double value) {  // JSON has no infinity
     return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-double to_number(const Json& value) {
-    if (value.is_number()) return value.get<double>();
-    return value == "inf" ? HUGE_VAL : value == "-inf" ? -HUGE_VAL : std::nan("");
-}
-
 Json to_json_value(const RunReport& report, const PropertyReport& property,
                    const Counterexample& found) {
     return {{"case", print(found.spec)},
@@ -47,16 +44,14 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"shrink_seconds", found.shrink_seconds}};
 }
 
+}  // namespace
+
 std::string ratio_text(double ratio) { return ratio == 0 ? "0" : fmt::format("{:.3g}", ratio); }
 
-struct Row {
-    std::string op, property, status, cases, declined, waived, ratio, note;
-};
-
-std::string table_of(const std::vector<Row>& rows) {
+std::string table_of(const std::vector<ReportRow>& rows) {
     std::string out = fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", "operator",
                                   "property", "status", "cases", "declined", "worst err", "note");
-    for (const Row& row : rows)
+    for (const ReportRow& row : rows)
         out += fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", row.op, row.property,
                            row.status, row.cases, row.declined, row.ratio, row.note);
     return out;
@@ -67,8 +62,6 @@ int status_code(const std::vector<std::string>& statuses, std::int64_t checked) 
         if (status == "falsified" || status == "error") return 1;
     return checked == 0 ? 3 : 0;
 }
-
-}  // namespace
 
 std::string xml_escaped(const std::string& text) {
     std::string out;
@@ -122,7 +115,7 @@ void print_counterexample(std::ostream& out, const RunReport& report,
 }
 
 void print_table(std::ostream& out, const RunReport& report) {
-    std::vector<Row> rows;
+    std::vector<ReportRow> rows;
     std::map<std::string, std::map<std::string, std::int64_t>> labels;
     std::int64_t cases = 0, waived = 0;
     for (const auto& p : report.properties) {
@@ -232,111 +225,6 @@ std::string to_junit(const RunReport& report) {
         "errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n",
         xml_escaped(report.candidate), report.properties.size(), failures, errors, skipped,
         report.duration_s, cases);
-}
-
-MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
-    Json merged;
-    for (const auto& [name, text] : name_and_text) {
-        const auto refuse = [&name = name](const std::string& why) {
-            throw std::runtime_error(name + ": " + why);
-        };
-        Json report;
-        try {
-            report = Json::parse(text);
-        } catch (const Json::exception&) {
-            refuse("is not JSON");
-        }
-        if (!report.is_object() || report.value("schema", Json()) != 1 ||
-            !report.contains("properties") || !report["properties"].is_array())
-            refuse("is not an attncheck report of schema 1");
-        try {
-            if (merged.is_null()) {
-                merged = {{"schema", 1},
-                          {"candidate", report.at("candidate").get<std::string>()},
-                          {"seed", report.at("seed").get<std::uint64_t>()},
-                          {"duration_s", 0.0},
-                          {"interrupted", false},
-                          {"properties", Json::array()}};
-            } else if (merged["candidate"] != report.at("candidate") ||
-                       merged["seed"] != report.at("seed")) {
-                refuse("is of another candidate or seed than " + name_and_text.front().first);
-            }
-            merged["duration_s"] =
-                merged["duration_s"].get<double>() + report.at("duration_s").get<double>();
-            if (report.value("interrupted", false)) merged["interrupted"] = true;
-            for (const Json& entry : report["properties"]) {
-                Json* into = nullptr;
-                for (Json& known : merged["properties"])
-                    if (known["op"] == entry.at("op") && known["property"] == entry.at("property"))
-                        into = &known;
-                if (!into) {
-                    (void)entry.at("status").get<std::string>();
-                    (void)entry.at("cases").get<std::int64_t>();
-                    merged["properties"].push_back(entry);
-                    continue;
-                }
-                Json& known = *into;
-                for (const char* count : {"cases", "declined", "waived"})
-                    known[count] =
-                        known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
-                for (const auto& [label, count] : entry.at("labels").items())
-                    known["labels"][label] =
-                        known["labels"].value(label, std::int64_t{0}) + count.get<std::int64_t>();
-                const double left = to_number(known.at("worst_error_ratio")),
-                             right = to_number(entry.at("worst_error_ratio"));
-                if (!(right <= left)) known["worst_error_ratio"] = entry["worst_error_ratio"];
-                // Falsified beats error beats held beats declined beats not implemented.
-                const std::vector<std::string> order{"not_implemented", "declined", "held", "error",
-                                                     "falsified"};
-                const auto rank = [&](const Json& status) {
-                    return std::find(order.begin(), order.end(), status.get<std::string>());
-                };
-                if (rank(entry.at("status")) > rank(known.at("status")))
-                    known["status"] = entry["status"];
-                std::vector<Json> found;
-                for (const Json* side : std::initializer_list<const Json*>{&known, &entry}) {
-                    if (side->contains("counterexample"))
-                        found.push_back((*side)["counterexample"]);
-                    if (side->contains("more_counterexamples"))
-                        for (const Json& more : (*side)["more_counterexamples"])
-                            found.push_back(more);
-                }
-                known.erase("counterexample");
-                known.erase("more_counterexamples");
-                std::vector<std::string> classes;
-                for (const Json& one : found) {
-                    const std::string failure = one.value("failure", one.value("message", ""));
-                    if (std::find(classes.begin(), classes.end(), failure) != classes.end())
-                        continue;
-                    classes.push_back(failure);
-                    if (classes.size() == 1)
-                        known["counterexample"] = one;
-                    else
-                        known["more_counterexamples"].push_back(one);
-                }
-            }
-        } catch (const Json::exception& e) {
-            refuse(std::string("does not have the documented fields: ") + e.what());
-        }
-    }
-    MergedReport out;
-    std::vector<Row> rows;
-    std::vector<std::string> statuses;
-    std::int64_t checked = 0;
-    for (const Json& p : merged["properties"]) {
-        statuses.push_back(p["status"]);
-        checked += p.value("cases", std::int64_t{0});
-        rows.push_back({p["op"], p["property"], p["status"],
-                        std::to_string(p.value("cases", std::int64_t{0})),
-                        std::to_string(p.value("declined", std::int64_t{0})), "",
-                        ratio_text(to_number(p["worst_error_ratio"])),
-                        p.contains("counterexample") ? p["counterexample"].value("case", "")
-                                                     : p.value("note", "")});
-    }
-    out.exit_status = status_code(statuses, checked);
-    out.table = table_of(rows);
-    out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-    return out;
 }
 
 void write_file(const std::string& path, const std::string& text) {
