@@ -48,7 +48,7 @@ void set_variable(const char* name, bool on, const char* value) {
 AclnnProgram::AclnnProgram(const CallBytes& bytes)
     : settings_(bytes.head.empty() ? 0 : bytes.head[0]) {
     set_variable("ATTNCHECK_ACL_SYNC", settings_ & 1, "1");
-    set_variable("ATTNCHECK_ACL_DEBUG", (settings_ & 6) == 6, "1");
+    set_variable("ATTNCHECK_ACL_DEBUG", is_guarded(bytes), "1");
     set_variable("ATTNCHECK_ACL_WORKSPACE", settings_ & 8, std::to_string(kAskedWorkspace).c_str());
     workspace_bytes_ = settings_ & 8 ? kAskedWorkspace : 0;
     require("aclInit", 0, aclInit(nullptr));
@@ -80,6 +80,10 @@ AclnnProgram::~AclnnProgram() {
             if (context.alive)
                 require("aclrtDestroyContext", 0, aclrtDestroyContext(context.handle));
     require("aclFinalize", 0, aclFinalize());
+}
+
+bool AclnnProgram::is_guarded(const CallBytes& bytes) {
+    return !bytes.head.empty() && (bytes.head[0] & 6) == 6;
 }
 
 void AclnnProgram::run(const Change& step) {

@@ -27,6 +27,9 @@ public:
     AclnnProgram(const AclnnProgram&) = delete;
     AclnnProgram& operator=(const AclnnProgram&) = delete;
 
+    /// True when device memory is guarded: then the addresses of freed blocks are kept for a while.
+    static bool is_guarded(const CallBytes& bytes);
+
     /// One call; a trap when its status is not that of the model.
     void run(const Change& step);
 

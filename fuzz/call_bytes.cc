@@ -10,9 +10,12 @@ namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-/// 2^0..2^63 and up to three more or less, in the arithmetic of 64 bits.
-std::int64_t near_power_of_two(std::uint8_t exponent, std::uint64_t offset) {
-    return static_cast<std::int64_t>((std::uint64_t{1} << (exponent & 63)) + offset % 7 - 3);
+/// 2^0..2^63, half of the time one where a type ends, and up to three more or less, in the
+/// arithmetic of 64 bits.
+std::int64_t near_power_of_two(std::uint8_t choice, std::uint64_t offset) {
+    constexpr int kEnds[] = {31, 32, 63};
+    const int exponent = choice < 128 ? choice & 63 : kEnds[choice % 3];
+    return static_cast<std::int64_t>((std::uint64_t{1} << exponent) + offset % 7 - 3);
 }
 
 }  // namespace

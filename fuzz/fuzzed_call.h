@@ -8,6 +8,7 @@
 
 #include <attncheck/candidate.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +76,9 @@ ref::ArrayArgument back_array(attncheck_int_array& array, std::vector<std::int64
 
 /// Every dtype of the interface and some that are none.
 inline constexpr std::int64_t kDtypes[] = {0, 1, 3, 4, 9, 12, 27, 35, 36, 2, 10, -1, 28};
+
+/// Ranks that no tensor here has, and the ends of what a struct holds.
+inline constexpr std::int64_t kRanks[] = {0, 9, 8, 1, 2, 3, 4, 5, 7, 10, -1, INT32_MAX, INT32_MIN};
 
 /// Sets an integer of any type to the change's value.
 template <class Number>

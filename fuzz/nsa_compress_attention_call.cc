@@ -177,7 +177,7 @@ private:
             case 3:
                 return apply(change, array.size, kLimits);
             case 4:
-                return apply(change, t.rank, kLimits);
+                return apply(change, t.rank, kRanks);
             case 5:
                 return apply(change, t.dtype, kDtypes);
             case 6:

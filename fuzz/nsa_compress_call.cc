@@ -115,7 +115,7 @@ private:
             case 3:
                 return apply(change, g_.act_seq_len.size, kLimits);
             case 4:
-                return apply(change, t.rank, kLimits);
+                return apply(change, t.rank, kRanks);
             case 5:
                 return apply(change, t.dtype, kDtypes);
             case 6:

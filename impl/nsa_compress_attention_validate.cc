@@ -51,12 +51,10 @@ MaybeRejection check_dtypes(const Args& a) {
     return check_dtype("topk_indices", a.topk_indices, ATTNCHECK_INT32, nullptr);
 }
 
-MaybeRejection check_block_sizes(const Args& a) {
+// Among attributes whose own ranges hold.
+MaybeRejection check_block_relations(const Args& a) {
     const std::int64_t block = a.compress_block_size, stride = a.compress_stride,
                        selected = a.select_block_size;
-    if (auto r = check_multiple_of_16("compress_block_size", block, kMaxBlock)) return r;
-    if (auto r = check_multiple_of_16("compress_stride", stride, kMaxStride)) return r;
-    if (auto r = check_multiple_of_16("select_block_size", selected, kMaxBlock)) return r;
     if (stride > block) {
         return invalid("compress_stride", std::to_string(stride),
                        "at most compress_block_size, which is " + std::to_string(block));
@@ -74,8 +72,14 @@ MaybeRejection check_attributes(const Args& a) {
     if (auto r = check_scale("scale_value", a.scale_value)) return r;
     if (auto r = check_range("head_num", a.head_num, 1, kUnlimited)) return r;
     if (auto r = check_range("sparse_mode", a.sparse_mode, 0, 1)) return r;
-    if (auto r = check_block_sizes(a)) return r;
-    return check_range("select_block_count", a.select_block_count, 1, kMaxListedBlocks);
+    if (auto r = check_multiple_of_16("compress_block_size", a.compress_block_size, kMaxBlock))
+        return r;
+    if (auto r = check_multiple_of_16("compress_stride", a.compress_stride, kMaxStride)) return r;
+    if (auto r = check_multiple_of_16("select_block_size", a.select_block_size, kMaxBlock))
+        return r;
+    if (auto r = check_range("select_block_count", a.select_block_count, 1, kMaxListedBlocks))
+        return r;
+    return check_block_relations(a);
 }
 
 // Each extent is at least 1.

@@ -168,9 +168,14 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
     result.outputs.assign(tensor_counts_[k], {});
     for (const Buffer& buffer : buffers_) {
         if (buffer.call != k) continue;
+        const bool is_output = buffer.tensor && buffer.tensor->output;
+        // Masks of millions of bytes are inputs: most often nothing has to be copied.
+        if (!is_output &&
+            std::memcmp(at(buffer.first_page), buffer.image.data(), buffer.image.size()) == 0)
+            continue;
         std::vector<std::byte> now(at(buffer.first_page), at(buffer.pages_end));
         const std::size_t start = buffer.begin - buffer.first_page;
-        if (buffer.tensor && buffer.tensor->output) {
+        if (is_output) {
             const std::size_t count = buffer.tensor->elements();
             std::vector<std::uint32_t> bits(count);
             for (std::size_t i = 0; i < count; ++i) {
@@ -189,7 +194,6 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         const bool inside =
             differs - now.begin() >= static_cast<std::ptrdiff_t>(start) &&
             element < static_cast<std::int64_t>((buffer.end - buffer.begin) / buffer.element_size);
-        const bool is_output = buffer.tensor && buffer.tensor->output;
         result.damage.push_back(
             {buffer.name,
              !inside ? fmt::format("memory outside the tensor was written, near element offset {}",

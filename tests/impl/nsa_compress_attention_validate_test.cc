@@ -475,7 +475,16 @@ TEST(NsaCompressAttentionValidateTest, ProductsOfExtentsStayInInt64) {
             c.name, c.elements, "fits in int64");
 }
 
-// Found by fuzzing: the two validators disagreed on which of two mistakes comes first.
+// Found by fuzzing, as the next one: the two validators disagreed on which mistake comes first.
+TEST(NsaCompressAttentionValidateTest, RangesOfAttributesComeBeforeTheirRelations) {
+    rejects(
+        [](Args& a) {
+            a.compress_block_size = 32, a.compress_stride = 48;
+            a.select_block_count = 48;
+        },
+        "select_block_count", "48", "[1, 32]");
+}
+
 TEST(NsaCompressAttentionValidateTest, RelationsComeBeforeProducts) {
     constexpr std::int64_t kHuge = std::int64_t{1} << 62;
     rejects([](Args& a) { a.query.shape[1] = kHuge; }, "head_num", "", "N1 of query");
