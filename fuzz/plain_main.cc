@@ -5,6 +5,9 @@
 // given; other options (-name=value) are ignored, so that libFuzzer's command lines work. Exit
 // status: 0 every input ran, 3 there was none. A failing input ends the program; the name of a file
 // is printed before it runs, a generated one is left in ./plain-input.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -86,6 +89,38 @@ Input child_of(const std::vector<Input>& parents, std::size_t max_len, Random& r
     return child;
 }
 
+/// The input that runs, in a file of the working directory: whatever ends the program leaves it.
+class LastInput {
+public:
+    LastInput() : file_(open(kName, O_RDWR | O_CREAT | O_TRUNC, 0666)) {}
+    ~LastInput() {
+        close(file_);
+        unlink(kName);
+    }
+    LastInput(const LastInput&) = delete;
+    LastInput& operator=(const LastInput&) = delete;
+    void keep(const Input& input) {
+        const auto size = static_cast<off_t>(input.size());
+        if (pwrite(file_, input.data(), input.size(), 0) != size || ftruncate(file_, size) != 0)
+            std::perror(kName);
+    }
+
+private:
+    static constexpr const char* kName = "plain-input";
+    int file_;
+};
+
+void run_mutants(const std::vector<Input>& parents, const Options& options) {
+    Random random(options.seed);
+    LastInput last;
+    for (std::uint64_t i = 0; i < options.runs; ++i) {
+        const Input child = child_of(parents, options.max_len, random);
+        last.keep(child);
+        run(child);
+    }
+    std::printf("%llu mutants\n", static_cast<unsigned long long>(options.runs));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -101,16 +136,6 @@ int main(int argc, char** argv) {
     }
     std::printf("%zu inputs\n", parents.size());
     if (parents.empty()) return 3;
-    Random random(options.seed);
-    for (std::uint64_t i = 0; i < options.runs; ++i) {
-        const Input child = child_of(parents, options.max_len, random);
-        std::ofstream("plain-input", std::ios::binary)
-            .write(reinterpret_cast<const char*>(child.data()), std::ssize(child));
-        run(child);
-    }
-    if (options.runs > 0) {
-        fs::remove("plain-input");
-        std::printf("%llu mutants\n", static_cast<unsigned long long>(options.runs));
-    }
+    if (options.runs > 0) run_mutants(parents, options);
     return 0;
 }

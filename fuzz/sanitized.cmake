@@ -34,7 +34,7 @@ function(attncheck_add_sanitized_replay name question)
   set(plain ${CMAKE_CURRENT_BINARY_DIR}/plain/${name}_sanitized)
   file(MAKE_DIRECTORY ${plain})
   add_test(NAME fuzz.sanitized.${name}
-    COMMAND ${name}_sanitized -runs=1000 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name} WORKING_DIRECTORY ${plain})
+    COMMAND ${name}_sanitized -runs=300 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name} WORKING_DIRECTORY ${plain})
   set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()
 

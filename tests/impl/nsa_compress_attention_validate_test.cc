@@ -303,20 +303,20 @@ TEST(NsaCompressAttentionValidateTest, BlockSizesFitTogether) {
         [](Args& a) {
             a.compress_block_size = 16;
             a.compress_stride = 32;
-            a.select_block_count = 0;
+            a.query.shape[0] = 0;
         },
         "compress_stride", "32", "at most compress_block_size, which is 16");
     rejects(
         [](Args& a) {
             a.compress_block_size = 80;
-            a.select_block_count = 0;
+            a.query.shape[0] = 0;
         },
         "select_block_size", "64", "at least compress_block_size, which is 80");
     rejects(
         [](Args& a) {
             a.compress_stride = 32;
             a.select_block_size = 48;
-            a.select_block_count = 0;
+            a.query.shape[0] = 0;
         },
         "select_block_size", "48", "multiples of compress_stride, which is 32");
     struct Legal {
