@@ -22,7 +22,7 @@ constexpr std::int64_t kTokens = 32, kHeads = 1, kDim = 16, kBlock = 32, kStride
 constexpr std::size_t kDataBytes = 2 * kTokens * kHeads * kDim;
 constexpr std::uint64_t kAskedWorkspace = 100;
 
-char variable[16];  ///< an address of the program's own, which is no handle
+char variable[512];  ///< addresses of the program's own, which are no handles
 
 [[noreturn]] void disagree(const char* call, int wanted, int got) {
     const char* text = aclGetRecentErrMsg();
