@@ -78,7 +78,7 @@ public:
             if (array.values) array.values = c_.values[i].data();
             backed_[i] = {array.values != nullptr, array.size, c_.values[i]};
         }
-        setenv("ATTNCHECK_PROFILE", c_.ascend950 ? "ascend950" : "ascend910b", 1);
+        choose_profile();
     }
 
     std::optional<ref::Ruling> ruling() const override {
@@ -108,6 +108,14 @@ public:
     }
 
 private:
+    /// The environment is slow to change: only where it differs.
+    void choose_profile() const {
+        static std::optional<bool> chosen;
+        if (chosen == c_.ascend950) return;
+        chosen = c_.ascend950;
+        setenv("ATTNCHECK_PROFILE", c_.ascend950 ? "ascend950" : "ascend910b", 1);
+    }
+
     /// A whole shape out of the numbers that shapes are made of.
     void redraw_shape(const Change& change, Tensor& t) {
         const auto& x = c_.x;

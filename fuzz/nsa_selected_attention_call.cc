@@ -23,7 +23,7 @@ namespace {
 using Integer = std::int64_t;
 using GradArgs = attncheck_nsa_selected_attention_grad_args;
 
-constexpr Integer kMaxStored = 1 << 13;  ///< beyond it topk_indices is one number, all strides 0
+constexpr Integer kMaxStored = 1 << 9;  ///< beyond it topk_indices is one number, all strides 0
 constexpr Integer kMostSequences = 2 << 20, kMostBacked = 1100;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kScales[] = {0.1,
@@ -256,7 +256,7 @@ private:
     /// elements that looking at all of them takes too long.
     template <class Arguments, class Rule>
     std::optional<ref::Ruling> judge(Arguments& a, Rule&& rule) const {
-        constexpr Integer kMostLookedAt = 1 << 16;
+        constexpr Integer kMostLookedAt = 1 << 11;
         try {
             return rule(a);
         } catch (const std::logic_error&) {
