@@ -51,12 +51,10 @@ MaybeRejection check_dtypes(const Args& a) {
     return check_dtype("topk_indices", a.topk_indices, ATTNCHECK_INT32, nullptr);
 }
 
-MaybeRejection check_block_sizes(const Args& a) {
+// Among attributes whose own ranges hold.
+MaybeRejection check_block_relations(const Args& a) {
     const std::int64_t block = a.compress_block_size, stride = a.compress_stride,
                        selected = a.select_block_size;
-    if (auto r = check_multiple_of_16("compress_block_size", block, kMaxBlock)) return r;
-    if (auto r = check_multiple_of_16("compress_stride", stride, kMaxStride)) return r;
-    if (auto r = check_multiple_of_16("select_block_size", selected, kMaxBlock)) return r;
     if (stride > block) {
         return invalid("compress_stride", std::to_string(stride),
                        "at most compress_block_size, which is " + std::to_string(block));
@@ -74,8 +72,14 @@ MaybeRejection check_attributes(const Args& a) {
     if (auto r = check_scale("scale_value", a.scale_value)) return r;
     if (auto r = check_range("head_num", a.head_num, 1, kUnlimited)) return r;
     if (auto r = check_range("sparse_mode", a.sparse_mode, 0, 1)) return r;
-    if (auto r = check_block_sizes(a)) return r;
-    return check_range("select_block_count", a.select_block_count, 1, kMaxListedBlocks);
+    if (auto r = check_multiple_of_16("compress_block_size", a.compress_block_size, kMaxBlock))
+        return r;
+    if (auto r = check_multiple_of_16("compress_stride", a.compress_stride, kMaxStride)) return r;
+    if (auto r = check_multiple_of_16("select_block_size", a.select_block_size, kMaxBlock))
+        return r;
+    if (auto r = check_range("select_block_count", a.select_block_count, 1, kMaxListedBlocks))
+        return r;
+    return check_block_relations(a);
 }
 
 // Each extent is at least 1.
@@ -95,11 +99,6 @@ MaybeRejection check_query(const Args& a) {
     if (auto r = check_extent("query", "T1", tokens, 1, kUnlimited)) return r;
     if (auto r = check_extent("query", "N1", heads, 1, kUnlimited)) return r;
     if (auto r = check_extent("query", "D", dim, 1, kMaxDim)) return r;
-    if (auto r = check_product("query", "[T1, N1, D]", {tokens, heads, dim})) return r;
-    if (auto r = check_product("query", "[T1, N1, 8] in its statistics",
-                               {tokens, heads, kStatisticCopies})) {
-        return r;
-    }
     if (a.head_num == heads) return std::nullopt;
     return invalid("head_num", std::to_string(a.head_num),
                    "N1 of query, which is " + std::to_string(heads));
@@ -113,11 +112,6 @@ MaybeRejection check_key(const Args& a) {
     if (dim != a.query.shape[2]) {
         return invalid("key", "of extent D = " + std::to_string(dim),
                        "D of query, which is " + std::to_string(a.query.shape[2]));
-    }
-    if (auto r = check_product("key", "[C, N2, D]", {rows, heads, dim})) return r;
-    if (auto r = check_product("key", "[T1, N2, K] in topk_indices",
-                               {a.query.shape[0], heads, a.select_block_count})) {
-        return r;
     }
     const std::int64_t group = query_heads / heads;
     if (query_heads % heads == 0 && group < kRowsOfMatrixUnit && kRowsOfMatrixUnit % group == 0)
@@ -136,6 +130,21 @@ MaybeRejection check_value(const Args& a) {
     if (value_dim >= 1 && value_dim <= a.key.shape[2]) return std::nullopt;
     return invalid("value", "of extent Dv = " + std::to_string(value_dim),
                    "Dv of at least 1 and at most D, which is " + std::to_string(a.key.shape[2]));
+}
+
+// Once the extents are related, three tensors bound all others: D is the largest last extent but
+// for the statistics' 8 and the list's K.
+MaybeRejection check_products(const Args& a) {
+    const std::int64_t tokens = a.query.shape[0], heads = a.query.shape[1], dim = a.query.shape[2],
+                       rows = a.key.shape[0], kv_heads = a.key.shape[1];
+    if (auto r = check_product("query", "[T1, N1, D]", {tokens, heads, dim})) return r;
+    if (auto r = check_product("query", "[T1, N1, 8] in its statistics",
+                               {tokens, heads, kStatisticCopies})) {
+        return r;
+    }
+    if (auto r = check_product("key", "[C, N2, D]", {rows, kv_heads, dim})) return r;
+    return check_product("query", "[T1, N2, K] in topk_indices",
+                         {tokens, kv_heads, a.select_block_count});
 }
 
 MaybeRejection check_same_size(const char* name, const attncheck_int_array& ends, const Args& a) {
@@ -241,6 +250,7 @@ std::optional<Rejection> validate_nsa_compress_attention(const Args* args) {
     if (auto rejection = check_query(a)) return rejection;
     if (auto rejection = check_key(a)) return rejection;
     if (auto rejection = check_value(a)) return rejection;
+    if (auto rejection = check_products(a)) return rejection;
     if (auto rejection = check_all_lengths(a)) return rejection;
     if (auto rejection = check_masks(a)) return rejection;
     return check_outputs(a);

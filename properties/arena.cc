@@ -219,7 +219,6 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         const bool inside =
             differs - now.begin() >= static_cast<std::ptrdiff_t>(start) &&
             element < static_cast<std::int64_t>((buffer.end - buffer.begin) / buffer.element_size);
-        const bool is_output = buffer.tensor && buffer.tensor->output;
         result.damage.push_back(
             {buffer.name,
              !inside ? fmt::format("memory outside the tensor was written, near element offset {}",

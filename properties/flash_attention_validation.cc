@@ -12,6 +12,14 @@ namespace {
 
 constexpr std::int64_t kMax = INT64_MAX, kMin = INT64_MIN;
 
+/// value + offset modulo 2^64: tokens may be INT64_MAX, whose neighbour is then INT64_MIN.
+std::int64_t beside(std::int64_t value, std::int64_t offset) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) +
+                                     static_cast<std::uint64_t>(offset));
+}
+
+std::int64_t opposite(std::int64_t value) { return beside(~value, 1); }
+
 void add_attribute_edits(EditGroups& groups, const Call& call) {
     const std::int64_t heads = call.number("head_num"), pre = call.number("pre_tokens"),
                        next = call.number("next_tokens");
@@ -25,11 +33,11 @@ void add_attribute_edits(EditGroups& groups, const Call& call) {
     groups.push_back(values_of("pse_type", {-1, 0, 1, 2, 3, 4, kMax, kMin}));
     groups.push_back(values_of("inner_precise", {-1, 1, 2, 258, kMax, kMin}));
     groups.push_back(
-        values_of("pre_tokens", {0, -1, -2, -5, pre + 1, pre - 1, -next, -next - 1, kMax, kMin,
-                                 kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
+        values_of("pre_tokens", {0, -1, -2, -5, beside(pre, 1), beside(pre, -1), opposite(next),
+                                 ~next, kMax, kMin, kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
     groups.push_back(
-        values_of("next_tokens", {0, -1, -2, -5, next + 1, next - 1, -pre, -pre - 1, kMax, kMin,
-                                  kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
+        values_of("next_tokens", {0, -1, -2, -5, beside(next, 1), beside(next, -1), opposite(pre),
+                                  ~pre, kMax, kMin, kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
     groups.push_back({"input_layout=\"bsh\"", "input_layout=\"BSND\"", "input_layout=\"BSH\"",
                       "input_layout=\"SBH\"", "input_layout=\"BNSD\"", "input_layout=\"TND\"",
                       "input_layout=\"\"", "input_layout=\"BSHX\"", "input_layout=\"ND\""});

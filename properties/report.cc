@@ -8,27 +8,15 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
 
-#include "properties/tier_text.h"
+#include "properties/report_json.h"
+#include "properties/report_table.h"
 
 namespace attncheck::properties {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json number_or_text(double value) {  // JSON has no infinity
-    if (std::isfinite(value)) return value;
-    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
-double to_number(const Json& value) {
-    if (value.is_number()) return value.get<double>();
-    return value == "inf" ? HUGE_VAL : value == "-inf" ? -HUGE_VAL : std::nan("");
-}
 
 Json to_json_value(const RunReport& report, const PropertyReport& property,
                    const Counterexample& found) {
@@ -46,38 +34,14 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"shrink_seconds", found.shrink_seconds}};
 }
 
-std::string words_of(const std::vector<CastEvidence>& casts) {
-    std::string text;
-    for (const CastEvidence& cast : casts) {
-        const std::string word = looks_like(cast);
-        if (!word.empty()) text += (text.empty() ? "" : " ") + word;
-    }
-    return text;
-}
-
-Json to_json_value(const std::vector<CastEvidence>& casts) {
-    Json out = Json::object();
-    for (const CastEvidence& cast : casts) out[cast.word] = {cast.found, cast.expected};
-    return out;
-}
-
-/// Adds the evidence of a report's property to that of all.
-void add_casts(const Json& property, std::vector<CastEvidence>& all) {
-    if (!property.contains("casts")) return;
-    for (const auto& [word, sums] : property["casts"].items())
-        add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
-}
+}  // namespace
 
 std::string ratio_text(double ratio) { return ratio == 0 ? "0" : fmt::format("{:.3g}", ratio); }
 
-struct Row {
-    std::string op, property, status, cases, declined, waived, ratio, note;
-};
-
-std::string table_of(const std::vector<Row>& rows) {
+std::string table_of(const std::vector<ReportRow>& rows) {
     std::string out = fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", "operator",
                                   "property", "status", "cases", "declined", "worst err", "note");
-    for (const Row& row : rows)
+    for (const ReportRow& row : rows)
         out += fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", row.op, row.property,
                            row.status, row.cases, row.declined, row.ratio, row.note);
     return out;
@@ -88,8 +52,6 @@ int status_code(const std::vector<std::string>& statuses, std::int64_t checked) 
         if (status == "falsified" || status == "error") return 1;
     return checked == 0 ? 3 : 0;
 }
-
-}  // namespace
 
 std::string shell_quoted(const std::string& text) {
     std::string out = "'";
@@ -166,7 +128,7 @@ void print_counterexample(std::ostream& out, const RunReport& report,
 }
 
 void print_table(std::ostream& out, const RunReport& report) {
-    std::vector<Row> rows;
+    std::vector<ReportRow> rows;
     std::map<std::string, std::map<std::string, std::int64_t>> labels;
     std::int64_t cases = 0, waived = 0;
     for (const auto& p : report.properties) {
@@ -237,7 +199,7 @@ std::string to_json(const RunReport& report) {
                    {"replayed", p.replayed},
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
-        if (!p.casts.empty()) entry["casts"] = to_json_value(p.casts);
+        if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
         if (!p.counterexamples.empty())
@@ -257,74 +219,6 @@ std::string to_json(const RunReport& report) {
     for (const auto& source : report.sources)
         whole["implementations"][source.composition][source.op] = source.implementation;
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string property_to_text(const PropertyReport& report) {
-    Json text{{"op", report.op},
-              {"property", report.property},
-              {"status", static_cast<int>(report.status)},
-              {"cases", report.cases},
-              {"declined", report.declined},
-              {"waived", report.waived},
-              {"replayed", report.replayed},
-              {"labels", report.labels},
-              {"worst_ratio", number_or_text(report.worst_ratio)},
-              {"waivers", report.waivers},
-              {"casts", to_json_value(report.casts)},
-              {"note", report.note},
-              {"seconds", report.seconds},
-              {"interrupted", report.interrupted},
-              {"counterexamples", Json::array()}};
-    for (const Counterexample& found : report.counterexamples)
-        text["counterexamples"].push_back({{"spec", print(found.spec)},
-                                           {"original", print(found.original)},
-                                           {"failure", found.failure},
-                                           {"message", found.message},
-                                           {"found_message", found.found_message},
-                                           {"tier", found.tier},
-                                           {"neighbours_tried", found.neighbours_tried},
-                                           {"steps_taken", found.steps_taken},
-                                           {"certificate", found.certificate},
-                                           {"shrink_seconds", found.shrink_seconds},
-                                           {"repeatable", found.repeatable},
-                                           {"case_number", found.case_number}});
-    return text.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-PropertyReport property_from_text(const std::string& text) {
-    const Json json = Json::parse(text);
-    PropertyReport report;
-    report.op = json.at("op");
-    report.property = json.at("property");
-    report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
-    report.cases = json.at("cases");
-    report.declined = json.at("declined");
-    report.waived = json.at("waived");
-    report.replayed = json.at("replayed");
-    report.labels = json.at("labels").get<std::map<std::string, std::int64_t>>();
-    report.worst_ratio = to_number(json.at("worst_ratio"));
-    report.waivers = json.at("waivers").get<std::vector<std::string>>();
-    report.note = json.at("note");
-    add_casts(json, report.casts);
-    report.seconds = json.at("seconds");
-    report.interrupted = json.at("interrupted");
-    for (const Json& one : json.at("counterexamples")) {
-        Counterexample found;
-        found.spec = parse(one.at("spec").get<std::string>(), schemas());
-        found.original = parse(one.at("original").get<std::string>(), schemas());
-        found.failure = one.at("failure");
-        found.message = one.at("message");
-        found.found_message = one.at("found_message");
-        found.tier = one.at("tier");
-        found.neighbours_tried = one.at("neighbours_tried");
-        found.steps_taken = one.at("steps_taken");
-        found.certificate = one.at("certificate");
-        found.shrink_seconds = one.at("shrink_seconds");
-        found.repeatable = one.at("repeatable");
-        found.case_number = one.at("case_number");
-        report.counterexamples.push_back(std::move(found));
-    }
-    return report;
 }
 
 std::string to_junit(const RunReport& report) {
@@ -362,124 +256,6 @@ std::string to_junit(const RunReport& report) {
         "errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n",
         xml_escaped(report.candidate), report.properties.size(), failures, errors, skipped,
         report.duration_s, cases);
-}
-
-MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
-    Json merged;
-    for (const auto& [name, text] : name_and_text) {
-        const auto refuse = [&name = name](const std::string& why) {
-            throw std::runtime_error(name + ": " + why);
-        };
-        Json report;
-        try {
-            report = Json::parse(text);
-        } catch (const Json::exception&) {
-            refuse("is not JSON");
-        }
-        if (!report.is_object() || report.value("schema", Json()) != 1 ||
-            !report.contains("properties") || !report["properties"].is_array())
-            refuse("is not an attncheck report of schema 1");
-        try {
-            if (merged.is_null()) {
-                merged = {{"schema", 1},
-                          {"candidate", report.at("candidate").get<std::string>()},
-                          {"seed", report.at("seed").get<std::uint64_t>()},
-                          {"duration_s", 0.0},
-                          {"interrupted", false},
-                          {"precision", report.value("precision", Json::object())},
-                          {"properties", Json::array()}};
-                if (report.contains("implementations"))
-                    merged["implementations"] = report["implementations"];
-            } else if (merged["candidate"] != report.at("candidate") ||
-                       merged["seed"] != report.at("seed")) {
-                refuse("is of another candidate or seed than " + name_and_text.front().first);
-            }
-            if (report.value("implementations", Json()) != merged.value("implementations", Json()))
-                refuse("ran on other operators than " + name_and_text.front().first);
-            merged["duration_s"] =
-                merged["duration_s"].get<double>() + report.at("duration_s").get<double>();
-            if (report.value("interrupted", false)) merged["interrupted"] = true;
-            for (const Json& entry : report["properties"]) {
-                Json* into = nullptr;
-                for (Json& known : merged["properties"])
-                    if (known["op"] == entry.at("op") && known["property"] == entry.at("property"))
-                        into = &known;
-                if (!into) {
-                    (void)entry.at("status").get<std::string>();
-                    (void)entry.at("cases").get<std::int64_t>();
-                    merged["properties"].push_back(entry);
-                    continue;
-                }
-                Json& known = *into;
-                std::vector<CastEvidence> casts;
-                for (const Json* side : std::initializer_list<const Json*>{&known, &entry})
-                    add_casts(*side, casts);
-                if (!casts.empty()) known["casts"] = to_json_value(casts);
-                for (const char* count : {"cases", "declined", "waived", "replayed"})
-                    known[count] =
-                        known.value(count, std::int64_t{0}) + entry.value(count, std::int64_t{0});
-                for (const auto& [label, count] : entry.at("labels").items())
-                    known["labels"][label] =
-                        known["labels"].value(label, std::int64_t{0}) + count.get<std::int64_t>();
-                const double left = to_number(known.at("worst_error_ratio")),
-                             right = to_number(entry.at("worst_error_ratio"));
-                if (!(right <= left)) known["worst_error_ratio"] = entry["worst_error_ratio"];
-                // Falsified beats error beats held beats declined beats not implemented.
-                const std::vector<std::string> order{"not_implemented", "declined", "held", "error",
-                                                     "falsified"};
-                const auto rank = [&](const Json& status) {
-                    return std::find(order.begin(), order.end(), status.get<std::string>());
-                };
-                if (rank(entry.at("status")) > rank(known.at("status")))
-                    known["status"] = entry["status"];
-                std::vector<Json> found;
-                for (const Json* side : std::initializer_list<const Json*>{&known, &entry}) {
-                    if (side->contains("counterexample"))
-                        found.push_back((*side)["counterexample"]);
-                    if (side->contains("more_counterexamples"))
-                        for (const Json& more : (*side)["more_counterexamples"])
-                            found.push_back(more);
-                }
-                known.erase("counterexample");
-                known.erase("more_counterexamples");
-                std::vector<std::string> classes;
-                for (const Json& one : found) {
-                    const std::string failure = one.value("failure", one.value("message", ""));
-                    if (std::find(classes.begin(), classes.end(), failure) != classes.end())
-                        continue;
-                    classes.push_back(failure);
-                    if (classes.size() == 1)
-                        known["counterexample"] = one;
-                    else
-                        known["more_counterexamples"].push_back(one);
-                }
-            }
-        } catch (const Json::exception& e) {
-            refuse(std::string("does not have the documented fields: ") + e.what());
-        }
-    }
-    MergedReport out;
-    std::vector<Row> rows;
-    std::vector<std::string> statuses;
-    std::int64_t checked = 0;
-    for (const Json& p : merged["properties"]) {
-        statuses.push_back(p["status"]);
-        checked += p.value("cases", std::int64_t{0}) + p.value("replayed", std::int64_t{0});
-        rows.push_back({p["op"], p["property"], p["status"],
-                        std::to_string(p.value("cases", std::int64_t{0})),
-                        std::to_string(p.value("declined", std::int64_t{0})), "",
-                        ratio_text(to_number(p["worst_error_ratio"])),
-                        p.contains("counterexample") ? p["counterexample"].value("case", "")
-                                                     : p.value("note", "")});
-    }
-    std::vector<CastEvidence> casts;
-    for (const Json& p : merged["properties"]) add_casts(p, casts);
-    if (merged["precision"].is_object() && !merged["precision"].empty())
-        merged["precision"]["looks_like"] = words_of(casts);
-    out.exit_status = status_code(statuses, checked);
-    out.table = table_of(rows);
-    out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-    return out;
 }
 
 void write_file(const std::string& path, const std::string& text) {

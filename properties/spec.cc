@@ -50,18 +50,33 @@ double parse_double(std::string_view text) {
     return value;
 }
 
-/// Splits at top-level commas: brackets nest.
+/// Follows brackets, which nest, and texts in double quotes, in which they mean nothing.
+class Nesting {
+public:
+    void step(char ch) {
+        if (ch == '"') quoted_ = !quoted_;
+        if (!quoted_ && ch == '[') ++depth_;
+        if (!quoted_ && ch == ']') --depth_;
+    }
+    bool outside() const { return depth_ == 0 && !quoted_; }
+    bool quoted() const { return quoted_; }
+
+private:
+    int depth_ = 0;
+    bool quoted_ = false;
+};
+
+/// Splits at commas that are in neither brackets nor quotes.
 std::vector<std::string_view> split_list(std::string_view text, std::string_view key) {
     if (text.size() < 2 || text.front() != '[' || text.back() != ']')
         fail(fmt::format("{} is '{}', expected a list in brackets", key, text));
     text = text.substr(1, text.size() - 2);
     std::vector<std::string_view> parts;
-    int depth = 0;
+    Nesting nesting;
     std::size_t start = 0;
     for (std::size_t i = 0; i <= text.size(); ++i) {
-        if (i < text.size() && text[i] == '[') ++depth;
-        if (i < text.size() && text[i] == ']') --depth;
-        if (i == text.size() || (text[i] == ',' && depth == 0)) {
+        if (i < text.size()) nesting.step(text[i]);
+        if (i == text.size() || (text[i] == ',' && nesting.outside())) {
             if (i > start || !parts.empty() || i < text.size())
                 parts.push_back(text.substr(start, i - start));
             start = i + 1;
@@ -118,21 +133,21 @@ void parse_number(const NumberField& field, std::string_view text, std::int64_t&
                          field.max, field.step));
 }
 
-/// Words separated by blanks, where blanks inside brackets do not separate.
+/// Words separated by blanks. Blanks inside brackets do not separate and are left out, those inside
+/// double quotes stay.
 std::vector<std::string> words_of(std::string_view body) {
     std::vector<std::string> words;
     std::string word;
-    int depth = 0;
+    Nesting nesting;
     for (const char ch : body) {
-        if (ch == '[') ++depth;
-        if (ch == ']') --depth;
-        if (ch == ' ' || ch == '\t' || ch == '\n') {
-            if (depth == 0 && !word.empty()) words.push_back(std::exchange(word, {}));
-        } else {
+        nesting.step(ch);
+        if ((ch != ' ' && ch != '\t' && ch != '\n') || nesting.quoted())
             word += ch;
-        }
+        else if (nesting.outside() && !word.empty())
+            words.push_back(std::exchange(word, {}));
     }
-    if (depth != 0) fail("brackets do not match");
+    if (!nesting.outside())
+        fail(nesting.quoted() ? "quotes do not match" : "brackets do not match");
     if (!word.empty()) words.push_back(word);
     return words;
 }

@@ -303,20 +303,20 @@ TEST(NsaCompressAttentionValidateTest, BlockSizesFitTogether) {
         [](Args& a) {
             a.compress_block_size = 16;
             a.compress_stride = 32;
-            a.select_block_count = 0;
+            a.query.shape[0] = 0;
         },
         "compress_stride", "32", "at most compress_block_size, which is 16");
     rejects(
         [](Args& a) {
             a.compress_block_size = 80;
-            a.select_block_count = 0;
+            a.query.shape[0] = 0;
         },
         "select_block_size", "64", "at least compress_block_size, which is 80");
     rejects(
         [](Args& a) {
             a.compress_stride = 32;
             a.select_block_size = 48;
-            a.select_block_count = 0;
+            a.query.shape[0] = 0;
         },
         "select_block_size", "48", "multiples of compress_stride, which is 32");
     struct Legal {
@@ -446,42 +446,54 @@ TEST(NsaCompressAttentionValidateTest, GroupSizes) {
     rejects(heads(4, 8), "key", "N2 = 8", "divisors N2 of N1");
 }
 
+/// Extents whose relations hold: T1, C, N1 = N2, D = Dv.
+void resize(Args& a, std::int64_t queries, std::int64_t keys, std::int64_t heads,
+            std::int64_t dim) {
+    a.query.shape[0] = queries;
+    a.key.shape[0] = a.value.shape[0] = keys;
+    a.query.shape[1] = a.key.shape[1] = a.value.shape[1] = a.head_num = heads;
+    a.query.shape[2] = a.key.shape[2] = a.value.shape[2] = dim;
+}
+
 TEST(NsaCompressAttentionValidateTest, ProductsOfExtentsStayInInt64) {
     constexpr std::int64_t kHuge = std::int64_t{1} << 60;
-    rejects([](Args& a) { a.query.shape[0] = kInt64Max; }, "query", "elements [T1, N1, D]",
-            "fits in int64");
-    rejects([](Args& a) { a.query.shape[1] = kInt64Max; }, "query", "elements [T1, N1, D]",
-            "fits in int64");
+    const struct {
+        std::int64_t queries, keys, heads, dim, count;
+        const char *name, *elements;
+    } kTooLarge[] = {{kInt64Max, 4, 1, 16, 1, "query", "elements [T1, N1, D]"},
+                     {4, 4, kHuge, 16, 1, "query", "elements [T1, N1, D]"},
+                     {kHuge, 4, 1, 1, 1, "query", "elements [T1, N1, 8]"},
+                     {4, kInt64Max, 1, 16, 1, "key", "elements [C, N2, D]"},
+                     {1, 16, kHuge / 2, 1, 1, "key", "elements [C, N2, D]"},
+                     {kHuge / 4, 4, 1, 1, 32, "query", "elements [T1, N2, K]"}};
+    for (const auto& c : kTooLarge)
+        rejects(
+            [&](Args& a) {
+                resize(a, c.queries, c.keys, c.heads, c.dim);
+                a.select_block_count = c.count;
+            },
+            c.name, c.elements, "fits in int64");
+}
+
+// Found by fuzzing, as the next one: the two validators disagreed on which mistake comes first.
+TEST(NsaCompressAttentionValidateTest, RangesOfAttributesComeBeforeTheirRelations) {
     rejects(
         [](Args& a) {
-            a.query.shape[0] = kHuge;
-            a.query.shape[1] = a.query.shape[2] = 1;
+            a.compress_block_size = 32, a.compress_stride = 48;
+            a.select_block_count = 48;
         },
-        "query", "elements [T1, N1, 8]", "fits in int64");
-    rejects([](Args& a) { a.key.shape[0] = kInt64Max; }, "key", "elements [C, N2, D]",
-            "fits in int64");
-    rejects([](Args& a) { a.key.shape[1] = kInt64Max / 8; }, "key", "elements [C, N2, D]",
-            "fits in int64");
+        "select_block_count", "48", "[1, 32]");
+}
+
+TEST(NsaCompressAttentionValidateTest, RelationsComeBeforeProducts) {
+    constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+    rejects([](Args& a) { a.query.shape[1] = kHuge; }, "head_num", "", "N1 of query");
     rejects(
         [](Args& a) {
-            a.query.shape[0] = kHuge;
-            a.query.shape[1] = a.head_num = 1;
-            a.query.shape[2] = a.key.shape[2] = 1;
-            a.key.shape[1] = 200;
+            resize(a, kHuge, 4, 1, 16);
+            a.value.shape[0] = 5;
         },
-        "query", "elements [T1, N1, 8]", "fits in int64");
-    rejects(
-        [](Args& a) {
-            a.query.shape[0] = kHuge / 8;
-            a.key.shape[1] = 64;
-        },
-        "query", "elements [T1, N1, D]", "fits in int64");
-    rejects(
-        [](Args& a) {
-            a.query.shape[0] = kHuge / 64;
-            a.key.shape[1] = 1000;
-        },
-        "key", "elements [T1, N2, K]", "fits in int64");
+        "value", "[5, 1, 16]", "[C, N2, Dv]");
 }
 
 TEST(NsaCompressAttentionValidateTest, LengthArraysAreCumulative) {

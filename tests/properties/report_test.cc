@@ -167,6 +167,13 @@ TEST(Merge, RanksTheStatuses) {
         }
 }
 
+/// A report with one property, one field of which is replaced by `text`.
+std::string with_field(const char* field, const char* text) {
+    Json report = Json::parse(to_json(run_report()));
+    report["properties"][0][field] = Json::parse(text);
+    return report.dump();
+}
+
 std::string refusal(const std::vector<std::pair<std::string, std::string>>& texts) {
     try {
         merge_json(texts);
@@ -192,6 +199,30 @@ TEST(Merge, RefusesWhatDoesNotFit) {
           "{\"schema\":1,\"candidate\":\"x\",\"seed\":1,\"duration_s\":1,\"properties\":[7]}",
           "{\"schema\":1,\"candidate\":\"x\",\"seed\":1,\"duration_s\":1,\"properties\":[{}]}"})
         EXPECT_THAT(refusal({{"a.json", garbage}}), StartsWith("a.json")) << garbage;
+}
+
+// Found by fuzzing: fields of a wrong type ended the program, counts that do not fit overflowed.
+TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
+    const std::pair<const char*, const char*> damaged[] = {{"op", "null"},
+                                                           {"property", "7"},
+                                                           {"status", "null"},
+                                                           {"status", "\"fine\""},
+                                                           {"cases", "-1"},
+                                                           {"cases", "1.5"},
+                                                           {"cases", "9223372036854775808"},
+                                                           {"declined", "\"no\""},
+                                                           {"labels", "[]"},
+                                                           {"labels", "{\"ragged\":-1}"},
+                                                           {"note", "[]"},
+                                                           {"counterexample", "[7]"},
+                                                           {"counterexample", "{\"case\":7}"},
+                                                           {"more_counterexamples", "{}"}};
+    for (const auto& [field, text] : damaged)
+        EXPECT_THAT(refusal({{"a.json", with_field(field, text)}}), StartsWith("a.json"))
+            << field << " " << text;
+    const std::string most = with_field("cases", "9223372036854775807");
+    EXPECT_THAT(refusal({{"a.json", most}, {"b.json", most}}), StartsWith("b.json"));
+    EXPECT_EQ(refusal({{"a.json", most}}), "merged");
 }
 
 // JUnit: well formed, every message escaped, and the counts of its head are those of its body.

@@ -123,6 +123,18 @@ TEST(Spec, BracketsThatCloseBeforeTheyOpenAreRefused) {
     EXPECT_THROW(spec_of(with("set=[input]0,0,0[=1]")), std::invalid_argument);
 }
 
+// Found by fuzzing: blanks were dropped from texts, so that the printed line was another case.
+TEST(Spec, TextsInQuotesKeepTheirBlanksCommasAndBrackets) {
+    for (const char* edit :
+         {"layout=\" TND\"", "layout=\"T,ND\"", "layout=\"]\"", "layout=\"[ \""}) {
+        const Spec spec = spec_of(with(std::string("break=[compress_stride=0,") + edit + "]"));
+        ASSERT_EQ(spec.edits.size(), 2u) << edit;
+        EXPECT_EQ(spec.edits[1], edit);
+        EXPECT_EQ(spec_of(print(spec)), spec) << edit;
+    }
+    EXPECT_THROW(spec_of(with("break=[layout=\"TND]")), std::invalid_argument);
+}
+
 // The same element twice in a set list has no meaning.
 TEST(Spec, ElementSetTwiceIsRefused) {
     EXPECT_THROW(spec_of(with("set=[input[0,0,0]=1,input[0,0,0]=2]")), std::invalid_argument);

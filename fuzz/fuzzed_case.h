@@ -1,0 +1,40 @@
+// Cases as inputs: the bytes are a case line (properties/spec.h), so that what a session finds can
+// be read, edited and replayed with `attncheck reproduce`. Mutation and cross-over work on the
+// parsed Spec and keep it legal and small.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "properties/operator.h"
+
+namespace attncheck::fuzz {
+
+/// An operator and, where it has one, its gradient; all operators for "".
+std::vector<const properties::Operator*> family_of(std::string_view name);
+
+/// The legal, small case of the family that the bytes are; nothing otherwise.
+std::optional<properties::Spec> read_case(std::string_view family, const std::uint8_t* data,
+                                          std::size_t size);
+
+/// Few enough elements and products that a run takes milliseconds under sanitizers.
+bool is_small(const properties::Spec& spec);
+
+/// A small case from the operators' own generators.
+properties::Spec sampled_case(std::string_view family, properties::Random& random);
+
+/// Another legal, small case: one to three fields, lengths, layouts, recipes, elements or, if asked
+/// for, edits are changed. `edits` may make the call (not the Spec) illegal.
+properties::Spec mutated_case(const properties::Spec& spec, bool edits, properties::Random& random);
+
+/// A legal, small case whose every field comes from one of the two; `first` if there is none.
+properties::Spec crossed_cases(const properties::Spec& first, const properties::Spec& second,
+                               properties::Random& random);
+
+/// A trap with the case and what is wrong with it, if the verdict says so.
+void require_held(const properties::Spec& spec, const properties::Verdict& verdict);
+
+}  // namespace attncheck::fuzz

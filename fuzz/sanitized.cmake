@@ -1,0 +1,45 @@
+# Replays under the address and undefined-behaviour sanitizers wherever the compiler has them, so that
+# an ordinary ctest sees what a debug build would: the validators, the oracle's constraints and the
+# runtime of the two-phase interface are compiled a second time, instrumented; kernels are not.
+include(CheckCXXSourceCompiles)
+set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+set(CMAKE_REQUIRED_FLAGS "-fsanitize=address,undefined")
+check_cxx_source_compiles("int main() { return 0; }" ATTNCHECK_HAS_SANITIZERS)
+unset(CMAKE_REQUIRED_FLAGS)
+if(NOT ATTNCHECK_HAS_SANITIZERS)
+  return()
+endif()
+
+file(GLOB sanitized_sources CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/impl/*_validate.cc ${PROJECT_SOURCE_DIR}/ref/*_constraints.cc
+  ${PROJECT_SOURCE_DIR}/impl/aclnn/*.cc)
+list(APPEND sanitized_sources
+  ${PROJECT_SOURCE_DIR}/impl/argument_checks.cc ${PROJECT_SOURCE_DIR}/impl/flash_attention_optional_tensors.cc
+  ${PROJECT_SOURCE_DIR}/impl/flash_attention_shapes.cc ${PROJECT_SOURCE_DIR}/impl/flash_attention_sparse_rules.cc
+  ${PROJECT_SOURCE_DIR}/ref/examination.cc
+  ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/call_snapshot.cc
+  ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/nsa_compress.cc ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/staging.cc
+  aclnn_program.cc call_bytes.cc call_mutator.cc flash_attention_call.cc flash_attention_parts.cc fuzzed_call.cc
+  nsa_compress_attention_call.cc nsa_compress_call.cc nsa_selected_attention_call.cc plain_main.cc plain_mutate.cc)
+add_library(fuzz_sanitized OBJECT ${sanitized_sources})
+target_include_directories(fuzz_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_compile_options(fuzz_sanitized PUBLIC -O1 ${sanitizers})
+
+# The kernels come from the archive, which gives only what the objects do not have.
+function(attncheck_add_sanitized_replay name question)
+  add_executable(${name}_sanitized ${question}_fuzz.cc call_hooks.cc)
+  target_compile_definitions(${name}_sanitized PRIVATE ${ARGN})
+  target_link_libraries(${name}_sanitized PRIVATE fuzz_sanitized attncheck_ref attncheck_impl)
+  target_link_options(${name}_sanitized PRIVATE ${sanitizers})
+  set(plain ${CMAKE_CURRENT_BINARY_DIR}/plain/${name}_sanitized)
+  file(MAKE_DIRECTORY ${plain})
+  add_test(NAME fuzz.sanitized.${name}
+    COMMAND ${name}_sanitized -runs=300 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name} WORKING_DIRECTORY ${plain})
+  set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+endfunction()
+
+foreach(operator nsa_compress nsa_selected_attention nsa_compress_attention flash_attention)
+  attncheck_add_sanitized_replay(${operator}_validation validation
+    FUZZED_CALL=${operator}_call FUZZED_CHANGES=6)
+endforeach()
+attncheck_add_sanitized_replay(aclnn_sequence aclnn_sequence FUZZED_CHANGES=48)
