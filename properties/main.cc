@@ -322,7 +322,8 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->type_name("LIB");
     command
         .add_option("--precision", arguments.precision,
-                    "rounding class: default, fp32, or a list such as 'acc=fp32 ftz=bf16'")
+                    "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz= such as "
+                    "'acc=fp32 p=half ds=half sum=rounded'")
         ->type_name("PROFILE");
     command
         .add_option("--profile", arguments.profile,

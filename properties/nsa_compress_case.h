@@ -50,8 +50,8 @@ struct CompressBlocks {
     explicit CompressBlocks(const ref::CompressShape& shape);
 };
 
-/// Second and third tier (nsa_compress_tiers.cc): what rounding predicts, and the verdict on outputs
-/// by name.
+/// Second and third tier (nsa_compress_tiers.cc): what rounding predicts, and the verdict on
+/// outputs by name.
 std::vector<TierTensor> compress_tensors(const CompressProblem& problem,
                                          const ref::RoundingClass& rounding);
 Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass& declared,

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
+#include <unordered_set>
 
+#include "properties/random.h"
 #include "properties/tier_text.h"
 
 namespace attncheck::properties {
@@ -28,16 +31,18 @@ struct Slice {
 /// A matched filter over a slice of rows.
 struct Filter {
     double a = 0, a2 = 0, w = 0, aw = 0, w2 = 0;  ///< sums of a_r, a_r^2, w_r, a_r w_r, w_r^2
+    double v = 0;                                 ///< sum of (value / sigma)^2
     std::int64_t rows = 0;
 
-    void add(double ar, double wr) {
-        a += ar, a2 += ar * ar, w += wr, aw += ar * wr, w2 += wr * wr, ++rows;
+    void add(double ar, double wr, double vr) {
+        a += ar, a2 += ar * ar, w += wr, aw += ar * wr, w2 += wr * wr, v += vr, ++rows;
     }
     double coefficient() const { return w > 0 ? a / w : 0; }
-    /// Both statistics, the smaller one, of what exceeds `coherent`.
+    /// Both statistics, the smaller one, of what exceeds `coherent`: errors of at most that part of
+    /// the values move the coefficient of r by no more than coherent |value| / |r|.
     double statistic(double coherent) const {
         if (!(w > 0)) return 0;
-        const double shift = std::copysign(coherent, a), left = a - shift * w;
+        const double shift = std::copysign(coherent * std::sqrt(v / w), a), left = a - shift * w;
         if (left * a <= 0) return 0;
         const double squares = std::max(a2 - 2 * shift * aw + shift * shift * w2, 0.0);
         if (!(squares > 0)) return 0;
@@ -118,6 +123,15 @@ private:
         return out;
     }
 
+    /// Rows with the same exact numbers, as heads that see one and the same key, make the same
+    /// errors: only the first counts among the independent ones.
+    bool is_first_of_its_kind(std::size_t first) {
+        std::uint64_t hash = 0;
+        for (std::size_t d = 0; d < static_cast<std::size_t>(tensor_.width); ++d)
+            hash = mix(hash ^ std::bit_cast<std::uint64_t>(tensor_.noise.value[first + d]));
+        return seen_.insert(hash).second;
+    }
+
     void measure_rows() {
         const auto width = static_cast<std::size_t>(tensor_.width);
         const auto units = static_cast<std::int64_t>(z_.size() / width);
@@ -131,19 +145,23 @@ private:
                 if (std::isnan(z)) continue;
                 sum += z * z;
                 ++count;
-                if (channels.empty()) continue;
-                channels[d].sum += z * z;
-                ++channels[d].elements;
-                ++channels[d].rows;
             }
             if (count == 0) continue;
             judged_ += count;
+            if (!is_first_of_its_kind(first)) continue;
             for (const SliceName& name : names(unit)) {
                 Slice& slice = slices_[name];
                 slice.name = name;
                 slice.sum += sum;
                 slice.elements += count;
                 ++slice.rows;
+            }
+            for (std::size_t d = 0; d < channels.size(); ++d) {
+                const double z = z_[first + d];
+                if (std::isnan(z)) continue;
+                channels[d].sum += z * z;
+                ++channels[d].elements;
+                ++channels[d].rows;
             }
             measure_probes(unit, first);
         }
@@ -157,15 +175,16 @@ private:
         const ref::RoundingNoise& noise = tensor_.noise;
         const auto slices = names(unit);
         for (std::size_t k = 0; k < noise.probes.size(); ++k) {
-            double a = 0, w = 0;
+            double a = 0, w = 0, v = 0;
             for (std::size_t i = first; i < first + static_cast<std::size_t>(tensor_.width); ++i) {
                 if (std::isnan(z_[i])) continue;
                 const double r = noise.probes[k].direction[i] / noise.variance[i];
                 a += (tensor_.got[i] - noise.value[i]) * r;
                 w += noise.probes[k].direction[i] * r;
+                v += noise.value[i] * noise.value[i] / noise.variance[i];
             }
             if (!(w > 0)) continue;
-            for (const SliceName& name : slices) filters_[{k, name}].add(a, w);
+            for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v);
         }
     }
 
@@ -246,6 +265,7 @@ private:
     const TierTensor& tensor_;
     std::vector<double> z_;  ///< NaN where nothing is rounded
     std::int64_t judged_ = 0;
+    std::unordered_set<std::uint64_t> seen_;
     std::map<SliceName, Slice> slices_;
     std::map<std::pair<std::size_t, SliceName>, Filter> filters_;
 };

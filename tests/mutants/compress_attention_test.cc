@@ -109,9 +109,10 @@ TEST_F(CompressAttentionMutants, CorrectRulings) {
 // The defects of the computation that need no race, second call or odd address show on the random
 // cases.
 TEST_F(CompressAttentionMutants, ComputedDefectsShow) {
-    // A size, value or call that the random cases do not have.
-    const std::set<std::string_view> special{"NCA-05",  "NCA-10",  "NCA-17", "NCA-21",
-                                             "NCA-x13", "NCA-x22", "NCA-x32"};
+    // A size, value or call that the random cases do not have; x201 moves numbers by less than this
+    // comparison sees and shows in tests/tiers.
+    const std::set<std::string_view> special{"NCA-05",  "NCA-10",  "NCA-17",  "NCA-21",
+                                             "NCA-x13", "NCA-x22", "NCA-x32", "NCA-x201"};
     for (const Mutant& mutant : kCompressAttentionMutants) {
         const bool is_computed = mutant.id.find("VAL") == std::string_view::npos &&
                                  mutant.id.find("ALL") == std::string_view::npos;

@@ -78,6 +78,35 @@ TEST(Tiers, CorrectImplementationsOfEveryClassAreNotAccused) {
     EXPECT_EQ(operators.size(), 7u);
 }
 
+/// What the first long run accused: heads that see one key and are all the same, and truncated sums
+/// whose error lies along every direction of nearly parallel rows.
+TEST(Tiers, DependentRowsAreNotAccused) {
+    Emulation emulation;
+    emulation.sums = Sums::fp64, emulation.tile = 32, emulation.normalised_first = true;
+    emulation.prob_cast = false;
+    Verdict verdict = judged(
+        "flash_attention_score{dtype=fp16 q=[1] kv=[1] layout=BSND kv_heads=1 group=128 dim=40 "
+        "value_dim=40 drop=keep_all keep=tenth scale=eighth data=normal seed=16372753}",
+        {}, emulation, "p=fp32 ds=half");
+    EXPECT_FALSE(verdict.failed()) << verdict.message;
+    emulation = {};
+    emulation.sums = Sums::truncating, emulation.tile = 128, emulation.base_two = true;
+    emulation.prob_cast = false;
+    verdict = judged(
+        "flash_attention_score{dtype=fp16 q=[3] kv=[3] layout=TND kv_heads=2 group=64 dim=64 "
+        "value_dim=59 mask=uint8 mask_form=batch pre=1 next=1 tokens=pre_negative pse=one_row "
+        "pse_type=0 drop=keep_all keep=tenth scale=rsqrt data=normal seed=3692604}",
+        {}, emulation, "acc=fp32-truncating p=fp32 ds=half");
+    EXPECT_FALSE(verdict.failed()) << verdict.message;
+    emulation.prob_cast = emulation.sum_of_cast = emulation.scale_before_cast = true;
+    emulation.score_grad_cast = false;
+    verdict = judged(
+        "flash_attention_score_grad{dtype=fp32 q=[343] kv=[189] layout=BSND kv_heads=1 group=1 "
+        "dim=2 value_dim=1 scale=tenth precise=2 data=normal seed=2796956}",
+        {}, emulation, "acc=fp32-truncating sum=rounded");
+    EXPECT_FALSE(verdict.failed()) << verdict.message;
+}
+
 /// Neither far above nor far below what is there: 1 for a stored number, less for casts of P, whose
 /// significand is taken to be the worst one.
 TEST(Tiers, PredictedDeviationIsThatOfTheErrors) {
