@@ -54,6 +54,7 @@ public:
     ModuleOperator() : schema_(make_schema()), required_(nsa_module::required_classes()) {
         add_agreement(properties_);
         add_relations(properties_);
+        add_handover(properties_);
     }
 
     const Schema& schema() const override { return schema_; }

@@ -95,6 +95,7 @@ std::vector<RequiredClass> required_classes();
 
 void add_agreement(std::vector<Property>& list);
 void add_relations(std::vector<Property>& list);
+void add_handover(std::vector<Property>& list);
 
 }  // namespace attncheck::properties::nsa_module
 

@@ -208,8 +208,8 @@ std::vector<RequiredClass> required_classes() {
                                         {"block_no_multiple_of_stride", 3},
                                         {"select_larger_than_block", 15},
                                         {"several_blocks", 40},
-                                        {"several_kv_heads", 30},
-                                        {"grouped_heads", 40},
+                                        {"several_kv_heads", 20},
+                                        {"grouped_heads", 30},
                                         {"value_dim_smaller", 2},
                                         {"dim_192", 6},
                                         {"beyond_last", 5}};

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <memory>
 
+#include "properties/mixed_candidate.h"
 #include "properties/nsa_module_runs.h"
+#include "properties/report.h"
 #include "properties/worker_candidate.h"
 
 namespace attncheck::properties::nsa_module {
@@ -322,6 +324,39 @@ TEST(NsaModuleComposition, QueryGradientWithoutOneBranchIsKilled) {
              return backward_with(ops, args, state, grads, changed);
          }});
     EXPECT_TRUE(is_killed_by("end_to_end"));
+}
+
+/// A library with one operator: that one is its own, the others are the built-in ones, calls go
+/// where they belong, and the report names both.
+TEST(MixedCandidates, RunTheirOwnOperatorsAndTheBuiltInOnesElsewhere) {
+    const Operator& op = *find_operator("nsa_module");
+    const auto open = [](const std::string& library) {
+        WorkerOptions options;
+        options.library = library;
+        return open_worker_candidate(options);
+    };
+    auto declining = open(std::string(CANDIDATE_DIR) + "/declines.so");
+    EXPECT_FALSE(op.implemented_by(declining->info()));
+    MixedCandidate mixed(std::move(declining), open(find_builtin_library()));
+    EXPECT_TRUE(op.implemented_by(mixed.info()));
+    const Sources sources = sources_of(op, mixed);
+    ASSERT_EQ(sources.size(), 7u);
+    EXPECT_EQ(sources[0], (std::pair<std::string, std::string>{"nsa_compress", "declines"}));
+    EXPECT_EQ(sources[1].second, mixed.second().name);
+    PropertyContext context{mixed, {}};
+    EXPECT_EQ(op.property("end_to_end")->check(parse(kCases[0], schemas()), context).kind,
+              Verdict::Kind::declined);
+    RunReport report;
+    report.sources.push_back({"nsa_module", "nsa_compress", "declines"});
+    EXPECT_NE(to_json(report).find("\"nsa_compress\": \"declines\""), std::string::npos);
+}
+
+TEST(MixedCandidates, AreJudgedByTheWeakerPromise) {
+    const auto both =
+        weaker(ref::parse_rounding_class("fp32"), ref::parse_rounding_class("default"));
+    EXPECT_EQ(both, ref::parse_rounding_class("default"));
+    EXPECT_EQ(weaker(both, ref::parse_rounding_class("acc=half")).accumulator_roundoff,
+              ref::parse_rounding_class("acc=half").accumulator_roundoff);
 }
 
 }  // namespace
