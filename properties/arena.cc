@@ -210,7 +210,8 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         const std::size_t start = buffer.begin - buffer.first_page;
         // What was written into an output's elements is taken out, so that the rest can be compared
         // with what stood there before.
-        if (buffer.tensor && buffer.tensor->output)
+        const bool is_output = buffer.tensor && buffer.tensor->output;
+        if (is_output)
             result.outputs[buffer.index] = take_elements(buffer, now.subspan(start));
         if (std::memcmp(now.data(), buffer.image.data(), now.size()) == 0) continue;
         const auto differs = std::mismatch(now.begin(), now.end(), buffer.image.begin()).first;
