@@ -10,7 +10,7 @@ if(NOT ATTNCHECK_HAS_SANITIZERS)
   return()
 endif()
 
-file(GLOB sanitized_sources CONFIGURE_DEPENDS
+file(GLOB sanitized_sources
   ${PROJECT_SOURCE_DIR}/impl/*_validate.cc ${PROJECT_SOURCE_DIR}/ref/*_constraints.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/*.cc)
 list(APPEND sanitized_sources
@@ -23,7 +23,7 @@ list(APPEND sanitized_sources
   nsa_compress_attention_call.cc nsa_compress_call.cc nsa_selected_attention_call.cc plain_main.cc plain_mutate.cc)
 add_library(fuzz_sanitized OBJECT ${sanitized_sources})
 target_include_directories(fuzz_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-target_compile_options(fuzz_sanitized PUBLIC -O1 ${sanitizers})
+target_compile_options(fuzz_sanitized PUBLIC -O0 ${sanitizers})
 
 # The kernels come from the archive, which gives only what the objects do not have.
 function(attncheck_add_sanitized_replay name question)
