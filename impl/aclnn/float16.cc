@@ -1,8 +1,9 @@
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "acl/acl_base.h"
-#include "aclnn/opdev/fp16_t.h"
 #include "impl/half_formats.h"
 
 namespace {
@@ -22,6 +23,15 @@ std::uint16_t narrow_saturating(float value) {
     return static_cast<std::uint16_t>((bits & 0x8000u) | std::min(magnitude, kLargestFinite));
 }
 
+/// `value` rounded to odd, so that rounding the result once more is rounding `value` once.
+float narrow_to_odd(double value) {
+    const float nearest = static_cast<float>(value);
+    if (nearest == value || std::isnan(value)) return nearest;
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
+    const bool away_from_zero = std::abs(static_cast<double>(nearest)) > std::abs(value);
+    return std::bit_cast<float>((away_from_zero ? bits - 1 : bits) | 1u);
+}
+
 }  // namespace
 
 extern "C" {
@@ -32,13 +42,13 @@ aclFloat16 aclFloatToFloat16(float value) { return narrow_saturating(value); }
 
 /// op::tagFp16::operator=(const double&), which programs compiled against the vendor's header call
 /// out of line; `half` is the object, whose only member is its bits. This repository's header
-/// defines the operator inline, so it cannot be defined here under its own name.
+/// defines the operator inline, so it can neither be defined here under its own name nor be used.
 ACL_FUNC_VISIBILITY void* attncheck_assign_half_from_double(
     void* half, const double& value) __asm__("_ZN2op7tagFp16aSERKd");
 
 }  // extern "C"
 
 void* attncheck_assign_half_from_double(void* half, const double& value) {
-    *static_cast<std::uint16_t*>(half) = op::fp16_t(value).val;
+    *static_cast<std::uint16_t*>(half) = narrow_saturating(narrow_to_odd(value));
     return half;
 }

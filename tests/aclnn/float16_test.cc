@@ -11,7 +11,8 @@
 #include "acl/acl_base.h"
 #include "aclnn/opdev/fp16_t.h"
 
-// The operator that object files compiled against the vendor's header call.
+// op::tagFp16::operator=(const double&), which object files compiled against the vendor's header
+// call out of line.
 extern "C" void* assign_double_out_of_line(void* half,
                                            const double& value) __asm__("_ZN2op7tagFp16aSERKd");
 
@@ -107,9 +108,23 @@ TEST(Float16, ConstructsFromAnyNumber) {
 }
 
 TEST(Float16, AssignmentSymbolOfTheVendorsClassIsExported) {
-    op::fp16_t half;
-    EXPECT_EQ(assign_double_out_of_line(&half, 1.5), &half);
-    EXPECT_EQ(half.val, 0x3e00);
+    const auto assigned = [&](double value) {
+        std::uint16_t half = 0xdead;
+        EXPECT_EQ(assign_double_out_of_line(&half, value), &half);
+        return half;
+    };
+    for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {
+        const auto next = static_cast<std::uint16_t>(bits + 1);
+        const double low = value_of(bits), middle = (low + value_of(next)) / 2;
+        ASSERT_EQ(assigned(low), bits) << low;
+        ASSERT_EQ(assigned(-middle), (bits & 1 ? next : bits) | 0x8000) << middle;
+        ASSERT_EQ(assigned(std::nextafter(middle, 0.0)), bits) << middle;
+        ASSERT_EQ(assigned(std::nextafter(middle, 1e9)), next) << middle;
+    }
+    EXPECT_EQ(assigned(-0.0), 0x8000);
+    EXPECT_EQ(assigned(std::numeric_limits<double>::denorm_min()), 0);
+    EXPECT_EQ(assigned(1e300), 0x7bff);
+    EXPECT_EQ(assigned(-std::numeric_limits<double>::quiet_NaN()), 0xfbff);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::vector<Spec> draw_all(std::uint64_t seed) {
     for (const Property& property : op().properties()) {
         ++number;
         if (property.validation) continue;
-        for (Spec& spec : draw(property, 100 * property.case_factor, 1000 * seed + number))
+        for (Spec& spec : draw(property, 300 * property.case_factor, 1000 * seed + number))
             all.push_back(std::move(spec));
     }
     return all;

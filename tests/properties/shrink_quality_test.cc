@@ -79,15 +79,6 @@ const std::vector<Seeded>& seeded_defects() {
          "data=zeros seed=0",
          "the first window has a negative index from N = 3 on; block 0 then ties with a whole "
          "window instead of losing to it, and with M = 3 key 6 makes the second one whole"},
-        {"NCA-12", "nsa_compress_attention", "softmax_max is wrong",
-         "q=[2,0] cmp=[1,2] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 "
-         "count=1 mask=bool data=zeros seed=0 set=[atten_mask[0,1]=1]",
-         "a wrong pitch shows from the second row on; another sequence, without queries, makes the "
-         "mask wider, and the one element beside the first key is taken for the second row's"},
-        {"NCA-16", "nsa_compress_attention", "topk_indices is wrong",
-         "q=[1] cmp=[66] kv_heads=1 group=1 dim=1 value_dim=1 block=32 stride=16 select=32 count=2 "
-         "data=zeros seed=0 set=[query[0,0,0]=1,key[64,0,0]=1]",
-         "block 32 begins the second chunk; N = 2 needs M = 2, and key 64 is its halo"},
         {"NCA-x24", "nsa_compress_attention", "topk_indices is wrong",
          "q=[0,1] cmp=[1,1] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 "
          "count=1 data=zeros seed=0",
