@@ -67,7 +67,9 @@ std::optional<Call> broken_call(const Spec& spec) {
 /// Expected values first, then the judge.
 Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const CallResult& result,
                           const ExpectedOutputs& expected, const PropertyContext& context) {
-    if (context.rule) return verdict_by_rule(*context.rule, spec, problem.call, result, expected);
+    if (context.rule)
+        return verdict_by_rule(*context.rule, spec, problem.call, result, expected,
+                               problem.composition_errors);
     Verdict verdict = verdict_on_values(spec, problem.call, result, expected);
     if (verdict.failed() || !problem.judge) return verdict;
     const double worst = verdict.worst_ratio;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "properties/check.h"
+#include "properties/half_composition.h"
 
 namespace attncheck::properties {
 
@@ -16,6 +17,8 @@ struct CaseProblem {
     /// Judges outputs that have no expected value of their own, such as lists with ties; may be
     /// empty.
     std::function<Verdict(const CallResult&, const ref::RoundingClass&)> judge = {};
+    /// For rules that allow a multiple of it.
+    std::function<CompositionErrors()> composition_errors = {};
 };
 using MakeProblem = std::function<CaseProblem(const Spec&)>;
 

@@ -191,12 +191,7 @@ private:
 /// What the suite's own fields need; the documented rules are the predicate's.
 std::optional<std::string> FlashOperator::illegal(const Spec& spec) const {
     const auto& n = spec.numbers;
-    for (std::size_t i = 0; i < schema_.numbers.size(); ++i) {
-        const NumberField& field = schema_.numbers[i];
-        if (n[i] < field.min || n[i] > field.max || (n[i] - field.min) % field.step)
-            return fmt::format("{}={} is outside {}..{} in steps of {}", field.key, n[i], field.min,
-                               field.max, field.step);
-    }
+    if (auto reason = number_outside(schema_, spec.numbers)) return reason;
     if (auto reason = illegal_sizes(spec)) return reason;
     const bool tnd = n[kFaLayout] == static_cast<std::int64_t>(FlashLayout::tnd);
     const auto pse = static_cast<FlashPse>(n[kFaPse]);

@@ -14,7 +14,9 @@ CaseProblem case_problem(const Spec& spec, ref::Grant grant) {
     return {find_operator(spec.schema->op)->build(plain),
             [plain, grant](const ref::RoundingClass& rounding) {
                 return expected_of(flash_parts(plain), rounding, grant);
-            }};
+            },
+            {},
+            [plain] { return half_composition_errors(flash_tier_problem(flash_parts(plain))); }};
 }
 
 /// Data on which softmax attention is exact: probabilities are powers of two, values small

@@ -399,13 +399,11 @@ int main(int argc, char** argv) {
         ->add_option("--waive", arguments.waive,
                      "known deviations: counted and shown, not reported as failures")
         ->type_name("FILE");
-    std::vector<std::string> rules;
-    for (const auto& rule : tolerance_rules()) rules.push_back(rule.name);
     verify
         ->add_option("--rule", arguments.rule,
                      "judge agreement, and nothing else, by the tolerance of another project in "
                      "place of the error bounds")
-        ->check(CLI::IsMember(rules));
+        ->check(CLI::IsMember(rule_names()));
     verify
         ->add_option("--corpus", arguments.corpus,
                      "folder of cases that failed once: replayed first, and extended by what is "

@@ -127,13 +127,11 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
                      "JSON of an earlier run: the property that killed a mutant then is tried "
                      "first, the rest only if it does not")
         ->type_name("FILE");
-    std::vector<std::string> rules;
-    for (const auto& rule : tolerance_rules()) rules.push_back(rule.name);
     command
         ->add_option("--rule", arguments.rule,
                      "grade the tolerance of another project in place of the suite, on the cases "
                      "of agreement")
-        ->check(CLI::IsMember(rules));
+        ->check(CLI::IsMember(rule_names()));
     command->add_option("--json", arguments.json, "write the scores as JSON")->type_name("FILE");
     command
         ->add_option("--counts", arguments.counts,

@@ -22,6 +22,9 @@ CaseProblem case_problem(const Spec& spec, ref::Grant grant) {
         return verdict_on_lists(plain, parts_of(plain), lists_of(result.outputs[topk]), rounding,
                                 grant);
     };
+    problem.composition_errors = [plain] {
+        return half_composition_errors(tier_problem(parts_of(plain)));
+    };
     return problem;
 }
 

@@ -97,13 +97,7 @@ public:
 
     std::optional<std::string> illegal(const Spec& spec) const override {
         const ref::CompressShape shape = compress_shape(spec);
-        for (std::size_t i = 0; i < schema_.numbers.size(); ++i) {
-            const NumberField& field = schema_.numbers[i];
-            if (spec.numbers[i] < field.min || spec.numbers[i] > field.max ||
-                (spec.numbers[i] - field.min) % field.step)
-                return fmt::format("{}={} is outside {}..{} in steps of {}", field.key,
-                                   spec.numbers[i], field.min, field.max, field.step);
-        }
+        if (auto reason = number_outside(schema_, spec.numbers)) return reason;
         if (shape.seq_lengths.empty()) return "seq is empty, at least one sequence is needed";
         if (std::any_of(shape.seq_lengths.begin(), shape.seq_lengths.end(),
                         [](auto length) { return length < 0; }))

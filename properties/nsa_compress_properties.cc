@@ -13,7 +13,9 @@ namespace {
 CaseProblem case_problem(const Spec& spec) {
     const auto problem = std::make_shared<const CompressProblem>(spec);
     return {problem->call,
-            [problem](const ref::RoundingClass& rounding) { return problem->expected(rounding); }};
+            [problem](const ref::RoundingClass& rounding) { return problem->expected(rounding); },
+            {},
+            [problem] { return half_composition_errors(*problem); }};
 }
 
 /// Data of small integers: every partial sum is exact, so the result is the correctly rounded exact

@@ -91,12 +91,7 @@ private:
 
 std::optional<std::string> ModuleOperator::illegal(const Spec& spec) const {
     const auto& n = spec.numbers;
-    for (std::size_t i = 0; i < schema_.numbers.size(); ++i) {
-        const NumberField& field = schema_.numbers[i];
-        if (n[i] < field.min || n[i] > field.max || (n[i] - field.min) % field.step)
-            return fmt::format("{}={} is outside {}..{} in steps of {}", field.key, n[i], field.min,
-                               field.max, field.step);
-    }
+    if (auto reason = number_outside(schema_, spec.numbers)) return reason;
     if (n[kValueDim] > n[kDim]) return "value_dim is larger than dim";
     if (n[kGroup] & (n[kGroup] - 1))
         return fmt::format("group={} must be one of 1, 2, 4, 8, 16", n[kGroup]);

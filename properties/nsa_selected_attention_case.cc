@@ -168,12 +168,7 @@ public:
 
     std::optional<std::string> illegal(const Spec& spec) const override {
         const auto& n = spec.numbers;
-        for (std::size_t i = 0; i < schema_.numbers.size(); ++i) {
-            const NumberField& field = schema_.numbers[i];
-            if (n[i] < field.min || n[i] > field.max || (n[i] - field.min) % field.step)
-                return fmt::format("{}={} is outside {}..{} in steps of {}", field.key, n[i],
-                                   field.min, field.max, field.step);
-        }
+        if (auto reason = number_outside(schema_, spec.numbers)) return reason;
         if (spec.lists[0].empty() || spec.lists[0].size() != spec.lists[1].size())
             return "q and kv need the same number of sequences, at least one";
         if (n[kSelKvHeads] * n[kSelGroup] > 128) return "kv_heads * group is more than 128";

@@ -11,10 +11,13 @@ namespace {
 CaseProblem case_problem(const Spec& spec, ref::Grant grant) {
     Spec plain = spec;
     plain.edits.clear();
-    return {find_operator(spec.schema->op)->build(plain),
-            [plain, grant](const ref::RoundingClass& rounding) {
-                return expected_of(selected_parts(plain), rounding, grant);
-            }};
+    return {
+        find_operator(spec.schema->op)->build(plain),
+        [plain, grant](const ref::RoundingClass& rounding) {
+            return expected_of(selected_parts(plain), rounding, grant);
+        },
+        {},
+        [plain] { return half_composition_errors(selected_tier_problem(selected_parts(plain))); }};
 }
 
 /// Data on which softmax attention is exact: probabilities are powers of two, values small

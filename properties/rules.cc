@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace attncheck::properties {
 namespace {
@@ -83,6 +84,21 @@ double terms_of(const Spec& spec) {
     return static_cast<double>(spec.number("block"));
 }
 
+/// max |got - exact| <= 2 (gradients 3) times that of the composition, plus what adding and taking
+/// away 0.3 does to the exact values, twice.
+bool flash_attention(const RuledTensor& tensor) {
+    const auto store = [&](double x) {
+        return ref::decode(tensor.dtype, ref::encode(tensor.dtype, x));
+    };
+    double error = 0, noise = 0;
+    for (std::size_t k = 0; k < tensor.exact.size(); ++k) {
+        const double x = store(tensor.exact[k]);
+        error = std::max(error, std::fabs(tensor.got[k] - tensor.exact[k]));
+        noise = std::max(noise, std::fabs(store(store(x + 0.3) - 0.3) - x));
+    }
+    return error <= (tensor.gradient ? 3 : 2) * tensor.composition_error + 2 * noise;
+}
+
 }  // namespace
 
 const std::vector<ToleranceRule>& tolerance_rules() {
@@ -92,9 +108,18 @@ const std::vector<ToleranceRule>& tolerance_rules() {
         {"ggml", "mean square of the error at most 5e-4 of that of the tensor", ggml},
         {"cudnn", "2e-2 relative and absolute; 7e-2 absolute for bf16 gradients", cudnn},
         {"benchdnn",
-         "8 (1 + keys) eps relative or eps max |v|; gradients 32 (1 + keys) eps or 0.05",
-         benchdnn}};
+         "8 (1 + keys) eps relative or eps max |v|; gradients 32 (1 + keys) eps or 0.05", benchdnn},
+        {"fa2",
+         "largest error at most 2 (gradients 3) times that of a composition in half precision, and "
+         "2 max |x + 0.3 - 0.3 - x|",
+         flash_attention, true}};
     return rules;
+}
+
+std::vector<std::string> rule_names() {
+    std::vector<std::string> names;
+    for (const ToleranceRule& rule : tolerance_rules()) names.push_back(rule.name);
+    return names;
 }
 
 const ToleranceRule* find_rule(const std::string& name) {
@@ -105,8 +130,11 @@ const ToleranceRule* find_rule(const std::string& name) {
 }
 
 Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call& call,
-                        const CallResult& result, const ExpectedOutputs& expected) {
+                        const CallResult& result, const ExpectedOutputs& expected,
+                        const std::function<CompositionErrors()>& composition_errors) {
     if (spec.recipe != Recipe::normal) return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
+    const CompositionErrors errors =
+        rule.by_composition ? composition_errors() : CompositionErrors{};
     for (const auto& [name, values] : expected) {
         const Tensor& tensor = call.tensor(name);
         if (name.starts_with("softmax") || name == "topk_indices") continue;
@@ -120,9 +148,17 @@ Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call&
             exact.push_back(values.value[k]);
             got.push_back(all[k]);
         }
-        const RuledTensor ruled{tensor.type(),  spec.schema->op.ends_with("_grad"),
-                                terms_of(spec), largest_of(call, {"value", "input"}),
-                                exact,          got};
+        // A rope's gradient stands behind that of the head dim.
+        const auto composed = errors.find(name.substr(0, name.find("_rope")));
+        if (rule.by_composition && composed == errors.end())
+            throw std::logic_error("no composition for " + name);
+        const RuledTensor ruled{tensor.type(),
+                                spec.schema->op.ends_with("_grad"),
+                                terms_of(spec),
+                                largest_of(call, {"value", "input"}),
+                                composed == errors.end() ? 0 : composed->second,
+                                exact,
+                                got};
         if (same_class && rule.accepts(ruled)) continue;
         return Verdict::fail(
             name + " is wrong",

@@ -169,6 +169,18 @@ int Schema::tensor(std::string_view name) const {
     return -1;
 }
 
+std::optional<std::string> number_outside(const Schema& schema,
+                                          std::span<const std::int64_t> numbers) {
+    for (std::size_t i = 0; i < schema.numbers.size(); ++i) {
+        const NumberField& field = schema.numbers[i];
+        const std::int64_t n = numbers[i];
+        if (n < field.min || n > field.max || (n - field.min) % field.step)
+            return fmt::format("{}={} is outside {}..{} in steps of {}", field.key, n, field.min,
+                               field.max, field.step);
+    }
+    return std::nullopt;
+}
+
 Spec::Spec(const Schema& of)
     : schema(&of), lists(of.lists.size()), layouts(of.tensors.size(), Layout::dense) {
     for (const auto& field : of.numbers)

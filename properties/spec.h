@@ -12,6 +12,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +84,10 @@ struct Schema {
     int number(std::string_view key) const;  ///< index, or -1
     int tensor(std::string_view name) const;
 };
+
+/// Why one of the numbers is not a value of its field; nullopt if all are.
+std::optional<std::string> number_outside(const Schema& schema,
+                                          std::span<const std::int64_t> numbers);
 
 inline constexpr int kMaxRank = 4;
 
