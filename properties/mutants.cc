@@ -79,7 +79,6 @@ Json take_report(const std::string& path) {
 /// The first counterexample says what killed the mutant; its smallest case is that of the first one
 /// that is repeatable in a fresh process.
 void read_outcome(const Json& report, MutantScore& score) {
-    bool settled = false;
     for (const auto& property : report.at("properties")) {
         if (!property.contains("counterexample")) {
             if (!score.killed) score.cases += property.at("cases").get<std::int64_t>();
@@ -95,12 +94,12 @@ void read_outcome(const Json& report, MutantScore& score) {
             score.tier = found.at("tier").get<std::string>();
         }
         const bool repeatable = found.value("repeatable", true);
-        if (!score.killed || (repeatable && !settled)) {
+        if (!score.killed || (repeatable && !score.repeatable)) {
             score.smallest = found.at("case").get<std::string>();
             score.certificate = found.at("certificate").get<std::string>();
         }
         score.killed = true;
-        settled = settled || repeatable;
+        score.repeatable = score.repeatable || repeatable;
     }
     score.seconds -= score.shrink_seconds;
     score.elements = elements_of(score.smallest);
@@ -155,8 +154,11 @@ private:
         else if (mutant.id.find("VAL") != std::string::npos)
             // A defect of the rulings meets them last in a whole run, behind seconds of computing.
             first = " --property validation --property validation_combined";
+        // What only fails after other calls is for the properties that make them.
         if (!first.empty())
-            if (MutantScore score = run_one(mutant, number, first); score.killed) return score;
+            if (MutantScore score = run_one(mutant, number, first);
+                score.killed && score.repeatable)
+                return score;
         return run_one(mutant, number, {});
     }
 

@@ -35,8 +35,9 @@ std::vector<Mutant> read_mutants(const std::string& library);
 struct MutantScore {
     Mutant mutant;
     bool killed = false;
-    int exit_status = -1;  ///< of the program
-    std::string tier;      ///< what judged it (Counterexample)
+    bool repeatable = false;  ///< by a case that fails alone in a fresh process
+    int exit_status = -1;     ///< of the program
+    std::string tier;         ///< what judged it (Counterexample)
     std::string property, failure, smallest, certificate;
     std::int64_t cases = 0;     ///< run before it was killed, that case included
     double seconds = 0;         ///< until it was killed, or of the whole run

@@ -36,8 +36,9 @@ const ToleranceRule* find_rule(const std::string& name);
 
 /// What the rule says of a call's outputs. It looks at attention outputs and gradients; softmax
 /// statistics and lists of blocks, which these projects do not compare, are left out. A number that
-/// is not finite has to be so in both. Only normally distributed data is judged, the kind that the
-/// rules were made for: on harder data each of them rejects correct kernels.
+/// is not finite has to be so in both. Only ordinary data is judged, the kind that the
+/// rules were made for: normally distributed, in a half type, logits of a moderate spread. On
+/// harder data each of them rejects correct kernels.
 Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call& call,
                         const CallResult& result, const ExpectedOutputs& expected,
                         const std::function<CompositionErrors()>& composition_errors);

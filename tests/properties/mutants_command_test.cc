@@ -20,7 +20,8 @@ protected:
     }
 };
 
-// NC-01 is a wrong block count, VAL-07 a missing check of an argument, NC-07 leaves elements unwritten.
+// NC-01 is a wrong block count, VAL-07 a missing check of an argument, NC-07 leaves elements
+// unwritten.
 TEST_F(MutantsCommandTest, SaysWhatKilledEachAndHowSmall) {
     const Ran ran = grade("--only NC-01,VAL-07,NC-07 --json " + file("scores.json"));
     ASSERT_EQ(ran.status, 0) << ran.printed;
@@ -75,8 +76,8 @@ TEST_F(MutantsCommandTest, UnknownNamesAreRefused) {
 TEST_F(MutantsCommandTest, EarlierKillerIsTriedFirst) {
     write("earlier.json",
           R"({"schema":1,"mutants":[{"id":"NC-x27","property":"nsa_compress.concurrent"}]})");
-    const Ran ran = grade("--only NC-x27 --earlier " + file("earlier.json") +
-                          " --json " + file("scores.json"));
+    const Ran ran =
+        grade("--only NC-x27 --earlier " + file("earlier.json") + " --json " + file("scores.json"));
     ASSERT_EQ(ran.status, 0) << ran.printed;
     EXPECT_LE(Json::parse(text_of("scores.json")).at("mutants")[0].at("cases"), 100);
 }
@@ -122,6 +123,11 @@ TEST_F(MutantsCommandTest, ToleranceOfAnotherProjectIsGradedInstead) {
     EXPECT_THAT(ran.printed, HasSubstr("2 mutants, 1 killed; 1 of the 2"));
     EXPECT_EQ(grade("--only NC-01,NC-08").status, 0);
     EXPECT_EQ(attncheck("verify --rule ggml --op nsa_compress --seed 1").status, 0);
+    EXPECT_EQ(grade("--only NCG-04,NC-08 --rule fa2").status, 1);
+    EXPECT_EQ(attncheck("verify --rule fa2 --op nsa_compress_grad --op flash_attention_score_grad "
+                        "--cases 20 --seed 1")
+                  .status,
+              0);
 }
 
 }  // namespace
