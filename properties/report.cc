@@ -130,7 +130,7 @@ void print_counterexample(std::ostream& out, const RunReport& report,
 void print_table(std::ostream& out, const RunReport& report) {
     std::vector<ReportRow> rows;
     std::map<std::string, std::map<std::string, std::int64_t>> labels;
-    std::int64_t cases = 0, waived = 0;
+    std::int64_t cases = 0, replayed = 0, waived = 0;
     for (const auto& p : report.properties) {
         std::string note = p.note;
         for (const auto& found : p.counterexamples)
@@ -143,6 +143,7 @@ void print_table(std::ostream& out, const RunReport& report) {
                         ratio_text(p.worst_ratio), note});
         for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
         cases += p.cases;
+        replayed += p.replayed;
         waived += p.waived;
     }
     out << "\n" << table_of(rows);
@@ -164,11 +165,13 @@ void print_table(std::ostream& out, const RunReport& report) {
             for (const auto& reason : p.waivers)
                 out << fmt::format("  {}.{}: {}\n", p.op, p.property, reason);
     }
+    out << fmt::format("\n{}: {} cases", report.candidate, cases);
+    if (replayed > 0) out << fmt::format(" and {} replayed", replayed);
     out << fmt::format(
-        "\n{}: {} cases in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units "
-        "of its bound.\n",
-        report.candidate, cases, report.duration_s,
-        report.duration_s > 0 ? static_cast<double>(cases) / report.duration_s : 0.0, report.seed);
+        " in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units of its bound.\n",
+        report.duration_s,
+        report.duration_s > 0 ? static_cast<double>(cases + replayed) / report.duration_s : 0.0,
+        report.seed);
     if (const std::string observed = observed_precision(report); !observed.empty())
         out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                            observed);

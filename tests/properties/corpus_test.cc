@@ -34,7 +34,7 @@ TEST_F(CorpusTest, FindingsAreKeptAndReplayed) {
     EXPECT_EQ(text_of("corpus/nsa_compress.txt"), kept);  // known already
     EXPECT_THAT(
         verify("''", "--property agreement --seed 2 --cases 0 --json " + file("out.json"), 0),
-        HasSubstr("1 replayed"));
+        HasSubstr("0 cases and 1 replayed in"));
     EXPECT_EQ(Json::parse(text_of("out.json")).at("properties")[0].at("replayed"), 1);
     EXPECT_EQ(Json::parse(text_of("out.json")).at("properties")[0].at("cases"), 0);
 }
