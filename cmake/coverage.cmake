@@ -12,13 +12,10 @@ function(attncheck_measure target)
   endif()
 endfunction()
 
-# gcov writes its counters at exit(), but candidates' workers and the processes of --jobs end by
-# _exit. In programs, _exit writes them first: the program's own and those of every library in it
-# that has this file too.
-function(attncheck_dump_counters target)
+# Candidates' workers and the processes of --jobs end by _exit, which would lose their counters.
+function(attncheck_keep_counters program)
   if(ATTNCHECK_COVERAGE)
-    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/coverage_dump.c)
-    target_link_options(${target} PRIVATE --coverage LINKER:--wrap=_exit)
-    target_compile_definitions(${target} PRIVATE ATTNCHECK_COVERAGE)
+    target_sources(${program} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/coverage_exit.c)
+    target_link_options(${program} PRIVATE LINKER:--wrap=_exit)
   endif()
 endfunction()
