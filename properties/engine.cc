@@ -56,6 +56,7 @@ public:
           clock_(clock),
           on_case_(on_case),
           known_(known),
+          pairs_(op),
           context_{candidate, options.rounding, options.rule} {
         report_.op = op.name();
         report_.property = property.name;
@@ -193,8 +194,10 @@ private:
         ++report_.cases;
         if (!spec.edits.empty())
             ++report_.labels[kEditedLabel];
-        else
+        else {
             for (const auto& label : labels) ++report_.labels[label];
+            pairs_.note(labels, report_.pairs);
+        }
     }
 
     bool waived(const std::vector<std::string>& labels) {
@@ -353,6 +356,7 @@ private:
     const Clock& clock_;
     const CaseObserver& on_case_;
     KnownMinima& known_;
+    const ClassPairs pairs_;
     PropertyContext context_;
     PropertyReport report_;
     double deadline_ = 0, shrink_start_ = 0;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/class_pairs.h"
 #include "properties/operator.h"
 
 namespace attncheck::properties {
@@ -33,6 +34,7 @@ struct PropertyReport {
     std::int64_t cases = 0, declined = 0, waived = 0;
     std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see kEditedLabel
+    PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;
     std::vector<CastEvidence> casts;              ///< by word, over all cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class

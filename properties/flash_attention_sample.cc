@@ -70,8 +70,9 @@ void sample_heads(Random& random, Spec& spec) {
     spec.numbers[kFaKvHeads] = random.pick<Int>({1, 1, 1, 2, 2, 3, 4});
     spec.numbers[kFaGroup] = random.pick<Int>({1, 1, 1, 2, 2, 3, 4, 5, 8});
     if (random.chance(2)) spec.numbers[kFaGroup] = 256 / spec.numbers[kFaKvHeads];
-    const Int dim = random.pick<Int>({1,  1,  2,  7,  8,  16, 16,  17,  32,  33,  40,  64,
-                                      64, 72, 80, 88, 96, 96, 100, 128, 128, 192, 256, 512});
+    Int dim = random.pick<Int>({1,  1,  2,  7,  8,  16, 16,  17,  32,  33,  40,  64,
+                                64, 72, 80, 88, 96, 96, 100, 128, 128, 192, 256, 512});
+    if (dim == 192 && random.chance(50)) dim = random.pick<Int>({129, 136, 200, 250});
     spec.numbers[kFaDim] = dim;
     spec.numbers[kFaValueDim] = random.chance(60)   ? dim
                                 : random.chance(30) ? 1
@@ -126,6 +127,27 @@ void make_long(Random& random, Spec& spec) {
     spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
     spec.lists = {{random.chance(50) ? length : few}, {length}};
     if (spec.lists[0][0] == length) spec.lists[1][0] = few;
+}
+
+/// A bias for a long case, or another sequence before or behind it, of which a side may be empty.
+void extend_long(Random& random, Spec& spec) {
+    const bool tnd = is_tnd(spec);
+    if (random.chance(35)) {
+        spec.numbers[kFaPse] =
+            static_cast<Int>(tnd ? random.pick({FlashPse::flat_keys, FlashPse::flat_pairs,
+                                                FlashPse::one_batch, FlashPse::one_row})
+                                 : random.pick({FlashPse::plain, FlashPse::one_batch,
+                                                FlashPse::one_row, FlashPse::one_batch_row}));
+        spec.numbers[kFaPseType] = random.between(0, 1);
+    }
+    const bool any_lengths =
+        pse_of(spec) == FlashPse::absent || pse_of(spec) > FlashPse::one_batch_row;
+    if (!tnd || !any_lengths || random.chance(50)) return;
+    const bool before = random.chance(50);
+    const std::size_t side = random.chance(30) ? static_cast<std::size_t>(random.between(0, 1)) : 2;
+    for (std::size_t list : {0, 1})
+        spec.lists[list].insert(before ? spec.lists[list].begin() : spec.lists[list].end(),
+                                list == side ? 0 : random.between(1, 9));
 }
 
 /// Long on both sides, which outside TND a compressed bias needs; about a second each, so they are
@@ -378,6 +400,7 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
         make_long_square(random, spec);
     } else if (length < 57) {
         make_long(random, spec);
+        extend_long(random, spec);
     } else {
         sample_rope(random, spec);
         sample_bias(random, spec);

@@ -189,6 +189,13 @@ public:
                              random.between(0, stride - 1)};
             if (random.chance(50))
                 spec.lists[0].insert(spec.lists[0].begin(), random.between(0, 2 * block));
+            if (random.chance(40)) {  // short and empty ones among them
+                const auto extra = random.between(1, 3);
+                for (std::int64_t i = 0; i < extra; ++i)
+                    spec.lists[0].insert(
+                        spec.lists[0].begin() + random.between(0, std::ssize(spec.lists[0])),
+                        random.chance(50) ? 0 : sample_length(random, block, stride));
+            }
         } else {
             const std::int64_t count = random.pick<std::int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 6});
             for (std::int64_t i = 0; i < count; ++i)
@@ -202,6 +209,9 @@ public:
             spec.numbers[kHeads] = spec.numbers[kBlock];
             spec.numbers[kDim] = 16;
             spec.lists[0].resize(1);
+            if (random.chance(40))
+                spec.lists[0].insert(spec.lists[0].begin() + random.between(0, 1), 0);
+            if (random.chance(20)) spec.lists[0].insert(spec.lists[0].begin(), block);
         }
         spec.numbers[kBeyond] = random.chance(12) ? random.between(1, 40) : 0;
         const bool coincide = spec.numbers[kHeads] == spec.numbers[kBlock];

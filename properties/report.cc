@@ -47,6 +47,15 @@ std::string table_of(const std::vector<ReportRow>& rows) {
     return out;
 }
 
+std::string pairs_table(const std::vector<PairCoverage>& pairs) {
+    std::string out;
+    for (const PairCoverage& one : pairs)
+        out +=
+            fmt::format("{}  {:<27} {}\n", out.empty() ? "\npairs of classes in one case:\n" : "",
+                        one.op, pairs_text(one.reached(), one.possible));
+    return out;
+}
+
 int status_code(const std::vector<std::string>& statuses, std::int64_t checked) {
     for (const auto& status : statuses)
         if (status == "falsified" || status == "error") return 1;
@@ -152,6 +161,7 @@ void print_table(std::ostream& out, const RunReport& report) {
         for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
         out << "\n";
     }
+    out << pairs_table(report.pairs);
     std::string composition;
     for (const auto& source : report.sources) {
         if (source.composition != composition)
@@ -219,13 +229,19 @@ std::string to_json(const RunReport& report) {
         {"interrupted", report.interrupted},
         {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
         {"properties", properties}};
+    for (const PairCoverage& one : report.pairs)
+        whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
     for (const auto& source : report.sources)
         whole["implementations"][source.composition][source.op] = source.implementation;
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string to_junit(const RunReport& report) {
-    std::string cases;
+    std::string pairs, cases;
+    for (const PairCoverage& one : report.pairs)
+        pairs += fmt::format("    <property name=\"{}\" value=\"{}\"/>\n", xml_escaped(one.op),
+                             pairs_text(one.reached(), one.possible));
+    if (!pairs.empty()) pairs = "  <properties>\n" + pairs + "  </properties>\n";
     int failures = 0, errors = 0, skipped = 0;
     for (const auto& p : report.properties) {
         cases +=
@@ -256,9 +272,9 @@ std::string to_junit(const RunReport& report) {
     return fmt::format(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"attncheck {}\" tests=\"{}\" "
         "failures=\"{}\" "
-        "errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n",
+        "errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n{}{}</testsuite>\n",
         xml_escaped(report.candidate), report.properties.size(), failures, errors, skipped,
-        report.duration_s, cases);
+        report.duration_s, pairs, cases);
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -25,6 +25,7 @@ struct RunReport {
         std::string composition, op, implementation;
     };
     std::vector<Source> sources;
+    std::vector<PairCoverage> pairs;  ///< of every operator that had cases
 };
 
 /// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing

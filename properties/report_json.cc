@@ -39,6 +39,11 @@ void add_casts(const Json& property, std::vector<CastEvidence>& all) {
         add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
 }
 
+Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing) {
+    return {
+        {"reached", possible - std::ssize(missing)}, {"possible", possible}, {"missing", missing}};
+}
+
 std::string property_to_text(const PropertyReport& report) {
     Json text{{"op", report.op},
               {"property", report.property},
@@ -48,6 +53,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"waived", report.waived},
               {"replayed", report.replayed},
               {"labels", report.labels},
+              {"pairs", to_text(report.pairs)},
               {"worst_ratio", number_or_text(report.worst_ratio)},
               {"waivers", report.waivers},
               {"casts", casts_json(report.casts)},
@@ -82,6 +88,7 @@ PropertyReport property_from_text(const std::string& text) {
     report.waived = json.at("waived");
     report.replayed = json.at("replayed");
     report.labels = json.at("labels").get<std::map<std::string, std::int64_t>>();
+    report.pairs = pair_set_from(json.at("pairs").get<std::string>());
     report.worst_ratio = to_number(json.at("worst_ratio"));
     report.waivers = json.at("waivers").get<std::vector<std::string>>();
     report.note = json.at("note");

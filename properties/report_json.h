@@ -19,6 +19,9 @@ double to_number(const Json& value);
 Json casts_json(const std::vector<CastEvidence>& casts);
 void add_casts(const Json& property, std::vector<CastEvidence>& all);
 
+/// {"reached": 412, "possible": 431, "missing": ["broadcast + many_blocks", ...]}
+Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing);
+
 /// The rounding class that the evidence looks like, as --precision takes it.
 std::string words_of(const std::vector<CastEvidence>& casts);
 

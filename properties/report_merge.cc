@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -67,6 +68,17 @@ void check_property(const Json& entry) {
     for (const Json& more : entry["more_counterexamples"]) check_counterexample(more);
 }
 
+void check_pairs(const Json& pairs) {
+    if (!pairs.is_object()) refuse("has pairs that are no object");
+    for (const auto& [op, one] : pairs.items()) {
+        check_count(one.at("possible"));
+        const auto& missing = one.at("missing").get_ref<const Json::array_t&>();
+        for (const Json& pair : missing) (void)pair.get_ref<const std::string&>();
+        if (std::ssize(missing) > one["possible"].get<std::int64_t>())
+            refuse("misses more pairs of " + op + " than are possible");
+    }
+}
+
 void check_report(const Json& report) {
     if (!report.is_object() || report.value("schema", Json()) != 1 ||
         !report.contains("properties") || !report["properties"].is_array())
@@ -78,6 +90,7 @@ void check_report(const Json& report) {
     if (!report.value("precision", Json::object()).is_object())
         refuse("has a precision that is no object");
     for (const Json& entry : report["properties"]) check_property(entry);
+    if (report.contains("pairs")) check_pairs(report["pairs"]);
 }
 
 Json empty_like(const Json& report) {
@@ -130,6 +143,24 @@ void merge_property(const Json& entry, Json& known) {
     merge_counterexamples(entry, known);
 }
 
+/// A pair is missing when it is missing in all reports that have the operator.
+void merge_pairs(const Json& pairs, std::map<std::string, PairCoverage>& merged) {
+    for (const auto& [op, one] : pairs.items()) {
+        auto missing = one["missing"].get<std::vector<std::string>>();
+        std::sort(missing.begin(), missing.end());
+        missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+        const auto [it, is_first] = merged.try_emplace(op);
+        PairCoverage& known = it->second;
+        if (is_first) known.missing = missing;
+        std::vector<std::string> both;
+        std::set_intersection(known.missing.begin(), known.missing.end(), missing.begin(),
+                              missing.end(), std::back_inserter(both));
+        known.op = op;
+        known.possible = std::max(known.possible, one["possible"].get<std::int64_t>());
+        known.missing = std::move(both);
+    }
+}
+
 /// Adds a checked report to what is merged so far.
 void merge_report(const Json& report, Json& merged) {
     const double duration = merged["duration_s"].get<double>() + report["duration_s"].get<double>();
@@ -151,6 +182,7 @@ void merge_report(const Json& report, Json& merged) {
 
 MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
     Json merged;
+    std::map<std::string, PairCoverage> pairs;
     for (const auto& [name, text] : name_and_text) {
         try {
             const Json report = Json::parse(text);
@@ -162,6 +194,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
             if (report.value("implementations", Json()) != merged["implementations"])
                 refuse("ran on other operators than " + name_and_text.front().first);
             merge_report(report, merged);
+            if (report.contains("pairs")) merge_pairs(report["pairs"], pairs);
         } catch (const Json::parse_error&) {
             throw std::runtime_error(name + ": is not JSON");
         } catch (const Json::exception& e) {
@@ -189,8 +222,13 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     for (const Json& p : merged["properties"]) add_casts(p, casts);
     if (!merged["precision"].empty()) merged["precision"]["looks_like"] = words_of(casts);
     if (merged["implementations"].is_null()) merged.erase("implementations");
+    std::vector<PairCoverage> coverages;
+    for (const auto& [op, one] : pairs) {
+        merged["pairs"][op] = pairs_json(one.possible, one.missing);
+        coverages.push_back(one);
+    }
     out.exit_status = status_code(statuses, checked);
-    out.table = table_of(rows);
+    out.table = table_of(rows) + pairs_table(coverages);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     return out;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "properties/class_pairs.h"
+
 namespace attncheck::properties {
 
 struct ReportRow {
@@ -12,6 +14,9 @@ struct ReportRow {
 };
 
 std::string table_of(const std::vector<ReportRow>& rows);
+
+/// A line for each operator's pairs of classes; empty when there are none.
+std::string pairs_table(const std::vector<PairCoverage>& pairs);
 
 /// An error in units of its bound, as the table shows it.
 std::string ratio_text(double ratio);

@@ -102,6 +102,18 @@ void judge_classes(const Operator& op, RunReport& report) {
     report.properties.push_back(std::move(verdict));
 }
 
+/// Which pairs of the operator's classes the run reached, unless it had no cases of it.
+void count_pairs(const Operator& op, RunReport& report) {
+    PairSet reached;
+    std::int64_t cases = 0;
+    for (const auto& p : report.properties) {
+        if (p.op != op.name()) continue;
+        reached.add_all(p.pairs);
+        cases += p.cases;
+    }
+    if (cases > 0) report.pairs.push_back(ClassPairs(op).coverage(reached));
+}
+
 }  // namespace
 
 const Clock& system_clock() {
@@ -212,6 +224,7 @@ public:
             if (done_[i]) report_.properties.push_back(std::move(*done_[i]));
             const bool last_of_operator =
                 i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
+            if (last_of_operator) count_pairs(*tasks_[i].op, report_);
             if (last_of_operator && classes_are_judged(*tasks_[i].op))
                 judge_classes(*tasks_[i].op, report_);
         }

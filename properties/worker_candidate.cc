@@ -236,6 +236,12 @@ private:
         if (socket_ >= 0) close(socket_);
         socket_ = -1;
         if (pid_ > 0) {
+#ifdef ATTNCHECK_COVERAGE  // an idle worker ends itself, and writes its counters first
+            for (int tries = 0; tries < 2000; ++tries) {
+                if (waitpid(pid_, nullptr, WNOHANG) != 0) break;
+                usleep(1000);
+            }
+#endif
             kill(pid_, SIGKILL);
             waitpid(pid_, nullptr, 0);
         }
