@@ -56,7 +56,7 @@ public:
           clock_(clock),
           on_case_(on_case),
           known_(known),
-          context_{candidate, options.rounding, options.rule} {
+          context_{candidate, options.rounding, options.rule, options.samples} {
         report_.op = op.name();
         report_.property = property.name;
     }

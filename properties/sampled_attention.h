@@ -1,0 +1,72 @@
+// Attention of full size against the reference of chosen rows and keys: the part that all attention
+// operators share. Bounds are those of the whole reference (ref/chosen_attention.h).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "properties/check.h"
+#include "properties/sampling.h"
+#include "ref/chosen_attention.h"
+
+namespace attncheck::properties {
+
+/// A problem in packed order: rows [T1,N1], keys [T2,N2].
+struct SampledProblem {
+    const Spec* spec = nullptr;
+    ref::AttentionShape shape;
+    std::vector<std::int64_t> query_lengths, kv_lengths;
+    ref::Dtype dtype = ref::Dtype::fp16, result = ref::Dtype::fp16;
+    double scale = 1, keep_prob = 1;
+    std::vector<double> query, key, value;
+    double pairs = 0;  ///< visible pairs of a query row and a key, about
+    ref::ColumnLister columns;
+    /// At least the columns of these keys; empty: `columns`.
+    std::function<ref::ColumnLister(const std::vector<std::int64_t>& keys)> columns_of;
+    /// Place of the first element of a row in an output, row-major; the others follow it.
+    std::function<std::size_t(const std::string& output, std::int64_t number)> first_element;
+
+    ref::AttentionInputs<double> inputs() const { return {query, key, value, scale, keep_prob}; }
+    std::int64_t rows() const { return shape.query_rows * shape.query_heads; }
+    /// Products and additions of the forward; the gradient has 2.5 times as many.
+    double flops() const {
+        return 2 * pairs * static_cast<double>(shape.head_dim + shape.value_dim);
+    }
+};
+
+/// What the candidate's forward gave, packed, as the gradient gets it.
+struct GivenForward {
+    std::vector<double> output_grad, output;  ///< [T1,N1,Dv]
+    std::vector<double> row_max, row_sum;     ///< [T1,N1]
+};
+
+/// Columns [begin, begin + width) of an expectation are rows of this output.
+struct OutputPart {
+    std::string name;
+    std::int64_t begin = 0, width = 0;
+};
+
+/// softmax_max, softmax_sum and attention_out of a call that returned 0. A verdict that holds says
+/// in its message what was looked at.
+Verdict judge_sampled_forward(const SampledProblem& problem, const Call& call,
+                              const CallResult& result, const PropertyContext& context);
+
+/// dQ, dK and dV, the first two in one or two parts (rope).
+struct GradientOutputs {
+    std::vector<OutputPart> query, key, value;
+};
+Verdict judge_sampled_gradient(const SampledProblem& problem, const GivenForward& given,
+                               const GradientOutputs& outputs, const Call& call,
+                               const CallResult& result, const PropertyContext& context);
+
+/// Elements of an output, [rows, width], in packed order.
+std::vector<std::uint32_t> packed_rows(const SampledProblem& problem, const Call& call,
+                                       const CallResult& result, const std::string& output,
+                                       std::int64_t width);
+
+/// Limits for a call of `flops` floating-point operations on these tensors: --timeout for every
+/// 10 GFLOP, --memory and eight times the tensors.
+RunOptions limits_for(const Call& call, double flops);
+
+}  // namespace attncheck::properties
