@@ -70,7 +70,7 @@ private:
         if (verdict.kind == Verdict::Kind::inapplicable) return;
         ++report_.cases;
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
-        if (verdict.failed()) return falsify(spec, verdict);
+        if (verdict.failed()) return falsify(spec, verdict, clock_.now() - start);
         report_.coverage.push_back(print(spec) + "\n" + verdict.message);
         out_ << verdict.message
              << fmt::format("\n  held, worst error {:.3g} of its bound, {:.1f} s\n",
@@ -78,12 +78,15 @@ private:
              << std::flush;
     }
 
-    void falsify(const Spec& spec, const Verdict& verdict) {
+    void falsify(const Spec& spec, const Verdict& verdict, double seconds) {
         for (const auto& known : report_.counterexamples)
-            if (known.failure == verdict.failure) return;
+            if (known.failure == verdict.failure) {
+                out_ << fmt::format("  wrong: {} here too\n", verdict.failure) << std::flush;
+                return;
+            }
         out_ << fmt::format("  wrong: {}; looking for it in smaller cases\n", verdict.failure)
              << std::flush;
-        Counterexample found = smaller(spec, verdict);
+        Counterexample found = smaller(spec, verdict, seconds);
         found.original = spec;
         found.case_number = static_cast<int>(report_.cases);
         found.found_message = verdict.message;
@@ -93,13 +96,16 @@ private:
     }
 
     /// The first small version that fails in the same way, shrunk; the case itself without one.
-    Counterexample smaller(const Spec& spec, const Verdict& verdict) {
-        const double start = clock_.now();
+    /// It is shrunk as well when it takes little time.
+    Counterexample smaller(const Spec& spec, const Verdict& verdict, double seconds) {
+        const double start = clock_.now(), limit = std::max(options_.engine.shrink_seconds, 1.0);
         int tried = 0;
-        for (const Spec& small : smaller_versions(spec)) {
-            if (clock_.interrupted() ||
-                clock_.now() - start > std::max(options_.engine.shrink_seconds, 1.0))
-                break;
+        bool stopped = false;
+        std::vector<Spec> versions = smaller_versions(spec);
+        if (seconds < limit / 10) versions.push_back(spec);
+        for (const Spec& small : versions) {
+            stopped = clock_.interrupted() || clock_.now() - start > limit;
+            if (stopped) break;
             if (op_.illegal(small) || (property_.domain && !property_.domain(small))) continue;
             ++tried;
             if (check_case(property_, small, context_).failure != verdict.failure) continue;
@@ -117,8 +123,8 @@ private:
         whole.message = verdict.message;
         whole.tier = tier_of(property_, verdict);
         whole.neighbours_tried = tried;
-        whole.certificate =
-            fmt::format("{} smaller versions were tried and hold: it takes the full size", tried);
+        whole.certificate = fmt::format("{} smaller versions were tried and hold{}", tried,
+                                        stopped ? "; search stopped, others may not" : "");
         whole.shrink_seconds = clock_.now() - start;
         return whole;
     }
@@ -147,6 +153,7 @@ std::vector<Spec> smaller_versions(const Spec& spec) {
     };
     for (const Int limit : {32, 64, 128, 256, 512, 1024, 2048, 4096}) {
         add([&](Int) { return limit; });
+        add([&](Int) { return limit + 7; });
         if (limit >= kTile) add([&](Int length) { return limit + length % kTile; });
     }
     return out;
