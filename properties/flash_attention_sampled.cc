@@ -92,36 +92,6 @@ SampledProblem problem_of(const Spec& spec, const std::shared_ptr<const FlashPar
     return problem;
 }
 
-/// The call with its tensors laid out as the case says.
-Call call_of(const Spec& spec, const FlashParts& parts) {
-    Call call = make_flash_call(parts);
-    for (Tensor& tensor : call.tensors) {
-        const int field = spec.schema->tensor(tensor.name);
-        if (field >= 0 && !tensor.shared_bytes)
-            tensor.strides =
-                strides_for(spec.layouts[static_cast<std::size_t>(field)], tensor.buffer_shape);
-    }
-    return call;
-}
-
-/// Moves the forward's outputs into the parts of the gradient.
-void give_own_statistics(const Spec& spec, const SampledProblem& problem, const Call& call,
-                         const CallResult& result, FlashParts& parts) {
-    parts.output = packed_rows(problem, call, result, "attention_out", parts.shape.value_dim);
-    const auto first_lanes = [&](const char* name) {
-        const auto& bits = result.outputs[tensor_index(call, name)];
-        std::vector<float> out(static_cast<std::size_t>(problem.rows()));
-        for (std::size_t k = 0; k < out.size(); ++k)
-            out[k] = static_cast<float>(ref::decode(
-                ref::Dtype::fp32, bits[problem.first_element(name, static_cast<Int>(k))]));
-        return out;
-    };
-    parts.row_max = first_lanes("softmax_max");
-    parts.row_sum = first_lanes("softmax_sum");
-    if (spec.numbers[kFaStats] != 0) shift_statistics(parts.row_max, parts.row_sum);
-    if (spec.numbers[kFaOut] != 0) perturb_output(parts.result, parts.output);
-}
-
 GradientOutputs gradient_outputs(const ref::FlashAttentionShape& s) {
     GradientOutputs outputs{
         {{"dq", 0, s.head_dim}}, {{"dk", 0, s.head_dim}}, {{"dv", 0, s.value_dim}}};
@@ -132,42 +102,30 @@ GradientOutputs gradient_outputs(const ref::FlashAttentionShape& s) {
     return outputs;
 }
 
-/// The forward, and for a gradient then the gradient with what it gave.
-Verdict check_sampled(const Spec& spec, PropertyContext& context) {
-    const bool gradient = spec.schema->op == "flash_attention_score_grad";
+Verdict check_sampled_flash(const Spec& spec, PropertyContext& context) {
     const auto parts = std::make_shared<FlashParts>(flash_input_parts(spec));
-    parts->gradient = false;
-    const SampledProblem problem = problem_of(spec, parts);
-    Verdict forward;
-    {
-        const Call call = call_of(spec, *parts);
-        if (!context.candidate.info().implements(call.op))
-            return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
-        const CallResult result = context.candidate.run(call, limits_for(call, problem.flops()));
-        if (auto trouble = verdict_unless_ok(result)) return *trouble;
-        forward = judge_sampled_forward(problem, call, result, context);
-        if (forward.failed()) {
-            if (gradient)
-                forward.message =
-                    "the forward that gives statistics and output: " + forward.message;
-            return forward;
-        }
-        if (!gradient) return forward;
-        give_own_statistics(spec, problem, call, result, *parts);
-    }
-    parts->gradient = true;
-    const Call call = call_of(spec, *parts);
-    const CallResult result = context.candidate.run(call, limits_for(call, 2.5 * problem.flops()));
-    if (auto trouble = verdict_unless_ok(result)) return *trouble;
-    const GivenForward given{parts->values(parts->output_grad),
-                             decode_all(parts->result, parts->output),
-                             {parts->row_max.begin(), parts->row_max.end()},
-                             {parts->row_sum.begin(), parts->row_sum.end()}};
-    Verdict verdict = judge_sampled_gradient(problem, given, gradient_outputs(parts->shape), call,
-                                             result, context);
-    verdict.worst_ratio = std::max(verdict.worst_ratio, forward.worst_ratio);
-    if (!verdict.failed()) verdict.message = forward.message + "\n" + verdict.message;
-    return verdict;
+    SampledCalls calls;
+    calls.gradient = parts->gradient;
+    calls.outputs = gradient_outputs(parts->shape);
+    calls.call = [&](bool gradient) {
+        parts->gradient = gradient;
+        Call call = make_flash_call(*parts);
+        lay_out(spec, call);
+        return call;
+    };
+    calls.give = [&](std::vector<std::uint32_t> output, std::vector<float> row_max,
+                     std::vector<float> row_sum) {
+        parts->output = std::move(output);
+        parts->row_max = std::move(row_max);
+        parts->row_sum = std::move(row_sum);
+        if (spec.numbers[kFaStats] != 0) shift_statistics(parts->row_max, parts->row_sum);
+        if (spec.numbers[kFaOut] != 0) perturb_output(parts->result, parts->output);
+        return GivenForward{parts->values(parts->output_grad),
+                            decode_all(parts->result, parts->output),
+                            {parts->row_max.begin(), parts->row_max.end()},
+                            {parts->row_sum.begin(), parts->row_sum.end()}};
+    };
+    return check_sampled(problem_of(spec, parts), calls, context);
 }
 
 /// Finite data that no kernel may let overflow: what leaves the range of a type excuses whole rows
@@ -194,7 +152,7 @@ Spec large_case(const Schema& schema, std::vector<Int> query, std::vector<Int> k
 void add_flash_sampled(std::vector<Property>& list) {
     Property property{
         "sampled", "full size: chosen rows and keys agree with the reference; see verify --large",
-        check_sampled,
+        check_sampled_flash,
         [](Spec& spec, Random&) {
             if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
         },

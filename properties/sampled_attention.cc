@@ -154,8 +154,7 @@ void judge_keys(const SampledProblem& problem, const ref::AttentionGradInputs& i
                    expected.value_grad, {s.value_dim, part.begin}, "keys", verdict);
 }
 
-}  // namespace
-
+/// Elements of an output, [rows, width], in packed order.
 std::vector<std::uint32_t> packed_rows(const SampledProblem& problem, const Call& call,
                                        const CallResult& result, const std::string& output,
                                        Int width) {
@@ -169,8 +168,8 @@ std::vector<std::uint32_t> packed_rows(const SampledProblem& problem, const Call
     return out;
 }
 
-Verdict judge_sampled_forward(const SampledProblem& problem, const Call& call,
-                              const CallResult& result, const PropertyContext& context) {
+Verdict judge_forward(const SampledProblem& problem, const Call& call, const CallResult& result,
+                      const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
     Verdict verdict = damage_of(result);
     if (verdict.failed()) return verdict;
@@ -193,9 +192,9 @@ Verdict judge_sampled_forward(const SampledProblem& problem, const Call& call,
     return verdict;
 }
 
-Verdict judge_sampled_gradient(const SampledProblem& problem, const GivenForward& given,
-                               const GradientOutputs& outputs, const Call& call,
-                               const CallResult& result, const PropertyContext& context) {
+Verdict judge_gradient(const SampledProblem& problem, const GivenForward& given,
+                       const GradientOutputs& outputs, const Call& call, const CallResult& result,
+                       const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
     Verdict verdict = damage_of(result);
     if (verdict.failed()) return verdict;
@@ -219,6 +218,8 @@ Verdict judge_sampled_gradient(const SampledProblem& problem, const GivenForward
     return verdict;
 }
 
+/// The time limit for every 10 GFLOP of a call, and eight times its tensors of memory beyond the
+/// limit.
 RunOptions limits_for(const Call& call, double flops) {
     constexpr double kFlopsPerTimeLimit = 1e10;
     double bytes = 0;
@@ -230,6 +231,56 @@ RunOptions limits_for(const Call& call, double flops) {
     options.patience = std::max(1.0, flops / kFlopsPerTimeLimit);
     options.more_memory_mib = static_cast<Int>(8 * bytes / (1 << 20));
     return options;
+}
+
+std::vector<float> first_lanes(const SampledProblem& problem, const Call& call,
+                               const CallResult& result, const std::string& name) {
+    const auto& bits = result.outputs[tensor_index(call, name)];
+    std::vector<float> out(static_cast<std::size_t>(problem.rows()));
+    for (std::size_t k = 0; k < out.size(); ++k)
+        out[k] = static_cast<float>(
+            ref::decode(ref::Dtype::fp32, bits[problem.first_element(name, static_cast<Int>(k))]));
+    return out;
+}
+
+}  // namespace
+
+Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
+                      PropertyContext& context) {
+    Verdict forward;
+    GivenForward given;
+    {
+        const Call call = calls.call(false);
+        if (!context.candidate.info().implements(call.op))
+            return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
+        const CallResult result = context.candidate.run(call, limits_for(call, problem.flops()));
+        if (auto trouble = verdict_unless_ok(result)) return *trouble;
+        forward = judge_forward(problem, call, result, context);
+        if (forward.failed() && calls.gradient)
+            forward.message = "the forward that gives statistics and output: " + forward.message;
+        if (forward.failed() || !calls.gradient) return forward;
+        given =
+            calls.give(packed_rows(problem, call, result, "attention_out", problem.shape.value_dim),
+                       first_lanes(problem, call, result, "softmax_max"),
+                       first_lanes(problem, call, result, "softmax_sum"));
+    }
+    const Call call = calls.call(true);
+    const CallResult result = context.candidate.run(call, limits_for(call, 2.5 * problem.flops()));
+    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    Verdict verdict = judge_gradient(problem, given, calls.outputs, call, result, context);
+    verdict.worst_ratio = std::max(verdict.worst_ratio, forward.worst_ratio);
+    if (!verdict.failed()) verdict.message = forward.message + "\n" + verdict.message;
+    return verdict;
+}
+
+void lay_out(const Spec& spec, Call& call) {
+    for (Tensor& tensor : call.tensors) {
+        const int field = spec.schema->tensor(tensor.name);
+        if (field < 0 || tensor.shared_bytes) continue;
+        const auto index = static_cast<std::size_t>(field);
+        if (tensor.output == spec.schema->tensors[index].output)
+            tensor.strides = strides_for(spec.layouts[index], tensor.buffer_shape);
+    }
 }
 
 }  // namespace attncheck::properties

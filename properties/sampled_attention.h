@@ -47,26 +47,30 @@ struct OutputPart {
     std::int64_t begin = 0, width = 0;
 };
 
-/// softmax_max, softmax_sum and attention_out of a call that returned 0. A verdict that holds says
-/// in its message what was looked at.
-Verdict judge_sampled_forward(const SampledProblem& problem, const Call& call,
-                              const CallResult& result, const PropertyContext& context);
-
-/// dQ, dK and dV, the first two in one or two parts (rope).
+/// dQ and dK in one or two parts (rope), and dV.
 struct GradientOutputs {
     std::vector<OutputPart> query, key, value;
 };
-Verdict judge_sampled_gradient(const SampledProblem& problem, const GivenForward& given,
-                               const GradientOutputs& outputs, const Call& call,
-                               const CallResult& result, const PropertyContext& context);
 
-/// Elements of an output, [rows, width], in packed order.
-std::vector<std::uint32_t> packed_rows(const SampledProblem& problem, const Call& call,
-                                       const CallResult& result, const std::string& output,
-                                       std::int64_t width);
+/// How an operator runs the problem.
+struct SampledCalls {
+    bool gradient = false;
+    GradientOutputs outputs;
+    std::function<Call(bool gradient)> call;  ///< the gradient's after `give` only
+    /// Takes what the forward gave, packed, and says what the gradient is given.
+    std::function<GivenForward(std::vector<std::uint32_t> output, std::vector<float> row_max,
+                               std::vector<float> row_sum)>
+        give;
+};
 
-/// Limits for a call of `flops` floating-point operations on these tensors: --timeout for every
-/// 10 GFLOP, --memory and eight times the tensors.
-RunOptions limits_for(const Call& call, double flops);
+/// Runs the forward and judges softmax_max, softmax_sum and attention_out; for a gradient then runs
+/// it on what the forward gave and judges dQ, dK and dV. A verdict that holds says in its message
+/// what was looked at.
+Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
+                      PropertyContext& context);
+
+/// Gives the tensors of a call the layouts of the case, by name; a tensor that the case knows as an
+/// input stays dense where it is an output.
+void lay_out(const Spec& spec, Call& call);
 
 }  // namespace attncheck::properties
