@@ -168,8 +168,8 @@ std::vector<std::uint32_t> packed_rows(const SampledProblem& problem, const Call
     return out;
 }
 
-Verdict judge_forward(const SampledProblem& problem, const Call& call, const CallResult& result,
-                      const PropertyContext& context) {
+Verdict judge_forward(const SampledProblem& problem, const SampledCalls& calls, const Call& call,
+                      const CallResult& result, const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
     Verdict verdict = damage_of(result);
     if (verdict.failed()) return verdict;
@@ -186,9 +186,14 @@ Verdict judge_forward(const SampledProblem& problem, const Call& call, const Cal
     judge_rows(row_max, call, sample.numbers, expected.row_max, {1, 0, true}, "rows", verdict);
     judge_rows(row_sum, call, sample.numbers, expected.row_sum, {1, 0, true}, "rows", verdict);
     judge_rows(output, call, sample.numbers, expected.output, {s.value_dim, 0}, "rows", verdict);
-    if (!verdict.failed())
-        verdict.message = fmt::format("  attention_out, softmax_max, softmax_sum: {}\n  {}", text,
-                                      cost_text(context, call, problem.flops(), result, start));
+    if (verdict.failed()) return verdict;
+    Verdict more;
+    if (calls.more) more = calls.more(call, result, sample);
+    if (more.failed()) return more;
+    verdict.worst_ratio = std::max(verdict.worst_ratio, more.worst_ratio);
+    verdict.message = fmt::format("  attention_out, softmax_max, softmax_sum: {}\n{}{}  {}", text,
+                                  more.message, more.message.empty() ? "" : "\n",
+                                  cost_text(context, call, problem.flops(), result, start));
     return verdict;
 }
 
@@ -218,21 +223,6 @@ Verdict judge_gradient(const SampledProblem& problem, const GivenForward& given,
     return verdict;
 }
 
-/// The time limit for every 10 GFLOP of a call, and eight times its tensors of memory beyond the
-/// limit.
-RunOptions limits_for(const Call& call, double flops) {
-    constexpr double kFlopsPerTimeLimit = 1e10;
-    double bytes = 0;
-    for (const Tensor& tensor : call.tensors)
-        if (tensor.present)
-            bytes +=
-                static_cast<double>(tensor.elements()) * static_cast<double>(tensor.element_size());
-    RunOptions options;
-    options.patience = std::max(1.0, flops / kFlopsPerTimeLimit);
-    options.more_memory_mib = static_cast<Int>(8 * bytes / (1 << 20));
-    return options;
-}
-
 std::vector<float> first_lanes(const SampledProblem& problem, const Call& call,
                                const CallResult& result, const std::string& name) {
     const auto& bits = result.outputs[tensor_index(call, name)];
@@ -255,7 +245,7 @@ Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
         const CallResult result = context.candidate.run(call, limits_for(call, problem.flops()));
         if (auto trouble = verdict_unless_ok(result)) return *trouble;
-        forward = judge_forward(problem, call, result, context);
+        forward = judge_forward(problem, calls, call, result, context);
         if (forward.failed() && calls.gradient)
             forward.message = "the forward that gives statistics and output: " + forward.message;
         if (forward.failed() || !calls.gradient) return forward;
@@ -271,6 +261,19 @@ Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
     verdict.worst_ratio = std::max(verdict.worst_ratio, forward.worst_ratio);
     if (!verdict.failed()) verdict.message = forward.message + "\n" + verdict.message;
     return verdict;
+}
+
+RunOptions limits_for(const Call& call, double flops) {
+    constexpr double kFlopsPerTimeLimit = 1e10;
+    double bytes = 0;
+    for (const Tensor& tensor : call.tensors)
+        if (tensor.present)
+            bytes +=
+                static_cast<double>(tensor.elements()) * static_cast<double>(tensor.element_size());
+    RunOptions options;
+    options.patience = std::max(1.0, flops / kFlopsPerTimeLimit);
+    options.more_memory_mib = static_cast<Int>(8 * bytes / (1 << 20));
+    return options;
 }
 
 void lay_out(const Spec& spec, Call& call) {

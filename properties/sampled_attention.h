@@ -61,6 +61,8 @@ struct SampledCalls {
     std::function<GivenForward(std::vector<std::uint32_t> output, std::vector<float> row_max,
                                std::vector<float> row_sum)>
         give;
+    /// What else the forward's rows have; may be empty.
+    std::function<Verdict(const Call& call, const CallResult& result, const RowSample& rows)> more;
 };
 
 /// Runs the forward and judges softmax_max, softmax_sum and attention_out; for a gradient then runs
@@ -68,6 +70,10 @@ struct SampledCalls {
 /// what was looked at.
 Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
                       PropertyContext& context);
+
+/// The time limit for every 10 GFLOP of a call, and eight times its tensors of memory beyond the
+/// limit.
+RunOptions limits_for(const Call& call, double flops);
 
 /// Gives the tensors of a call the layouts of the case, by name; a tensor that the case knows as an
 /// input stays dense where it is an output.

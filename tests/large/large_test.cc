@@ -120,6 +120,25 @@ TEST_F(LargeTest, TakesTheBuiltInForwardWhereThereIsNone) {
               1);
 }
 
+// Defects of the catalogue that need more keys than a tile, or more than 1024.
+TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
+    const struct {
+        const char *id, *op, *failure;
+    } mutants[] = {{"FA-x83", "flash_attention_score", "softmax_sum is wrong"},
+                   {"FA-x84", "flash_attention_score", "softmax_sum is wrong"},
+                   {"FAG-x122", "flash_attention_score_grad", "dq is wrong"},
+                   {"FAG-x123", "flash_attention_score_grad", "dq is wrong"},
+                   {"FAG-13", "flash_attention_score_grad", "dq is wrong"}};
+    for (const auto& mutant : mutants) {
+        const Ran ran = run_line(std::string("ATTNCHECK_MUTANT=") + mutant.id + " " +
+                                 quoted(COMMAND_PATH) + " reproduce " + with_tail(mutant.op) +
+                                 " --property sampled --samples 100 --candidate " +
+                                 quoted(MUTANTS_PATH) + " 2>&1");
+        EXPECT_EQ(ran.status, 1) << mutant.id;
+        EXPECT_THAT(ran.printed, HasSubstr(mutant.failure)) << mutant.id;
+    }
+}
+
 // A defect that small cases show as well is shrunk to one of them.
 TEST_F(LargeTest, ShrinksWhatASmallerCaseShows) {
     const Ran ran = run_line(
