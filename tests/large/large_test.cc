@@ -91,6 +91,13 @@ TEST_F(LargeTest, FindsPairNumbersBeyond32Bits) {
                                    HasSubstr("rows looked at"), HasSubstr("sequence 0, query 46")));
 }
 
+TEST_F(LargeTest, FindsWritesBehindTheLastElement) {
+    const Ran ran = sampled("past_end", kLongBand);
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_THAT(ran.printed, HasSubstr("out-of-bounds write 1 element(s) past the end of "
+                                       "attention_out"));
+}
+
 TEST_F(LargeTest, FindsPositionsBeyond16Bits) {
     const Ran ran = sampled("row_16", kLongBand);
     EXPECT_EQ(ran.status, 1);

@@ -4,6 +4,7 @@
 //   short_tail      keys behind the last whole tile of 64 are left out of sequences above 1024
 //   pair_32         i * S2 in 32 bits: rows of the output that start beyond it are zero
 //   row_16          positions in 16 bits, signed: row 32768 + p holds what row p should
+//   past_end        one element is written behind the last one of the output
 //   key_tail        dk and dv of the last partial tile of 64 keys are those of the tile before
 //   first_queries   dv of a query's share is lost: dy beyond query 2048 counts as zero
 #include <attncheck/candidate.h>
@@ -82,6 +83,7 @@ ATTNCHECK_EXPORT int attncheck_flash_attention_score(
     const int status = run_builtin("attncheck_flash_attention_score", &args);
     if (status != ATTNCHECK_OK || !packed) return status;
     const attncheck_tensor& out = args.attention_out;
+    if (on("past_end")) *row_of(out, out.shape[0]) = 1;
     for_each_sequence(args, [&](Int first, Int queries, Int, Int keys) {
         for (Int i = 0; i < queries; ++i) {
             if (on("pair_32") && i * keys > INT32_MAX)
