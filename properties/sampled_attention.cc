@@ -264,14 +264,14 @@ Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
 }
 
 RunOptions limits_for(const Call& call, double flops) {
-    constexpr double kFlopsPerTimeLimit = 1e10;
-    double bytes = 0;
-    for (const Tensor& tensor : call.tensors)
-        if (tensor.present)
-            bytes +=
-                static_cast<double>(tensor.elements()) * static_cast<double>(tensor.element_size());
+    double bytes = 0, elements = 0;
+    for (const Tensor& tensor : call.tensors) {
+        if (!tensor.present) continue;
+        elements += static_cast<double>(tensor.elements());
+        bytes += static_cast<double>(tensor.elements() * tensor.element_size());
+    }
     RunOptions options;
-    options.patience = std::max(1.0, flops / kFlopsPerTimeLimit);
+    options.patience = 1 + flops / 1e10 + elements / 1e7;
     options.more_memory_mib = static_cast<Int>(8 * bytes / (1 << 20));
     return options;
 }

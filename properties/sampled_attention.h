@@ -71,8 +71,8 @@ struct SampledCalls {
 Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
                       PropertyContext& context);
 
-/// The time limit for every 10 GFLOP of a call, and eight times its tensors of memory beyond the
-/// limit.
+/// The time limit and once more for every 10 GFLOP and every 10 million elements of a call, and
+/// eight times its tensors of memory beyond the limit.
 RunOptions limits_for(const Call& call, double flops);
 
 /// Gives the tensors of a call the layouts of the case, by name; a tensor that the case knows as an
