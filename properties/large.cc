@@ -40,6 +40,7 @@ public:
         for (const Spec& spec : cases) {
             if (clock_.interrupted() || report_.status == PropertyReport::Status::error) break;
             check(spec);
+            if (options_.stop_at_first && !report_.counterexamples.empty()) break;
         }
         report_.seconds = clock_.now() - start;
         report_.interrupted = clock_.interrupted();
@@ -181,8 +182,10 @@ void verify_large(Candidate& candidate, const VerifyOptions& options, Int length
             one.property = kProperty;
             one.status = PropertyReport::Status::not_implemented;
         }
+        const bool falsified = !one.counterexamples.empty();
         report.properties.push_back(std::move(one));
         report.duration_s = clock.now() - start;
+        if (options.stop_at_first && falsified) break;
     }
     report.interrupted = clock.interrupted();
 }

@@ -454,20 +454,24 @@ int main(int argc, char** argv) {
                      "folder of cases that failed once: replayed first, and extended by what is "
                      "found")
         ->type_name("DIR");
-    verify
-        ->add_option(
-            "--large", arguments.large,
-            fmt::format("instead of many small cases a few of full size, about this many "
-                        "tokens ({} if no number is given, up to {}), judged by chosen rows "
-                        "and keys; --timeout then counts for every 10 GFLOP and 10 million "
-                        "elements of a call. "
-                        "At 65536 the built-in implementation takes more than ten minutes on two "
-                        "cores, and the suite 9 GB",
-                        kLargeLength, kLongestLarge))
-        ->type_name("LENGTH")
-        ->expected(0, 1)
-        ->default_str(std::to_string(kLargeLength))
-        ->check(CLI::Range(std::int64_t{256}, kLongestLarge));
+    CLI::Option* const large =
+        verify
+            ->add_option(
+                "--large", arguments.large,
+                fmt::format(
+                    "instead of many small cases a few of full size, about this many "
+                    "tokens ({} if no number is given, up to {}), judged by chosen rows "
+                    "and keys; --timeout then counts for every 10 GFLOP and 10 million "
+                    "elements of a call. "
+                    "At 65536 the built-in implementation takes more than ten minutes on two "
+                    "cores, and the suite 9 GB",
+                    kLargeLength, kLongestLarge))
+            ->type_name("LENGTH")
+            ->expected(0, 1)
+            ->default_str(std::to_string(kLargeLength))
+            ->check(CLI::Range(std::int64_t{256}, kLongestLarge));
+    for (const char* other : {"--cases", "--property", "--time", "--shard", "--rule", "--corpus"})
+        large->excludes(verify->get_option(other));
     verify->add_option("--samples", arguments.samples, kSamplesText)
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();

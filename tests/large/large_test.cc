@@ -55,6 +55,9 @@ TEST_F(LargeTest, SaysWhatItTakes) {
     EXPECT_THAT(small.printed, AllOf(HasSubstr("--large"), HasSubstr("256 to 65536")));
     EXPECT_EQ(none.status, 2);
     EXPECT_THAT(none.printed, HasSubstr("--samples"));
+    const Ran both = attncheck("verify --large --property agreement");
+    EXPECT_EQ(both.status, 2);
+    EXPECT_THAT(both.printed, AllOf(HasSubstr("--large"), HasSubstr("--property")));
     EXPECT_THAT(attncheck("verify --help").printed,
                 AllOf(HasSubstr("--large"), HasSubstr("16384")));
 }
@@ -127,22 +130,42 @@ TEST_F(LargeTest, TakesTheBuiltInForwardWhereThereIsNone) {
               1);
 }
 
-// Defects of the catalogue that need more keys than a tile, or more than 1024.
+// Defects of the catalogue, most of which need more keys than a tile, or more than 1024; and the
+// same library without one.
 TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
+    const std::string flash = with_tail("flash_attention_score"),
+                      flash_grad = with_tail("flash_attention_score_grad");
+    const std::string selected =
+        "{dtype=bf16 q=[1500] kv=[2048] kv_heads=1 group=2 dim=128 value_dim=128 block=16 count=3 "
+        "mask=bool mask_shape=single sparse=2 scale=rsqrt topk=scored data=normal seed=1}'";
+    const std::string compress =
+        "'nsa_compress{dtype=bf16 seq=[3000] heads=2 dim=64 block=32 stride=16 data=normal "
+        "seed=1}'";
+    const std::string attention =
+        "'nsa_compress_attention{dtype=bf16 q=[1000] cmp=[125] kv_heads=1 group=4 dim=32 "
+        "value_dim=32 block=32 stride=16 select=64 count=4 scale=rsqrt data=normal seed=1}'";
     const struct {
-        const char *id, *op, *failure;
-    } mutants[] = {{"FA-x83", "flash_attention_score", "softmax_sum is wrong"},
-                   {"FA-x84", "flash_attention_score", "softmax_sum is wrong"},
-                   {"FAG-x122", "flash_attention_score_grad", "dq is wrong"},
-                   {"FAG-x123", "flash_attention_score_grad", "dq is wrong"},
-                   {"FAG-13", "flash_attention_score_grad", "dq is wrong"}};
+        std::string id, line, failure;
+    } mutants[] = {{"FA-x83", flash, "softmax_sum is wrong"},
+                   {"FA-x84", flash, "softmax_sum is wrong"},
+                   {"FAG-x122", flash_grad, "dq is wrong"},
+                   {"FAG-x123", flash_grad, "dq is wrong"},
+                   {"FAG-13", flash_grad, "dq is wrong"},
+                   {"NSF-x20", "'nsa_selected_attention" + selected, "softmax_max is wrong"},
+                   {"NSG-x27", "'nsa_selected_attention_grad" + selected, "dq is wrong"},
+                   {"NC-03", compress, "output is wrong"},
+                   {"NCA-x26", attention, "softmax_max is wrong"},
+                   {"NCA-x04", attention, "topk_indices is wrong"}};
     for (const auto& mutant : mutants) {
-        const Ran ran = run_line(std::string("ATTNCHECK_MUTANT=") + mutant.id + " " +
-                                 quoted(COMMAND_PATH) + " reproduce " + with_tail(mutant.op) +
-                                 " --property sampled --samples 100 --candidate " +
-                                 quoted(MUTANTS_PATH) + " 2>&1");
+        const auto run = [&](const std::string& id) {
+            return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) + " reproduce " +
+                            mutant.line + " --property sampled --samples 100 --candidate " +
+                            quoted(MUTANTS_PATH) + " 2>&1");
+        };
+        const Ran ran = run(mutant.id);
         EXPECT_EQ(ran.status, 1) << mutant.id;
-        EXPECT_THAT(ran.printed, HasSubstr(mutant.failure)) << mutant.id;
+        EXPECT_THAT(ran.printed, HasSubstr("FALSIFIED: " + mutant.failure)) << mutant.id;
+        EXPECT_EQ(run("").status, 0) << mutant.line;
     }
 }
 
