@@ -59,6 +59,8 @@ struct CallResult {
 struct RunOptions {
     Placement placement = Placement::ends_at_guard;
     Poison poison = Poison::ones;
+    double patience = 1;  ///< the time limit times this, for calls that have much to do
+    std::int64_t more_memory_mib = 0;  ///< beyond the configured limit
 };
 
 class Candidate {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "properties/random.h"
 
@@ -68,6 +70,16 @@ double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref
         }
     }
     return 0;
+}
+
+void for_row_ranges(std::int64_t rows, std::int64_t elements,
+                    const std::function<void(std::int64_t, std::int64_t)>& work) {
+    constexpr std::int64_t kMany = std::int64_t{1} << 22, kThreads = 4;
+    if (elements < kMany) return work(0, rows);
+    std::vector<std::thread> threads;
+    for (std::int64_t k = 0; k < kThreads; ++k)
+        threads.emplace_back([&, k] { work(rows * k / kThreads, rows * (k + 1) / kThreads); });
+    for (auto& thread : threads) thread.join();
 }
 
 }  // namespace attncheck::properties

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "properties/spec.h"
@@ -29,5 +30,10 @@ struct DataRole {
 ///   quarter of it zero, with about two NaN or infinities per tensor
 double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
                     std::span<const std::int64_t> index, std::int64_t elements);
+
+/// Calls work(begin, end) for ranges of rows, on threads of their own when there are many elements:
+/// values depend on their index alone.
+void for_row_ranges(std::int64_t rows, std::int64_t elements,
+                    const std::function<void(std::int64_t begin, std::int64_t end)>& work);
 
 }  // namespace attncheck::properties

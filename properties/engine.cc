@@ -57,7 +57,7 @@ public:
           on_case_(on_case),
           known_(known),
           pairs_(op),
-          context_{candidate, options.rounding, options.rule} {
+          context_{candidate, options.rounding, options.rule, options.samples} {
         report_.op = op.name();
         report_.property = property.name;
     }

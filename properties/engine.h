@@ -40,6 +40,7 @@ struct PropertyReport {
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
+    std::vector<std::string> coverage;  ///< of each case of full size, what was looked at
     double seconds = 0;
     bool interrupted = false;
 };
@@ -77,6 +78,7 @@ struct EngineOptions {
     const ToleranceRule* rule = nullptr;  ///< see PropertyContext
     std::vector<Spec> replay;  ///< cases of this property that are run before any is generated
     bool replay_only = false;  ///< generate none
+    std::int64_t samples = PropertyContext::kSamples;
 };
 
 using CaseObserver = std::function<void(const PropertyReport& so_far)>;

@@ -122,16 +122,23 @@ public:
 
     Call build(const Spec& spec) const override {
         Call call = make_flash_call(flash_parts(spec));
-        for (std::size_t i = 0; i < call.tensors.size(); ++i)
-            if (!call.tensors[i].shared_bytes)
-                call.tensors[i].strides =
-                    strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
+        lay_out(spec, call);
         for (const auto& edit : spec.edits)
             if (is_flash_claim(edit))
                 apply_flash_claim(edit, spec, call);
             else
                 apply_edit(call, edit);
         return call;
+    }
+
+    Call outline(const Spec& spec) const override {
+        Call call = make_flash_call(flash_shape_parts(spec));
+        lay_out(spec, call);
+        return call;
+    }
+
+    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
+        return flash_large_cases(schema_, length, seed);
     }
 
     std::vector<Tensor> logical_tensors(const Spec& spec) const override {
@@ -179,6 +186,12 @@ public:
                          const std::vector<std::int64_t>& index) const override;
 
 private:
+    static void lay_out(const Spec& spec, Call& call) {
+        for (std::size_t i = 0; i < call.tensors.size(); ++i)
+            if (!call.tensors[i].shared_bytes)
+                call.tensors[i].strides =
+                    strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
+    }
     std::optional<std::string> illegal_sizes(const Spec& spec) const;
     std::optional<std::string> illegal_overrides(const Spec& spec) const;
 
@@ -535,6 +548,7 @@ std::vector<Property> flash_properties(bool gradient) {
         add_flash_gradient_relations(list);
     else
         add_flash_forward_relations(list);
+    add_flash_sampled(list);
     // Relations change data by steps that fp8 does not have; what is compared with the reference
     // runs on it too.
     for (Property& property : list) {

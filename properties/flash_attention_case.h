@@ -111,6 +111,9 @@ struct FlashParts {
 void give_reference_statistics(FlashParts& parts);
 
 FlashParts flash_parts(const Spec& spec);
+/// flash_parts without the gradient's statistics and attention output, which cost as much as the
+/// reference forward.
+FlashParts flash_input_parts(const Spec& spec);
 FlashParts flash_shape_parts(const Spec& spec);  ///< no element values; cheap
 
 /// Shapes of mask and bias as the other extents of `s` ask for.
@@ -173,6 +176,9 @@ void make_flash_tier_case(Spec& spec, Random& random);
 /// Behind the first property: agreement.
 void add_flash_tiers(std::vector<Property>& list);
 void add_flash_agreement(std::vector<Property>& list, bool gradient);
+/// Full size (flash_attention_sampled.cc): the property and its cases.
+void add_flash_sampled(std::vector<Property>& list);
+std::vector<Spec> flash_large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
 void add_flash_forward_relations(std::vector<Property>& list);
 void add_flash_gradient_relations(std::vector<Property>& list);
 void add_flash_validation(std::vector<Property>& list, bool gradient);

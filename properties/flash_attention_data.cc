@@ -197,12 +197,15 @@ void fill_flash_data(const Spec& spec, FlashParts& parts) {
                           std::int64_t dim) {
         std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
         if (spec.recipe == Recipe::zeros) return values;
-        ElementPlace at{name, spec.schema->tensor(name), 0, 0, 0, rows, dim, rows * heads * dim};
-        std::size_t i = 0;
-        for (at.row = 0; at.row < rows; ++at.row)
-            for (at.head = 0; at.head < heads; ++at.head)
-                for (at.channel = 0; at.channel < dim; ++at.channel)
-                    values[i++] = element(spec, parts, at);
+        const std::int64_t elements = rows * heads * dim;
+        for_row_ranges(rows, elements, [&](std::int64_t begin, std::int64_t end) {
+            ElementPlace at{name, spec.schema->tensor(name), 0, 0, 0, rows, dim, elements};
+            auto i = static_cast<std::size_t>(begin * heads * dim);
+            for (at.row = begin; at.row < end; ++at.row)
+                for (at.head = 0; at.head < heads; ++at.head)
+                    for (at.channel = 0; at.channel < dim; ++at.channel)
+                        values[i++] = element(spec, parts, at);
+        });
         return values;
     };
     auto query = fill("query", s.total_queries, s.query_heads, s.head_dim);

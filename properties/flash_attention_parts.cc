@@ -291,13 +291,18 @@ FlashParts flash_shape_parts(const Spec& spec) {
     return parts;
 }
 
-FlashParts flash_parts(const Spec& spec) {
+FlashParts flash_input_parts(const Spec& spec) {
     FlashParts parts = flash_shape_parts(spec);
     fill_flash_mask(spec, parts);
     fill_flash_bias(spec, parts);
     fill_flash_dropout(spec, parts);
     fill_flash_data(spec, parts);
     apply_overrides(spec, parts);
+    return parts;
+}
+
+FlashParts flash_parts(const Spec& spec) {
+    FlashParts parts = flash_input_parts(spec);
     if (!parts.gradient) return parts;
     give_reference_statistics(parts);
     if (spec.numbers[kFaStats] != 0) shift_statistics(parts.row_max, parts.row_sum);

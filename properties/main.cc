@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "properties/candidate_option.h"
+#include "properties/large.h"
 #include "properties/mixed_candidate.h"
 #include "properties/mutants_command.h"
 #include "properties/report.h"
@@ -28,6 +29,8 @@ namespace {
 
 using namespace attncheck::properties;
 
+constexpr const char* kSamplesText =
+    "random rows, and random keys, that `sampled` looks at beside the boundaries";
 constexpr int kUsage = 2, kNothingChecked = 3, kInterrupted = 130;
 
 class UsageError : public std::runtime_error {
@@ -44,6 +47,7 @@ struct Arguments {
     int jobs = 0;
     bool no_validation = false, stop_at_first = false;
     double shrink = 30;
+    std::int64_t large = 0, samples = PropertyContext::kSamples;
 };
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
@@ -68,6 +72,24 @@ std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
             std::none_of(entries.begin(), entries.end(), [&](const std::string& entry) {
                 return candidate->info().implements(entry);
             }))
+            continue;
+        WorkerOptions options;
+        choose_library({}, options);
+        options.timeout_s = arguments.timeout;
+        options.memory_mib = arguments.memory;
+        return std::make_unique<MixedCandidate>(std::move(candidate),
+                                                open_worker_candidate(options));
+    }
+    return candidate;
+}
+
+/// With a gradient but not its forward, the built-in forward gives the statistics of large cases.
+std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
+                                         const Arguments& arguments) {
+    for (const auto& op : operators()) {
+        const std::string forward = forward_of(*op);
+        if (forward.empty() || !op->implemented_by(candidate->info()) ||
+            candidate->info().implements(forward))
             continue;
         WorkerOptions options;
         choose_library({}, options);
@@ -150,6 +172,15 @@ int default_jobs() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
 }
 
+/// The operators that the candidate has itself: what completes it is not under test.
+void leave_out_completions(const Candidate& candidate, std::vector<std::string>& ops) {
+    const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
+    if (!mixed) return;
+    if (ops.empty())
+        for (const auto& op : operators()) ops.push_back(op->name());
+    std::erase_if(ops, [&](const std::string& op) { return !mixed->first().implements(op); });
+}
+
 int verify_command(const Arguments& arguments) {
     check_names(arguments);
     for (const auto& path : {arguments.json, arguments.junit, arguments.html})
@@ -184,7 +215,12 @@ int verify_command(const Arguments& arguments) {
     std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
 
+    options.engine.samples = arguments.samples;
     auto candidate = completed(open_candidate(arguments, false), arguments.ops, arguments);
+    if (arguments.large > 0) {
+        candidate = with_forwards(std::move(candidate), arguments);
+        leave_out_completions(*candidate, options.operators);
+    }
     options.engine.rounding = rounding_of(arguments, *candidate);
     const CandidateInfo info = candidate->info();
     RunReport report;
@@ -193,12 +229,15 @@ int verify_command(const Arguments& arguments) {
     report.precision = attncheck::ref::print_rounding_class(options.engine.rounding);
     report.library = arguments.candidate;
     report.seed = seed;
+    report.samples = arguments.samples;
     catch_interrupts();
     fmt::print("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
     std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
     const int jobs = arguments.jobs > 0 ? arguments.jobs : default_jobs();
-    if (jobs == 1 || arguments.stop_at_first) {
+    if (arguments.large > 0) {
+        verify_large(*candidate, options, arguments.large, system_clock(), report, std::cout);
+    } else if (jobs == 1 || arguments.stop_at_first) {
         verify(*candidate, options, system_clock(), report, std::cout, progress);
     } else {
         note_sources(*candidate, options, report);
@@ -231,13 +270,15 @@ int reproduce(const Arguments& arguments) {
         throw UsageError(fmt::format("{} has no property '{}', known: {}", op.name(),
                                      arguments.property, fmt::join(known, " ")));
     }
+    const bool is_large = arguments.property == "sampled" && spec.edits.empty();
     Call call;
     try {
-        call = op.build(spec);
+        call = is_large ? op.outline(spec) : op.build(spec);
     } catch (const std::invalid_argument& e) {
         throw UsageError(e.what());
     }
-    const auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
+    auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
+    if (is_large) candidate = with_forwards(std::move(candidate), arguments);
     fmt::print("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
     for (const auto& [entry, source] : sources_of(op, *candidate))
         if (op.implemented_by(candidate->info())) fmt::print("  {:<27} of {}\n", entry, source);
@@ -258,7 +299,8 @@ int reproduce(const Arguments& arguments) {
         fmt::print("{} is not implemented by this library\n", op.name());
         return kNothingChecked;
     }
-    PropertyContext context{*candidate, rounding_of(arguments, *candidate)};
+    PropertyContext context{*candidate, rounding_of(arguments, *candidate), nullptr,
+                            arguments.samples};
     int checked = 0, falsified = 0;
     for (const Property& property : op.properties()) {
         if (!arguments.property.empty() && property.name != arguments.property) continue;
@@ -273,6 +315,7 @@ int reproduce(const Arguments& arguments) {
                 ++checked;
                 fmt::print("{:<20} held, worst error {:.3g} of its bound\n", property.name,
                            verdict.worst_ratio);
+                if (!verdict.message.empty()) fmt::print("{}\n", verdict.message);
                 break;
             case Verdict::Kind::failed:
                 ++checked;
@@ -409,6 +452,27 @@ int main(int argc, char** argv) {
                      "folder of cases that failed once: replayed first, and extended by what is "
                      "found")
         ->type_name("DIR");
+    CLI::Option* const large =
+        verify
+            ->add_option(
+                "--large", arguments.large,
+                fmt::format(
+                    "instead of many small cases a few of full size, about this many "
+                    "tokens ({} if no number is given, up to {}), judged by chosen rows "
+                    "and keys; --timeout then counts for every 10 GFLOP and 10 million "
+                    "elements of a call. "
+                    "At 65536 the built-in implementation takes more than ten minutes on two "
+                    "cores, and the suite 9 GB",
+                    kLargeLength, kLongestLarge))
+            ->type_name("LENGTH")
+            ->expected(0, 1)
+            ->default_str(std::to_string(kLargeLength))
+            ->check(CLI::Range(std::int64_t{256}, kLongestLarge));
+    for (const char* other : {"--cases", "--property", "--time", "--shard", "--rule", "--corpus"})
+        large->excludes(verify->get_option(other));
+    verify->add_option("--samples", arguments.samples, kSamplesText)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
     verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")
         ->type_name("FILE");
@@ -418,6 +482,9 @@ int main(int argc, char** argv) {
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
     replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
     replay->add_option("--property", arguments.property, "only this property")->type_name("NAME");
+    replay->add_option("--samples", arguments.samples, kSamplesText)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
     add_candidate_options(*replay, arguments);
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");

@@ -36,12 +36,15 @@ void MixedCandidate::limit_time(std::chrono::duration<double> limit) {
 Sources sources_of(const Operator& op, const Candidate& candidate) {
     const auto entries = op.entry_points();
     if (entries.size() < 2) return {};
-    const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
     Sources out;
     for (const std::string& entry : entries)
-        out.emplace_back(entry, mixed && !mixed->first().implements(entry) ? mixed->second().name
-                                                                           : candidate.info().name);
+        out.emplace_back(entry, implementation_of(candidate, entry));
     return out;
+}
+
+std::string implementation_of(const Candidate& candidate, const std::string& op) {
+    const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
+    return mixed && !mixed->first().implements(op) ? mixed->second().name : candidate.info().name;
 }
 
 ref::RoundingClass weaker(const ref::RoundingClass& a, const ref::RoundingClass& b) {

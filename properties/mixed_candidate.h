@@ -41,6 +41,9 @@ private:
 /// name, i.e. for an operator with one entry point.
 Sources sources_of(const Operator& op, const Candidate& candidate);
 
+/// The name of whose implementation of an operator this candidate runs.
+std::string implementation_of(const Candidate& candidate, const std::string& op);
+
 /// The weaker of two promises: what results of both together may be judged by.
 ref::RoundingClass weaker(const ref::RoundingClass& a, const ref::RoundingClass& b);
 

@@ -90,6 +90,7 @@ public:
         add_validation(properties_);
         add_relations(properties_);
         add_list_relations(properties_);
+        add_sampled(properties_);
     }
 
     const Schema& schema() const override { return schema_; }
@@ -98,6 +99,10 @@ public:
     std::vector<std::string> labels(const Spec& spec) const override { return labels_of(spec); }
     Spec sample(Random& random, int size) const override {
         return compress_attention::sample(schema_, random, size);
+    }
+
+    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
+        return compress_attention::large_cases(schema_, length, seed);
     }
 
     std::optional<std::string> illegal(const Spec& spec) const override;

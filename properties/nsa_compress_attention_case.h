@@ -142,6 +142,9 @@ void add_agreement(std::vector<Property>& list);
 void add_relations(std::vector<Property>& list);
 void add_list_relations(std::vector<Property>& list);
 void add_validation(std::vector<Property>& list);
+/// Full size (nsa_compress_attention_sampled.cc): the property and its cases.
+void add_sampled(std::vector<Property>& list);
+std::vector<Spec> large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
 
 }  // namespace attncheck::properties::compress_attention
 

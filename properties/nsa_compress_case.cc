@@ -95,6 +95,10 @@ public:
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
 
+    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
+        return compress_large_cases(schema_, length, seed);
+    }
+
     std::optional<std::string> illegal(const Spec& spec) const override {
         const ref::CompressShape shape = compress_shape(spec);
         if (auto reason = number_outside(schema_, spec.numbers)) return reason;
@@ -662,6 +666,7 @@ std::vector<Property> compress_properties(bool gradient) {
     add_compress_tiers(list);
     add_compress_validation(list, gradient);
     add_compress_relations(list, gradient);
+    add_compress_sampled(list);
     return list;
 }
 

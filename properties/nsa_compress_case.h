@@ -67,6 +67,10 @@ std::vector<Property> compress_properties(bool gradient);
 /// Behind the first property: agreement.
 void add_compress_tiers(std::vector<Property>& list);
 void add_compress_agreement(std::vector<Property>& list, bool gradient);
+/// Full size (nsa_compress_sampled.cc): the property and its cases.
+void add_compress_sampled(std::vector<Property>& list);
+std::vector<Spec> compress_large_cases(const Schema& schema, std::int64_t length,
+                                       std::uint64_t seed);
 void add_compress_relations(std::vector<Property>& list, bool gradient);
 void add_compress_validation(std::vector<Property>& list, bool gradient);
 

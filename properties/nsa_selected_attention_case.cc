@@ -213,6 +213,17 @@ public:
         return call;
     }
 
+    Call outline(const Spec& spec) const override {
+        Call call = make_selected_call(parts_without_values(spec));
+        for (std::size_t i = 0; i < call.tensors.size(); ++i)
+            call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
+        return call;
+    }
+
+    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
+        return selected_large_cases(schema_, length, seed);
+    }
+
     std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
                                 const std::vector<attncheck_int_array>& arrays,
                                 const std::vector<const char*>& texts) const override;
@@ -587,11 +598,16 @@ SelectedParts selected_lists(const Spec& spec) {
     return parts;
 }
 
-SelectedParts selected_parts(const Spec& spec) {
+SelectedParts selected_input_parts(const Spec& spec) {
     SelectedParts parts = parts_without_values(spec);
     fill_selected_lists(spec, parts);
     fill_selected_data(spec, parts);
     apply_overrides(spec, parts, false);
+    return parts;
+}
+
+SelectedParts selected_parts(const Spec& spec) {
+    SelectedParts parts = selected_input_parts(spec);
     if (!parts.gradient) return parts;
     give_reference_statistics(parts);
     if (spec.numbers[kSelStats] == static_cast<std::int64_t>(StatsKind::shifted))
@@ -733,6 +749,7 @@ std::vector<Property> selected_properties(bool gradient) {
         add_selected_gradient_relations(list);
     else
         add_selected_forward_relations(list);
+    add_selected_sampled(list);
     return list;
 }
 

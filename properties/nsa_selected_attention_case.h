@@ -90,6 +90,8 @@ void give_reference_statistics(SelectedParts& parts);
 
 /// The dense parts of a case (layouts play no role) and its block lists and mask alone.
 SelectedParts selected_parts(const Spec& spec);
+/// selected_parts without the gradient's statistics and attention output.
+SelectedParts selected_input_parts(const Spec& spec);
 SelectedParts selected_lists(const Spec& spec);  ///< shape, mask and topk only; cheap
 
 /// Fills what selected_parts and selected_lists hand out; overrides are not applied yet.
@@ -121,6 +123,10 @@ void make_selected_tier_case(Spec& spec, Random& random);
 /// Behind the first property: agreement.
 void add_selected_tiers(std::vector<Property>& list);
 void add_selected_agreement(std::vector<Property>& list, bool gradient);
+/// Full size (nsa_selected_attention_sampled.cc): the property and its cases.
+void add_selected_sampled(std::vector<Property>& list);
+std::vector<Spec> selected_large_cases(const Schema& schema, std::int64_t length,
+                                       std::uint64_t seed);
 void add_selected_forward_relations(std::vector<Property>& list);
 void add_selected_gradient_relations(std::vector<Property>& list);
 void add_selected_validation(std::vector<Property>& list, bool gradient);

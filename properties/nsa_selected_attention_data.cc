@@ -277,12 +277,14 @@ void fill_selected_data(const Spec& spec, SelectedParts& parts) {
         const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
         std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
         if (spec.recipe == Recipe::zeros) return values;
-        std::size_t at = 0;
-        for (std::int64_t row = 0; row < rows; ++row)
-            for (std::int64_t head = 0; head < heads; ++head)
-                for (std::int64_t c = 0; c < dim; ++c)
-                    values[at++] = filler.value(name, tensor, row, broadcast ? 0 : head, c, rows,
-                                                dim, rows * heads * dim);
+        for_row_ranges(rows, rows * heads * dim, [&](std::int64_t begin, std::int64_t end) {
+            auto at = static_cast<std::size_t>(begin * heads * dim);
+            for (std::int64_t row = begin; row < end; ++row)
+                for (std::int64_t head = 0; head < heads; ++head)
+                    for (std::int64_t c = 0; c < dim; ++c)
+                        values[at++] = filler.value(name, tensor, row, broadcast ? 0 : head, c,
+                                                    rows, dim, rows * heads * dim);
+        });
         return values;
     };
     auto query = fill("query", s.total_queries, s.query_heads, s.head_dim);

@@ -49,6 +49,8 @@ struct PropertyContext {
     Candidate& candidate;
     ref::RoundingClass rounding;
     const ToleranceRule* rule = nullptr;  ///< judges agreement in place of the error bounds
+    static constexpr std::int64_t kSamples = 512;
+    std::int64_t samples = kSamples;  ///< random rows, and random keys, that `sampled` looks at
 };
 
 /// A law every correct implementation obeys. `check` is a pure function of the Spec and the
@@ -62,6 +64,7 @@ struct Property {
     bool validation = false;                    ///< only run when the candidate validates
     int case_factor = 1;   ///< how many times the usual number of cases it gets
     int case_divisor = 1;  ///< what part of them: large cases say as much as many small ones
+    bool large = false;    ///< made for cases of full size: runs only when asked for by name
 };
 
 /// The tier of a failed verdict of this property.
@@ -107,6 +110,16 @@ public:
 
     /// The call, edits applied. Inputs hold their values, already rounded to the storage type.
     virtual Call build(const Spec& spec) const = 0;
+
+    /// The call without the values of its elements: cheap however large the case is.
+    virtual Call outline(const Spec& spec) const { return build(spec); }
+
+    /// Cases of full size for the property `sampled`, about `length` tokens each; none: the
+    /// operator has no such property.
+    virtual std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const {
+        (void)length, (void)seed;
+        return {};
+    }
 
     /// Name, shape and values of the tensors by the index that overrides use. The call's own unless
     /// an operator's tensors have several layouts.

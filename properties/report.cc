@@ -110,6 +110,8 @@ std::string reproduce_command(const RunReport& report, const PropertyReport& pro
                               const Counterexample& found) {
     std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) +
                           " --property " + property.property;
+    if (report.samples != PropertyContext::kSamples && property.property == "sampled")
+        command += fmt::format(" --samples {}", report.samples);
     if (!report.precision_option.empty())
         command += " --precision " + shell_quoted(report.precision_option);
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
@@ -214,6 +216,7 @@ std::string to_json(const RunReport& report) {
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
         if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
+        if (!p.coverage.empty()) entry["coverage"] = p.coverage;
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
         if (!p.counterexamples.empty())
             entry["counterexample"] = to_json_value(report, p, p.counterexamples.front());

@@ -17,6 +17,7 @@ struct RunReport {
     std::string precision_option;  ///< --precision as given on the command line
     std::string precision;         ///< rounding class as declared, in full; empty: not known
     std::uint64_t seed = 1;
+    std::int64_t samples = PropertyContext::kSamples;  ///< of verify --large
     double duration_s = 0;
     bool interrupted = false;
     std::vector<PropertyReport> properties;

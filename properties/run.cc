@@ -241,6 +241,7 @@ private:
     bool is_wanted(const Operator& op, const Property& property) const {
         if (!chosen(options_.properties, property.name)) return false;
         if (property.validation && !options_.validation) return false;
+        if (property.large && options_.properties.empty()) return false;
         return !options_.engine.replay_only ||
                (options_.corpus && !options_.corpus->cases_of(op, property).empty());
     }

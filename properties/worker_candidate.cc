@@ -74,7 +74,7 @@ private:
         const PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
         std::vector<CallResult> results(calls.size());
         Reply reply{};
-        if (exchange(placed.request(), reply, results.front())) {
+        if (exchange(placed.request(), options, reply, results.front())) {
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
@@ -100,12 +100,15 @@ private:
 
     /// Sends a request and waits. False when the worker did not return; `result` then says what
     /// happened.
-    bool exchange(const Request& request, Reply& reply, CallResult& result) {
+    bool exchange(const Request& request, const RunOptions& options, Reply& reply,
+                  CallResult& result) {
+        const double limit_s = limit_s_ * options.patience;
+        const std::int64_t limit_mib = options_.memory_mib + options.more_memory_mib;
         if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) !=
             static_cast<ssize_t>(sizeof request))
             return lost(result, CallResult::Kind::crashed, {});
         const auto start = Clock::now();
-        const auto deadline = start + std::chrono::duration<double>(limit_s_);
+        const auto deadline = start + std::chrono::duration<double>(limit_s);
         std::size_t got = 0;
         while (got < sizeof reply) {
             pollfd waiting{socket_, POLLIN, 0};
@@ -123,12 +126,12 @@ private:
                 got += static_cast<std::size_t>(n);
                 continue;
             }
-            if (resident_mib(pid_) > options_.memory_mib)
+            if (resident_mib(pid_) > limit_mib)
                 return lost(result, CallResult::Kind::out_of_memory,
-                            fmt::format("used more than {} MiB of memory", options_.memory_mib));
+                            fmt::format("used more than {} MiB of memory", limit_mib));
             if (Clock::now() >= deadline)
                 return lost(result, CallResult::Kind::timed_out,
-                            fmt::format("timed out after {:g} s", limit_s_));
+                            fmt::format("timed out after {:g} s", limit_s));
         }
         if (reply.kind == Reply::fault) return lost(result, CallResult::Kind::crashed, {});
         return true;

@@ -111,5 +111,7 @@ double magnitude_product(const double* a, const double* b, std::int64_t count);
 
 void require_attention_shape(const AttentionShape& shape, const AttentionInputs<double>& in);
 void require_elements(const char* tensor, std::size_t size, std::int64_t expected);
+/// Each in [0, count).
+void require_numbers(const char* what, std::span<const std::int64_t> numbers, std::int64_t count);
 
 }  // namespace attncheck::ref

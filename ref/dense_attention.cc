@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "ref/attention_roundoff.h"
+#include "ref/chosen_attention.h"
 
 namespace attncheck::ref {
 namespace {
@@ -39,9 +40,9 @@ public:
           value_(in.value),
           grant_(grant) {}
 
+    /// Row `at` of `out` is (t, n).
     void write(std::int64_t t, std::int64_t n, std::span<const KeyColumn> columns,
-               const AttentionRow<double>& row, ExpectedAttention& out) {
-        const std::size_t at = static_cast<std::size_t>(t * shape_.query_heads + n);
+               const AttentionRow<double>& row, std::size_t at, ExpectedAttention& out) {
         measure_scores(t, n, columns, row);
         statistics(row, columns, at, out);
         values(n, columns, row, at, out);
@@ -225,18 +226,18 @@ void write_empty_row(std::size_t at, ExpectedAttention& out) {
     leave_unjudged(out.lse, at);
 }
 
-/// Ranges of query rows, on threads of their own when there are many. An exception of one of them
-/// is thrown here.
+/// Calls work(part, parts), on threads of their own when there is much to do. An exception of one
+/// of them is thrown here.
 template <class Work>
-void for_each_part(const AttentionShape& shape, const Work& work) {
-    constexpr std::int64_t kMany = 8192, kParts = 4;
-    if (shape.query_rows * shape.query_heads < kMany) return work(0, shape.query_rows);
+void for_each_part(bool is_large, const Work& work) {
+    constexpr std::int64_t kParts = 4;
+    if (!is_large) return work(0, 1);
     std::vector<std::thread> threads;
     std::exception_ptr failures[kParts];
     for (std::int64_t part = 0; part < kParts; ++part)
         threads.emplace_back([&, part] {
             try {
-                work(shape.query_rows * part / kParts, shape.query_rows * (part + 1) / kParts);
+                work(part, kParts);
             } catch (...) {
                 failures[part] = std::current_exception();
             }
@@ -244,6 +245,37 @@ void for_each_part(const AttentionShape& shape, const Work& work) {
     for (auto& thread : threads) thread.join();
     for (const std::exception_ptr& failure : failures)
         if (failure) std::rethrow_exception(failure);
+}
+
+/// Rows number(0) .. number(count - 1), where number t * N1 + n is (t, n). A row does not depend on
+/// which others are asked for.
+template <class Number>
+ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister& list_columns,
+                                const ForwardBound& prototype, const AttentionInputs<double>& in,
+                                std::int64_t count, const Number& number) {
+    const auto rows = static_cast<std::size_t>(count);
+    ExpectedAttention out{ExpectedTensor(rows * static_cast<std::size_t>(shape.value_dim)),
+                          ExpectedTensor(rows), ExpectedTensor(rows), ExpectedTensor(rows)};
+    constexpr std::int64_t kManyRows = 8192, kManyPairs = std::int64_t{1} << 22;
+    const bool is_large = count >= kManyRows || (count >= 8 && shape.kv_rows > kManyPairs / count);
+    for_each_part(is_large, [&](std::int64_t part, std::int64_t parts) {
+        ForwardBound bound = prototype;
+        std::vector<KeyColumn> columns;
+        AttentionRow<double> row;
+        for (std::int64_t k = part; k < count; k += parts) {
+            const std::int64_t t = number(k) / shape.query_heads, n = number(k) % shape.query_heads;
+            const auto at = static_cast<std::size_t>(k);
+            columns.clear();
+            if (!list_columns(t, n, columns)) continue;
+            if (columns.empty()) {
+                write_empty_row(at, out);
+                continue;
+            }
+            attend_row(shape, in, t, n, std::span<const KeyColumn>(columns), row);
+            bound.write(t, n, columns, row, at, out);
+        }
+    });
+    return out;
 }
 
 }  // namespace
@@ -374,6 +406,13 @@ void require_elements(const char* tensor, std::size_t size, std::int64_t expecte
                                     std::to_string(expected));
 }
 
+void require_numbers(const char* what, std::span<const std::int64_t> numbers, std::int64_t count) {
+    for (const std::int64_t number : numbers)
+        if (number < 0 || number >= count)
+            throw std::invalid_argument("dense attention: " + std::string(what) + " " +
+                                        std::to_string(number) + " of " + std::to_string(count));
+}
+
 void require_attention_shape(const AttentionShape& s, const AttentionInputs<double>& in) {
     if (s.query_heads < 1 || s.kv_heads < 1 || s.query_heads % s.kv_heads != 0)
         throw std::invalid_argument("dense attention: query_heads " +
@@ -388,26 +427,20 @@ ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLi
                                      const AttentionInputs<double>& in, Dtype dtype,
                                      const RoundingClass& rounding, Grant grant) {
     require_attention_shape(shape, in);
-    const auto rows = static_cast<std::size_t>(shape.query_rows * shape.query_heads);
-    ExpectedAttention out{ExpectedTensor(rows * static_cast<std::size_t>(shape.value_dim)),
-                          ExpectedTensor(rows), ExpectedTensor(rows), ExpectedTensor(rows)};
-    for_each_part(shape, [&](std::int64_t first, std::int64_t last) {
-        ForwardBound bound(shape, in, dtype, rounding, grant);
-        std::vector<KeyColumn> columns;
-        AttentionRow<double> row;
-        for (std::int64_t t = first; t < last; ++t)
-            for (std::int64_t n = 0; n < shape.query_heads; ++n) {
-                columns.clear();
-                if (!list_columns(t, n, columns)) continue;
-                if (columns.empty()) {
-                    write_empty_row(static_cast<std::size_t>(t * shape.query_heads + n), out);
-                    continue;
-                }
-                attend_row(shape, in, t, n, std::span<const KeyColumn>(columns), row);
-                bound.write(t, n, columns, row, out);
-            }
-    });
-    return out;
+    return expected_rows(shape, list_columns, ForwardBound(shape, in, dtype, rounding, grant), in,
+                         shape.query_rows * shape.query_heads, [](std::int64_t k) { return k; });
+}
+
+ExpectedAttention expected_attention_rows(const AttentionShape& shape,
+                                          const ColumnLister& list_columns,
+                                          const AttentionInputs<double>& in, Dtype dtype,
+                                          std::span<const std::int64_t> rows,
+                                          const RoundingClass& rounding) {
+    require_attention_shape(shape, in);
+    require_numbers("row", rows, shape.query_rows * shape.query_heads);
+    return expected_rows(
+        shape, list_columns, ForwardBound(shape, in, dtype, rounding, Grant::rounding), in,
+        std::ssize(rows), [&](std::int64_t k) { return rows[static_cast<std::size_t>(k)]; });
 }
 
 }  // namespace attncheck::ref

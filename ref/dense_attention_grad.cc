@@ -1,19 +1,58 @@
 // The backward of dense attention with its bounds: dQ, dK and dV from given statistics and output.
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "ref/attention_roundoff.h"
+#include "ref/chosen_attention.h"
 
 namespace attncheck::ref {
 namespace {
 
-/// What is summed up for dK and dV of every key, and how often.
+/// Which keys dK and dV are wanted of: all, or some, which are then numbered in the order given.
+/// A key is its row of K and V times N2, plus head.
+class KeySlots {
+public:
+    explicit KeySlots(std::int64_t all) : count_(all) {}
+    KeySlots(std::int64_t all, std::span<const std::int64_t> chosen)
+        : count_(std::ssize(chosen)), slots_(static_cast<std::size_t>(all), kNone) {
+        for (std::size_t k = 0; k < chosen.size(); ++k) {
+            std::int64_t& slot = slots_[static_cast<std::size_t>(chosen[k])];
+            if (slot != kNone)
+                throw std::invalid_argument("dense attention: key " + std::to_string(chosen[k]) +
+                                            " is chosen twice");
+            slot = static_cast<std::int64_t>(k);
+        }
+    }
+    std::int64_t count() const { return count_; }
+    std::size_t of(std::int64_t key) const {
+        return static_cast<std::size_t>(slots_.empty() ? key
+                                                       : slots_[static_cast<std::size_t>(key)]);
+    }
+    /// Leaves the columns of query head n whose key is wanted.
+    void filter(const AttentionShape& shape, std::int64_t n,
+                std::vector<KeyColumn>& columns) const {
+        if (slots_.empty()) return;
+        std::erase_if(columns, [&](const KeyColumn& c) {
+            const std::int64_t key = c.key * shape.kv_heads + n / shape.group();
+            return slots_[static_cast<std::size_t>(key)] == kNone;
+        });
+    }
+
+private:
+    static constexpr std::int64_t kNone = -1;
+    std::int64_t count_;
+    std::vector<std::int64_t> slots_;  ///< by key; empty: all, in their own order
+};
+
+/// What is summed up for dK and dV of every wanted key, and how often; indexed by slot.
 struct KeySums {
-    std::vector<double> key_value, key_error;      ///< [T2,N2,D]
-    std::vector<double> value_value, value_error;  ///< [T2,N2,Dv]
-    std::vector<double> peak, weight;              ///< [T2,N2]: sums of |dS| and of P g as computed
-    std::vector<char> unjudged;                    ///< [T2,N2]
+    std::vector<double> key_value, key_error;      ///< [keys,D]
+    std::vector<double> value_value, value_error;  ///< [keys,Dv]
+    std::vector<double> peak, weight;              ///< [keys]: sums of |dS| and of P g as computed
+    std::vector<char> unjudged;                    ///< [keys]
 
     KeySums(std::int64_t keys, const AttentionShape& shape)
         : key_value(static_cast<std::size_t>(keys * shape.head_dim)),
@@ -50,8 +89,7 @@ struct GradColumn {
 class GradientBound {
 public:
     GradientBound(const AttentionShape& shape, const AttentionGradInputs& in, Dtype dtype,
-                  const RoundingClass& rounding, Grant grant,
-                  const std::vector<std::int64_t>& contributions, ExpectedTensor& query_grad)
+                  const RoundingClass& rounding, Grant grant)
         : shape_(shape),
           in_(in),
           dtype_(dtype),
@@ -63,29 +101,85 @@ public:
           output_grad_(in.output_grad),
           output_(in.output),
           grant_(grant),
-          contributions_(contributions),
-          query_grad_(query_grad),
           scale_(std::fabs(in.forward.scale)) {}
 
-    /// Adds one row to dK and dV and writes its dQ.
-    void row(std::int64_t t, std::int64_t n, std::span<const KeyColumn> columns, KeySums& sums) {
+    /// Looks at a row, or at some of its columns; what follows is about it.
+    void measure(std::int64_t t, std::int64_t n, std::span<const KeyColumn> columns) {
         const auto at = static_cast<std::size_t>(t * shape_.query_heads + n);
         q_ = in_.forward.query.data() + at * static_cast<std::size_t>(shape_.head_dim);
         dout_ = in_.output_grad.data() + at * static_cast<std::size_t>(shape_.value_dim);
         unjudged_ = false;
         measure_delta(at);
         measure_columns(n, at, columns);
-        write_query_grad(at);
-        add_to_keys(sums);
+    }
+
+    /// Row `at` of dQ. All columns of the row must have been looked at.
+    void write_query_grad(std::size_t at, ExpectedTensor& query_grad) {
+        const auto width = static_cast<std::size_t>(shape_.head_dim);
+        value_sum_.assign(width, 0);
+        error_sum_.assign(width, 0);
+        prob_key_.assign(width, 0);
+        const double count = static_cast<double>(columns_.size());
+        double peak = 0;
+        for (const GradColumn& c : columns_) {
+            const double* k = in_.forward.key.data() + c.key * shape_.head_dim;
+            const double error = sum_error(c, count);
+            peak += std::fabs(c.score_grad) + error + c.prob * delta_error_;
+            for (std::size_t d = 0; d < width; ++d) {
+                value_sum_[d] += c.score_grad * k[d];
+                error_sum_[d] += error * std::fabs(k[d]);
+                prob_key_[d] += c.prob * k[d];
+            }
+        }
+        for (std::size_t d = 0; d < width; ++d) {
+            const std::size_t index = at * width + d;
+            const double common = delta_error_ * std::fabs(prob_key_[d]);
+            finish(in_.forward.scale * value_sum_[d],
+                   with_floor(scale_ * (error_sum_[d] + common),
+                              floor_of(count, key_, peak) * (scale_ + 1)),
+                   peak_of(peak, key_), roundoff_.largest, dtype_, query_grad, index);
+            if (unjudged_) leave_unjudged(query_grad, index);
+        }
+    }
+
+    /// Adds the columns to dK and dV.
+    void add_to_keys(const KeySlots& slots, const std::vector<std::int64_t>& contributions,
+                     KeySums& sums) const {
+        const auto width = static_cast<std::size_t>(shape_.head_dim),
+                   value_width = static_cast<std::size_t>(shape_.value_dim);
+        for (const GradColumn& c : columns_) {
+            const std::size_t key = slots.of(c.key);
+            const double count = static_cast<double>(contributions[key]);
+            const double error = sum_error(c, count) + c.prob * delta_error_;
+            double* const dk = sums.key_value.data() + key * width;
+            double* const dk_error = sums.key_error.data() + key * width;
+            for (std::size_t d = 0; d < width; ++d) {
+                dk[d] += c.score_grad * q_[d];
+                dk_error[d] += error * std::fabs(q_[d]);
+            }
+            sums.peak[key] += std::fabs(c.score_grad) + error;
+            sums.unjudged[key] |= unjudged_;
+            if (!c.kept) continue;
+            double* const dv = sums.value_value.data() + key * value_width;
+            double* const dv_error = sums.value_error.data() + key * value_width;
+            const double growth = gamma(count, roundoff_.sum);
+            const double prob_error = c.prob_error + growth * (c.weight + c.prob_error);
+            sums.weight[key] += c.weight + prob_error;
+            for (std::size_t d = 0; d < value_width; ++d) {
+                dv[d] += c.weight * dout_[d];
+                dv_error[d] += prob_error * std::fabs(dout_[d]);
+            }
+        }
     }
 
     /// dK and dV from the sums.
-    void finish_keys(const KeySums& sums, ExpectedTensor& key_grad, ExpectedTensor& value_grad) {
+    void finish_keys(const KeySums& sums, const std::vector<std::int64_t>& contributions,
+                     ExpectedTensor& key_grad, ExpectedTensor& value_grad) const {
         const auto width = static_cast<std::size_t>(shape_.head_dim),
                    value_width = static_cast<std::size_t>(shape_.value_dim);
         for (std::size_t key = 0; key < sums.peak.size(); ++key) {
-            if (contributions_[key] == 0) continue;
-            const double count = static_cast<double>(contributions_[key]);
+            if (contributions[key] == 0) continue;
+            const double count = static_cast<double>(contributions[key]);
             for (std::size_t i = key * width; i < (key + 1) * width; ++i) {
                 finish(in_.forward.scale * sums.key_value[i],
                        with_floor(scale_ * sums.key_error[i],
@@ -286,62 +380,6 @@ private:
         return own + gamma(count + 2, roundoff_.sum) * (std::fabs(c.score_grad) + own + common);
     }
 
-    void write_query_grad(std::size_t at) {
-        const auto width = static_cast<std::size_t>(shape_.head_dim);
-        value_sum_.assign(width, 0);
-        error_sum_.assign(width, 0);
-        prob_key_.assign(width, 0);
-        const double count = static_cast<double>(columns_.size());
-        double peak = 0;
-        for (const GradColumn& c : columns_) {
-            const double* k = in_.forward.key.data() + c.key * shape_.head_dim;
-            const double error = sum_error(c, count);
-            peak += std::fabs(c.score_grad) + error + c.prob * delta_error_;
-            for (std::size_t d = 0; d < width; ++d) {
-                value_sum_[d] += c.score_grad * k[d];
-                error_sum_[d] += error * std::fabs(k[d]);
-                prob_key_[d] += c.prob * k[d];
-            }
-        }
-        for (std::size_t d = 0; d < width; ++d) {
-            const std::size_t index = at * width + d;
-            const double common = delta_error_ * std::fabs(prob_key_[d]);
-            finish(in_.forward.scale * value_sum_[d],
-                   with_floor(scale_ * (error_sum_[d] + common),
-                              floor_of(count, key_, peak) * (scale_ + 1)),
-                   peak_of(peak, key_), roundoff_.largest, dtype_, query_grad_, index);
-            if (unjudged_) leave_unjudged(query_grad_, index);
-        }
-    }
-
-    void add_to_keys(KeySums& sums) const {
-        const auto width = static_cast<std::size_t>(shape_.head_dim),
-                   value_width = static_cast<std::size_t>(shape_.value_dim);
-        for (const GradColumn& c : columns_) {
-            const auto key = static_cast<std::size_t>(c.key);
-            const double count = static_cast<double>(contributions_[key]);
-            const double error = sum_error(c, count) + c.prob * delta_error_;
-            double* const dk = sums.key_value.data() + key * width;
-            double* const dk_error = sums.key_error.data() + key * width;
-            for (std::size_t d = 0; d < width; ++d) {
-                dk[d] += c.score_grad * q_[d];
-                dk_error[d] += error * std::fabs(q_[d]);
-            }
-            sums.peak[key] += std::fabs(c.score_grad) + error;
-            sums.unjudged[key] |= unjudged_;
-            if (!c.kept) continue;
-            double* const dv = sums.value_value.data() + key * value_width;
-            double* const dv_error = sums.value_error.data() + key * value_width;
-            const double growth = gamma(count, roundoff_.sum);
-            const double prob_error = c.prob_error + growth * (c.weight + c.prob_error);
-            sums.weight[key] += c.weight + prob_error;
-            for (std::size_t d = 0; d < value_width; ++d) {
-                dv[d] += c.weight * dout_[d];
-                dv_error[d] += prob_error * std::fabs(dout_[d]);
-            }
-        }
-    }
-
     const AttentionShape& shape_;
     const AttentionGradInputs& in_;
     Dtype dtype_;
@@ -349,8 +387,6 @@ private:
     ScoreError score_error_;
     TensorRange query_, key_, value_, output_grad_, output_;
     Grant grant_;
-    const std::vector<std::int64_t>& contributions_;
-    ExpectedTensor& query_grad_;
     double scale_;
 
     const double *q_ = nullptr, *dout_ = nullptr;
@@ -361,20 +397,21 @@ private:
     std::vector<double> value_sum_, error_sum_, prob_key_;
 };
 
-/// How many columns of all rows refer to each key: the length of the sums dK and dV.
+/// How many columns of all rows refer to each wanted key: the length of the sums dK and dV.
 std::vector<std::int64_t> count_contributions(const AttentionShape& shape,
                                               const ColumnLister& list_columns,
-                                              std::int64_t& total) {
-    std::vector<std::int64_t> count(static_cast<std::size_t>(shape.kv_rows * shape.kv_heads));
+                                              const KeySlots& slots, std::int64_t& total) {
+    std::vector<std::int64_t> count(static_cast<std::size_t>(slots.count()));
     std::vector<KeyColumn> columns;
     total = 0;
     for (std::int64_t t = 0; t < shape.query_rows; ++t)
         for (std::int64_t n = 0; n < shape.query_heads; ++n) {
             columns.clear();
             if (!list_columns(t, n, columns)) continue;
+            slots.filter(shape, n, columns);
             total += std::ssize(columns);
             for (const KeyColumn& c : columns)
-                ++count[static_cast<std::size_t>(c.key * shape.kv_heads + n / shape.group())];
+                ++count[slots.of(c.key * shape.kv_heads + n / shape.group())];
         }
     return count;
 }
@@ -390,35 +427,31 @@ void require_gradient_inputs(const AttentionShape& s, const AttentionGradInputs&
         require_elements("output_error", in.output_error.size(), rows * s.value_dim);
 }
 
-}  // namespace
-
-ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
-                                              const ColumnLister& list_columns,
-                                              const AttentionGradInputs& in, Dtype dtype,
-                                              const RoundingClass& rounding, Grant grant) {
-    require_gradient_inputs(shape, in);
-    const std::int64_t keys = shape.kv_rows * shape.kv_heads;
-    const auto elements = [](std::int64_t rows, std::int64_t heads, std::int64_t dim) {
-        return ExpectedTensor(static_cast<std::size_t>(rows * heads * dim));
-    };
-    ExpectedAttentionGrad out{elements(shape.query_rows, shape.query_heads, shape.head_dim),
-                              elements(shape.kv_rows, shape.kv_heads, shape.head_dim),
-                              elements(shape.kv_rows, shape.kv_heads, shape.value_dim)};
+/// dK and dV of the wanted keys; dQ of all rows where query_grad is given.
+ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const GradientBound& prototype, const KeySlots& slots,
+                              ExpectedTensor* query_grad) {
     std::int64_t total = 0;
-    const auto contributions = count_contributions(shape, list_columns, total);
+    const auto contributions = count_contributions(shape, list_columns, slots, total);
     // Parts by the size of the problem alone, summed in order: the result is the same everywhere.
     constexpr std::int64_t kLarge = std::int64_t{1} << 20;
     const std::int64_t parts = total < kLarge ? 1 : 4;
-    std::vector<KeySums> sums(static_cast<std::size_t>(parts), KeySums(keys, shape));
+    std::vector<KeySums> sums(static_cast<std::size_t>(parts), KeySums(slots.count(), shape));
     const auto run_part = [&](std::int64_t part) {
-        GradientBound bound(shape, in, dtype, rounding, grant, contributions, out.query_grad);
+        GradientBound bound = prototype;
         std::vector<KeyColumn> columns;
         for (std::int64_t t = shape.query_rows * part / parts;
              t < shape.query_rows * (part + 1) / parts; ++t)
             for (std::int64_t n = 0; n < shape.query_heads; ++n) {
                 columns.clear();
-                if (list_columns(t, n, columns) && !columns.empty())
-                    bound.row(t, n, columns, sums[static_cast<std::size_t>(part)]);
+                if (!list_columns(t, n, columns)) continue;
+                slots.filter(shape, n, columns);
+                if (columns.empty()) continue;
+                bound.measure(t, n, columns);
+                if (query_grad)
+                    bound.write_query_grad(static_cast<std::size_t>(t * shape.query_heads + n),
+                                           *query_grad);
+                bound.add_to_keys(slots, contributions, sums[static_cast<std::size_t>(part)]);
             }
     };
     if (parts == 1) {
@@ -429,8 +462,66 @@ ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
         for (auto& thread : threads) thread.join();
         for (std::size_t part = 1; part < sums.size(); ++part) sums[0].add(sums[part]);
     }
-    GradientBound(shape, in, dtype, rounding, grant, contributions, out.query_grad)
-        .finish_keys(sums[0], out.key_grad, out.value_grad);
+    ExpectedKeyGrad out{ExpectedTensor(static_cast<std::size_t>(slots.count() * shape.head_dim)),
+                        ExpectedTensor(static_cast<std::size_t>(slots.count() * shape.value_dim))};
+    prototype.finish_keys(sums[0], contributions, out.key_grad, out.value_grad);
+    return out;
+}
+
+}  // namespace
+
+ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
+                                              const ColumnLister& list_columns,
+                                              const AttentionGradInputs& in, Dtype dtype,
+                                              const RoundingClass& rounding, Grant grant) {
+    require_gradient_inputs(shape, in);
+    ExpectedAttentionGrad out;
+    out.query_grad = ExpectedTensor(
+        static_cast<std::size_t>(shape.query_rows * shape.query_heads * shape.head_dim));
+    ExpectedKeyGrad of_keys =
+        sum_over_rows(shape, list_columns, GradientBound(shape, in, dtype, rounding, grant),
+                      KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad);
+    out.key_grad = std::move(of_keys.key_grad);
+    out.value_grad = std::move(of_keys.value_grad);
+    return out;
+}
+
+ExpectedKeyGrad expected_key_grad_of(const AttentionShape& shape, const ColumnLister& list_columns,
+                                     const AttentionGradInputs& in, Dtype dtype,
+                                     std::span<const std::int64_t> keys,
+                                     const RoundingClass& rounding) {
+    require_gradient_inputs(shape, in);
+    const std::int64_t all = shape.kv_rows * shape.kv_heads;
+    require_numbers("key", keys, all);
+    return sum_over_rows(shape, list_columns,
+                         GradientBound(shape, in, dtype, rounding, Grant::rounding),
+                         KeySlots(all, keys), nullptr);
+}
+
+ExpectedTensor expected_query_grad_rows(const AttentionShape& shape,
+                                        const ColumnLister& list_columns,
+                                        const AttentionGradInputs& in, Dtype dtype,
+                                        std::span<const std::int64_t> rows,
+                                        const RoundingClass& rounding) {
+    require_gradient_inputs(shape, in);
+    require_numbers("row", rows, shape.query_rows * shape.query_heads);
+    ExpectedTensor out(rows.size() * static_cast<std::size_t>(shape.head_dim));
+    const GradientBound prototype(shape, in, dtype, rounding, Grant::rounding);
+    constexpr std::size_t kThreads = 4;
+    std::vector<std::thread> threads;
+    for (std::size_t part = 0; part < std::min(kThreads, rows.size()); ++part)
+        threads.emplace_back([&, part] {
+            GradientBound bound = prototype;
+            std::vector<KeyColumn> columns;
+            for (std::size_t k = part; k < rows.size(); k += kThreads) {
+                const std::int64_t t = rows[k] / shape.query_heads, n = rows[k] % shape.query_heads;
+                columns.clear();
+                if (!list_columns(t, n, columns) || columns.empty()) continue;
+                bound.measure(t, n, columns);
+                bound.write_query_grad(k, out);
+            }
+        });
+    for (auto& thread : threads) thread.join();
     return out;
 }
 

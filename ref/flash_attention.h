@@ -82,6 +82,9 @@ double bias_at(const FlashAttentionShape& shape, std::size_t sequence, std::int6
 /// The columns of every row. Throws std::invalid_argument when mask, bias or drop mask do not fit.
 ColumnLister flash_columns(const FlashAttentionShape& shape);
 
+/// The same, but only columns of these keys (key row * N2 + head): at no cost for the others.
+ColumnLister flash_columns_of(const FlashAttentionShape& shape, std::span<const std::int64_t> keys);
+
 /// Order of the statistics in TND: number p (of 8 lanes) of the tensor [T1,N1,8] belongs to packed
 /// row t and head n. "same_as_input": p = t * N1 + n. Otherwise, sequence by sequence, p = first
 /// row * N1 + n * Sq + i. Returns the packed number t * N1 + n of each p; rows beyond the last

@@ -40,7 +40,7 @@ std::vector<Spec> draw_all(std::uint64_t seed) {
     std::uint64_t number = 0;
     for (const Property& property : op().properties()) {
         ++number;
-        if (property.validation) continue;
+        if (property.validation || property.large) continue;
         for (Spec& spec : draw(property, 300 * property.case_factor, 1000 * seed + number))
             all.push_back(std::move(spec));
     }

@@ -34,7 +34,8 @@ constexpr int kCases = 100;
 /// As many cases as it draws for all properties of the operator.
 int default_draws(const Operator& op) {
     int draws = 0;
-    for (const Property& property : op.properties()) draws += kCases * property.case_factor;
+    for (const Property& property : op.properties())
+        if (!property.large) draws += kCases * property.case_factor;
     return draws;
 }
 

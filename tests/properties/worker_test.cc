@@ -81,6 +81,22 @@ TEST(Worker, TimeLimitCanBeShortened) {
     EXPECT_EQ(detail(0), "timed out after 0.3 s");
 }
 
+// A call that has more to do gets a multiple of the time, of what it is shortened to as well, and
+// more memory.
+TEST(Worker, LargeCallsGetMoreTimeAndMemory) {
+    const auto candidate = opened("loops_for_ever", 0.2);
+    RunOptions large;
+    large.patience = 3;
+    large.more_memory_mib = 20;
+    EXPECT_EQ(candidate->run(call_of_ones(), large).detail, "timed out after 0.6 s");
+    candidate->limit_time(std::chrono::duration<double>(0.1));
+    EXPECT_EQ(candidate->run(call_of_ones(), large).detail, "timed out after 0.3 s");
+    WorkerOptions options = options_for("allocates_without_end");
+    options.memory_mib = 100;
+    EXPECT_THAT(open_worker_candidate(options)->run(call_of_ones(), large).detail,
+                HasSubstr("120 MiB"));
+}
+
 // Memory without end is cut off at the limit, long before the machine suffers.
 TEST(Worker, MemoryIsLimited) {
     WorkerOptions options = options_for("allocates_without_end");
