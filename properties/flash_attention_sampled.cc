@@ -162,8 +162,8 @@ void add_flash_sampled(std::vector<Property>& list) {
 }
 
 /// The size that is asked for, causal; several sequences off every tile edge with shared key heads;
-/// everything visible in another layout; and a band over positions that leave 16 bits and pair
-/// numbers that leave 32, which costs little.
+/// everything visible in one of the other layouts; and a band over positions that leave 16 bits and
+/// pair numbers that leave 32, which costs little.
 std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kFp16 = 0, kBf16 = 1, kLongBand = 65'536;
     std::vector<Spec> out;
@@ -190,13 +190,15 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     out.push_back(several);
 
     const Int quarter = std::max<Int>(length / 4 - odd, 64);
-    Spec everything = large_case(schema, {quarter, quarter}, {quarter + 40, quarter + 40}, kBf16,
-                                 FlashLayout::bnsd, seed + 2);
+    Spec everything = large_case(
+        schema, {quarter, quarter}, {quarter + 40, quarter + 40}, kBf16,
+        random.pick({FlashLayout::bnsd, FlashLayout::sbh, FlashLayout::bsnd, FlashLayout::bsh}),
+        seed + 2);
     everything.numbers[kFaKvHeads] = 2;
     out.push_back(everything);
 
     const Int longest = std::max(length, length >= 16'384 ? kLongBand : length) + odd;
-    Spec band = large_case(schema, {longest}, {longest}, kBf16, FlashLayout::sbh, seed + 3);
+    Spec band = large_case(schema, {longest}, {longest}, kBf16, FlashLayout::tnd, seed + 3);
     band.numbers[kFaKvHeads] = 2;
     band.numbers[kFaDim] = band.numbers[kFaValueDim] = 64;
     with_mask(band, 4);

@@ -152,7 +152,7 @@ std::vector<Spec> smaller_versions(const Spec& spec) {
             for (Int& length : list) length = std::min(length, shorter(length));
         if (!(small == spec) && (out.empty() || !(small == out.back()))) out.push_back(small);
     };
-    for (const Int limit : {32, 64, 128, 256, 512, 1024, 2048, 4096}) {
+    for (Int limit = 32; limit < kLongestLarge; limit *= 2) {
         add([&](Int) { return limit; });
         add([&](Int) { return limit + 7; });
         if (limit >= kTile) add([&](Int length) { return limit + length % kTile; });
