@@ -86,11 +86,17 @@ HWY_INLINE const float* left_at(const RowProduct& p, std::int64_t row, std::int6
 HWY_INLINE const float* left_at(const FloatProduct& p, std::int64_t row, std::int64_t k) {
     return p.left + row * p.left_stride + k;
 }
+HWY_INLINE const float* left_at(const ScaledProduct& p, std::int64_t row, std::int64_t k) {
+    return p.left + row * p.left_stride + k;
+}
 HWY_INLINE const float* left_at(const TransposedProduct& p, std::int64_t row, std::int64_t k) {
     return p.left + k * p.left_stride + row;
 }
 
 HWY_INLINE void store_sum(const PanelProduct& p, FloatVec sum, float* out) {
+    hn::StoreU(hn::Mul(hn::Set(FloatTag(), p.factor), sum), FloatTag(), out);
+}
+HWY_INLINE void store_sum(const ScaledProduct& p, FloatVec sum, float* out) {
     hn::StoreU(hn::Mul(hn::Set(FloatTag(), p.factor), sum), FloatTag(), out);
 }
 template <class Product>
@@ -172,11 +178,47 @@ template <class Format>
 void row_product(const RowProduct& p) {
     multiply<RowOperand, Format>(p);
 }
+void scaled_product(const ScaledProduct& p) { multiply<MatrixOperand, Fp32>(p); }
 void float_product(const FloatProduct& p) { multiply<MatrixOperand, Fp32>(p); }
 void transposed_product(const TransposedProduct& p) { multiply<MatrixOperand, Fp32>(p); }
 
 // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2. The Taylor polynomial of degree 7 leaves
-// out less than r^8 / 8! < 2^-27. Scaling in two steps reaches subnormal results and 2^128.
+// out less than r^8 / 8! < 2^-27.
+HWY_INLINE FloatVec exp_polynomial(FloatVec r) {
+    const FloatTag d;
+    FloatVec sum = hn::Set(d, 1.0f / 5040);
+    for (const float coefficient :
+         {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
+        sum = hn::MulAdd(sum, r, hn::Set(d, coefficient));
+    }
+    return sum;
+}
+
+// ln 2 in two parts; the first has 9 bits, so that its product with n is exact.
+HWY_INLINE FloatVec exp_remainder(FloatVec x, FloatVec minus_n) {
+    const FloatTag d;
+    return hn::MulAdd(minus_n, hn::Set(d, -0x1.bd0105c610ca8p-13f),
+                      hn::MulAdd(minus_n, hn::Set(d, 0x1.63p-1f), x));
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+
+// vscalefps reaches subnormal results and infinity in one step, vmaxps and vminps return their
+// second operand if it is NaN.
+HWY_INLINE FloatVec exp_of(FloatVec x) {
+    const FloatTag d;
+    // e^-104 rounds to 0 and e^89 to infinity.
+    const __m512 bounded =
+        _mm512_min_ps(hn::Set(d, 89.0f).raw, _mm512_max_ps(hn::Set(d, -104.0f).raw, x.raw));
+    const FloatVec n{_mm512_roundscale_ps(_mm512_mul_ps(bounded, hn::Set(d, 1.44269504f).raw),
+                                          _MM_FROUND_TO_NEAREST_INT)};
+    const FloatVec r = exp_remainder(FloatVec{bounded}, hn::Neg(n));
+    return FloatVec{_mm512_scalef_ps(exp_polynomial(r).raw, n.raw)};
+}
+
+#else
+
+// Scaling in two steps reaches subnormal results and 2^128.
 HWY_INLINE FloatVec exp_of(FloatVec x) {
     const FloatTag d;
     const SignedWordTag di;
@@ -185,22 +227,17 @@ HWY_INLINE FloatVec exp_of(FloatVec x) {
     FloatVec bounded = hn::IfThenElse(hn::Gt(x, low), x, low);
     bounded = hn::IfThenElse(hn::Lt(bounded, high), bounded, high);
     const auto n = hn::NearestInt(hn::Mul(bounded, hn::Set(d, 1.44269504f)));
-    const FloatVec minus_n = hn::Neg(hn::ConvertTo(d, n));
-    // ln 2 in two parts; the first has 9 bits, so that its product with n is exact.
-    FloatVec r = hn::MulAdd(minus_n, hn::Set(d, 0x1.63p-1f), bounded);
-    r = hn::MulAdd(minus_n, hn::Set(d, -0x1.bd0105c610ca8p-13f), r);
-    FloatVec sum = hn::Set(d, 1.0f / 5040);
-    for (const float coefficient :
-         {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
-        sum = hn::MulAdd(sum, r, hn::Set(d, coefficient));
-    }
+    const FloatVec r = exp_remainder(bounded, hn::Neg(hn::ConvertTo(d, n)));
     const auto half_n = hn::ShiftRight<1>(n);
     const auto power_of_two = [&](auto exponent) HWY_ATTR {
         return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(di, 127))));
     };
-    sum = hn::Mul(hn::Mul(sum, power_of_two(half_n)), power_of_two(hn::Sub(n, half_n)));
-    return hn::IfThenElse(hn::IsNaN(x), x, sum);
+    const FloatVec scaled =
+        hn::Mul(hn::Mul(exp_polynomial(r), power_of_two(half_n)), power_of_two(hn::Sub(n, half_n)));
+    return hn::IfThenElse(hn::IsNaN(x), x, scaled);
 }
+
+#endif
 
 void exp_row(const float* from, float* to, std::int64_t count) {
     for (std::int64_t i = 0; i < count; i += kLanes)
@@ -318,9 +355,94 @@ float dot(const float* left, const float* right, std::int64_t count) {
     return sum_of_lanes(sum);
 }
 
+// No early exit: most rows are finite.
+bool all_finite(const float* values, std::int64_t count) {
+    const FloatTag d;
+    const WordTag dw;
+    const WordVec exponent = hn::Set(dw, 0x7f800000u);
+    auto any = hn::Ne(exponent, exponent);
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+        const WordVec bits = hn::And(hn::BitCast(dw, hn::LoadU(d, values + i)), exponent);
+        any = hn::Or(any, hn::Eq(bits, exponent));
+    }
+    return hn::AllFalse(dw, any);
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+
+// 16 x 16 words in registers: neighbours within 128-bit blocks, then blocks.
+HWY_INLINE void transpose_square(__m512i (&r)[16]) {
+    __m512i t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // r[4 g + c] now has, in block b, column 4 b + c of rows 4 g .. 4 g + 3.
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+        const __m512i low_even = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88),
+                      low_odd = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd),
+                      high_even = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88),
+                      high_odd = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+        t[c] = _mm512_shuffle_i32x4(low_even, high_even, 0x88);
+        t[8 + c] = _mm512_shuffle_i32x4(low_even, high_even, 0xdd);
+        t[4 + c] = _mm512_shuffle_i32x4(low_odd, high_odd, 0x88);
+        t[12 + c] = _mm512_shuffle_i32x4(low_odd, high_odd, 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+void transpose_words(const WordTranspose& p) {
+    for (std::int64_t col = 0; col < p.cols; col += 16) {
+        const std::int64_t cols = p.cols - col < 16 ? p.cols - col : 16;
+        const __mmask16 mask = static_cast<__mmask16>((1u << cols) - 1u);
+        for (std::int64_t row = 0; row < p.rows; row += 16) {
+            __m512i r[16];
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; ++i)
+                r[i] = _mm512_maskz_loadu_epi32(mask, p.from + (row + i) * p.from_stride + col);
+            transpose_square(r);
+            std::uint32_t* to = p.to + col * p.to_stride + row;
+            if (cols == 16) {
+#pragma GCC unroll 16
+                for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + i * p.to_stride, r[i]);
+            } else {
+#pragma GCC unroll 16
+                for (int i = 0; i < 16; ++i)
+                    if (i < cols) _mm512_storeu_si512(to + i * p.to_stride, r[i]);
+            }
+        }
+    }
+}
+
+#else
+
+void transpose_words(const WordTranspose& p) {
+    constexpr std::int64_t kBlock = 16;  // 16 rows of 16 words are 16 lines on either side
+    for (std::int64_t first = 0; first < p.cols; first += kBlock) {
+        const std::int64_t end = std::min(p.cols, first + kBlock);
+        for (std::int64_t r = 0; r < p.rows; ++r) {
+            const std::uint32_t* from = p.from + r * p.from_stride;
+            for (std::int64_t c = first; c < end; ++c) p.to[c * p.to_stride + r] = from[c];
+        }
+    }
+}
+
+#endif
+
 const AttentionKernels* attention_kernels() {
     static const AttentionKernels table = {
-        hwy::TargetName(HWY_TARGET),
+        nullptr,
+        nullptr,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&store_product<Fp16>, &store_product<Bf16>},
         {&store_quotient<Fp16>, &store_quotient<Bf16>},
@@ -328,11 +450,14 @@ const AttentionKernels* attention_kernels() {
         &dot,
         {&panel_product<Fp16>, &panel_product<Bf16>},
         {&row_product<Fp16>, &row_product<Bf16>},
+        &scaled_product,
         &float_product,
         &transposed_product,
         &softmax_tile,
         &gradient_tile,
         &exp_row,
+        &all_finite,
+        &transpose_words,
     };
     return &table;
 }
@@ -350,26 +475,30 @@ HWY_EXPORT(attention_kernels);
 
 // A private choice of target: Highway's global one belongs to the whole process and may be in use
 // elsewhere.
-const AttentionKernels* best_kernels([[maybe_unused]] std::int64_t targets) {
+AttentionKernels kernels_of(const InstructionSet& set) {
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-    return HWY_STATIC_DISPATCH(attention_kernels)();
+    AttentionKernels kernels = *HWY_STATIC_DISPATCH(attention_kernels)();
 #else
     hwy::ChosenTarget choice;
-    choice.Update(targets);
-    return HWY_DISPATCH_TABLE(attention_kernels)[choice.GetIndex()]();
+    choice.Update(set.targets);
+    AttentionKernels kernels = *HWY_DISPATCH_TABLE(attention_kernels)[choice.GetIndex()]();
 #endif
+    kernels.isa = set.name;
+    kernels.bf16_dot = set.bf16_dot ? bf16_dot_kernels() : nullptr;
+    return kernels;
 }
 
 }  // namespace
 
 const AttentionKernels& default_attention_kernels() {
-    static const AttentionKernels& kernels = *best_kernels(default_targets());
+    static const AttentionKernels kernels = kernels_of(default_instruction_set());
     return kernels;
 }
 
-const AttentionKernels* find_attention_kernels(const char* isa) {
-    const std::int64_t targets = find_targets(isa);
-    return targets == 0 ? nullptr : best_kernels(targets);
+std::optional<AttentionKernels> find_attention_kernels(const char* isa) {
+    const std::optional<InstructionSet> set = find_instruction_set(isa);
+    if (!set) return std::nullopt;
+    return kernels_of(*set);
 }
 
 }  // namespace attncheck::impl

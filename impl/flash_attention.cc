@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "impl/flash_attention_operand.h"
 #include "impl/flash_attention_plan.h"
 #include "impl/flash_attention_tile.h"
 #include "impl/thread_pool.h"
@@ -30,6 +31,9 @@ struct ForwardProblem {
           no_rope(plan.rows(*call.value, 0)),
           output(plan.rows(*call.output, plan.extents().value_dim)) {}
 
+    bool as_pairs() const { return takes_pairs(query.dtype(), kernels); }
+    /// What <q, k> is multiplied by; a bias may come before the scale.
+    float logit_factor() const { return plan.has_bias() ? 1.0f : plan.scale(); }
     std::int64_t logit_dim() const { return plan.extents().head_dim + plan.rope_dim(); }
 };
 
@@ -41,17 +45,17 @@ public:
           unit_(unit),
           sequence_(problem.plan.sequence(unit.b)),
           rows_(unit.end - unit.begin),
-          pairs_(problem.plan, problem.kernels, rows_),
-          query_(rows_, problem.logit_dim()),
-          key_(kFlashTileKeys, problem.logit_dim()),
-          value_(kFlashTileKeys, problem.plan.extents().value_dim),
-          key_columns_(problem.logit_dim() * kFlashTileKeys),
-          logits_(rows_ * kFlashTileKeys),
+          pairs_(problem.plan, rows_),
+          query_(rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
+                 problem.as_pairs()),
+          probs_(rows_, problem.kernels, problem.as_pairs()),
           sums_(rows_ * value_.width()) {}
 
     void run() {
         query_.load(problem_.query, problem_.query_rope, unit_.b, unit_.head,
-                    sequence_.query_begin + unit_.begin, rows_, problem_.kernels);
+                    sequence_.query_begin + unit_.begin, rows_);
         add_tiles(1.0f);
         // Sums before the division may leave fp32 although the mean of the values does not: smaller
         // probabilities decide which of those elements are really not finite.
@@ -89,25 +93,23 @@ private:
         const FlashTile& tile = pairs_.tile();
         const std::int64_t kv_head = unit_.head / problem_.plan.group_size(),
                            position = sequence_.key_begin + tile.key_begin, width = value_.width();
-        key_.load(problem_.key, problem_.key_rope, unit_.b, kv_head, position, tile.keys, kernels);
-        key_.transpose(key_columns_.data());
-        value_.load(problem_.value, problem_.no_rope, unit_.b, kv_head, position, tile.keys,
-                    kernels);
-        value_.set_aside_non_finite();
+        float* logits = probs_.data();
+        key_.load(problem_.key, problem_.key_rope, unit_.b, kv_head, position, tile.keys);
+        value_.load(problem_.value, problem_.no_rope, unit_.b, kv_head, position, tile.keys);
 
-        pairs_.multiply(query_, key_columns_.data(), logits_.data());
-        pairs_.finish_logits(logits_.data());
+        query_.multiply(key_, problem_.logit_factor(), logits);
+        pairs_.finish_logits(logits);
         pairs_.note_rows_with_keys(has_key_);
         float rescale[kFlashTileRows];
-        kernels.softmax_tile({logits_.data(), kFlashTileKeys, rows_, tile.cols(), prob_factor,
-                              row_max_, row_sum_, rescale});
-        pairs_.drop(logits_.data(), problem_.plan.keep_factor());
+        kernels.softmax_tile(
+            {logits, kFlashTileKeys, rows_, tile.cols(), prob_factor, row_max_, row_sum_, rescale});
+        pairs_.drop(logits, problem_.plan.keep_factor());
         for (std::int64_t r = 0; r < rows_; ++r) {
             if (rescale[r] == 1.0f) continue;
             kernels.scale_row(sums_.data() + r * width, rescale[r], width);
         }
-        value_.add_sum_over_keys(logits_.data(), rows_, pairs_.visible_and_kept(), sums_.data(),
-                                 kernels);
+        if (problem_.as_pairs()) probs_.round_for_keys(rows_, tile.cols());
+        value_.add_sum_over_keys(probs_, rows_, pairs_.visible_and_kept(), sums_.data());
     }
 
     // Rows become quotients; an element that was finite the first time keeps that value.
@@ -151,8 +153,9 @@ private:
     FlashSequence sequence_;
     std::int64_t rows_;
     PairTile pairs_;
-    PackedRows query_, key_, value_;
-    AlignedBuffer<float> key_columns_, logits_, sums_;
+    TileRows query_, key_, value_;
+    TileWeights probs_;
+    AlignedBuffer<float> sums_;
     bool merged_ = false;
     float row_max_[kFlashTileRows], row_sum_[kFlashTileRows];
     std::uint8_t has_key_[kFlashTileRows];

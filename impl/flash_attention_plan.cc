@@ -162,15 +162,8 @@ void FlashPlan::mark_kept(const FlashTile& tile, std::uint8_t* kept) const {
     }
 }
 
-void FlashPlan::finish_logits(const FlashTile& tile, float* products) const {
+void FlashPlan::add_bias(const FlashTile& tile, float* products) const {
     const float factor = scale();
-    const std::int64_t cols = tile.cols();
-    if (bias_form_ == BiasForm::kNone) {
-        for (std::int64_t r = 0; r < tile.rows; ++r, products += kFlashTileKeys) {
-            for (std::int64_t k = 0; k < cols; ++k) products[k] *= factor;
-        }
-        return;
-    }
     const VisibleBand visible = band(tile.b);
     for (std::int64_t r = 0; r < tile.rows; ++r, products += kFlashTileKeys) {
         const std::int64_t i = tile.query_begin + r,

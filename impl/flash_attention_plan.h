@@ -57,6 +57,7 @@ public:
     FlashSequence sequence(std::int64_t b) const { return flash_sequence(call_, extents_, b); }
     VisibleBand band(std::int64_t b) const;
     float scale() const { return static_cast<float>(call_.scale_value); }
+    bool has_bias() const { return bias_form_ != BiasForm::kNone; }
     bool has_dropout() const { return call_.has_dropout(); }
     /// 1 / keep_prob, by which dropout multiplies what it keeps.
     float keep_factor() const { return 1.0f / static_cast<float>(call_.keep_prob); }
@@ -73,9 +74,9 @@ public:
     void mark_seen(const FlashTile& tile, std::uint8_t* seen) const;
     /// The same for the pairs that dropout keeps.
     void mark_kept(const FlashTile& tile, std::uint8_t* kept) const;
-    /// Products <q, k> of the tile become logits: scale and bias (flash_attention.md 3.1). Columns
-    /// outside the band get no bias, for there may be none.
-    void finish_logits(const FlashTile& tile, float* products) const;
+    /// With a bias only: products <q, k> of the tile become logits by scale and bias
+    /// (flash_attention.md 3.1). Columns outside the band get no bias, for there may be none.
+    void add_bias(const FlashTile& tile, float* products) const;
 
     float first_statistic(const attncheck_tensor& statistic, std::int64_t b, std::int64_t head,
                           std::int64_t i) const;
