@@ -232,7 +232,6 @@ double Ceilings::product_flops(std::int32_t dtype) const {
 }
 
 Ceilings measure_ceilings(Clock clock, int threads) {
-    impl::set_num_threads(threads);
     Ceilings result;
     const PeakLoop fp32 = fp32_loop();
     result.fp32_flops =
@@ -240,7 +239,6 @@ Ceilings measure_ceilings(Clock clock, int threads) {
     result.bf16_dot_flops = best_rate(clock, threads, bf16_loop());
     result.amx_bf16_flops = best_rate(clock, threads, amx_loop());
     result.copy_bytes = copy_bandwidth(clock, threads);
-    impl::set_num_threads(0);
     return result;
 }
 

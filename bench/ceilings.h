@@ -26,7 +26,8 @@ struct Ceilings {
     double product_flops(std::int32_t dtype) const;
 };
 
-/// One round; the caller keeps the best of several.
+/// One round, with the threads that the thread pool is set to; the caller keeps the best of
+/// several.
 Ceilings measure_ceilings(Clock clock, int threads);
 void keep_best(Ceilings& best, const Ceilings& round);
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <stdexcept>
+#include <tuple>
 
 #include "impl/half_formats.h"
 #include "impl/strided_rows.h"
@@ -41,9 +43,6 @@ struct Tensor {
             view.strides[dim] = stride;
             stride *= shape[dim];
         }
-    }
-    double bytes() const {
-        return static_cast<double>(elements) * static_cast<double>(element_bytes(view.dtype));
     }
     void fill(std::mt19937& random) {
         std::normal_distribution<float> values;
@@ -145,14 +144,64 @@ struct Dense {
     }
 };
 
+// Data made by the first call, so that what is not measured costs nothing. The gradient's data
+// include what a forward call leaves behind.
+template <class Data, class... Args>
+class OnFirstCall {
+public:
+    explicit OnFirstCall(Args... args) : args_(args...) {}
+
+    int forward() { return data().forward(); }
+    int gradient() { return data().gradient(); }
+
+private:
+    Data& data() {
+        if (!data_) {
+            data_ = std::apply([](auto... args) { return std::make_unique<Data>(args...); }, args_);
+            expect_ok(data_->forward(), "the forward operator");
+        }
+        return *data_;
+    }
+    std::tuple<Args...> args_;
+    std::unique_ptr<Data> data_;
+};
+
 constexpr std::int64_t kSelectedTokens = 4096, kQueryHeads = 16, kKvHeads = 1, kSelectedDim = 192,
                        kSelectedValueDim = 128, kSelectedBlock = 64, kSelectedCount = 16;
+
+// The first block, the query's own and its predecessor, the others drawn from the past, all
+// different; a query with fewer blocks in its past lists future ones.
+struct SelectedLists {
+    std::vector<std::int32_t> blocks;
+    std::int64_t visible_pairs = 0;
+
+    SelectedLists() {
+        constexpr std::int64_t kBlocks = kSelectedTokens / kSelectedBlock;
+        std::mt19937 random(1);
+        std::vector<std::int32_t> order(kBlocks);
+        for (std::int64_t t = 0; t < kSelectedTokens; ++t) {
+            const std::int64_t own = t / kSelectedBlock;
+            std::iota(order.begin(), order.end(), 0);
+            if (own >= kSelectedCount) {
+                std::shuffle(order.begin() + 1, order.begin() + own - 1, random);
+                std::swap(order[kSelectedCount - 2], order[static_cast<std::size_t>(own - 1)]);
+                std::swap(order[kSelectedCount - 1], order[static_cast<std::size_t>(own)]);
+            }
+            blocks.insert(blocks.end(), order.begin(), order.begin() + kSelectedCount);
+            for (std::int64_t i = 0; i < kSelectedCount; ++i) {
+                const std::int64_t key_pos = order[static_cast<std::size_t>(i)] * kSelectedBlock;
+                visible_pairs += std::clamp<std::int64_t>(t - key_pos + 1, 0, kSelectedBlock);
+            }
+        }
+        visible_pairs *= kQueryHeads;
+    }
+};
 
 struct Selected {
     Tensor query, key, value, output, output_grad, dq, dk, dv, row_max, row_sum, topk;
     std::uint8_t unread = 0;
     attncheck_tensor mask{};
-    std::int64_t length = kSelectedTokens, visible_pairs = 0;
+    std::int64_t length = kSelectedTokens;
 
     explicit Selected(std::int32_t dtype)
         : query(dtype, {kSelectedTokens, kQueryHeads, kSelectedDim}),
@@ -172,31 +221,9 @@ struct Selected {
         mask.dtype = ATTNCHECK_BOOL;
         mask.rank = 2;
         mask.shape[0] = mask.shape[1] = 1;
-        fill_lists(random);
-    }
-    // The first block, the query's own and its predecessor, the others drawn from the past, all
-    // different; a query with fewer blocks in its past lists future ones.
-    void fill_lists(std::mt19937& random) {
-        constexpr std::int64_t kBlocks = kSelectedTokens / kSelectedBlock;
-        std::vector<std::int32_t> order(kBlocks);
-        std::int32_t* list = reinterpret_cast<std::int32_t*>(topk.data.data());
-        for (std::int64_t t = 0; t < kSelectedTokens; ++t) {
-            const std::int64_t own = t / kSelectedBlock;
-            for (std::int64_t i = 0; i < kBlocks; ++i)
-                order[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
-            if (own >= kSelectedCount) {
-                std::shuffle(order.begin() + 1, order.begin() + own - 1, random);
-                std::swap(order[kSelectedCount - 2], order[static_cast<std::size_t>(own - 1)]);
-                std::swap(order[kSelectedCount - 1], order[static_cast<std::size_t>(own)]);
-            }
-            for (std::int64_t i = 0; i < kSelectedCount; ++i) {
-                const std::int32_t block = order[static_cast<std::size_t>(i)];
-                list[t * kSelectedCount + i] = block;
-                visible_pairs +=
-                    std::clamp<std::int64_t>(t - block * kSelectedBlock + 1, 0, kSelectedBlock);
-            }
-        }
-        visible_pairs *= kQueryHeads;
+        const SelectedLists lists;
+        std::copy(lists.blocks.begin(), lists.blocks.end(),
+                  reinterpret_cast<std::int32_t*>(topk.data.data()));
     }
     int forward() const {
         const attncheck_nsa_selected_attention_args args{
@@ -261,44 +288,52 @@ struct Compress {
     }
 };
 
+// A problem and its gradient, which share their data.
+template <class Data, class... Args>
+std::vector<Problem> both(const Problem& forward, const std::string& gradient_op,
+                          double gradient_work, Args... args) {
+    const auto data = std::make_shared<OnFirstCall<Data, Args...>>(args...);
+    Problem first = forward, second = forward;
+    first.call = [data] { return data->forward(); };
+    second.call = [data] { return data->gradient(); };
+    second.op = gradient_op;
+    second.work = gradient_work;
+    return {first, second};
+}
+
 }  // namespace
 
 std::vector<Problem> dense_problems(std::int32_t dtype, const DenseShape& shape) {
-    const auto data = std::make_shared<Dense>(dtype, shape);
-    expect_ok(data->forward(), "flash_attention_score");
-    const double pairs =
-        static_cast<double>(shape.heads * shape.length * shape.length) * (shape.causal ? 0.5 : 1.0);
-    const double products = pairs * static_cast<double>(shape.dim);
-    const std::string text = "S=" + std::to_string(shape.length) +
-                             " D=" + std::to_string(shape.dim) + (shape.causal ? " causal" : "");
-    return {{"flash_attention_score", dtype_name(dtype), text, dtype, Against::kProducts,
-             4 * products, [data] { return data->forward(); }},
-            {"flash_attention_score_grad", dtype_name(dtype), text, dtype, Against::kProducts,
-             10 * products, [data] { return data->gradient(); }}};
+    const double products = static_cast<double>(shape.heads * shape.length * shape.length) *
+                            static_cast<double>(shape.dim) * (shape.causal ? 0.5 : 1.0);
+    return both<Dense>({"flash_attention_score", dtype_name(dtype), describe(shape), dtype,
+                        Against::kProducts, 4 * products, nullptr},
+                       "flash_attention_score_grad", 10 * products, dtype, shape);
 }
 
 std::vector<Problem> selected_problems(std::int32_t dtype) {
-    const auto data = std::make_shared<Selected>(dtype);
-    expect_ok(data->forward(), "nsa_selected_attention");
-    const double pairs = static_cast<double>(data->visible_pairs);
-    const std::string text = "S=4096 D=192 Dv=128 G=16 16 of 64 blocks";
-    return {{"nsa_selected_attention", dtype_name(dtype), text, dtype, Against::kProducts,
-             pairs * 2 * (kSelectedDim + kSelectedValueDim), [data] { return data->forward(); }},
-            {"nsa_selected_attention_grad", dtype_name(dtype), text, dtype, Against::kProducts,
-             pairs * 2 * (3 * kSelectedDim + 2 * kSelectedValueDim),
-             [data] { return data->gradient(); }}};
+    static const double pairs = static_cast<double>(SelectedLists().visible_pairs);
+    return both<Selected>(
+        {"nsa_selected_attention", dtype_name(dtype), "S=4096 D=192 Dv=128 G=16 16 of 64 blocks",
+         dtype, Against::kProducts, pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
+        "nsa_selected_attention_grad", pairs * 2 * (3 * kSelectedDim + 2 * kSelectedValueDim),
+        dtype);
 }
 
 std::vector<Problem> compress_problems(std::int32_t dtype) {
-    const auto data = std::make_shared<Compress>(dtype);
-    expect_ok(data->forward(), "nsa_compress");
-    const double forward = data->input.bytes() + data->weight.bytes() + data->output.bytes();
-    const double gradient = 2 * (data->input.bytes() + data->weight.bytes()) + data->output.bytes();
-    const std::string text = "T=65536 N=4 D=128 block=32 stride=16";
-    return {{"nsa_compress", dtype_name(dtype), text, dtype, Against::kCopy, forward,
-             [data] { return data->forward(); }},
-            {"nsa_compress_grad", dtype_name(dtype), text, dtype, Against::kCopy, gradient,
-             [data] { return data->gradient(); }}};
+    constexpr double kElementBytes = 2;
+    const double inputs = kElementBytes * (kCompressTokens * kCompressHeads * kCompressDim +
+                                           kCompressBlock * kCompressHeads),
+                 output = kElementBytes * kCompressRows * kCompressHeads * kCompressDim;
+    return both<Compress>(
+        {"nsa_compress", dtype_name(dtype), "T=65536 N=4 D=128 block=32 stride=16", dtype,
+         Against::kCopy, inputs + output, nullptr},
+        "nsa_compress_grad", 2 * inputs + output, dtype);
+}
+
+std::string describe(const DenseShape& shape) {
+    return "S=" + std::to_string(shape.length) + " D=" + std::to_string(shape.dim) +
+           (shape.causal ? " causal" : "");
 }
 
 }  // namespace attncheck::bench

@@ -20,13 +20,14 @@ struct Problem {
     std::int32_t dtype;
     Against against;
     double work;                ///< operations, or bytes read once plus written once
-    std::function<int()> call;  ///< status of the operator; owns its data
+    std::function<int()> call;  ///< status of the operator; the first call makes its data
 };
 
 struct DenseShape {
     std::int64_t heads, length, dim;
     bool causal;
 };
+std::string describe(const DenseShape& shape);  ///< "S=1024 D=128 causal"
 
 /// FlashAttentionScore and its gradient on the same data. Operations: 4 S^2 D per head forward and
 /// 10 S^2 D backward (two and five products of 2 S^2 D), half of that if causal.

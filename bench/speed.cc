@@ -59,16 +59,18 @@ json measure(const Options& options) {
     std::vector<double> best_s(problems.size(), std::numeric_limits<double>::infinity());
     Ceilings best;
     set_blas_threads(options.threads);
+    impl::set_num_threads(options.threads);
+    const auto call = [](const Problem& problem) {
+        if (const int status = problem.call(); status != 0)
+            throw std::runtime_error(fmt::format("{} returned {}", problem.op, status));
+    };
+    for (const Problem& problem : problems) call(problem);  // makes the data
     for (int round = 0; round < options.rounds; ++round) {
         keep_best(best, measure_ceilings(clock, options.threads));
-        impl::set_num_threads(options.threads);
-        for (std::size_t i = 0; i < problems.size(); ++i) {
-            int status = 0;
-            best_s[i] = std::min(best_s[i], seconds(clock, [&] { status = problems[i].call(); }));
-            if (status != 0)
-                throw std::runtime_error(fmt::format("{} returned {}", problems[i].op, status));
-        }
+        for (std::size_t i = 0; i < problems.size(); ++i)
+            best_s[i] = std::min(best_s[i], seconds(clock, [&] { call(problems[i]); }));
     }
+    impl::set_num_threads(0);
     json rows = json::array();
     for (std::size_t i = 0; i < problems.size(); ++i) {
         const Problem& p = problems[i];

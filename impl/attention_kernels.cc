@@ -244,7 +244,42 @@ void exp_row(const float* from, float* to, std::int64_t count) {
         hn::StoreU(exp_of(hn::LoadU(FloatTag(), from + i)), FloatTag(), to + i);
 }
 
-HWY_INLINE float exp_of_scalar(float x) { return hn::GetLane(exp_of(hn::Set(FloatTag(), x))); }
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+
+// Halves, quarters, ... of the vector, as the loop below adds them.
+HWY_INLINE float sum_of_lanes(FloatVec vector) {
+    const __m256 eight =
+        _mm256_add_ps(_mm512_castps512_ps256(vector.raw), _mm512_extractf32x8_ps(vector.raw, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// NaN if any element is. vmaxps drops a NaN in its first operand; a comparison finds it in one of
+// two vectors.
+HWY_INLINE float max_of_row(const float* row, std::int64_t cols) {
+    __m512 most = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    unsigned nan = 0;
+    std::int64_t c = 0;
+    for (; c + 32 <= cols; c += 32) {
+        const __m512 x = _mm512_loadu_ps(row + c), y = _mm512_loadu_ps(row + c + 16);
+        nan |= _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q);
+        most = _mm512_max_ps(x, _mm512_max_ps(y, most));
+    }
+    if (c < cols) {
+        const __m512 x = _mm512_loadu_ps(row + c);
+        nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+        most = _mm512_max_ps(x, most);
+    }
+    if (nan != 0) return std::numeric_limits<float>::quiet_NaN();
+    const __m256 eight =
+        _mm256_max_ps(_mm512_castps512_ps256(most), _mm512_extractf32x8_ps(most, 1));
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+#else
 
 HWY_INLINE float sum_of_lanes(FloatVec vector) {
     alignas(64) float lanes[kLanes];
@@ -274,26 +309,42 @@ HWY_INLINE float max_of_row(const float* row, std::int64_t cols) {
     return nan_lanes[0] == 0.0f ? lanes[0] : std::numeric_limits<float>::quiet_NaN();
 }
 
-void softmax_tile(const SoftmaxTile& tile) {
+#endif
+
+// Up to 16 rows, whose rescalings are one call of the exponential.
+HWY_INLINE void softmax_rows(const SoftmaxTile& tile, std::int64_t begin, std::int64_t end) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const FloatTag d;
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
-        float* row = tile.logits + r * tile.stride;
-        const float old_max = tile.row_max[r], tile_max = max_of_row(row, tile.cols);
+    alignas(64) float shift[16], rescale[16] = {};
+    for (std::int64_t r = begin; r < end; ++r) {
+        const float old_max = tile.row_max[r],
+                    tile_max = max_of_row(tile.logits + r * tile.stride, tile.cols);
         const float new_max = old_max >= tile_max  ? old_max
                               : old_max != old_max ? old_max
                                                    : tile_max;
-        const float shift = new_max == -std::numeric_limits<float>::infinity() ? 0.0f : new_max;
-        const FloatVec shifts = hn::Set(d, shift), factor = hn::Set(d, tile.prob_factor);
+        shift[r - begin] = new_max == -kInfinity ? 0.0f : new_max;
+        rescale[r - begin] = old_max - shift[r - begin];
+        tile.row_max[r] = new_max;
+    }
+    exp_row(rescale, rescale, 16);
+    const FloatVec factor = hn::Set(d, tile.prob_factor);
+    for (std::int64_t r = begin; r < end; ++r) {
+        float* row = tile.logits + r * tile.stride;
+        const FloatVec shifts = hn::Set(d, shift[r - begin]);
         FloatVec sum = hn::Zero(d);
         for (std::int64_t c = 0; c < tile.cols; c += kLanes) {
             const FloatVec prob = exp_of(hn::Sub(hn::LoadU(d, row + c), shifts));
             sum = hn::Add(sum, prob);
             hn::StoreU(hn::Mul(prob, factor), d, row + c);
         }
-        tile.rescale[r] = exp_of_scalar(old_max - shift);
+        tile.rescale[r] = rescale[r - begin];
         tile.row_sum[r] = tile.row_sum[r] * tile.rescale[r] + sum_of_lanes(sum);
-        tile.row_max[r] = new_max;
     }
+}
+
+void softmax_tile(const SoftmaxTile& tile) {
+    for (std::int64_t r = 0; r < tile.rows; r += 16)
+        softmax_rows(tile, r, std::min(tile.rows, r + 16));
 }
 
 void gradient_tile(const GradientTile& tile) {
@@ -442,6 +493,7 @@ void transpose_words(const WordTranspose& p) {
 const AttentionKernels* attention_kernels() {
     static const AttentionKernels table = {
         nullptr,
+        hwy::TargetName(HWY_TARGET),
         nullptr,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&store_product<Fp16>, &store_product<Bf16>},

@@ -100,6 +100,7 @@ struct WordTranspose {
 /// One instruction set's kernels; the arrays are indexed by HalfFormat.
 struct AttentionKernels {
     const char* isa;
+    const char* target;              ///< what the compiler was told, in Highway's words
     const Bf16DotKernels* bf16_dot;  ///< null where the set has no such instruction
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
     /// Rounds from * factor, with -0 only where the product is a non-zero number that underflows.

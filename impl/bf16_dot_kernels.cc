@@ -90,13 +90,23 @@ void product(const PairProduct& p) {
     if (col < p.cols) multiply_rows<1>(p, col);
 }
 
+constexpr short kLeastPlain = (127 - 38) << 7, kPlainRange = (38 + 20) << 7;
+
 // Halves whose magnitude bits are not 0 and outside the plain range.
 inline __mmask16 not_plain_halves(__m256i halves) {
-    constexpr short kLeast = (127 - 38) << 7, kRange = (38 + 20) << 7;
     const __m256i magnitude = _mm256_and_si256(halves, _mm256_set1_epi16(0x7fff));
-    const __mmask16 outside = _mm256_cmpge_epu16_mask(
-        _mm256_sub_epi16(magnitude, _mm256_set1_epi16(kLeast)), _mm256_set1_epi16(kRange));
+    const __mmask16 outside =
+        _mm256_cmpge_epu16_mask(_mm256_sub_epi16(magnitude, _mm256_set1_epi16(kLeastPlain)),
+                                _mm256_set1_epi16(kPlainRange));
     return _mm256_mask_test_epi16_mask(outside, magnitude, magnitude);
+}
+
+inline __mmask32 not_plain_line(__m512i halves) {
+    const __m512i magnitude = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
+    const __mmask32 outside =
+        _mm512_cmpge_epu16_mask(_mm512_sub_epi16(magnitude, _mm512_set1_epi16(kLeastPlain)),
+                                _mm512_set1_epi16(kPlainRange));
+    return _mm512_mask_test_epi16_mask(outside, magnitude, magnitude);
 }
 
 inline __m256i load_halves(const std::uint16_t* from) {
@@ -105,7 +115,10 @@ inline __m256i load_halves(const std::uint16_t* from) {
 
 bool all_plain(const std::uint16_t* row, std::int64_t count) {
     unsigned any = 0;
-    for (std::int64_t i = 0; i < count; i += kLanes) any |= not_plain_halves(load_halves(row + i));
+    std::int64_t i = 0;
+    for (; i + 2 * kLanes <= count; i += 2 * kLanes)
+        any |= not_plain_line(_mm512_loadu_si512(row + i));
+    if (i < count) any |= not_plain_halves(load_halves(row + i));
     return any == 0;
 }
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "impl/flash_attention.h"
@@ -45,26 +45,23 @@ struct GradientProblem {
     std::int64_t logit_dim() const { return plan.extents().head_dim + plan.rope_dim(); }
 };
 
-// How keys are cut. Eight units keep several threads busy; a chunk of 512 keys or more makes little
-// of the memory for its dq, of which there is 2^28 bytes unless one copy takes more.
+// How keys are cut: at multiples of a length that depends on neither batch nor heads as long as dq
+// is small, so that a sequence has the same bits in any company. At most 8 units per kv head; their
+// copies of dq take at most 2^28 bytes together, unless one takes more.
 struct KeyChunks {
-    std::int64_t length, count;
+    std::int64_t length = 512, count = 1;
 
-    explicit KeyChunks(const GradientProblem& problem, std::int64_t query_rows) {
-        constexpr std::int64_t kUnits = 8, kLeastKeys = 512, kMostBytes = std::int64_t{1} << 28;
-        const FlashExtents& extents = problem.plan.extents();
+    KeyChunks(const GradientProblem& problem, std::int64_t query_rows) {
+        constexpr std::int64_t kMostChunks = 8, kMostBytes = std::int64_t{1} << 28;
         std::int64_t most_keys = 1;
-        for (std::int64_t b = 0; b < extents.batch; ++b)
+        for (std::int64_t b = 0; b < problem.plan.extents().batch; ++b)
             most_keys = std::max(most_keys, problem.plan.sequence(b).key_len);
-        const auto ceiling = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-        const std::int64_t heads = std::max<std::int64_t>(1, extents.batch * extents.kv_heads),
-                           bytes = std::max<std::int64_t>(
-                               1, query_rows * padded_to_vectors(problem.logit_dim()) * 4),
-                           wanted = std::min({ceiling(kUnits, heads),
-                                              ceiling(most_keys, kLeastKeys), kMostBytes / bytes});
-        length = ceiling(ceiling(most_keys, std::max<std::int64_t>(1, wanted)), kFlashTileKeys) *
-                 kFlashTileKeys;
-        count = ceiling(most_keys, length);
+        const std::int64_t bytes = query_rows * padded_to_vectors(problem.logit_dim()) *
+                                   static_cast<std::int64_t>(sizeof(float));
+        for (;; length *= 2) {
+            count = (most_keys + length - 1) / length;
+            if (count == 1 || (count <= kMostChunks && count * bytes <= kMostBytes)) return;
+        }
     }
 };
 
@@ -175,7 +172,74 @@ private:
     std::vector<std::uint8_t> has_key_;
 };
 
-// Some keys of one kv head.
+// A tile of keys of one kv head and the sums dk and dv of its keys.
+class KeyTileSums {
+public:
+    explicit KeyTileSums(const GradientProblem& problem)
+        : problem_(problem),
+          key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
+                 problem.as_pairs()),
+          key_sums_(kFlashTileKeys * key_.width() + kRowSlack),
+          value_sums_(kFlashTileKeys * value_.width() + kRowSlack) {}
+
+    void start(std::int64_t b, std::int64_t kv_head, std::int64_t begin, std::int64_t count) {
+        b_ = b, kv_head_ = kv_head, begin_ = begin, count_ = count;
+        std::fill_n(key_sums_.data(), kFlashTileKeys * key_.width() + kRowSlack, 0.0f);
+        std::fill_n(value_sums_.data(), kFlashTileKeys * value_.width() + kRowSlack, 0.0f);
+        std::fill_n(has_row_, kFlashTileKeys, std::uint8_t{0});
+        const FlashPlan& plan = problem_.plan;
+        const std::int64_t query_len = plan.sequence(b).query_len;
+        const VisibleBand band = plan.band(b);
+        // Even, as the first row of a sum over rows has to be.
+        first_query_ = band.first_query(begin, query_len) / 2 * 2;
+        last_query_ = band.last_query(begin + count, query_len);
+        if (first_query_ >= last_query_) return;
+        key_.load(problem_.key, problem_.key_rope, b, kv_head, position(), count);
+        value_.load(problem_.value, problem_.no_rope, b, kv_head, position(), count);
+    }
+    std::int64_t begin() const { return begin_; }
+    std::int64_t count() const { return count_; }
+    /// Queries that may see one of the keys.
+    std::int64_t first_query() const { return first_query_; }
+    std::int64_t last_query() const { return last_query_; }
+    TileRows& key() { return key_; }
+    TileRows& value() { return value_; }
+    float* key_sums() const { return key_sums_.data(); }
+    float* value_sums() const { return value_sums_.data(); }
+    std::uint8_t* has_row() { return has_row_; }
+
+    void store() const {
+        const RowView &key_grad = problem_.key_grad, &rope_grad = problem_.key_rope_grad,
+                      &value_grad = problem_.value_grad;
+        const auto store_key = [&](const RowView& view, std::int64_t key, const float* sums,
+                                   float factor) {
+            const std::int64_t at = view.offset(b_, kv_head_, position() + key);
+            if (has_row_[key] == 0) return view.write_zeros(at);
+            view.write_product(at, sums, factor, problem_.kernels);
+        };
+        const float scale = problem_.plan.scale();
+        for (std::int64_t key = 0; key < count_; ++key) {
+            const float* sums = key_sums_.data() + key * key_.width();
+            store_key(key_grad, key, sums, scale);
+            if (rope_grad.dim() > 0) store_key(rope_grad, key, sums + key_grad.dim(), scale);
+            store_key(value_grad, key, value_sums_.data() + key * value_.width(), 1.0f);
+        }
+    }
+
+private:
+    static constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
+    std::int64_t position() const { return problem_.plan.sequence(b_).key_begin + begin_; }
+
+    const GradientProblem& problem_;
+    std::int64_t b_ = 0, kv_head_ = 0, begin_ = 0, count_ = 0, first_query_ = 0, last_query_ = 0;
+    TileRows key_, value_;
+    AlignedBuffer<float> key_sums_, value_sums_;
+    std::uint8_t has_row_[kFlashTileKeys] = {};
+};
+
+// Some keys of one kv head, a few tiles at a time: those stay in the second-level cache while all
+// queries pass by, and share what loading a tile of queries costs.
 class KeyChunkUnit {
 public:
     KeyChunkUnit(const GradientProblem& problem, const QueryRows& rows, QueryGradients& query_grads,
@@ -191,104 +255,96 @@ public:
           query_(max_rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
           output_grad_(max_rows_, problem.plan.extents().value_dim, problem.kernels,
                        problem.as_pairs()),
-          key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
-          value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
-                 problem.as_pairs()),
           probs_(max_rows_, problem.kernels, problem.as_pairs()),
-          score_grads_(max_rows_, problem.kernels, problem.as_pairs()),
-          key_sums_(kFlashTileKeys * key_.width() + kRowSlack),
-          value_sums_(kFlashTileKeys * value_.width() + kRowSlack) {}
+          score_grads_(max_rows_, problem.kernels, problem.as_pairs()) {
+        const std::int64_t tiles = (unit.end - unit.begin + kFlashTileKeys - 1) / kFlashTileKeys;
+        for (std::int64_t i = 0; i < std::min(tiles, kTilesAtOnce); ++i)
+            tiles_.push_back(std::make_unique<KeyTileSums>(problem));
+    }
 
     void run() {
-        const std::int64_t group = problem_.plan.group_size();
+        const std::int64_t group = problem_.plan.group_size(), head_begin = unit_.head * group;
         // Heads of a group are neighbours, so their rows are.
-        query_grads_.clear(chunk_, rows_.at(unit_.b, unit_.head * group, 0),
-                           group * sequence_.query_len);
-        for (std::int64_t begin = unit_.begin; begin < unit_.end; begin += kFlashTileKeys)
-            run_keys(begin, std::min(kFlashTileKeys, unit_.end - begin));
+        query_grads_.clear(chunk_, rows_.at(unit_.b, head_begin, 0), group * sequence_.query_len);
+        for (std::int64_t begin = unit_.begin; begin < unit_.end;
+             begin += kTilesAtOnce * kFlashTileKeys) {
+            start_tiles(begin);
+            for (std::int64_t head = head_begin; head < head_begin + group; ++head) {
+                for (std::int64_t query = first_query_; query < last_query_;
+                     query += kFlashTileRows)
+                    add_queries(head, query, std::min(last_query_, query + kFlashTileRows));
+            }
+            for (std::int64_t i = 0; i < num_tiles_; ++i) tile(i).store();
+        }
     }
 
 private:
-    static constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
+    static constexpr std::int64_t kTilesAtOnce = 4;  // about 110 KiB each for 128 channels
 
-    void run_keys(std::int64_t key_begin, std::int64_t num_keys) {
-        const FlashPlan& plan = problem_.plan;
-        std::fill_n(key_sums_.data(), kFlashTileKeys * key_.width() + kRowSlack, 0.0f);
-        std::fill_n(value_sums_.data(), kFlashTileKeys * value_.width() + kRowSlack, 0.0f);
-        std::fill_n(has_row_, kFlashTileKeys, std::uint8_t{0});
-        const VisibleBand band = plan.band(unit_.b);
-        const std::int64_t first = band.first_query(key_begin, sequence_.query_len),
-                           last = band.last_query(key_begin + num_keys, sequence_.query_len),
-                           head_begin = unit_.head * plan.group_size(),
-                           position = sequence_.key_begin + key_begin;
-        if (first >= last) return store(position, num_keys);
-        key_.load(problem_.key, problem_.key_rope, unit_.b, unit_.head, position, num_keys);
-        value_.load(problem_.value, problem_.no_rope, unit_.b, unit_.head, position, num_keys);
-        for (std::int64_t head = head_begin; head < head_begin + plan.group_size(); ++head) {
-            std::int64_t begin = first / kFlashTileRows * kFlashTileRows;
-            for (; begin < last; begin += kFlashTileRows) {
-                pairs_.start({unit_.b, head, begin,
-                              std::min(kFlashTileRows, sequence_.query_len - begin), key_begin,
-                              num_keys});
-                add_tile();
-            }
+    KeyTileSums& tile(std::int64_t i) { return *tiles_[static_cast<std::size_t>(i)]; }
+
+    void start_tiles(std::int64_t key_begin) {
+        num_tiles_ = 0;
+        first_query_ = sequence_.query_len, last_query_ = 0;
+        for (std::int64_t begin = key_begin; begin < unit_.end && num_tiles_ < kTilesAtOnce;
+             begin += kFlashTileKeys) {
+            KeyTileSums& next = tile(num_tiles_++);
+            next.start(unit_.b, unit_.head, begin, std::min(kFlashTileKeys, unit_.end - begin));
+            if (next.first_query() >= next.last_query()) continue;
+            first_query_ = std::min(first_query_, next.first_query());
+            last_query_ = std::max(last_query_, next.last_query());
         }
-        store(position, num_keys);
     }
 
-    void add_tile() {
+    void add_queries(std::int64_t head, std::int64_t begin, std::int64_t end) {
+        const std::int64_t position = sequence_.query_begin + begin;
+        query_.load(problem_.query, problem_.query_rope, unit_.b, head, position, end - begin);
+        output_grad_.load(problem_.output_grad, problem_.no_rope, unit_.b, head, position,
+                          end - begin);
+        for (std::int64_t i = 0; i < num_tiles_; ++i) {
+            KeyTileSums& keys = tile(i);
+            const std::int64_t first = std::max(begin, keys.first_query()),
+                               last = std::min(end, keys.last_query());
+            if (first >= last) continue;
+            pairs_.start({unit_.b, head, first, last - first, keys.begin(), keys.count()});
+            add_tile(first - begin, keys);
+        }
+    }
+
+    // The rows of the tile are those of the loaded queries from `skip` on.
+    void add_tile(std::int64_t skip, KeyTileSums& keys) {
         const FlashTile& tile = pairs_.tile();
-        const std::int64_t position = sequence_.query_begin + tile.query_begin,
-                           row = rows_.at(tile.b, tile.head, tile.query_begin);
-        query_.load(problem_.query, problem_.query_rope, tile.b, tile.head, position, tile.rows);
-        output_grad_.load(problem_.output_grad, problem_.no_rope, tile.b, tile.head, position,
-                          tile.rows);
+        const std::int64_t row = rows_.at(tile.b, tile.head, tile.query_begin);
         pairs_.note_rows_with_keys(query_grads_.has_key(chunk_, row));
-        pairs_.note_keys_with_rows(has_row_);
-        fill_weights(static_cast<std::size_t>(row));
+        pairs_.note_keys_with_rows(keys.has_row());
+        fill_weights(skip, keys, static_cast<std::size_t>(row));
 
         const PairFlags visible = pairs_.visible();
         if (problem_.as_pairs()) score_grads_.round_for_keys(tile.rows, tile.cols());
-        key_.add_sum_over_keys(score_grads_, tile.rows, visible, query_grads_.sums(chunk_, row));
+        keys.key().add_sum_over_keys(score_grads_, tile.rows, visible,
+                                     query_grads_.sums(chunk_, row));
         if (problem_.as_pairs()) score_grads_.round_for_rows(tile.rows, tile.cols());
-        query_.add_sum_over_rows(score_grads_, tile.keys, visible, key_sums_.data());
+        query_.add_sum_over_rows(score_grads_, skip, tile.rows, tile.keys, visible,
+                                 keys.key_sums());
         pairs_.drop(probs_.data(), problem_.plan.keep_factor());
         if (problem_.as_pairs()) probs_.round_for_rows(tile.rows, tile.cols());
-        output_grad_.add_sum_over_rows(probs_, tile.keys, pairs_.visible_and_kept(),
-                                       value_sums_.data());
+        output_grad_.add_sum_over_rows(probs_, skip, tile.rows, tile.keys,
+                                       pairs_.visible_and_kept(), keys.value_sums());
     }
 
     // P and dS of the tile, exactly 0 where the pair is hidden.
-    void fill_weights(std::size_t row) {
-        float *probs = probs_.data(), *score_grads = score_grads_.data();
-        query_.multiply(key_, problem_.logit_factor(), probs);
-        pairs_.finish_logits(probs);
-        output_grad_.multiply(value_, 1.0f, score_grads);
-        pairs_.drop(score_grads, problem_.plan.keep_factor());
+    void fill_weights(std::int64_t skip, KeyTileSums& keys, std::size_t row) {
         const FlashTile& tile = pairs_.tile();
+        float *probs = probs_.data(), *score_grads = score_grads_.data();
+        query_.multiply(skip, skip + tile.rows, keys.key(), problem_.logit_factor(), probs);
+        pairs_.finish_logits(probs);
+        output_grad_.multiply(skip, skip + tile.rows, keys.value(), 1.0f, score_grads);
+        pairs_.drop(score_grads, problem_.plan.keep_factor());
         problem_.kernels.gradient_tile({probs, score_grads, kFlashTileKeys, tile.rows, tile.cols(),
                                         &rows_.row_max[row], &rows_.row_sum[row],
                                         &rows_.delta[row]});
         pairs_.fill_hidden(probs, 0.0f);
         pairs_.fill_hidden(score_grads, 0.0f);
-    }
-
-    void store(std::int64_t position, std::int64_t num_keys) {
-        const RowView &key_grad = problem_.key_grad, &rope_grad = problem_.key_rope_grad,
-                      &value_grad = problem_.value_grad;
-        const auto store_key = [&](const RowView& view, std::int64_t key, const float* sums,
-                                   float factor) {
-            const std::int64_t at = view.offset(unit_.b, unit_.head, position + key);
-            if (has_row_[key] == 0) return view.write_zeros(at);
-            view.write_product(at, sums, factor, problem_.kernels);
-        };
-        const float scale = problem_.plan.scale();
-        for (std::int64_t key = 0; key < num_keys; ++key) {
-            const float* sums = key_sums_.data() + key * key_.width();
-            store_key(key_grad, key, sums, scale);
-            if (rope_grad.dim() > 0) store_key(rope_grad, key, sums + key_grad.dim(), scale);
-            store_key(value_grad, key, value_sums_.data() + key * value_.width(), 1.0f);
-        }
     }
 
     const GradientProblem& problem_;
@@ -297,12 +353,11 @@ private:
     std::int64_t chunk_;
     FlashUnits::Unit unit_;
     FlashSequence sequence_;
-    std::int64_t max_rows_;
+    std::int64_t max_rows_, num_tiles_ = 0, first_query_ = 0, last_query_ = 0;
     PairTile pairs_;
-    TileRows query_, output_grad_, key_, value_;
+    TileRows query_, output_grad_;
     TileWeights probs_, score_grads_;
-    AlignedBuffer<float> key_sums_, value_sums_;
-    std::uint8_t has_row_[kFlashTileKeys] = {};
+    std::vector<std::unique_ptr<KeyTileSums>> tiles_;
 };
 
 void zero_rows(const RowView& view, std::int64_t begin, std::int64_t end, std::int64_t heads) {

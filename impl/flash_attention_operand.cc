@@ -130,23 +130,26 @@ void TileRows::split() {
     is_split_ = true;
 }
 
-void TileRows::multiply(TileRows& keys, float factor, float* out) {
+void TileRows::multiply(std::int64_t begin, std::int64_t end, TileRows& keys, float factor,
+                        float* out) {
+    const std::int64_t rows = end - begin;
     const auto multiply_floats = [&](float* to) {
-        kernels_.scaled_product({floats().data(), width(), count_, keys.float_columns(),
+        kernels_.scaled_product({floats().row(begin), width(), rows, keys.float_columns(),
                                  kFlashTileKeys, packed_.dim(), keys.cols(), factor, to,
                                  kFlashTileKeys});
     };
     if (!as_pairs_) return multiply_floats(out);
-    kernels_.bf16_dot->product({rows_as_pairs(), width() / kPairs, 1, count_, keys.pair_columns(),
-                                kFlashTileKeys, width() / kPairs, keys.cols(), false, factor, out,
-                                kFlashTileKeys});
+    const std::int64_t pairs = width() / kPairs;
+    kernels_.bf16_dot->product({rows_as_pairs() + begin * pairs, pairs, 1, rows,
+                                keys.pair_columns(), kFlashTileKeys, pairs, keys.cols(), false,
+                                factor, out, kFlashTileKeys});
     if (all_plain_ && keys.all_plain_) return;
-    std::vector<float> exact(static_cast<std::size_t>(count_ * kFlashTileKeys));
+    std::vector<float> exact(static_cast<std::size_t>(rows * kFlashTileKeys));
     multiply_floats(exact.data());
-    for (std::int64_t r = 0; r < count_; ++r) {
+    for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t k = 0; k < keys.count_; ++k) {
             const auto at = static_cast<std::size_t>(r * kFlashTileKeys + k);
-            if (row_is_plain_[static_cast<std::size_t>(r)] == 0 ||
+            if (row_is_plain_[static_cast<std::size_t>(begin + r)] == 0 ||
                 keys.row_is_plain_[static_cast<std::size_t>(k)] == 0)
                 out[at] = exact[at];
         }
@@ -179,18 +182,21 @@ void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, PairFl
     if (!all_plain_) packed_.add_aside_over_keys(weights.data(), rows, flags, out);
 }
 
-void TileRows::add_sum_over_rows(TileWeights& weights, std::int64_t keys, PairFlags flags,
-                                 float* out) {
-    if (!as_pairs_) return packed_.add_sum_over_rows(weights.data(), keys, flags, out, kernels_);
-    kernels_.bf16_dot->product({weights.row_pairs_.data(), 1, kFlashTileKeys, keys, paired_rows(),
-                                width(), (count_ + 1) / kPairs, width(), true, 1.0f / kWeightScale,
-                                out, width()});
-    weights.split(count_, padded_to_vectors(keys));
+void TileRows::add_sum_over_rows(TileWeights& weights, std::int64_t begin, std::int64_t rows,
+                                 std::int64_t keys, PairFlags flags, float* out) {
+    if (!as_pairs_) {
+        return packed_.add_sum_over_rows(weights.data(), begin, rows, keys, flags, out, kernels_);
+    }
+    kernels_.bf16_dot->product({weights.row_pairs_.data(), 1, kFlashTileKeys, keys,
+                                paired_rows() + begin / kPairs * width(), width(),
+                                (rows + 1) / kPairs, width(), true, 1.0f / kWeightScale, out,
+                                width()});
+    weights.split(rows, padded_to_vectors(keys));
     add_in_fp32(weights, [&](const float* left, const float* right) {
-        kernels_.transposed_product(
-            {left, kFlashTileKeys, keys, right, width(), count_, width(), out, width()});
+        kernels_.transposed_product({left, kFlashTileKeys, keys, right + begin * width(), width(),
+                                     rows, width(), out, width()});
     });
-    if (!all_plain_) packed_.add_aside_over_rows(weights.data(), keys, flags, out);
+    if (!all_plain_) packed_.add_aside_over_rows(weights.data(), begin, rows, keys, flags, out);
 }
 
 }  // namespace attncheck::impl

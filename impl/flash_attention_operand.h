@@ -58,12 +58,14 @@ public:
     void load(const RowView& view, const RowView& rope, std::int64_t b, std::int64_t head,
               std::int64_t position, std::int64_t count);
 
-    /// out[row, key] = factor * <this row, key>; out [rows, kFlashTileKeys].
-    void multiply(TileRows& keys, float factor, float* out);
+    std::int64_t count() const { return count_; }
+    /// out[r - begin, key] = factor * <row r, key>, begin <= r < end; out [rows, kFlashTileKeys].
+    void multiply(std::int64_t begin, std::int64_t end, TileRows& keys, float factor, float* out);
     /// out[row, c] += sum_key weights[row, key] * (this)[key, c] over the pairs that count.
     void add_sum_over_keys(TileWeights& weights, std::int64_t rows, PairFlags flags, float* out);
-    /// out[key, c] += sum_row weights[row, key] * (this)[row, c].
-    void add_sum_over_rows(TileWeights& weights, std::int64_t keys, PairFlags flags, float* out);
+    /// out[key, c] += sum_row weights[row, key] * (this)[begin + row, c], for an even begin.
+    void add_sum_over_rows(TileWeights& weights, std::int64_t begin, std::int64_t rows,
+                           std::int64_t keys, PairFlags flags, float* out);
 
 private:
     std::int64_t cols() const { return padded_to_vectors(count_); }

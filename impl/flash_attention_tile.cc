@@ -74,19 +74,22 @@ void PackedRows::add_aside_over_keys(const float* left, std::int64_t rows, PairF
     }
 }
 
-void PackedRows::add_sum_over_rows(const float* left, std::int64_t keys, PairFlags flags,
-                                   float* out, const AttentionKernels& kernels) const {
-    kernels.transposed_product(
-        {left, kFlashTileKeys, keys, operand(), width_, count_, width_, out, width_});
-    add_aside_over_rows(left, keys, flags, out);
+void PackedRows::add_sum_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                                   std::int64_t keys, PairFlags flags, float* out,
+                                   const AttentionKernels& kernels) const {
+    kernels.transposed_product({left, kFlashTileKeys, keys, operand() + begin * width_, width_,
+                                rows, width_, out, width_});
+    add_aside_over_rows(left, begin, rows, keys, flags, out);
 }
 
-void PackedRows::add_aside_over_rows(const float* left, std::int64_t keys, PairFlags flags,
-                                     float* out) const {
+void PackedRows::add_aside_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                                     std::int64_t keys, PairFlags flags, float* out) const {
     for (const Element& e : aside_) {
+        const std::int64_t row = e.row - begin;
+        if (row < 0 || row >= rows) continue;
         for (std::int64_t key = 0; key < keys; ++key) {
-            if (!flags.counts(e.row, key)) continue;
-            out[key * width_ + e.channel] += left[e.row * kFlashTileKeys + key] * e.value;
+            if (!flags.counts(row, key)) continue;
+            out[key * width_ + e.channel] += left[row * kFlashTileKeys + key] * e.value;
         }
     }
 }

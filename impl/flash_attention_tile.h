@@ -54,14 +54,15 @@ public:
     /// left [rows, kFlashTileKeys] is finite or 0 where a pair does not count; out [rows, width()].
     void add_sum_over_keys(const float* left, std::int64_t rows, PairFlags flags, float* out,
                            const AttentionKernels& kernels) const;
-    /// out[key, c] += sum_row left[row, key] * (this)[row, c]; out [keys, width()].
-    void add_sum_over_rows(const float* left, std::int64_t keys, PairFlags flags, float* out,
+    /// out[key, c] += sum_row left[row, key] * (this)[begin + row, c], rows of them.
+    void add_sum_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                           std::int64_t keys, PairFlags flags, float* out,
                            const AttentionKernels& kernels) const;
     /// The share of what is not finite in these two.
     void add_aside_over_keys(const float* left, std::int64_t rows, PairFlags flags,
                              float* out) const;
-    void add_aside_over_rows(const float* left, std::int64_t keys, PairFlags flags,
-                             float* out) const;
+    void add_aside_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                             std::int64_t keys, PairFlags flags, float* out) const;
 
 private:
     struct Element {

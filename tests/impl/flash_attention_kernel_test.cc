@@ -677,5 +677,34 @@ TEST(FlashAttentionKernel, EveryInstructionSetAgreesWithLoops) {
     }
 }
 
+// A forced set is the one that runs: its table was compiled for it, and products of pairs leave
+// their mark, P rounded to bf16, in bf16 and nowhere else.
+TEST(FlashAttentionKernel, ForcedInstructionSetRuns) {
+    const std::map<std::string, std::string> targets{{"ssse3", "SSSE3"}, {"sse4", "SSE4"},
+                                                     {"avx2", "AVX2"},   {"avx512", "AVX3"},
+                                                     {"neon", "NEON"},   {"avx512_bf16", "AVX3"}};
+    for (const auto& [name, target] : targets) {
+        const auto kernels = find_attention_kernels(name.c_str());
+        if (!kernels) continue;
+        EXPECT_EQ(kernels->isa, name);
+        EXPECT_EQ(kernels->target, target);
+        EXPECT_EQ(kernels->bf16_dot != nullptr, name == "avx512_bf16");
+    }
+    const auto plain = find_attention_kernels("avx512"),
+               pairs = find_attention_kernels("avx512_bf16");
+    if (!pairs) GTEST_SKIP() << "no products of pairs on this machine";
+    for (const std::int32_t dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16, ATTNCHECK_FLOAT32}) {
+        FlashShape s;
+        s.lengths = {{40, 70}};
+        s.dtype = dtype;
+        s.head_dim = s.value_dim = 32;
+        FlashProblem p(s, 13);
+        flash_attention_score(p.forward_args(), *plain);
+        const auto expected = p.output.bytes;
+        flash_attention_score(p.forward_args(), *pairs);
+        EXPECT_EQ(p.output.bytes == expected, dtype != ATTNCHECK_BFLOAT16) << dtype;
+    }
+}
+
 }  // namespace
 }  // namespace attncheck::impl
