@@ -24,8 +24,9 @@ constexpr std::int64_t kLanes = 16;
 // 24 sums, 4 vectors of the right and one broadcast pair of the left: 29 of 32 registers.
 constexpr int kMaxRows = 6, kMaxCols = 4;
 
-template <int kRows, int kCols>
-void multiply_tile(const PairProduct& p, std::int64_t row, std::int64_t col) {
+template <bool kAccumulate, int kRows, int kCols>
+void multiply_tile(const PairProduct& problem, std::int64_t row, std::int64_t col) {
+    const PairProduct p = problem;  // stores of vectors may alias what a reference is to
     __m512 sum[kRows][kCols];
     float* out = p.out + row * p.out_stride + col;
 #pragma GCC unroll 8
@@ -55,7 +56,7 @@ void multiply_tile(const PairProduct& p, std::int64_t row, std::int64_t col) {
 #pragma GCC unroll 8
         for (int v = 0; v < kCols; ++v) {
             float* to = out + r * p.out_stride + v * kLanes;
-            _mm512_storeu_ps(to, p.accumulate
+            _mm512_storeu_ps(to, kAccumulate
                                      ? _mm512_fmadd_ps(sum[r][v], factor, _mm512_loadu_ps(to))
                                      : _mm512_mul_ps(sum[r][v], factor));
         }
@@ -63,12 +64,13 @@ void multiply_tile(const PairProduct& p, std::int64_t row, std::int64_t col) {
 }
 
 // All rows against kCols vectors of columns, in strips of nearly equal height.
-template <int kCols>
+template <bool kAccumulate, int kCols>
 void multiply_rows(const PairProduct& p, std::int64_t col) {
     using Tile = void (*)(const PairProduct&, std::int64_t, std::int64_t);
     static constexpr Tile kTiles[kMaxRows] = {
-        &multiply_tile<1, kCols>, &multiply_tile<2, kCols>, &multiply_tile<3, kCols>,
-        &multiply_tile<4, kCols>, &multiply_tile<5, kCols>, &multiply_tile<6, kCols>,
+        &multiply_tile<kAccumulate, 1, kCols>, &multiply_tile<kAccumulate, 2, kCols>,
+        &multiply_tile<kAccumulate, 3, kCols>, &multiply_tile<kAccumulate, 4, kCols>,
+        &multiply_tile<kAccumulate, 5, kCols>, &multiply_tile<kAccumulate, 6, kCols>,
     };
     const std::int64_t strips = (p.rows + kMaxRows - 1) / kMaxRows;
     std::int64_t row = 0;
@@ -79,16 +81,19 @@ void multiply_rows(const PairProduct& p, std::int64_t col) {
     }
 }
 
-void product(const PairProduct& p) {
+template <bool kAccumulate>
+void multiply(const PairProduct& p) {
     std::int64_t col = 0;
     for (; col + kMaxCols * kLanes <= p.cols; col += kMaxCols * kLanes)
-        multiply_rows<kMaxCols>(p, col);
+        multiply_rows<kAccumulate, kMaxCols>(p, col);
     if (col + 2 * kLanes <= p.cols) {
-        multiply_rows<2>(p, col);
+        multiply_rows<kAccumulate, 2>(p, col);
         col += 2 * kLanes;
     }
-    if (col < p.cols) multiply_rows<1>(p, col);
+    if (col < p.cols) multiply_rows<kAccumulate, 1>(p, col);
 }
+
+void product(const PairProduct& p) { p.accumulate ? multiply<true>(p) : multiply<false>(p); }
 
 constexpr short kLeastPlain = (127 - 38) << 7, kPlainRange = (38 + 20) << 7;
 
