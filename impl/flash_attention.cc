@@ -107,9 +107,11 @@ private:
                                                band.last_query(begin + keys, sequence_.query_len));
             if (first >= last) continue;
             load_keys(begin, keys);
-            for (std::int64_t query = first; query < last; query += kFlashTileRows) {
-                pairs_.start({unit_.b, unit_.head, query, std::min(kFlashTileRows, last - query),
-                              begin, keys});
+            VisibleBand::Extent extent{};
+            for (std::int64_t query = first; query < last; query += extent.rows) {
+                extent = band.tile_from(query, last, begin, begin + keys);
+                if (extent.keys <= 0) continue;
+                pairs_.start({unit_.b, unit_.head, query, extent.rows, begin, extent.keys});
                 add_tile(prob_factor);
             }
         }
@@ -128,7 +130,7 @@ private:
         const FlashTile& tile = pairs_.tile();
         const std::int64_t width = value_.width(), skip = tile.query_begin - unit_.begin;
         float *logits = probs_.data(), *sums = sums_.data() + skip * width;
-        query_.multiply(skip, skip + tile.rows, key_, problem_.logit_factor(), logits);
+        query_.multiply(skip, tile.rows, key_, tile.keys, problem_.logit_factor(), logits);
         pairs_.finish_logits(logits);
         pairs_.note_rows_with_keys(has_key_ + skip);
         float rescale[kFlashTileRows];
@@ -140,7 +142,7 @@ private:
             kernels.scale_row(sums + r * width, rescale[r], width);
         }
         if (problem_.as_pairs()) probs_.round_for_keys(tile.rows, tile.cols());
-        value_.add_sum_over_keys(probs_, tile.rows, pairs_.visible_and_kept(), sums);
+        value_.add_sum_over_keys(probs_, tile.rows, tile.keys, pairs_.visible_and_kept(), sums);
     }
 
     // Rows become quotients; an element that was finite the first time keeps that value.

@@ -250,6 +250,7 @@ public:
           chunk_(chunk),
           unit_(unit),
           sequence_(problem.plan.sequence(unit.b)),
+          band_(problem.plan.band(unit.b)),
           max_rows_(std::min(kFlashTileRows, sequence_.query_len)),
           pairs_(problem.plan, max_rows_),
           query_(max_rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
@@ -305,9 +306,13 @@ private:
             KeyTileSums& keys = tile(i);
             const std::int64_t first = std::max(begin, keys.first_query()),
                                last = std::min(end, keys.last_query());
-            if (first >= last) continue;
-            pairs_.start({unit_.b, head, first, last - first, keys.begin(), keys.count()});
-            add_tile(first - begin, keys);
+            VisibleBand::Extent extent{};
+            for (std::int64_t query = first; query < last; query += extent.rows) {
+                extent = band_.tile_from(query, last, keys.begin(), keys.begin() + keys.count());
+                if (extent.keys <= 0) continue;
+                pairs_.start({unit_.b, head, query, extent.rows, keys.begin(), extent.keys});
+                add_tile(query - begin, keys);
+            }
         }
     }
 
@@ -321,7 +326,7 @@ private:
 
         const PairFlags visible = pairs_.visible();
         if (problem_.as_pairs()) score_grads_.round_for_keys(tile.rows, tile.cols());
-        keys.key().add_sum_over_keys(score_grads_, tile.rows, visible,
+        keys.key().add_sum_over_keys(score_grads_, tile.rows, tile.keys, visible,
                                      query_grads_.sums(chunk_, row));
         if (problem_.as_pairs()) score_grads_.round_for_rows(tile.rows, tile.cols());
         query_.add_sum_over_rows(score_grads_, skip, tile.rows, tile.keys, visible,
@@ -336,9 +341,9 @@ private:
     void fill_weights(std::int64_t skip, KeyTileSums& keys, std::size_t row) {
         const FlashTile& tile = pairs_.tile();
         float *probs = probs_.data(), *score_grads = score_grads_.data();
-        query_.multiply(skip, skip + tile.rows, keys.key(), problem_.logit_factor(), probs);
+        query_.multiply(skip, tile.rows, keys.key(), tile.keys, problem_.logit_factor(), probs);
         pairs_.finish_logits(probs);
-        output_grad_.multiply(skip, skip + tile.rows, keys.value(), 1.0f, score_grads);
+        output_grad_.multiply(skip, tile.rows, keys.value(), tile.keys, 1.0f, score_grads);
         pairs_.drop(score_grads, problem_.plan.keep_factor());
         problem_.kernels.gradient_tile({probs, score_grads, kFlashTileKeys, tile.rows, tile.cols(),
                                         &rows_.row_max[row], &rows_.row_sum[row],
@@ -353,6 +358,7 @@ private:
     std::int64_t chunk_;
     FlashUnits::Unit unit_;
     FlashSequence sequence_;
+    VisibleBand band_;
     std::int64_t max_rows_, num_tiles_ = 0, first_query_ = 0, last_query_ = 0;
     PairTile pairs_;
     TileRows query_, output_grad_;

@@ -130,24 +130,24 @@ void TileRows::split() {
     is_split_ = true;
 }
 
-void TileRows::multiply(std::int64_t begin, std::int64_t end, TileRows& keys, float factor,
-                        float* out) {
-    const std::int64_t rows = end - begin;
+void TileRows::multiply(std::int64_t begin, std::int64_t rows, TileRows& keys,
+                        std::int64_t num_keys, float factor, float* out) {
+    const std::int64_t columns = padded_to_vectors(num_keys);
     const auto multiply_floats = [&](float* to) {
         kernels_.scaled_product({floats().row(begin), width(), rows, keys.float_columns(),
-                                 kFlashTileKeys, packed_.dim(), keys.cols(), factor, to,
+                                 kFlashTileKeys, packed_.dim(), columns, factor, to,
                                  kFlashTileKeys});
     };
     if (!as_pairs_) return multiply_floats(out);
     const std::int64_t pairs = width() / kPairs;
     kernels_.bf16_dot->product({rows_as_pairs() + begin * pairs, pairs, 1, rows,
-                                keys.pair_columns(), kFlashTileKeys, pairs, keys.cols(), false,
-                                factor, out, kFlashTileKeys});
+                                keys.pair_columns(), kFlashTileKeys, pairs, columns, false, factor,
+                                out, kFlashTileKeys});
     if (all_plain_ && keys.all_plain_) return;
     std::vector<float> exact(static_cast<std::size_t>(rows * kFlashTileKeys));
     multiply_floats(exact.data());
     for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t k = 0; k < keys.count_; ++k) {
+        for (std::int64_t k = 0; k < num_keys; ++k) {
             const auto at = static_cast<std::size_t>(r * kFlashTileKeys + k);
             if (row_is_plain_[static_cast<std::size_t>(begin + r)] == 0 ||
                 keys.row_is_plain_[static_cast<std::size_t>(k)] == 0)
@@ -168,18 +168,20 @@ void TileRows::add_in_fp32(TileWeights& weights, const Add& add) {
     add(has_lost ? weights.plain_.data() : weights.data(), rest_.data());
 }
 
-void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, PairFlags flags,
-                                 float* out) {
-    if (!as_pairs_) return packed_.add_sum_over_keys(weights.data(), rows, flags, out, kernels_);
+void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys,
+                                 PairFlags flags, float* out) {
+    if (!as_pairs_)
+        return packed_.add_sum_over_keys(weights.data(), rows, keys, flags, out, kernels_);
     kernels_.bf16_dot->product({reinterpret_cast<const std::uint32_t*>(weights.halves_.data()),
                                 kFlashTileKeys / kPairs, 1, rows, paired_rows(), width(),
-                                cols() / kPairs, width(), true, 1.0f / kWeightScale, out, width()});
-    weights.split(rows, cols());
+                                padded_to_vectors(keys) / kPairs, width(), true,
+                                1.0f / kWeightScale, out, width()});
+    weights.split(rows, padded_to_vectors(keys));
     add_in_fp32(weights, [&](const float* left, const float* right) {
         kernels_.float_product(
-            {left, kFlashTileKeys, rows, right, width(), count_, width(), out, width()});
+            {left, kFlashTileKeys, rows, right, width(), keys, width(), out, width()});
     });
-    if (!all_plain_) packed_.add_aside_over_keys(weights.data(), rows, flags, out);
+    if (!all_plain_) packed_.add_aside_over_keys(weights.data(), rows, keys, flags, out);
 }
 
 void TileRows::add_sum_over_rows(TileWeights& weights, std::int64_t begin, std::int64_t rows,

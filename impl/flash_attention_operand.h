@@ -59,10 +59,14 @@ public:
               std::int64_t position, std::int64_t count);
 
     std::int64_t count() const { return count_; }
-    /// out[r - begin, key] = factor * <row r, key>, begin <= r < end; out [rows, kFlashTileKeys].
-    void multiply(std::int64_t begin, std::int64_t end, TileRows& keys, float factor, float* out);
-    /// out[row, c] += sum_key weights[row, key] * (this)[key, c] over the pairs that count.
-    void add_sum_over_keys(TileWeights& weights, std::int64_t rows, PairFlags flags, float* out);
+    /// out[r, key] = factor * <this row begin + r, key> for some rows and the first keys; out
+    /// [rows, kFlashTileKeys].
+    void multiply(std::int64_t begin, std::int64_t rows, TileRows& keys, std::int64_t num_keys,
+                  float factor, float* out);
+    /// out[row, c] += sum_key weights[row, key] * (this)[key, c] over the pairs that count and the
+    /// first keys.
+    void add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys,
+                           PairFlags flags, float* out);
     /// out[key, c] += sum_row weights[row, key] * (this)[begin + row, c], for an even begin.
     void add_sum_over_rows(TileWeights& weights, std::int64_t begin, std::int64_t rows,
                            std::int64_t keys, PairFlags flags, float* out);

@@ -46,6 +46,15 @@ struct VisibleBand {
     /// Queries [first_query(k, len), last_query(k, len)) of `len` may see keys from or below k.
     std::int64_t first_query(std::int64_t key_begin, std::int64_t query_len) const;
     std::int64_t last_query(std::int64_t key_end, std::int64_t query_len) const;
+
+    /// Queries from `begin` on that make a tile with keys [key_begin, key_end), and how many of
+    /// these one of them may see. Along an edge of visibility tiles are low, so that little of what
+    /// they multiply is hidden.
+    struct Extent {
+        std::int64_t rows, keys;
+    };
+    Extent tile_from(std::int64_t begin, std::int64_t end, std::int64_t key_begin,
+                     std::int64_t key_end) const;
 };
 
 class FlashPlan {

@@ -57,16 +57,18 @@ void PackedRows::set_aside_non_finite(const AttentionKernels& kernels) {
     }
 }
 
-void PackedRows::add_sum_over_keys(const float* left, std::int64_t rows, PairFlags flags,
-                                   float* out, const AttentionKernels& kernels) const {
+void PackedRows::add_sum_over_keys(const float* left, std::int64_t rows, std::int64_t keys,
+                                   PairFlags flags, float* out,
+                                   const AttentionKernels& kernels) const {
     kernels.float_product(
-        {left, kFlashTileKeys, rows, operand(), width_, count_, width_, out, width_});
-    add_aside_over_keys(left, rows, flags, out);
+        {left, kFlashTileKeys, rows, operand(), width_, keys, width_, out, width_});
+    add_aside_over_keys(left, rows, keys, flags, out);
 }
 
-void PackedRows::add_aside_over_keys(const float* left, std::int64_t rows, PairFlags flags,
-                                     float* out) const {
+void PackedRows::add_aside_over_keys(const float* left, std::int64_t rows, std::int64_t keys,
+                                     PairFlags flags, float* out) const {
     for (const Element& e : aside_) {
+        if (e.row >= keys) continue;
         for (std::int64_t r = 0; r < rows; ++r) {
             if (!flags.counts(r, e.row)) continue;
             out[r * width_ + e.channel] += left[r * kFlashTileKeys + e.row] * e.value;

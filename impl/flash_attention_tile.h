@@ -50,17 +50,18 @@ public:
     /// [count, width()]: the rows with 0 in place of what is not finite.
     const float* operand() const { return aside_.empty() ? rows_.data() : finite_.data(); }
 
-    /// out[row, c] += sum_key left[row, key] * (this)[key, c] over the pairs that count.
+    /// out[row, c] += sum_key left[row, key] * (this)[key, c] over the pairs that count and the
+    /// first `keys` keys.
     /// left [rows, kFlashTileKeys] is finite or 0 where a pair does not count; out [rows, width()].
-    void add_sum_over_keys(const float* left, std::int64_t rows, PairFlags flags, float* out,
-                           const AttentionKernels& kernels) const;
+    void add_sum_over_keys(const float* left, std::int64_t rows, std::int64_t keys, PairFlags flags,
+                           float* out, const AttentionKernels& kernels) const;
     /// out[key, c] += sum_row left[row, key] * (this)[begin + row, c], rows of them.
     void add_sum_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
                            std::int64_t keys, PairFlags flags, float* out,
                            const AttentionKernels& kernels) const;
     /// The share of what is not finite in these two.
-    void add_aside_over_keys(const float* left, std::int64_t rows, PairFlags flags,
-                             float* out) const;
+    void add_aside_over_keys(const float* left, std::int64_t rows, std::int64_t keys,
+                             PairFlags flags, float* out) const;
     void add_aside_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
                              std::int64_t keys, PairFlags flags, float* out) const;
 

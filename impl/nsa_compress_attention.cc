@@ -202,7 +202,7 @@ private:
             for (std::int64_t row = 0; row < rows_; ++row)
                 std::copy_n(probs_.data() + row * cols_ + begin, count,
                             tile_probs_.data() + row * kFlashTileKeys);
-            value_.add_sum_over_keys(tile_probs_.data(), rows_, tile_flags(begin, count),
+            value_.add_sum_over_keys(tile_probs_.data(), rows_, count, tile_flags(begin, count),
                                      sums_.data(), kernels_);
         }
     }
