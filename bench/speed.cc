@@ -56,6 +56,8 @@ std::vector<Problem> all_problems(const Options& options) {
 json measure(const Options& options) {
     const Clock clock = options.threads == 1 ? Clock::kCpu : Clock::kWall;
     const std::vector<Problem> problems = all_problems(options);
+    if (problems.empty())
+        throw std::runtime_error("--only \"" + options.only + "\" is in no row's name");
     std::vector<double> best_s(problems.size(), std::numeric_limits<double>::infinity());
     Ceilings best;
     set_blas_threads(options.threads);
