@@ -17,7 +17,16 @@
 #include "impl/thread_pool.h"
 
 #if defined(__x86_64__)
+// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif

@@ -6,7 +6,16 @@
 
 #if defined(ATTNCHECK_IMPL_HAVE_BF16_DOT)
 
+// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 // The file is compiled for any x86-64; only what follows uses the wide instructions.
 #if defined(__clang__)
