@@ -10,6 +10,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "impl/half_vectors-inl.h"
+#include "impl/row_vectors-inl.h"
+#include "impl/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attncheck::impl {
@@ -86,11 +88,17 @@ HWY_INLINE const float* left_at(const RowProduct& p, std::int64_t row, std::int6
 HWY_INLINE const float* left_at(const FloatProduct& p, std::int64_t row, std::int64_t k) {
     return p.left + row * p.left_stride + k;
 }
+HWY_INLINE const float* left_at(const ScaledProduct& p, std::int64_t row, std::int64_t k) {
+    return p.left + row * p.left_stride + k;
+}
 HWY_INLINE const float* left_at(const TransposedProduct& p, std::int64_t row, std::int64_t k) {
     return p.left + k * p.left_stride + row;
 }
 
 HWY_INLINE void store_sum(const PanelProduct& p, FloatVec sum, float* out) {
+    hn::StoreU(hn::Mul(hn::Set(FloatTag(), p.factor), sum), FloatTag(), out);
+}
+HWY_INLINE void store_sum(const ScaledProduct& p, FloatVec sum, float* out) {
     hn::StoreU(hn::Mul(hn::Set(FloatTag(), p.factor), sum), FloatTag(), out);
 }
 template <class Product>
@@ -172,91 +180,49 @@ template <class Format>
 void row_product(const RowProduct& p) {
     multiply<RowOperand, Format>(p);
 }
+void scaled_product(const ScaledProduct& p) { multiply<MatrixOperand, Fp32>(p); }
 void float_product(const FloatProduct& p) { multiply<MatrixOperand, Fp32>(p); }
 void transposed_product(const TransposedProduct& p) { multiply<MatrixOperand, Fp32>(p); }
-
-// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2. The Taylor polynomial of degree 7 leaves
-// out less than r^8 / 8! < 2^-27. Scaling in two steps reaches subnormal results and 2^128.
-HWY_INLINE FloatVec exp_of(FloatVec x) {
-    const FloatTag d;
-    const SignedWordTag di;
-    // e^-104 rounds to 0 and e^89 to infinity. Written so that NaN becomes a number here.
-    const FloatVec low = hn::Set(d, -104.0f), high = hn::Set(d, 89.0f);
-    FloatVec bounded = hn::IfThenElse(hn::Gt(x, low), x, low);
-    bounded = hn::IfThenElse(hn::Lt(bounded, high), bounded, high);
-    const auto n = hn::NearestInt(hn::Mul(bounded, hn::Set(d, 1.44269504f)));
-    const FloatVec minus_n = hn::Neg(hn::ConvertTo(d, n));
-    // ln 2 in two parts; the first has 9 bits, so that its product with n is exact.
-    FloatVec r = hn::MulAdd(minus_n, hn::Set(d, 0x1.63p-1f), bounded);
-    r = hn::MulAdd(minus_n, hn::Set(d, -0x1.bd0105c610ca8p-13f), r);
-    FloatVec sum = hn::Set(d, 1.0f / 5040);
-    for (const float coefficient :
-         {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
-        sum = hn::MulAdd(sum, r, hn::Set(d, coefficient));
-    }
-    const auto half_n = hn::ShiftRight<1>(n);
-    const auto power_of_two = [&](auto exponent) HWY_ATTR {
-        return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(di, 127))));
-    };
-    sum = hn::Mul(hn::Mul(sum, power_of_two(half_n)), power_of_two(hn::Sub(n, half_n)));
-    return hn::IfThenElse(hn::IsNaN(x), x, sum);
-}
 
 void exp_row(const float* from, float* to, std::int64_t count) {
     for (std::int64_t i = 0; i < count; i += kLanes)
         hn::StoreU(exp_of(hn::LoadU(FloatTag(), from + i)), FloatTag(), to + i);
 }
 
-HWY_INLINE float exp_of_scalar(float x) { return hn::GetLane(exp_of(hn::Set(FloatTag(), x))); }
-
-HWY_INLINE float sum_of_lanes(FloatVec vector) {
-    alignas(64) float lanes[kLanes];
-    hn::Store(vector, FloatTag(), lanes);
-    for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
-        for (std::int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-    }
-    return lanes[0];
-}
-
-// NaN if any element is; vector maxima alone drop NaN on some targets.
-HWY_INLINE float max_of_row(const float* row, std::int64_t cols) {
+// Up to 16 rows, whose rescalings are one call of the exponential.
+HWY_INLINE void softmax_rows(const SoftmaxTile& tile, std::int64_t begin, std::int64_t end) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const FloatTag d;
-    FloatVec most = hn::Set(d, -std::numeric_limits<float>::infinity()), nan = hn::Zero(d);
-    for (std::int64_t c = 0; c < cols; c += kLanes) {
-        const FloatVec x = hn::LoadU(d, row + c);
-        most = hn::IfThenElse(hn::Gt(x, most), x, most);
-        nan = hn::IfThenElse(hn::IsNaN(x), x, nan);
-    }
-    alignas(64) float lanes[kLanes], nan_lanes[kLanes];
-    hn::Store(most, d, lanes);
-    hn::Store(nan, d, nan_lanes);
-    for (std::int64_t i = 1; i < kLanes; ++i) {
-        lanes[0] = std::max(lanes[0], lanes[i]);
-        nan_lanes[0] += nan_lanes[i];
-    }
-    return nan_lanes[0] == 0.0f ? lanes[0] : std::numeric_limits<float>::quiet_NaN();
-}
-
-void softmax_tile(const SoftmaxTile& tile) {
-    const FloatTag d;
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
-        float* row = tile.logits + r * tile.stride;
-        const float old_max = tile.row_max[r], tile_max = max_of_row(row, tile.cols);
+    alignas(64) float shift[16], rescale[16] = {};
+    for (std::int64_t r = begin; r < end; ++r) {
+        const float old_max = tile.row_max[r],
+                    tile_max = max_of_row(tile.logits + r * tile.stride, tile.cols);
         const float new_max = old_max >= tile_max  ? old_max
                               : old_max != old_max ? old_max
                                                    : tile_max;
-        const float shift = new_max == -std::numeric_limits<float>::infinity() ? 0.0f : new_max;
-        const FloatVec shifts = hn::Set(d, shift), factor = hn::Set(d, tile.prob_factor);
+        shift[r - begin] = new_max == -kInfinity ? 0.0f : new_max;
+        rescale[r - begin] = old_max - shift[r - begin];
+        tile.row_max[r] = new_max;
+    }
+    exp_row(rescale, rescale, 16);
+    const FloatVec factor = hn::Set(d, tile.prob_factor);
+    for (std::int64_t r = begin; r < end; ++r) {
+        float* row = tile.logits + r * tile.stride;
+        const FloatVec shifts = hn::Set(d, shift[r - begin]);
         FloatVec sum = hn::Zero(d);
         for (std::int64_t c = 0; c < tile.cols; c += kLanes) {
             const FloatVec prob = exp_of(hn::Sub(hn::LoadU(d, row + c), shifts));
             sum = hn::Add(sum, prob);
             hn::StoreU(hn::Mul(prob, factor), d, row + c);
         }
-        tile.rescale[r] = exp_of_scalar(old_max - shift);
+        tile.rescale[r] = rescale[r - begin];
         tile.row_sum[r] = tile.row_sum[r] * tile.rescale[r] + sum_of_lanes(sum);
-        tile.row_max[r] = new_max;
     }
+}
+
+void softmax_tile(const SoftmaxTile& tile) {
+    for (std::int64_t r = 0; r < tile.rows; r += 16)
+        softmax_rows(tile, r, std::min(tile.rows, r + 16));
 }
 
 void gradient_tile(const GradientTile& tile) {
@@ -318,9 +284,24 @@ float dot(const float* left, const float* right, std::int64_t count) {
     return sum_of_lanes(sum);
 }
 
+// No early exit: most rows are finite.
+bool all_finite(const float* values, std::int64_t count) {
+    const FloatTag d;
+    const WordTag dw;
+    const WordVec exponent = hn::Set(dw, 0x7f800000u);
+    auto any = hn::Ne(exponent, exponent);
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+        const WordVec bits = hn::And(hn::BitCast(dw, hn::LoadU(d, values + i)), exponent);
+        any = hn::Or(any, hn::Eq(bits, exponent));
+    }
+    return hn::AllFalse(dw, any);
+}
+
 const AttentionKernels* attention_kernels() {
     static const AttentionKernels table = {
+        nullptr,
         hwy::TargetName(HWY_TARGET),
+        nullptr,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&store_product<Fp16>, &store_product<Bf16>},
         {&store_quotient<Fp16>, &store_quotient<Bf16>},
@@ -328,11 +309,14 @@ const AttentionKernels* attention_kernels() {
         &dot,
         {&panel_product<Fp16>, &panel_product<Bf16>},
         {&row_product<Fp16>, &row_product<Bf16>},
+        &scaled_product,
         &float_product,
         &transposed_product,
         &softmax_tile,
         &gradient_tile,
         &exp_row,
+        &all_finite,
+        &transpose_words,
     };
     return &table;
 }
@@ -350,26 +334,30 @@ HWY_EXPORT(attention_kernels);
 
 // A private choice of target: Highway's global one belongs to the whole process and may be in use
 // elsewhere.
-const AttentionKernels* best_kernels([[maybe_unused]] std::int64_t targets) {
+AttentionKernels kernels_of(const InstructionSet& set) {
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-    return HWY_STATIC_DISPATCH(attention_kernels)();
+    AttentionKernels kernels = *HWY_STATIC_DISPATCH(attention_kernels)();
 #else
     hwy::ChosenTarget choice;
-    choice.Update(targets);
-    return HWY_DISPATCH_TABLE(attention_kernels)[choice.GetIndex()]();
+    choice.Update(set.targets);
+    AttentionKernels kernels = *HWY_DISPATCH_TABLE(attention_kernels)[choice.GetIndex()]();
 #endif
+    kernels.isa = set.name;
+    kernels.bf16_dot = set.bf16_dot ? bf16_dot_kernels() : nullptr;
+    return kernels;
 }
 
 }  // namespace
 
 const AttentionKernels& default_attention_kernels() {
-    static const AttentionKernels& kernels = *best_kernels(default_targets());
+    static const AttentionKernels kernels = kernels_of(default_instruction_set());
     return kernels;
 }
 
-const AttentionKernels* find_attention_kernels(const char* isa) {
-    const std::int64_t targets = find_targets(isa);
-    return targets == 0 ? nullptr : best_kernels(targets);
+std::optional<AttentionKernels> find_attention_kernels(const char* isa) {
+    const std::optional<InstructionSet> set = find_instruction_set(isa);
+    if (!set) return std::nullopt;
+    return kernels_of(*set);
 }
 
 }  // namespace attncheck::impl

@@ -2,6 +2,9 @@
 #define ATTNCHECK_IMPL_ATTENTION_KERNELS_H
 
 #include <cstdint>
+#include <optional>
+
+#include "impl/bf16_dot_kernels.h"
 
 /// Micro-kernels of attention: matrix products on small tiles, softmax, row conversions.
 ///
@@ -29,6 +32,17 @@ struct RowProduct {
     std::int64_t left_stride, rows;
     const std::uint16_t* const* right;
     std::int64_t depth, cols;
+    float* out;
+    std::int64_t out_stride;
+};
+
+/// out[m, n] = factor * sum_k left[m, k] * right[k, n].
+struct ScaledProduct {
+    const float* left;
+    std::int64_t left_stride, rows;
+    const float* right;
+    std::int64_t right_stride, depth, cols;
+    float factor;
     float* out;
     std::int64_t out_stride;
 };
@@ -75,9 +89,19 @@ struct GradientTile {
     const float *row_max, *row_sum, *delta;
 };
 
+/// to[c, r] = from[r, c] of words of 32 bits; rows is a multiple of 16, cols anything.
+struct WordTranspose {
+    const std::uint32_t* from;
+    std::int64_t from_stride, rows, cols;
+    std::uint32_t* to;
+    std::int64_t to_stride;
+};
+
 /// One instruction set's kernels; the arrays are indexed by HalfFormat.
 struct AttentionKernels {
     const char* isa;
+    const char* target;              ///< what the compiler was told, in Highway's words
+    const Bf16DotKernels* bf16_dot;  ///< null where the set has no such instruction
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
     /// Rounds from * factor, with -0 only where the product is a non-zero number that underflows.
     void (*store_product[2])(const float* from, float factor, std::uint16_t* to,
@@ -88,19 +112,22 @@ struct AttentionKernels {
     float (*dot)(const float* left, const float* right, std::int64_t count);
     void (*panel_product[2])(const PanelProduct&);
     void (*row_product[2])(const RowProduct&);
+    void (*scaled_product)(const ScaledProduct&);
     void (*float_product)(const FloatProduct&);
     void (*transposed_product)(const TransposedProduct&);
     void (*softmax_tile)(const SoftmaxTile&);
     void (*gradient_tile)(const GradientTile&);
     /// e^x within 2 ulp, exactly 1 at 0; overflow gives infinity, NaN stays NaN.
     void (*exp_row)(const float* from, float* to, std::int64_t count);
+    bool (*all_finite)(const float* values, std::int64_t count);
+    void (*transpose_words)(const WordTranspose&);
 };
 
-/// Kernels of the instruction set that default_targets() chooses.
+/// Kernels of default_instruction_set(), with its exception.
 const AttentionKernels& default_attention_kernels();
 
-/// Kernels by name, as in find_targets; null if not available here.
-const AttentionKernels* find_attention_kernels(const char* isa);
+/// Kernels by name, as in find_instruction_set; nothing if not available here.
+std::optional<AttentionKernels> find_attention_kernels(const char* isa);
 
 }  // namespace attncheck::impl
 

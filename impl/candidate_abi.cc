@@ -5,6 +5,7 @@
 #include "attncheck/candidate.h"
 #include "impl/flash_attention.h"
 #include "impl/flash_attention_validate.h"
+#include "impl/instruction_set.h"
 #include "impl/nsa_compress.h"
 #include "impl/nsa_compress_attention.h"
 #include "impl/nsa_compress_attention_validate.h"
@@ -18,13 +19,13 @@ namespace {
 // Validate, then run; no exception leaves the C interface.
 template <class Args, class Kernels>
 int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
-                 void (*run)(const Args&, const Kernels&), const Kernels& kernels) noexcept {
+                 void (*run)(const Args&, const Kernels&), const Kernels& (*kernels)()) noexcept {
     try {
         if (MaybeRejection rejection = validate(args)) {
             set_last_error_message(std::move(rejection->message));
             return rejection->status;
         }
-        run(*args, kernels);
+        run(*args, kernels());
         return ATTNCHECK_OK;
     } catch (const std::exception& failure) {
         try {
@@ -44,8 +45,15 @@ extern "C" {
 uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
 
 const char* attncheck_candidate_name(void) {
-    static const std::string name =
-        std::string("attncheck built-in 0.1 (") + attncheck::impl::default_kernels().isa + ")";
+    static const std::string name = [] {
+        std::string set;
+        try {
+            set = attncheck::impl::default_instruction_set().name;
+        } catch (const std::exception& failure) {  // every operator will fail with this message
+            set = failure.what();
+        }
+        return "attncheck built-in 0.1 (" + set + ")";
+    }();
     return name.c_str();
 }
 
@@ -54,43 +62,43 @@ const char* attncheck_precision(void) { return "default"; }
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_nsa_compress, impl::nsa_compress,
-                              impl::default_kernels());
+                              impl::default_kernels);
 }
 
 int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_nsa_compress_grad, impl::nsa_compress_grad,
-                              impl::default_kernels());
+                              impl::default_kernels);
 }
 
 int attncheck_nsa_selected_attention(const attncheck_nsa_selected_attention_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_nsa_selected_attention,
-                              impl::nsa_selected_attention, impl::default_attention_kernels());
+                              impl::nsa_selected_attention, impl::default_attention_kernels);
 }
 
 int attncheck_nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_nsa_selected_attention_grad,
-                              impl::nsa_selected_attention_grad, impl::default_attention_kernels());
+                              impl::nsa_selected_attention_grad, impl::default_attention_kernels);
 }
 
 int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_nsa_compress_attention,
-                              impl::nsa_compress_attention, impl::default_attention_kernels());
+                              impl::nsa_compress_attention, impl::default_attention_kernels);
 }
 
 int attncheck_flash_attention_score(const attncheck_flash_attention_score_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_flash_attention_score,
-                              impl::flash_attention_score, impl::default_attention_kernels());
+                              impl::flash_attention_score, impl::default_attention_kernels);
 }
 
 int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_grad_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_flash_attention_score_grad,
-                              impl::flash_attention_score_grad, impl::default_attention_kernels());
+                              impl::flash_attention_score_grad, impl::default_attention_kernels);
 }
 
 }  // extern "C"

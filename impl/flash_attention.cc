@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "impl/flash_attention_operand.h"
 #include "impl/flash_attention_plan.h"
 #include "impl/flash_attention_tile.h"
 #include "impl/thread_pool.h"
@@ -30,8 +31,28 @@ struct ForwardProblem {
           no_rope(plan.rows(*call.value, 0)),
           output(plan.rows(*call.output, plan.extents().value_dim)) {}
 
+    bool as_pairs() const { return takes_pairs(query.dtype(), kernels); }
+    /// What <q, k> is multiplied by; a bias may come before the scale.
+    float logit_factor() const { return plan.has_bias() ? 1.0f : plan.scale(); }
     std::int64_t logit_dim() const { return plan.extents().head_dim + plan.rope_dim(); }
 };
+
+// Queries per unit: a few tiles share what loading a tile of keys costs, as long as there are units
+// enough for several threads.
+constexpr std::int64_t kMostUnitRows = 4 * kFlashTileRows;
+
+std::int64_t unit_rows(const FlashPlan& plan) {
+    constexpr std::int64_t kUnits = 16;
+    const FlashExtents& extents = plan.extents();
+    std::int64_t rows = kMostUnitRows;
+    for (; rows > kFlashTileRows; rows /= 2) {
+        std::int64_t units = 0;
+        for (std::int64_t b = 0; b < extents.batch; ++b)
+            units += extents.query_heads * ((plan.sequence(b).query_len + rows - 1) / rows);
+        if (units >= kUnits) break;
+    }
+    return rows;
+}
 
 // Some queries of one head.
 class ForwardUnit {
@@ -41,17 +62,18 @@ public:
           unit_(unit),
           sequence_(problem.plan.sequence(unit.b)),
           rows_(unit.end - unit.begin),
-          pairs_(problem.plan, problem.kernels, rows_),
-          query_(rows_, problem.logit_dim()),
-          key_(kFlashTileKeys, problem.logit_dim()),
-          value_(kFlashTileKeys, problem.plan.extents().value_dim),
-          key_columns_(problem.logit_dim() * kFlashTileKeys),
-          logits_(rows_ * kFlashTileKeys),
+          tile_rows_(std::min(rows_, kFlashTileRows)),
+          pairs_(problem.plan, tile_rows_),
+          query_(rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
+                 problem.as_pairs()),
+          probs_(tile_rows_, problem.kernels, problem.as_pairs()),
           sums_(rows_ * value_.width()) {}
 
     void run() {
         query_.load(problem_.query, problem_.query_rope, unit_.b, unit_.head,
-                    sequence_.query_begin + unit_.begin, rows_, problem_.kernels);
+                    sequence_.query_begin + unit_.begin, rows_);
         add_tiles(1.0f);
         // Sums before the division may leave fp32 although the mean of the values does not: smaller
         // probabilities decide which of those elements are really not finite.
@@ -78,36 +100,49 @@ private:
         const std::int64_t end = band.last(unit_.end - 1);
         std::int64_t begin = band.first(unit_.begin) / kFlashTileKeys * kFlashTileKeys;
         for (; begin < end; begin += kFlashTileKeys) {
-            pairs_.start({unit_.b, unit_.head, unit_.begin, rows_, begin,
-                          std::min(kFlashTileKeys, sequence_.key_len - begin)});
-            add_tile(prob_factor);
+            const std::int64_t keys = std::min(kFlashTileKeys, sequence_.key_len - begin),
+                               first = std::max(unit_.begin,
+                                                band.first_query(begin, sequence_.query_len)),
+                               last = std::min(unit_.end,
+                                               band.last_query(begin + keys, sequence_.query_len));
+            if (first >= last) continue;
+            load_keys(begin, keys);
+            VisibleBand::Extent extent{};
+            for (std::int64_t query = first; query < last; query += extent.rows) {
+                extent = band.tile_from(query, last, begin, begin + keys);
+                if (extent.keys <= 0) continue;
+                pairs_.start({unit_.b, unit_.head, query, extent.rows, begin, extent.keys});
+                add_tile(prob_factor);
+            }
         }
     }
 
+    void load_keys(std::int64_t begin, std::int64_t count) {
+        const std::int64_t kv_head = unit_.head / problem_.plan.group_size(),
+                           position = sequence_.key_begin + begin;
+        key_.load(problem_.key, problem_.key_rope, unit_.b, kv_head, position, count);
+        value_.load(problem_.value, problem_.no_rope, unit_.b, kv_head, position, count);
+    }
+
+    // The rows of the tile, of which `skip` of the unit come before, and its keys.
     void add_tile(float prob_factor) {
         const AttentionKernels& kernels = problem_.kernels;
         const FlashTile& tile = pairs_.tile();
-        const std::int64_t kv_head = unit_.head / problem_.plan.group_size(),
-                           position = sequence_.key_begin + tile.key_begin, width = value_.width();
-        key_.load(problem_.key, problem_.key_rope, unit_.b, kv_head, position, tile.keys, kernels);
-        key_.transpose(key_columns_.data());
-        value_.load(problem_.value, problem_.no_rope, unit_.b, kv_head, position, tile.keys,
-                    kernels);
-        value_.set_aside_non_finite();
-
-        pairs_.multiply(query_, key_columns_.data(), logits_.data());
-        pairs_.finish_logits(logits_.data());
-        pairs_.note_rows_with_keys(has_key_);
+        const std::int64_t width = value_.width(), skip = tile.query_begin - unit_.begin;
+        float *logits = probs_.data(), *sums = sums_.data() + skip * width;
+        query_.multiply(skip, tile.rows, key_, tile.keys, problem_.logit_factor(), logits);
+        pairs_.finish_logits(logits);
+        pairs_.note_rows_with_keys(has_key_ + skip);
         float rescale[kFlashTileRows];
-        kernels.softmax_tile({logits_.data(), kFlashTileKeys, rows_, tile.cols(), prob_factor,
-                              row_max_, row_sum_, rescale});
-        pairs_.drop(logits_.data(), problem_.plan.keep_factor());
-        for (std::int64_t r = 0; r < rows_; ++r) {
+        kernels.softmax_tile({logits, kFlashTileKeys, tile.rows, tile.cols(), prob_factor,
+                              row_max_ + skip, row_sum_ + skip, rescale});
+        pairs_.drop(logits, problem_.plan.keep_factor());
+        for (std::int64_t r = 0; r < tile.rows; ++r) {
             if (rescale[r] == 1.0f) continue;
-            kernels.scale_row(sums_.data() + r * width, rescale[r], width);
+            kernels.scale_row(sums + r * width, rescale[r], width);
         }
-        value_.add_sum_over_keys(logits_.data(), rows_, pairs_.visible_and_kept(), sums_.data(),
-                                 kernels);
+        if (problem_.as_pairs()) probs_.round_for_keys(tile.rows, tile.cols());
+        value_.add_sum_over_keys(probs_, tile.rows, tile.keys, pairs_.visible_and_kept(), sums);
     }
 
     // Rows become quotients; an element that was finite the first time keeps that value.
@@ -149,13 +184,14 @@ private:
     const ForwardProblem& problem_;
     FlashUnits::Unit unit_;
     FlashSequence sequence_;
-    std::int64_t rows_;
+    std::int64_t rows_, tile_rows_;
     PairTile pairs_;
-    PackedRows query_, key_, value_;
-    AlignedBuffer<float> key_columns_, logits_, sums_;
+    TileRows query_, key_, value_;
+    TileWeights probs_;
+    AlignedBuffer<float> sums_;
     bool merged_ = false;
-    float row_max_[kFlashTileRows], row_sum_[kFlashTileRows];
-    std::uint8_t has_key_[kFlashTileRows];
+    float row_max_[kMostUnitRows], row_sum_[kMostUnitRows];
+    std::uint8_t has_key_[kMostUnitRows];
 };
 
 // Rows of TND that belong to no sequence.
@@ -178,7 +214,8 @@ void zero_rows_beyond(const ForwardProblem& problem) {
 void flash_attention_score(const attncheck_flash_attention_score_args& args,
                            const AttentionKernels& kernels) {
     const ForwardProblem problem(flash_call(args), kernels);
-    const FlashUnits units(problem.plan, false, problem.plan.extents().query_heads, kFlashTileRows);
+    const FlashUnits units(problem.plan, false, problem.plan.extents().query_heads,
+                           unit_rows(problem.plan));
     parallel_for(units.count(),
                  [&](std::int64_t unit) { ForwardUnit(problem, units.unit(unit)).run(); });
     zero_rows_beyond(problem);

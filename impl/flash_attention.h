@@ -19,8 +19,9 @@
 namespace attncheck::impl {
 
 /// Expects  a call that validate_flash_attention_score accepts.
-/// Rounding everything in fp32, P included, one rounding to nearest even at the output. Bits depend
-///          on the instruction set and on nothing else.
+/// Rounding fp32 sums, one rounding to nearest even at the output. With products of bf16 pairs P and
+///          dS are rounded to bf16 before they enter a product, otherwise never. Bits depend on
+///          the instruction set and the shape, not on the number of threads.
 /// Empty    a row without a visible key: output 0, softmax_max -FLT_MAX, softmax_sum +FLT_MAX; rows
 ///          beyond the last sequence of TND: 0 in all three.
 /// NaN/Inf  reach a row from its query, its visible keys, their bias and, where dropout keeps the
@@ -38,7 +39,8 @@ void flash_attention_score(const attncheck_flash_attention_score_args& args,
 ///          rows beyond the last sequence get 0.
 /// NaN/Inf  as the forward: a hidden pair contributes to nothing, a dropped one to neither dv nor,
 ///          through its value and dO, to dP.
-/// Memory   as the forward.
+/// Memory   as the forward, three numbers per row of queries, and dq in fp32: once for every 512
+///          keys, up to 8 times as long as that is no more than 256 MiB.
 void flash_attention_score_grad(const attncheck_flash_attention_score_grad_args& args,
                                 const AttentionKernels& kernels);
 

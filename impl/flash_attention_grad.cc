@@ -1,13 +1,18 @@
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "impl/flash_attention.h"
+#include "impl/flash_attention_operand.h"
 #include "impl/flash_attention_plan.h"
 #include "impl/flash_attention_tile.h"
 #include "impl/thread_pool.h"
 
-// Two passes that share nothing but the inputs: dq of a tile of queries is a sum over keys, dk and
-// dv of a tile of keys are sums over the queries of every head of the group. Computing the
-// probabilities twice costs 2 of 7 products and saves locks and partial sums.
+// A unit of work is a chunk of keys of one kv head: it goes through its tiles of keys, whose dk and
+// dv it finishes, and for each through the queries of every head of the group, to whose dq it adds.
+// There is one sum dq per chunk, and a second step adds those up in their order; so nothing is
+// locked and bits depend on the shape alone. Every probability is computed once, five products in
+// all.
 namespace attncheck::impl {
 namespace {
 
@@ -34,234 +39,331 @@ struct GradientProblem {
           key_rope_grad(plan.rows(*call.key_rope_grad, plan.rope_dim())),
           value_grad(plan.rows(*call.value_grad, plan.extents().value_dim)) {}
 
+    bool as_pairs() const { return takes_pairs(query.dtype(), kernels); }
+    /// What <q, k> is multiplied by; a bias may come before the scale.
+    float logit_factor() const { return plan.has_bias() ? 1.0f : plan.scale(); }
     std::int64_t logit_dim() const { return plan.extents().head_dim + plan.rope_dim(); }
 };
 
-// What both passes need of a tile of queries of one head.
-class QueryTile {
-public:
-    QueryTile(const GradientProblem& problem, std::int64_t max_rows)
-        : problem_(problem),
-          query_(max_rows, problem.logit_dim()),
-          output_grad_(max_rows, problem.plan.extents().value_dim),
-          output_(max_rows, problem.plan.extents().value_dim) {}
+// How keys are cut: at multiples of a length that depends on neither batch nor heads as long as dq
+// is small, so that a sequence has the same bits in any company. At most 8 units per kv head; their
+// copies of dq take at most 2^28 bytes together, unless one takes more.
+struct KeyChunks {
+    std::int64_t length = 512, count = 1;
 
-    void load(std::int64_t b, std::int64_t head, std::int64_t begin, std::int64_t rows) {
+    KeyChunks(const GradientProblem& problem, std::int64_t query_rows) {
+        constexpr std::int64_t kMostChunks = 8, kMostBytes = std::int64_t{1} << 28;
+        std::int64_t most_keys = 1;
+        for (std::int64_t b = 0; b < problem.plan.extents().batch; ++b)
+            most_keys = std::max(most_keys, problem.plan.sequence(b).key_len);
+        const std::int64_t bytes = query_rows * padded_to_vectors(problem.logit_dim()) *
+                                   static_cast<std::int64_t>(sizeof(float));
+        for (;; length *= 2) {
+            count = (most_keys + length - 1) / length;
+            if (count == 1 || (count <= kMostChunks && count * bytes <= kMostBytes)) return;
+        }
+    }
+};
+
+// What units share: numbers per row of queries, (batch entry, head, position) in that order.
+class QueryRows {
+public:
+    explicit QueryRows(const GradientProblem& problem) : problem_(problem) {
+        const FlashExtents& extents = problem.plan.extents();
+        first_.reserve(static_cast<std::size_t>(extents.batch));
+        for (std::int64_t b = 0; b < extents.batch; ++b) {
+            first_.push_back(count_);
+            count_ += extents.query_heads * problem.plan.sequence(b).query_len;
+        }
+        for (std::vector<float>* numbers : {&row_max, &row_sum, &delta})
+            numbers->resize(static_cast<std::size_t>(count_));
+    }
+    std::int64_t count() const { return count_; }
+    std::int64_t at(std::int64_t b, std::int64_t head, std::int64_t position) const {
+        return first_[static_cast<std::size_t>(b)] + head * problem_.plan.sequence(b).query_len +
+               position;
+    }
+
+    // The given statistics and delta = <dO, O> of a tile of queries.
+    void load(const FlashUnits::Unit& unit) {
         const FlashPlan& plan = problem_.plan;
-        const std::int64_t position = plan.sequence(b).query_begin + begin;
-        query_.load(problem_.query, problem_.query_rope, b, head, position, rows, problem_.kernels);
-        output_grad_.load(problem_.output_grad, problem_.no_rope, b, head, position, rows,
-                          problem_.kernels);
-        output_.load(problem_.output, problem_.no_rope, b, head, position, rows, problem_.kernels);
+        const std::int64_t rows = unit.end - unit.begin,
+                           position = plan.sequence(unit.b).query_begin + unit.begin;
+        PackedRows output(rows, plan.extents().value_dim), output_grad(rows, output.dim());
+        output.load(problem_.output, problem_.no_rope, unit.b, unit.head, position, rows,
+                    problem_.kernels);
+        output_grad.load(problem_.output_grad, problem_.no_rope, unit.b, unit.head, position, rows,
+                         problem_.kernels);
         for (std::int64_t r = 0; r < rows; ++r) {
-            const std::int64_t i = begin + r;
-            row_max_[r] = plan.first_statistic(*plan.call().softmax_max, b, head, i);
-            row_sum_[r] = plan.first_statistic(*plan.call().softmax_sum, b, head, i);
-            delta_[r] = problem_.kernels.dot(output_grad_.row(r), output_.row(r), output_.width());
+            const std::int64_t i = unit.begin + r;
+            const auto to = static_cast<std::size_t>(at(unit.b, unit.head, i));
+            row_max[to] = plan.first_statistic(*plan.call().softmax_max, unit.b, unit.head, i);
+            row_sum[to] = plan.first_statistic(*plan.call().softmax_sum, unit.b, unit.head, i);
+            delta[to] = problem_.kernels.dot(output_grad.row(r), output.row(r), output.width());
         }
     }
-    PackedRows& query() { return query_; }
-    PackedRows& output_grad() { return output_grad_; }
 
-    /// probs = P and score_grads = dS of a tile of these rows, exactly 0 where the pair is hidden.
-    /// The columns are K and V as PackedRows::transpose leaves them.
-    void pair_gradients(const PairTile& pairs, const float* key_columns, const float* value_columns,
-                        float* probs, float* score_grads) const {
-        pairs.multiply(query_, key_columns, probs);
-        pairs.finish_logits(probs);
-        pairs.multiply(output_grad_, value_columns, score_grads);
-        pairs.drop(score_grads, problem_.plan.keep_factor());
-        problem_.kernels.gradient_tile({probs, score_grads, kFlashTileKeys, pairs.tile().rows,
-                                        pairs.tile().cols(), row_max_, row_sum_, delta_});
-        pairs.fill_hidden(probs, 0.0f);
-        pairs.fill_hidden(score_grads, 0.0f);
-    }
+    std::vector<float> row_max, row_sum, delta;
 
 private:
     const GradientProblem& problem_;
-    PackedRows query_, output_grad_, output_;
-    float row_max_[kFlashTileRows], row_sum_[kFlashTileRows], delta_[kFlashTileRows];
+    std::vector<std::int64_t> first_;
+    std::int64_t count_ = 0;
 };
 
-// A tile of keys of one kv head: what the products need of K and V.
-class KeyTileColumns {
+// dq before the scale, [chunks, rows, width], and which rows saw a key of the chunk.
+class QueryGradients {
 public:
-    explicit KeyTileColumns(const GradientProblem& problem)
+    QueryGradients(const GradientProblem& problem, const KeyChunks& chunks, const QueryRows& rows)
         : problem_(problem),
-          key_(kFlashTileKeys, problem.logit_dim()),
-          value_(kFlashTileKeys, problem.plan.extents().value_dim),
-          key_columns_(key_.dim() * kFlashTileKeys),
-          value_columns_(value_.dim() * kFlashTileKeys) {}
+          chunks_(chunks),
+          rows_(rows),
+          width_(padded_to_vectors(problem.logit_dim())),
+          sums_(chunks.count * rows.count() * width_ + kRowSlack),
+          has_key_(static_cast<std::size_t>(chunks.count * rows.count())) {}
 
-    void load(std::int64_t b, std::int64_t kv_head, std::int64_t begin, std::int64_t keys) {
-        const std::int64_t position = problem_.plan.sequence(b).key_begin + begin;
-        key_.load(problem_.key, problem_.key_rope, b, kv_head, position, keys, problem_.kernels);
-        value_.load(problem_.value, problem_.no_rope, b, kv_head, position, keys, problem_.kernels);
-        key_.transpose(key_columns_.data());
-        value_.transpose(value_columns_.data());
+    float* sums(std::int64_t chunk, std::int64_t row) const {
+        return sums_.data() + (chunk * rows_.count() + row) * width_;
     }
-    PackedRows& key() { return key_; }
-    std::int64_t value_width() const { return value_.width(); }
-    const float* key_columns() const { return key_columns_.data(); }
-    const float* value_columns() const { return value_columns_.data(); }
-
-private:
-    const GradientProblem& problem_;
-    PackedRows key_, value_;
-    AlignedBuffer<float> key_columns_, value_columns_;
-};
-
-constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
-
-// Pass 1: dq of a tile of queries.
-class QueryGradientUnit {
-public:
-    QueryGradientUnit(const GradientProblem& problem, const FlashUnits::Unit& unit)
-        : problem_(problem),
-          unit_(unit),
-          rows_(unit.end - unit.begin),
-          pairs_(problem.plan, problem.kernels, rows_),
-          queries_(problem, rows_),
-          keys_(problem),
-          probs_(rows_ * kFlashTileKeys),
-          score_grads_(rows_ * kFlashTileKeys),
-          sums_(rows_ * queries_.query().width() + kRowSlack) {}
-
-    void run() {
-        const std::int64_t size = rows_ * queries_.query().width();
-        std::fill_n(sums_.data(), size + kRowSlack, 0.0f);
-        queries_.load(unit_.b, unit_.head, unit_.begin, rows_);
-        const VisibleBand band = problem_.plan.band(unit_.b);
-        const std::int64_t end = band.last(unit_.end - 1);
-        std::int64_t begin = band.first(unit_.begin) / kFlashTileKeys * kFlashTileKeys;
-        for (; begin < end; begin += kFlashTileKeys) {
-            pairs_.start({unit_.b, unit_.head, unit_.begin, rows_, begin,
-                          std::min(kFlashTileKeys, band.key_len - begin)});
-            add_tile();
-        }
-        store();
+    std::uint8_t* has_key(std::int64_t chunk, std::int64_t row) {
+        return has_key_.data() + chunk * rows_.count() + row;
+    }
+    void clear(std::int64_t chunk, std::int64_t row, std::int64_t rows) const {
+        std::fill_n(sums(chunk, row), rows * width_, 0.0f);
     }
 
-private:
-    void add_tile() {
-        const FlashTile& tile = pairs_.tile();
-        keys_.load(unit_.b, unit_.head / problem_.plan.group_size(), tile.key_begin, tile.keys);
-        keys_.key().set_aside_non_finite();
-        pairs_.note_rows_with_keys(has_key_);
-        queries_.pair_gradients(pairs_, keys_.key_columns(), keys_.value_columns(), probs_.data(),
-                                score_grads_.data());
-        keys_.key().add_sum_over_keys(score_grads_.data(), rows_, pairs_.visible(), sums_.data(),
-                                      problem_.kernels);
-    }
-
-    void store() {
+    // Adds up the chunks of a tile of queries, in order, and writes dq.
+    void store(const FlashUnits::Unit& unit) {
         const FlashPlan& plan = problem_.plan;
+        const std::int64_t row = rows_.at(unit.b, unit.head, unit.begin),
+                           rows = unit.end - unit.begin,
+                           position = plan.sequence(unit.b).query_begin + unit.begin,
+                           keys = plan.sequence(unit.b).key_len;
+        // A sequence of few keys has no units in the last chunks; their sums were never cleared.
+        const std::int64_t chunks = (keys + chunks_.length - 1) / chunks_.length;
+        for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
+            float* total = sums(0, row);
+            const float* part = sums(chunk, row);
+            for (std::int64_t i = 0; i < rows * width_; ++i) total[i] += part[i];
+            for (std::int64_t r = 0; r < rows; ++r)
+                *has_key(0, row + r) |= *has_key(chunk, row + r);
+        }
         const RowView &grad = problem_.query_grad, &rope_grad = problem_.query_rope_grad;
-        const std::int64_t position = plan.sequence(unit_.b).query_begin + unit_.begin,
-                           width = queries_.query().width();
         // Nothing, rather than scale * 0, which may be NaN, for a row that sees no key.
         const auto store_row = [&](const RowView& view, std::int64_t r, std::int64_t channel) {
-            const std::int64_t at = view.offset(unit_.b, unit_.head, position + r);
-            if (has_key_[r] == 0) return view.write_zeros(at);
-            view.write_product(at, sums_.data() + r * width + channel, plan.scale(),
-                               problem_.kernels);
+            const std::int64_t at = view.offset(unit.b, unit.head, position + r);
+            if (*has_key(0, row + r) == 0) return view.write_zeros(at);
+            view.write_product(at, sums(0, row + r) + channel, plan.scale(), problem_.kernels);
         };
-        for (std::int64_t r = 0; r < rows_; ++r) {
+        for (std::int64_t r = 0; r < rows; ++r) {
             store_row(grad, r, 0);
             if (rope_grad.dim() > 0) store_row(rope_grad, r, grad.dim());
         }
     }
 
+private:
+    static constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
+
     const GradientProblem& problem_;
-    FlashUnits::Unit unit_;
-    std::int64_t rows_;
-    PairTile pairs_;
-    QueryTile queries_;
-    KeyTileColumns keys_;
-    AlignedBuffer<float> probs_, score_grads_, sums_;
-    std::uint8_t has_key_[kFlashTileRows] = {};
+    const KeyChunks& chunks_;
+    const QueryRows& rows_;
+    std::int64_t width_;
+    AlignedBuffer<float> sums_;
+    std::vector<std::uint8_t> has_key_;
 };
 
-// Pass 2: dk and dv of a tile of keys, summed over heads, then tiles of queries.
-class KeyGradientUnit {
+// A tile of keys of one kv head and the sums dk and dv of its keys.
+class KeyTileSums {
 public:
-    KeyGradientUnit(const GradientProblem& problem, const FlashUnits::Unit& unit)
+    explicit KeyTileSums(const GradientProblem& problem)
         : problem_(problem),
-          unit_(unit),
-          sequence_(problem.plan.sequence(unit.b)),
-          max_rows_(std::min(kFlashTileRows, sequence_.query_len)),
-          pairs_(problem.plan, problem.kernels, max_rows_),
-          queries_(problem, max_rows_),
-          keys_(problem),
-          probs_(max_rows_ * kFlashTileKeys),
-          score_grads_(max_rows_ * kFlashTileKeys),
-          key_sums_(kFlashTileKeys * keys_.key().width() + kRowSlack),
-          value_sums_(kFlashTileKeys * keys_.value_width()) {}
+          key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
+                 problem.as_pairs()),
+          key_sums_(kFlashTileKeys * key_.width() + kRowSlack),
+          value_sums_(kFlashTileKeys * value_.width() + kRowSlack) {}
 
-    void run() {
+    void start(std::int64_t b, std::int64_t kv_head, std::int64_t begin, std::int64_t count) {
+        b_ = b, kv_head_ = kv_head, begin_ = begin, count_ = count;
+        std::fill_n(key_sums_.data(), kFlashTileKeys * key_.width() + kRowSlack, 0.0f);
+        std::fill_n(value_sums_.data(), kFlashTileKeys * value_.width() + kRowSlack, 0.0f);
+        std::fill_n(has_row_, kFlashTileKeys, std::uint8_t{0});
         const FlashPlan& plan = problem_.plan;
-        std::fill_n(key_sums_.data(), kFlashTileKeys * keys_.key().width() + kRowSlack, 0.0f);
-        std::fill_n(value_sums_.data(), kFlashTileKeys * keys_.value_width(), 0.0f);
-        const VisibleBand band = plan.band(unit_.b);
-        const std::int64_t first = band.first_query(unit_.begin, sequence_.query_len),
-                           last = band.last_query(unit_.end, sequence_.query_len),
-                           head_begin = unit_.head * plan.group_size();
-        if (first < last) keys_.load(unit_.b, unit_.head, unit_.begin, unit_.end - unit_.begin);
-        for (std::int64_t head = head_begin; head < head_begin + plan.group_size(); ++head) {
-            std::int64_t begin = first / kFlashTileRows * kFlashTileRows;
-            for (; begin < last; begin += kFlashTileRows) {
-                add_tile(head, begin, std::min(kFlashTileRows, sequence_.query_len - begin));
-            }
-        }
-        store();
+        const std::int64_t query_len = plan.sequence(b).query_len;
+        const VisibleBand band = plan.band(b);
+        // Even, as the first row of a sum over rows has to be.
+        first_query_ = band.first_query(begin, query_len) / 2 * 2;
+        last_query_ = band.last_query(begin + count, query_len);
+        if (first_query_ >= last_query_) return;
+        key_.load(problem_.key, problem_.key_rope, b, kv_head, position(), count);
+        value_.load(problem_.value, problem_.no_rope, b, kv_head, position(), count);
     }
+    std::int64_t begin() const { return begin_; }
+    std::int64_t count() const { return count_; }
+    /// Queries that may see one of the keys.
+    std::int64_t first_query() const { return first_query_; }
+    std::int64_t last_query() const { return last_query_; }
+    TileRows& key() { return key_; }
+    TileRows& value() { return value_; }
+    float* key_sums() const { return key_sums_.data(); }
+    float* value_sums() const { return value_sums_.data(); }
+    std::uint8_t* has_row() { return has_row_; }
 
-private:
-    void add_tile(std::int64_t head, std::int64_t query_begin, std::int64_t rows) {
-        const std::int64_t num_keys = unit_.end - unit_.begin;
-        const AttentionKernels& kernels = problem_.kernels;
-        pairs_.start({unit_.b, head, query_begin, rows, unit_.begin, num_keys});
-        pairs_.note_keys_with_rows(has_row_);
-        queries_.load(unit_.b, head, query_begin, rows);
-        queries_.query().set_aside_non_finite();
-        queries_.output_grad().set_aside_non_finite();
-        queries_.pair_gradients(pairs_, keys_.key_columns(), keys_.value_columns(), probs_.data(),
-                                score_grads_.data());
-        queries_.query().add_sum_over_rows(score_grads_.data(), num_keys, pairs_.visible(),
-                                           key_sums_.data(), kernels);
-        pairs_.drop(probs_.data(), problem_.plan.keep_factor());
-        queries_.output_grad().add_sum_over_rows(probs_.data(), num_keys, pairs_.visible_and_kept(),
-                                                 value_sums_.data(), kernels);
-    }
-
-    void store() {
+    void store() const {
         const RowView &key_grad = problem_.key_grad, &rope_grad = problem_.key_rope_grad,
                       &value_grad = problem_.value_grad;
         const auto store_key = [&](const RowView& view, std::int64_t key, const float* sums,
                                    float factor) {
-            const std::int64_t at =
-                view.offset(unit_.b, unit_.head, sequence_.key_begin + unit_.begin + key);
+            const std::int64_t at = view.offset(b_, kv_head_, position() + key);
             if (has_row_[key] == 0) return view.write_zeros(at);
             view.write_product(at, sums, factor, problem_.kernels);
         };
         const float scale = problem_.plan.scale();
-        for (std::int64_t key = 0; key < unit_.end - unit_.begin; ++key) {
-            const float* sums = key_sums_.data() + key * keys_.key().width();
+        for (std::int64_t key = 0; key < count_; ++key) {
+            const float* sums = key_sums_.data() + key * key_.width();
             store_key(key_grad, key, sums, scale);
             if (rope_grad.dim() > 0) store_key(rope_grad, key, sums + key_grad.dim(), scale);
-            store_key(value_grad, key, value_sums_.data() + key * keys_.value_width(), 1.0f);
+            store_key(value_grad, key, value_sums_.data() + key * value_.width(), 1.0f);
         }
     }
 
+private:
+    static constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
+    std::int64_t position() const { return problem_.plan.sequence(b_).key_begin + begin_; }
+
     const GradientProblem& problem_;
+    std::int64_t b_ = 0, kv_head_ = 0, begin_ = 0, count_ = 0, first_query_ = 0, last_query_ = 0;
+    TileRows key_, value_;
+    AlignedBuffer<float> key_sums_, value_sums_;
+    std::uint8_t has_row_[kFlashTileKeys] = {};
+};
+
+// Some keys of one kv head, a few tiles at a time: those stay in the second-level cache while all
+// queries pass by, and share what loading a tile of queries costs.
+class KeyChunkUnit {
+public:
+    KeyChunkUnit(const GradientProblem& problem, const QueryRows& rows, QueryGradients& query_grads,
+                 std::int64_t chunk, const FlashUnits::Unit& unit)
+        : problem_(problem),
+          rows_(rows),
+          query_grads_(query_grads),
+          chunk_(chunk),
+          unit_(unit),
+          sequence_(problem.plan.sequence(unit.b)),
+          band_(problem.plan.band(unit.b)),
+          max_rows_(std::min(kFlashTileRows, sequence_.query_len)),
+          pairs_(problem.plan, max_rows_),
+          query_(max_rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          output_grad_(max_rows_, problem.plan.extents().value_dim, problem.kernels,
+                       problem.as_pairs()),
+          probs_(max_rows_, problem.kernels, problem.as_pairs()),
+          score_grads_(max_rows_, problem.kernels, problem.as_pairs()) {
+        const std::int64_t tiles = (unit.end - unit.begin + kFlashTileKeys - 1) / kFlashTileKeys;
+        for (std::int64_t i = 0; i < std::min(tiles, kTilesAtOnce); ++i)
+            tiles_.push_back(std::make_unique<KeyTileSums>(problem));
+    }
+
+    void run() {
+        const std::int64_t group = problem_.plan.group_size(), head_begin = unit_.head * group;
+        // Heads of a group are neighbours, so their rows are.
+        query_grads_.clear(chunk_, rows_.at(unit_.b, head_begin, 0), group * sequence_.query_len);
+        for (std::int64_t begin = unit_.begin; begin < unit_.end;
+             begin += kTilesAtOnce * kFlashTileKeys) {
+            start_tiles(begin);
+            for (std::int64_t head = head_begin; head < head_begin + group; ++head) {
+                for (std::int64_t query = first_query_; query < last_query_;
+                     query += kFlashTileRows)
+                    add_queries(head, query, std::min(last_query_, query + kFlashTileRows));
+            }
+            for (std::int64_t i = 0; i < num_tiles_; ++i) tile(i).store();
+        }
+    }
+
+private:
+    static constexpr std::int64_t kTilesAtOnce = 4;  // 220 KiB each for 128 channels of bf16
+
+    KeyTileSums& tile(std::int64_t i) { return *tiles_[static_cast<std::size_t>(i)]; }
+
+    void start_tiles(std::int64_t key_begin) {
+        num_tiles_ = 0;
+        first_query_ = sequence_.query_len, last_query_ = 0;
+        for (std::int64_t begin = key_begin; begin < unit_.end && num_tiles_ < kTilesAtOnce;
+             begin += kFlashTileKeys) {
+            KeyTileSums& next = tile(num_tiles_++);
+            next.start(unit_.b, unit_.head, begin, std::min(kFlashTileKeys, unit_.end - begin));
+            if (next.first_query() >= next.last_query()) continue;
+            first_query_ = std::min(first_query_, next.first_query());
+            last_query_ = std::max(last_query_, next.last_query());
+        }
+    }
+
+    void add_queries(std::int64_t head, std::int64_t begin, std::int64_t end) {
+        const std::int64_t position = sequence_.query_begin + begin;
+        query_.load(problem_.query, problem_.query_rope, unit_.b, head, position, end - begin);
+        output_grad_.load(problem_.output_grad, problem_.no_rope, unit_.b, head, position,
+                          end - begin);
+        for (std::int64_t i = 0; i < num_tiles_; ++i) {
+            KeyTileSums& keys = tile(i);
+            const std::int64_t first = std::max(begin, keys.first_query()),
+                               last = std::min(end, keys.last_query());
+            VisibleBand::Extent extent{};
+            for (std::int64_t query = first; query < last; query += extent.rows) {
+                extent = band_.tile_from(query, last, keys.begin(), keys.begin() + keys.count());
+                if (extent.keys <= 0) continue;
+                pairs_.start({unit_.b, head, query, extent.rows, keys.begin(), extent.keys});
+                add_tile(query - begin, keys);
+            }
+        }
+    }
+
+    // The rows of the tile are those of the loaded queries from `skip` on.
+    void add_tile(std::int64_t skip, KeyTileSums& keys) {
+        const FlashTile& tile = pairs_.tile();
+        const std::int64_t row = rows_.at(tile.b, tile.head, tile.query_begin);
+        pairs_.note_rows_with_keys(query_grads_.has_key(chunk_, row));
+        pairs_.note_keys_with_rows(keys.has_row());
+        fill_weights(skip, keys, static_cast<std::size_t>(row));
+
+        const PairFlags visible = pairs_.visible();
+        if (problem_.as_pairs()) score_grads_.round_for_keys(tile.rows, tile.cols());
+        keys.key().add_sum_over_keys(score_grads_, tile.rows, tile.keys, visible,
+                                     query_grads_.sums(chunk_, row));
+        if (problem_.as_pairs()) score_grads_.round_for_rows(tile.rows, tile.cols());
+        query_.add_sum_over_rows(score_grads_, skip, tile.rows, tile.keys, visible,
+                                 keys.key_sums());
+        pairs_.drop(probs_.data(), problem_.plan.keep_factor());
+        if (problem_.as_pairs()) probs_.round_for_rows(tile.rows, tile.cols());
+        output_grad_.add_sum_over_rows(probs_, skip, tile.rows, tile.keys,
+                                       pairs_.visible_and_kept(), keys.value_sums());
+    }
+
+    // P and dS of the tile, exactly 0 where the pair is hidden.
+    void fill_weights(std::int64_t skip, KeyTileSums& keys, std::size_t row) {
+        const FlashTile& tile = pairs_.tile();
+        float *probs = probs_.data(), *score_grads = score_grads_.data();
+        query_.multiply(skip, tile.rows, keys.key(), tile.keys, problem_.logit_factor(), probs);
+        pairs_.finish_logits(probs);
+        output_grad_.multiply(skip, tile.rows, keys.value(), tile.keys, 1.0f, score_grads);
+        pairs_.drop(score_grads, problem_.plan.keep_factor());
+        problem_.kernels.gradient_tile({probs, score_grads, kFlashTileKeys, tile.rows, tile.cols(),
+                                        &rows_.row_max[row], &rows_.row_sum[row],
+                                        &rows_.delta[row]});
+        pairs_.fill_hidden(probs, 0.0f);
+        pairs_.fill_hidden(score_grads, 0.0f);
+    }
+
+    const GradientProblem& problem_;
+    const QueryRows& rows_;
+    QueryGradients& query_grads_;
+    std::int64_t chunk_;
     FlashUnits::Unit unit_;
     FlashSequence sequence_;
-    std::int64_t max_rows_;
+    VisibleBand band_;
+    std::int64_t max_rows_, num_tiles_ = 0, first_query_ = 0, last_query_ = 0;
     PairTile pairs_;
-    QueryTile queries_;
-    KeyTileColumns keys_;
-    AlignedBuffer<float> probs_, score_grads_, key_sums_, value_sums_;
-    std::uint8_t has_row_[kFlashTileKeys] = {};
+    TileRows query_, output_grad_;
+    TileWeights probs_, score_grads_;
+    std::vector<std::unique_ptr<KeyTileSums>> tiles_;
 };
 
 void zero_rows(const RowView& view, std::int64_t begin, std::int64_t end, std::int64_t heads) {
@@ -294,12 +396,18 @@ void flash_attention_score_grad(const attncheck_flash_attention_score_grad_args&
     const GradientProblem problem(flash_call(args), kernels);
     const FlashExtents& extents = problem.plan.extents();
     const FlashUnits query_units(problem.plan, false, extents.query_heads, kFlashTileRows);
-    parallel_for(query_units.count(), [&](std::int64_t unit) {
-        QueryGradientUnit(problem, query_units.unit(unit)).run();
+    QueryRows rows(problem);
+    parallel_for(query_units.count(),
+                 [&](std::int64_t unit) { rows.load(query_units.unit(unit)); });
+    const KeyChunks chunks(problem, rows.count());
+    QueryGradients query_grads(problem, chunks, rows);
+    const FlashUnits key_units(problem.plan, true, extents.kv_heads, chunks.length);
+    parallel_for(key_units.count(), [&](std::int64_t index) {
+        const FlashUnits::Unit unit = key_units.unit(index);
+        KeyChunkUnit(problem, rows, query_grads, unit.begin / chunks.length, unit).run();
     });
-    const FlashUnits key_units(problem.plan, true, extents.kv_heads, kFlashTileKeys);
-    parallel_for(key_units.count(),
-                 [&](std::int64_t unit) { KeyGradientUnit(problem, key_units.unit(unit)).run(); });
+    parallel_for(query_units.count(),
+                 [&](std::int64_t unit) { query_grads.store(query_units.unit(unit)); });
     zero_rows_beyond(problem);
 }
 

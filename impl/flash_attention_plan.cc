@@ -46,6 +46,14 @@ std::int64_t VisibleBand::last_query(std::int64_t key_end, std::int64_t query_le
     return std::clamp<std::int64_t>(key_end - low, 0, query_len);
 }
 
+VisibleBand::Extent VisibleBand::tile_from(std::int64_t begin, std::int64_t end,
+                                           std::int64_t key_begin, std::int64_t key_end) const {
+    constexpr std::int64_t kRowsAlongAnEdge = 32;  // even, see TileRows::add_sum_over_rows
+    const std::int64_t most = last(begin) < key_end ? kRowsAlongAnEdge : kFlashTileRows,
+                       rows = std::min(most, end - begin);
+    return {rows, std::min(key_end, last(begin + rows - 1)) - key_begin};
+}
+
 FlashPlan::FlashPlan(const FlashCall& call)
     : call_(call),
       extents_(flash_extents(call)),
@@ -162,15 +170,8 @@ void FlashPlan::mark_kept(const FlashTile& tile, std::uint8_t* kept) const {
     }
 }
 
-void FlashPlan::finish_logits(const FlashTile& tile, float* products) const {
+void FlashPlan::add_bias(const FlashTile& tile, float* products) const {
     const float factor = scale();
-    const std::int64_t cols = tile.cols();
-    if (bias_form_ == BiasForm::kNone) {
-        for (std::int64_t r = 0; r < tile.rows; ++r, products += kFlashTileKeys) {
-            for (std::int64_t k = 0; k < cols; ++k) products[k] *= factor;
-        }
-        return;
-    }
     const VisibleBand visible = band(tile.b);
     for (std::int64_t r = 0; r < tile.rows; ++r, products += kFlashTileKeys) {
         const std::int64_t i = tile.query_begin + r,

@@ -79,8 +79,21 @@ void RowView::read(std::int64_t offset, float* to, const AttentionKernels& kerne
     for (std::int64_t c = whole; c < dim_; ++c) to[c] = widen_element(dtype_, row, c);
 }
 
+void RowView::read_halves(std::int64_t offset, std::uint16_t* to) const {
+    const std::uint16_t* row = static_cast<const std::uint16_t*>(data_) + offset;
+    if (channel_stride_ == 1) {
+        std::copy_n(row, dim_, to);
+        return;
+    }
+    for (std::int64_t c = 0; c < dim_; ++c) to[c] = row[c * channel_stride_];
+}
+
 void RowView::scatter(std::int64_t offset, const std::uint16_t* from) const {
     std::uint16_t* to = static_cast<std::uint16_t*>(data_) + offset;
+    if (channel_stride_ == 1) {
+        std::copy_n(from, dim_, to);
+        return;
+    }
     for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = from[c];
 }
 

@@ -29,6 +29,9 @@ public:
     std::int64_t offset(std::int64_t batch, std::int64_t head, std::int64_t position) const {
         return batch * batch_stride_ + head * head_stride_ + position * position_stride_;
     }
+    std::int32_t dtype() const { return dtype_; }
+    /// Writes dim() elements of 16 bits as they are.
+    void read_halves(std::int64_t offset, std::uint16_t* to) const;
     /// Writes dim() numbers.
     void read(std::int64_t offset, float* to, const AttentionKernels& kernels) const;
     /// Rounds once; reads up to 15 numbers behind the last one.

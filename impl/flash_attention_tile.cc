@@ -1,7 +1,6 @@
 #include "impl/flash_attention_tile.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -9,16 +8,6 @@ namespace attncheck::impl {
 namespace {
 
 constexpr std::int64_t kSlack = 16;  // store kernels read whole vectors of a row's last channels
-
-// No early exit, so that compilers vectorise it.
-bool all_finite(const float* values, std::int64_t count) {
-    constexpr std::uint32_t kExponent = 0x7f800000u;
-    std::uint32_t any = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-        any |= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent ? 1u : 0u;
-    }
-    return any == 0;
-}
 
 }  // namespace
 
@@ -40,21 +29,25 @@ void PackedRows::load(const RowView& view, const RowView& rope, std::int64_t b, 
     std::fill(to, rows_.data() + padded_to_vectors(count) * width_, 0.0f);
 }
 
-void PackedRows::transpose(float* to) const {
-    const std::int64_t cols = padded_to_vectors(count_);
-    constexpr std::int64_t kBlock = 16;  // 16 rows of 16 channels are 16 lines on either side
-    for (std::int64_t first = 0; first < dim_; first += kBlock) {
-        const std::int64_t end = std::min(dim_, first + kBlock);
-        for (std::int64_t r = 0; r < cols; ++r) {
-            const float* from = row(r);
-            for (std::int64_t c = first; c < end; ++c) to[c * kFlashTileKeys + r] = from[c];
-        }
-    }
+void PackedRows::load_bf16(const std::uint16_t* rows, std::int64_t count,
+                           const AttentionKernels& kernels) {
+    count_ = count;
+    aside_.clear();
+    const std::int64_t size = count * width_;
+    kernels.widen_row[static_cast<int>(HalfFormat::kBf16)](rows, rows_.data(), size);
+    std::fill(rows_.data() + size, rows_.data() + padded_to_vectors(count) * width_, 0.0f);
 }
 
-void PackedRows::set_aside_non_finite() {
+void PackedRows::transpose(float* to, const AttentionKernels& kernels) const {
+    // Words, whatever they stand for; no arithmetic.
+    kernels.transpose_words({reinterpret_cast<const std::uint32_t*>(rows_.data()), width_,
+                             padded_to_vectors(count_), dim_, reinterpret_cast<std::uint32_t*>(to),
+                             kFlashTileKeys});
+}
+
+void PackedRows::set_aside_non_finite(const AttentionKernels& kernels) {
     const std::int64_t size = count_ * width_;
-    if (all_finite(rows_.data(), size)) return;
+    if (kernels.all_finite(rows_.data(), size)) return;
     finite_.assign(rows_.data(), rows_.data() + size);
     for (std::int64_t i = 0; i < size; ++i) {
         float& value = finite_[static_cast<std::size_t>(i)];
@@ -64,11 +57,18 @@ void PackedRows::set_aside_non_finite() {
     }
 }
 
-void PackedRows::add_sum_over_keys(const float* left, std::int64_t rows, PairFlags flags,
-                                   float* out, const AttentionKernels& kernels) const {
+void PackedRows::add_sum_over_keys(const float* left, std::int64_t rows, std::int64_t keys,
+                                   PairFlags flags, float* out,
+                                   const AttentionKernels& kernels) const {
     kernels.float_product(
-        {left, kFlashTileKeys, rows, operand(), width_, count_, width_, out, width_});
+        {left, kFlashTileKeys, rows, operand(), width_, keys, width_, out, width_});
+    add_aside_over_keys(left, rows, keys, flags, out);
+}
+
+void PackedRows::add_aside_over_keys(const float* left, std::int64_t rows, std::int64_t keys,
+                                     PairFlags flags, float* out) const {
     for (const Element& e : aside_) {
+        if (e.row >= keys) continue;
         for (std::int64_t r = 0; r < rows; ++r) {
             if (!flags.counts(r, e.row)) continue;
             out[r * width_ + e.channel] += left[r * kFlashTileKeys + e.row] * e.value;
@@ -76,21 +76,28 @@ void PackedRows::add_sum_over_keys(const float* left, std::int64_t rows, PairFla
     }
 }
 
-void PackedRows::add_sum_over_rows(const float* left, std::int64_t keys, PairFlags flags,
-                                   float* out, const AttentionKernels& kernels) const {
-    kernels.transposed_product(
-        {left, kFlashTileKeys, keys, operand(), width_, count_, width_, out, width_});
+void PackedRows::add_sum_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                                   std::int64_t keys, PairFlags flags, float* out,
+                                   const AttentionKernels& kernels) const {
+    kernels.transposed_product({left, kFlashTileKeys, keys, operand() + begin * width_, width_,
+                                rows, width_, out, width_});
+    add_aside_over_rows(left, begin, rows, keys, flags, out);
+}
+
+void PackedRows::add_aside_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                                     std::int64_t keys, PairFlags flags, float* out) const {
     for (const Element& e : aside_) {
+        const std::int64_t row = e.row - begin;
+        if (row < 0 || row >= rows) continue;
         for (std::int64_t key = 0; key < keys; ++key) {
-            if (!flags.counts(e.row, key)) continue;
-            out[key * width_ + e.channel] += left[e.row * kFlashTileKeys + key] * e.value;
+            if (!flags.counts(row, key)) continue;
+            out[key * width_ + e.channel] += left[row * kFlashTileKeys + key] * e.value;
         }
     }
 }
 
-PairTile::PairTile(const FlashPlan& plan, const AttentionKernels& kernels, std::int64_t max_rows)
+PairTile::PairTile(const FlashPlan& plan, std::int64_t max_rows)
     : plan_(plan),
-      kernels_(kernels),
       seen_(max_rows * kFlashTileKeys),
       kept_(plan.has_dropout() ? max_rows * kFlashTileKeys : 0) {}
 
@@ -101,14 +108,8 @@ void PairTile::start(const FlashTile& tile) {
     if (plan_.has_dropout()) plan_.mark_kept(tile, kept_.data());
 }
 
-void PairTile::multiply(const PackedRows& left, const float* right, float* out) const {
-    std::fill_n(out, tile_.rows * kFlashTileKeys, 0.0f);
-    kernels_.float_product({left.data(), left.width(), tile_.rows, right, kFlashTileKeys,
-                            left.dim(), tile_.cols(), out, kFlashTileKeys});
-}
-
 void PairTile::finish_logits(float* products) const {
-    plan_.finish_logits(tile_, products);
+    if (plan_.has_bias()) plan_.add_bias(tile_, products);
     fill_hidden(products, -std::numeric_limits<float>::infinity());
 }
 

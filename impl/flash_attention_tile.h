@@ -8,7 +8,7 @@
 #include "impl/flash_attention_plan.h"
 #include "impl/strided_rows.h"
 
-/// Operands and products of one tile of logits, in fp32.
+/// Operands in fp32 and flags of one tile of logits.
 ///
 /// A hidden pair must not be multiplied: its probability is exactly 0, but 0 * NaN is not. Whole
 /// tiles are multiplied all the same, with right operands whose NaN and infinities are replaced by
@@ -41,25 +41,35 @@ public:
     /// `rope` may be a view of dim 0.
     void load(const RowView& view, const RowView& rope, std::int64_t b, std::int64_t head,
               std::int64_t position, std::int64_t count, const AttentionKernels& kernels);
+    /// The same from rows [count, width()] of bf16 numbers.
+    void load_bf16(const std::uint16_t* rows, std::int64_t count, const AttentionKernels& kernels);
     /// After load: to[c, r] = row r, channel c; stride kFlashTileKeys, zeros up to 16-fold columns.
-    void transpose(float* to) const;
+    void transpose(float* to, const AttentionKernels& kernels) const;
     /// After load: makes the operand of the sums below.
-    void set_aside_non_finite();
+    void set_aside_non_finite(const AttentionKernels& kernels);
+    /// [count, width()]: the rows with 0 in place of what is not finite.
+    const float* operand() const { return aside_.empty() ? rows_.data() : finite_.data(); }
 
-    /// out[row, c] += sum_key left[row, key] * (this)[key, c] over the pairs that count.
+    /// out[row, c] += sum_key left[row, key] * (this)[key, c] over the pairs that count and the
+    /// first `keys` keys.
     /// left [rows, kFlashTileKeys] is finite or 0 where a pair does not count; out [rows, width()].
-    void add_sum_over_keys(const float* left, std::int64_t rows, PairFlags flags, float* out,
+    void add_sum_over_keys(const float* left, std::int64_t rows, std::int64_t keys, PairFlags flags,
+                           float* out, const AttentionKernels& kernels) const;
+    /// out[key, c] += sum_row left[row, key] * (this)[begin + row, c], rows of them.
+    void add_sum_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                           std::int64_t keys, PairFlags flags, float* out,
                            const AttentionKernels& kernels) const;
-    /// out[key, c] += sum_row left[row, key] * (this)[row, c]; out [keys, width()].
-    void add_sum_over_rows(const float* left, std::int64_t keys, PairFlags flags, float* out,
-                           const AttentionKernels& kernels) const;
+    /// The share of what is not finite in these two.
+    void add_aside_over_keys(const float* left, std::int64_t rows, std::int64_t keys,
+                             PairFlags flags, float* out) const;
+    void add_aside_over_rows(const float* left, std::int64_t begin, std::int64_t rows,
+                             std::int64_t keys, PairFlags flags, float* out) const;
 
 private:
     struct Element {
         std::int64_t row, channel;
         float value;
     };
-    const float* operand() const { return aside_.empty() ? rows_.data() : finite_.data(); }
 
     std::int64_t dim_, width_, count_ = 0;
     AlignedBuffer<float> rows_;
@@ -70,7 +80,7 @@ private:
 /// A tile of pairs: which are visible, and its logits.
 class PairTile {
 public:
-    PairTile(const FlashPlan& plan, const AttentionKernels& kernels, std::int64_t max_rows);
+    PairTile(const FlashPlan& plan, std::int64_t max_rows);
 
     /// Chooses the tile; computes flags.
     void start(const FlashTile& tile);
@@ -79,9 +89,8 @@ public:
     PairFlags visible_and_kept() const {
         return {sees_all_ ? nullptr : seen_.data(), plan_.has_dropout() ? kept_.data() : nullptr};
     }
-    /// out = left * right, with right from PackedRows::transpose.
-    void multiply(const PackedRows& left, const float* right, float* out) const;
-    /// Scale, bias, and -infinity for hidden pairs.
+    /// Products <q, k>, scaled unless there is a bias, become logits: bias, and -infinity for
+    /// hidden pairs.
     void finish_logits(float* products) const;
     /// Exactly `value` for hidden pairs, whatever was there.
     void fill_hidden(float* matrix, float value) const;
@@ -94,7 +103,6 @@ public:
 
 private:
     const FlashPlan& plan_;
-    const AttentionKernels& kernels_;
     FlashTile tile_{};
     bool sees_all_ = false;
     AlignedBuffer<std::uint8_t> seen_, kept_;

@@ -2,52 +2,68 @@
 
 #include <strings.h>
 
-#include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "hwy/highway.h"
+#include "impl/bf16_dot_kernels.h"
 
 namespace attncheck::impl {
 namespace {
 
-struct NamedTarget {
-    const char* name;
-    std::int64_t targets;
-};
-
 constexpr std::int64_t kScalarTargets = HWY_SCALAR | HWY_EMU128;
-constexpr NamedTarget kNamedTargets[] = {
-    {"scalar", kScalarTargets}, {"ssse3", HWY_SSSE3}, {"sse4", HWY_SSE4},
-    {"avx2", HWY_AVX2},         {"avx3", HWY_AVX3},   {"neon", HWY_NEON},
+// Best last.
+constexpr InstructionSet kSets[] = {
+    {"scalar", kScalarTargets, false}, {"neon", HWY_NEON, false}, {"ssse3", HWY_SSSE3, false},
+    {"sse4", HWY_SSE4, false},         {"avx2", HWY_AVX2, false}, {"avx512", HWY_AVX3, false},
+    {"avx512_bf16", HWY_AVX3, true},
 };
-constexpr const char* kAllowedNames = "scalar, ssse3, sse4, avx2, avx3, neon";
 
-std::int64_t choose_targets() {
+bool is_available(const InstructionSet& set) {
+    if (set.targets == kScalarTargets) return true;
+    return (set.targets & hwy::SupportedTargets() & HWY_TARGETS) != 0 &&
+           (!set.bf16_dot || bf16_dot_kernels() != nullptr);
+}
+
+std::optional<InstructionSet> choose() {
     if (const char* forced = std::getenv("ATTNCHECK_FORCE_ISA");
         forced != nullptr && *forced != '\0') {
-        if (const std::int64_t targets = find_targets(forced)) return targets;
-        std::fprintf(stderr,
-                     "ATTNCHECK_FORCE_ISA is \"%.32s\"; allowed: those of %s that this machine "
-                     "has; ignored\n",
-                     forced, kAllowedNames);
+        return find_instruction_set(forced);
     }
-    return hwy::SupportedTargets();
+    const InstructionSet* best = &kSets[0];
+    for (const InstructionSet& set : kSets) {
+        if (is_available(set)) best = &set;
+    }
+    return *best;
 }
 
 }  // namespace
 
-std::int64_t find_targets(const char* isa) {
-    for (const NamedTarget& named : kNamedTargets) {
-        if (strcasecmp(isa, named.name) != 0) continue;
-        if (named.targets == kScalarTargets) return kScalarTargets;
-        return (named.targets & hwy::SupportedTargets() & HWY_TARGETS) != 0 ? named.targets : 0;
+std::optional<InstructionSet> find_instruction_set(const char* name) {
+    for (const InstructionSet& set : kSets) {
+        if (strcasecmp(name, set.name) == 0 && is_available(set)) return set;
     }
-    return 0;
+    return std::nullopt;
 }
 
-std::int64_t default_targets() {
-    static const std::int64_t targets = choose_targets();
-    return targets;
+std::string available_instruction_sets() {
+    std::string names;
+    for (const InstructionSet& set : kSets) {
+        if (!is_available(set)) continue;
+        if (!names.empty()) names += ", ";
+        names += set.name;
+    }
+    return names;
+}
+
+const InstructionSet& default_instruction_set() {
+    static const std::optional<InstructionSet> chosen = choose();
+    if (!chosen) {
+        throw std::runtime_error("ATTNCHECK_FORCE_ISA is \"" +
+                                 std::string(std::getenv("ATTNCHECK_FORCE_ISA")).substr(0, 32) +
+                                 "\"; this machine has " + available_instruction_sets());
+    }
+    return *chosen;
 }
 
 }  // namespace attncheck::impl

@@ -2,6 +2,8 @@
 #define ATTNCHECK_IMPL_INSTRUCTION_SET_H
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 /// Which instruction sets the kernels are compiled for, and which one runs.
 ///
@@ -13,13 +15,23 @@
 
 namespace attncheck::impl {
 
-/// Highway's target bits for a name, in any case: "scalar", "ssse3", "sse4", "avx2", "avx3",
-/// "neon"; 0 if not available here.
-std::int64_t find_targets(const char* isa);
+/// "avx512_bf16" is "avx512" and the bf16 dot product, which Highway here knows nothing of.
+struct InstructionSet {
+    const char* name;
+    std::int64_t targets;  ///< Highway's bits; one of them is chosen
+    bool bf16_dot;
+};
 
-/// All target bits of this machine, or those of ATTNCHECK_FORCE_ISA (read once; a name that is
-/// unknown or not supported here is reported on stderr and ignored).
-std::int64_t default_targets();
+/// By name, in any case: "scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon";
+/// nothing if not available here.
+std::optional<InstructionSet> find_instruction_set(const char* name);
+
+/// Names of those that this machine has, best last: "scalar, ssse3, sse4, avx2".
+std::string available_instruction_sets();
+
+/// The best of this machine or the one that ATTNCHECK_FORCE_ISA names (read once).
+/// Throws  std::runtime_error, at every call, if that is unknown or not available here.
+const InstructionSet& default_instruction_set();
 
 }  // namespace attncheck::impl
 

@@ -198,11 +198,11 @@ private:
             if (!is_seen(begin, count)) continue;
             value_.load(problem_.value, problem_.no_rope, 0, queries_.kv_head,
                         queries_.sequence.key_begin + begin, count, kernels_);
-            value_.set_aside_non_finite();
+            value_.set_aside_non_finite(kernels_);
             for (std::int64_t row = 0; row < rows_; ++row)
                 std::copy_n(probs_.data() + row * cols_ + begin, count,
                             tile_probs_.data() + row * kFlashTileKeys);
-            value_.add_sum_over_keys(tile_probs_.data(), rows_, tile_flags(begin, count),
+            value_.add_sum_over_keys(tile_probs_.data(), rows_, count, tile_flags(begin, count),
                                      sums_.data(), kernels_);
         }
     }

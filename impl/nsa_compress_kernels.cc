@@ -239,7 +239,7 @@ void end_of_stores() { hwy::FlushStream(); }
 
 const KernelTable* kernel_table() {
     static const KernelTable table = {
-        hwy::TargetName(HWY_TARGET),
+        nullptr,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&narrow_row<Fp16>, &narrow_row<Bf16>},
         {&compress_slab<Fp16>, &compress_slab<Bf16>},
@@ -261,25 +261,28 @@ HWY_EXPORT(kernel_table);
 
 // A private choice of target: Highway's global one belongs to the whole process and may be in use
 // elsewhere.
-const KernelTable* best_kernels([[maybe_unused]] std::int64_t targets) {
+KernelTable kernels_of(const InstructionSet& set) {
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-    return HWY_STATIC_DISPATCH(kernel_table)();
+    KernelTable kernels = *HWY_STATIC_DISPATCH(kernel_table)();
 #else
     hwy::ChosenTarget choice;
-    choice.Update(targets);
-    return HWY_DISPATCH_TABLE(kernel_table)[choice.GetIndex()]();
+    choice.Update(set.targets);
+    KernelTable kernels = *HWY_DISPATCH_TABLE(kernel_table)[choice.GetIndex()]();
 #endif
+    kernels.isa = set.name;
+    return kernels;
 }
 
 }  // namespace
 
-const KernelTable* find_kernels(const char* isa) {
-    const std::int64_t targets = find_targets(isa);
-    return targets == 0 ? nullptr : best_kernels(targets);
+std::optional<KernelTable> find_kernels(const char* isa) {
+    const std::optional<InstructionSet> set = find_instruction_set(isa);
+    if (!set) return std::nullopt;
+    return kernels_of(*set);
 }
 
 const KernelTable& default_kernels() {
-    static const KernelTable& kernels = *best_kernels(default_targets());
+    static const KernelTable kernels = kernels_of(default_instruction_set());
     return kernels;
 }
 

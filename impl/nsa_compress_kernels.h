@@ -2,6 +2,7 @@
 #define ATTNCHECK_IMPL_NSA_COMPRESS_KERNELS_H
 
 #include <cstdint>
+#include <optional>
 
 #include "impl/window_geometry.h"
 
@@ -51,13 +52,11 @@ struct KernelTable {
     void (*end_of_stores)();  // orders cache-bypassing stores before whatever follows
 };
 
-/// Kernels of the best instruction set of this machine, or of the one named by ATTNCHECK_FORCE_ISA
-/// (read once; a name that is unknown or not supported here is reported on stderr and ignored).
+/// Kernels of default_instruction_set(), with its exception.
 const KernelTable& default_kernels();
 
-/// Kernels by name, in any case: "scalar", "ssse3", "sse4", "avx2", "avx3", "neon"; null if not
-/// available here.
-const KernelTable* find_kernels(const char* isa);
+/// Kernels by name, as in find_instruction_set; nothing if not available here.
+std::optional<KernelTable> find_kernels(const char* isa);
 
 }  // namespace attncheck::impl
 

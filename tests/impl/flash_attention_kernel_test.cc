@@ -75,10 +75,18 @@ double relative_error(const Reference& reference) {
     return 2 * 0x1p-24 * ((dims + 8) * (reference.largest_logit + 1) + terms + 16);
 }
 
+// Of a weight: products of bf16 pairs take P and dS rounded to bf16 (the class of rounding that the
+// implementation declares, p=half ds=half).
+double weight_roundoff(const FlashProblem& p, const AttentionKernels& kernels) {
+    return kernels.bf16_dot != nullptr && p.shape.dtype == ATTNCHECK_BFLOAT16 ? 0x1p-8 : 0.0;
+}
+
 // Worst error in units of what is allowed; > 1 or NaN is a failure.
 class Comparison {
 public:
-    Comparison(const Reference& reference) : error_(relative_error(reference)) {}
+    explicit Comparison(const Reference& reference,
+                        const AttentionKernels& kernels = default_attention_kernels())
+        : error_(relative_error(reference) + weight_roundoff(reference.p, kernels)) {}
 
     void compare(const AnyTensor& tensor, const Index& index, const Expected& expected,
                  const char* name) {
@@ -643,9 +651,9 @@ TEST(FlashAttentionKernel, BitsDoNotDependOnThreads) {
 }
 
 TEST(FlashAttentionKernel, EveryInstructionSetAgreesWithLoops) {
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx3", "neon"}) {
-        const AttentionKernels* kernels = find_attention_kernels(isa);
-        if (kernels == nullptr) continue;
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+        const auto kernels = find_attention_kernels(isa);
+        if (!kernels) continue;
         FlashShape s;
         s.lengths = {{70, 90}};
         s.dtype = ATTNCHECK_FLOAT16;
@@ -657,15 +665,44 @@ TEST(FlashAttentionKernel, EveryInstructionSetAgreesWithLoops) {
         Reference forward(p, false);
         const auto args = p.forward_args();
         flash_attention_score(args, *kernels);
-        Comparison comparison(forward);
+        Comparison comparison(forward, *kernels);
         compare_rows(comparison, p, p.output, forward.output, false, 0, 19, "attention_out");
         store_forward(p, forward);
         Reference gradient(p, true);
         flash_attention_score_grad(p.gradient_args(), *kernels);
-        Comparison gradient_comparison(gradient);
+        Comparison gradient_comparison(gradient, *kernels);
         compare_rows(gradient_comparison, p, p.dq, gradient.dq, false, 0, 33, "dq");
         compare_rows(gradient_comparison, p, p.dk, gradient.dk, true, 0, 33, "dk");
         compare_rows(gradient_comparison, p, p.dv, gradient.dv, true, 0, 19, "dv");
+    }
+}
+
+// A forced set is the one that runs: its table was compiled for it, and products of pairs leave
+// their mark, P rounded to bf16, in bf16 and nowhere else.
+TEST(FlashAttentionKernel, ForcedInstructionSetRuns) {
+    const std::map<std::string, std::string> targets{{"ssse3", "SSSE3"}, {"sse4", "SSE4"},
+                                                     {"avx2", "AVX2"},   {"avx512", "AVX3"},
+                                                     {"neon", "NEON"},   {"avx512_bf16", "AVX3"}};
+    for (const auto& [name, target] : targets) {
+        const auto kernels = find_attention_kernels(name.c_str());
+        if (!kernels) continue;
+        EXPECT_EQ(kernels->isa, name);
+        EXPECT_EQ(kernels->target, target);
+        EXPECT_EQ(kernels->bf16_dot != nullptr, name == "avx512_bf16");
+    }
+    const auto plain = find_attention_kernels("avx512"),
+               pairs = find_attention_kernels("avx512_bf16");
+    if (!pairs) GTEST_SKIP() << "no products of pairs on this machine";
+    for (const std::int32_t dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16, ATTNCHECK_FLOAT32}) {
+        FlashShape s;
+        s.lengths = {{40, 70}};
+        s.dtype = dtype;
+        s.head_dim = s.value_dim = 32;
+        FlashProblem p(s, 13);
+        flash_attention_score(p.forward_args(), *plain);
+        const auto expected = p.output.bytes;
+        flash_attention_score(p.forward_args(), *pairs);
+        EXPECT_EQ(p.output.bytes == expected, dtype != ATTNCHECK_BFLOAT16) << dtype;
     }
 }
 

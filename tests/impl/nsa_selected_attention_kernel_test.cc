@@ -254,14 +254,14 @@ TEST_P(NsaSelectedAttentionKernelTest, BitsDoNotDependOnThreads) {
 }
 
 TEST_P(NsaSelectedAttentionKernelTest, EveryInstructionSetAgreesWithPlainLoops) {
-    ASSERT_NE(find_attention_kernels("scalar"), nullptr);
-    EXPECT_EQ(find_attention_kernels("no such"), nullptr);
+    ASSERT_TRUE(find_attention_kernels("scalar").has_value());
+    EXPECT_FALSE(find_attention_kernels("no such").has_value());
     std::vector<SelectedShape> shapes{{1, 3, 192, 128, 48, 2, Sees::kCausal, {{60, 96}}, 1, 1},
                                       {1, 7, 128, 128, 16, 3, Sees::kMask, {{9, 64}}, 0, 0},
                                       {1, 32, 128, 128, 80, 4, Sees::kAll, {{3, 320}}, 0, 0}};
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx3", "neon"}) {
-        const AttentionKernels* kernels = find_attention_kernels(isa);
-        if (kernels == nullptr) continue;
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+        const auto kernels = find_attention_kernels(isa);
+        if (!kernels) continue;
         SCOPED_TRACE(isa);
         for (const SelectedShape& shape : shapes) {
             SelectedProblem p(shape, GetParam());
@@ -633,9 +633,9 @@ double error_ulp(float got, double wanted) {
 }
 
 TEST(AttentionKernelsTest, ExponentialIsWithinTwoUlp) {
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx3", "neon"}) {
-        const AttentionKernels* kernels = find_attention_kernels(isa);
-        if (kernels == nullptr) continue;
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+        const auto kernels = find_attention_kernels(isa);
+        if (!kernels) continue;
         SCOPED_TRACE(isa);
         double worst = 0;
         std::mt19937 random(3);

@@ -1,0 +1,279 @@
+// Peak rates by loops of nothing but the instruction in question, on registers: 12 independent sums
+// cover a latency of 4 to 6 at two instructions a cycle. A copy has three variants of which the
+// fastest counts.
+#include "bench/ceilings.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "attncheck/candidate.h"
+#include "impl/strided_rows.h"
+#include "impl/thread_pool.h"
+
+#if defined(__x86_64__)
+// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace attncheck::bench {
+namespace {
+
+constexpr int kSums = 12;
+
+// One loop of `turns` times kSums instructions. Returns something that depends on every sum.
+struct PeakLoop {
+    float (*run)(std::int64_t turns) = nullptr;
+    double operations_per_turn = 0;
+};
+
+volatile float opaque_small = 0x1p-60f;
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx512f"))) float fma_512(std::int64_t turns) {
+    const __m512 a = _mm512_set1_ps(opaque_small), b = _mm512_set1_ps(opaque_small);
+    __m512 sums[kSums];
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+#pragma GCC unroll 12
+        for (int i = 0; i < kSums; ++i) sums[i] = _mm512_fmadd_ps(a, b, sums[i]);
+    }
+    for (int i = 1; i < kSums; ++i) sums[0] = _mm512_add_ps(sums[0], sums[i]);
+    return _mm512_reduce_add_ps(sums[0]);
+}
+
+__attribute__((target("avx2,fma"))) float fma_256(std::int64_t turns) {
+    const __m256 a = _mm256_set1_ps(opaque_small), b = _mm256_set1_ps(opaque_small);
+    __m256 sums[kSums];
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+#pragma GCC unroll 12
+        for (int i = 0; i < kSums; ++i) sums[i] = _mm256_fmadd_ps(a, b, sums[i]);
+    }
+    for (int i = 1; i < kSums; ++i) sums[0] = _mm256_add_ps(sums[0], sums[i]);
+    return _mm256_cvtss_f32(sums[0]);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) float dot_bf16(std::int64_t turns) {
+    const __m512bh a = (__m512bh)_mm512_set1_ps(opaque_small), b = a;
+    __m512 sums[kSums];
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+#pragma GCC unroll 12
+        for (int i = 0; i < kSums; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], a, b);
+    }
+    for (int i = 1; i < kSums; ++i) sums[0] = _mm512_add_ps(sums[0], sums[i]);
+    return _mm512_reduce_add_ps(sums[0]);
+}
+
+// Four sums of 16 x 16 from two tiles on either side, as a matrix product would.
+__attribute__((target("amx-tile,amx-bf16"))) float dot_amx(std::int64_t turns) {
+    struct alignas(64) {
+        std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+        std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } config;
+    alignas(64) float tile[256] = {};
+    _tile_loadconfig(&config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_loadd(4, tile, 64);
+    _tile_loadd(5, tile, 64);
+    _tile_loadd(6, tile, 64);
+    _tile_loadd(7, tile, 64);
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, tile, 64);
+    _tile_release();
+    return tile[0];
+}
+
+// The kernel hands out the tile registers on request only.
+bool may_use_amx() {
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;
+    unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
+    __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+    constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+    if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+PeakLoop fp32_loop() {
+    if (__builtin_cpu_supports("avx512f")) return {fma_512, kSums * 16 * 2.0};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return {fma_256, kSums * 8 * 2.0};
+    return {};
+}
+PeakLoop bf16_loop() {
+    if (__builtin_cpu_supports("avx512bf16")) return {dot_bf16, kSums * 16 * 4.0};
+    return {};
+}
+PeakLoop amx_loop() {
+    static const bool available = may_use_amx();
+    if (available) return {dot_amx, 4 * 16 * 16 * 32 * 2.0};
+    return {};
+}
+
+#else
+PeakLoop fp32_loop() { return {}; }
+PeakLoop bf16_loop() { return {}; }
+PeakLoop amx_loop() { return {}; }
+#endif
+
+// Whatever vectors the compiler makes of it, where no loop above fits.
+float fma_plain(std::int64_t turns) {
+    float sums[64] = {};
+    const float a = opaque_small, b = opaque_small;
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+        for (float& sum : sums) sum += a * b;
+    }
+    return *std::max_element(sums, sums + 64);
+}
+
+double best_rate(Clock clock, int threads, const PeakLoop& loop) {
+    if (loop.run == nullptr) return 0;
+    constexpr std::int64_t kTurns = 200000;  // about a millisecond
+    double best_s = std::numeric_limits<double>::infinity();
+    volatile float sink = 0;
+    for (int repetition = 0; repetition < 8; ++repetition) {
+        best_s = std::min(best_s, seconds(clock, [&] {
+                              impl::parallel_for(threads,
+                                                 [&](std::int64_t) { sink = loop.run(kTurns); });
+                          }));
+    }
+    return loop.operations_per_turn * static_cast<double>(kTurns) * threads / best_s;
+}
+
+using Copy = void (*)(char* to, const char* from, std::size_t bytes);
+
+void copy_memcpy(char* to, const char* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+
+// In pieces below the size from which the C library bypasses the cache.
+void copy_cached(char* to, const char* from, std::size_t bytes) {
+    constexpr std::size_t kPiece = 32 << 10;
+    for (std::size_t done = 0; done < bytes; done += kPiece) {
+        std::memcpy(to + done, from + done, std::min(kPiece, bytes - done));
+    }
+}
+
+#if defined(__SSE2__)
+void copy_streaming(char* to, const char* from, std::size_t bytes) {
+    for (std::size_t i = 0; i + 64 <= bytes; i += 64) {
+        for (std::size_t j = 0; j < 64; j += 16) {
+            const __m128i value = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i + j));
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + j), value);
+        }
+    }
+    _mm_sfence();
+}
+constexpr Copy kCopies[] = {copy_memcpy, copy_cached, copy_streaming};
+#else
+constexpr Copy kCopies[] = {copy_memcpy, copy_cached};
+#endif
+
+// 64 MiB to 64 MiB: as much as the compression of the table moves, more than a last-level cache.
+double copy_bandwidth(Clock clock, int threads) {
+    static constexpr std::int64_t kBytes = std::int64_t{64} << 20;
+    static const impl::AlignedBuffer<char> from(kBytes), to(kBytes);
+    const std::int64_t part = kBytes / threads / 64 * 64;
+    static const bool touched = [] {
+        std::memset(from.data(), 1, kBytes);
+        std::memset(to.data(), 2, kBytes);
+        return true;
+    }();
+    static_cast<void>(touched);
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const Copy copy : kCopies) {
+        for (int repetition = 0; repetition < 3; ++repetition) {
+            best_s = std::min(best_s, seconds(clock, [&] {
+                                  impl::parallel_for(threads, [&](std::int64_t thread) {
+                                      copy(to.data() + thread * part, from.data() + thread * part,
+                                           static_cast<std::size_t>(part));
+                                  });
+                              }));
+        }
+    }
+    return static_cast<double>(2 * part * threads) / best_s;
+}
+
+}  // namespace
+
+double seconds(Clock clock, const std::function<void()>& run) {
+    const auto now = [clock] {
+        if (clock == Clock::kCpu) {
+            timespec time{};
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+            return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+        }
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    };
+    const double begin = now();
+    run();
+    return now() - begin;
+}
+
+double Ceilings::product_flops(std::int32_t dtype) const {
+    if (dtype != ATTNCHECK_BFLOAT16) return fp32_flops;
+    return std::max({fp32_flops, bf16_dot_flops, amx_bf16_flops});
+}
+
+Ceilings measure_ceilings(Clock clock, int threads) {
+    Ceilings result;
+    const PeakLoop fp32 = fp32_loop();
+    result.fp32_flops =
+        best_rate(clock, threads, fp32.run != nullptr ? fp32 : PeakLoop{fma_plain, 64 * 2.0});
+    result.bf16_dot_flops = best_rate(clock, threads, bf16_loop());
+    result.amx_bf16_flops = best_rate(clock, threads, amx_loop());
+    result.copy_bytes = copy_bandwidth(clock, threads);
+    return result;
+}
+
+void keep_best(Ceilings& best, const Ceilings& round) {
+    best.fp32_flops = std::max(best.fp32_flops, round.fp32_flops);
+    best.bf16_dot_flops = std::max(best.bf16_dot_flops, round.bf16_dot_flops);
+    best.amx_bf16_flops = std::max(best.amx_bf16_flops, round.amx_bf16_flops);
+    best.copy_bytes = std::max(best.copy_bytes, round.copy_bytes);
+}
+
+std::string machine_features() {
+    std::string text;
+#if defined(__x86_64__)
+    text = "x86-64, " + std::to_string(std::thread::hardware_concurrency()) + " cores:";
+    const auto add = [&text](bool present, const char* name) {
+        if (present) text += std::string(" ") + name;
+    };
+    add(__builtin_cpu_supports("avx2"), "avx2");
+    add(__builtin_cpu_supports("fma"), "fma");
+    add(__builtin_cpu_supports("avx512f"), "avx512f");
+    add(__builtin_cpu_supports("avx512bf16"), "avx512_bf16");
+    add(amx_loop().run != nullptr, "amx_bf16");
+#else
+    text = std::to_string(std::thread::hardware_concurrency()) + " cores";
+#endif
+    return text;
+}
+
+}  // namespace attncheck::bench

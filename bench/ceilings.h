@@ -1,0 +1,39 @@
+#ifndef ATTNCHECK_BENCH_CEILINGS_H
+#define ATTNCHECK_BENCH_CEILINGS_H
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+/// What the machine can do at best, measured in the same run as the operators: an operator's speed
+/// means something only as a fraction of it.
+namespace attncheck::bench {
+
+/// How a duration is taken. CPU time of the calling thread leaves out what other programs took from
+/// a shared machine; it means something for one thread only.
+enum class Clock { kWall, kCpu };
+
+double seconds(Clock clock, const std::function<void()>& run);
+
+/// Rates of `threads` threads together; 0 where the machine has no such instruction.
+struct Ceilings {
+    double fp32_flops = 0;      ///< fused multiply-adds of the widest vectors, 2 operations each
+    double bf16_dot_flops = 0;  ///< vdpbf16ps, 4 operations per 32-bit lane
+    double amx_bf16_flops = 0;  ///< tdpbf16ps
+    double copy_bytes = 0;      ///< fastest copy beyond the caches, bytes read plus bytes written
+
+    /// The best that any instruction of this machine does for products of this element type.
+    double product_flops(std::int32_t dtype) const;
+};
+
+/// One round, with the threads that the thread pool is set to; the caller keeps the best of
+/// several.
+Ceilings measure_ceilings(Clock clock, int threads);
+void keep_best(Ceilings& best, const Ceilings& round);
+
+/// The features that matter here, for example "x86-64, 2 cores: avx2 fma f16c avx512f avx512_bf16".
+std::string machine_features();
+
+}  // namespace attncheck::bench
+
+#endif  // ATTNCHECK_BENCH_CEILINGS_H

@@ -1,0 +1,45 @@
+#ifndef ATTNCHECK_BENCH_PROBLEMS_H
+#define ATTNCHECK_BENCH_PROBLEMS_H
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attncheck/candidate.h"
+
+/// The calls that are timed: an operator, its data, and how much work is useful in it.
+namespace attncheck::bench {
+
+/// What the rate of a problem is measured against.
+enum class Against { kProducts, kCopy };
+
+struct Problem {
+    std::string op, dtype_name, shape;
+    std::int32_t dtype;
+    Against against;
+    double work;                ///< operations, or bytes read once plus written once
+    std::function<int()> call;  ///< status of the operator; the first call makes its data
+};
+
+struct DenseShape {
+    std::int64_t heads, length, dim;
+    bool causal;
+};
+std::string describe(const DenseShape& shape);  ///< "S=1024 D=128 causal"
+
+/// FlashAttentionScore and its gradient on the same data. Operations: 4 S^2 D per head forward and
+/// 10 S^2 D backward (two and five products of 2 S^2 D), half of that if causal.
+std::vector<Problem> dense_problems(std::int32_t dtype, const DenseShape& shape);
+
+/// NsaSelectedAttention and its gradient, causal; only visible pairs count, each with
+/// 2 (D + Dv) operations forward and 2 (3 D + 2 Dv) backward.
+std::vector<Problem> selected_problems(std::int32_t dtype);
+
+/// NsaCompress and its gradient; every byte of every argument counts once.
+std::vector<Problem> compress_problems(std::int32_t dtype);
+
+}  // namespace attncheck::bench
+
+#endif  // ATTNCHECK_BENCH_PROBLEMS_H

@@ -1,0 +1,189 @@
+// attncheck_speed: the built-in implementation beside what the machine can do.
+//
+// Every round measures the ceilings and every problem once, so that both see the same machine; the
+// best of all rounds counts for either. With one thread the clock is the CPU time of that thread
+// (other programs on the machine then slow nothing but the caches), otherwise the wall's.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bench/blas_attention.h"
+#include "bench/ceilings.h"
+#include "bench/problems.h"
+#include "impl/attention_kernels.h"
+#include "impl/thread_pool.h"
+
+namespace attncheck::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+    int threads = 1, rounds = 5;
+    std::string only, json_file, from_file, readme_file;
+    bool large = true;
+};
+
+std::vector<Problem> all_problems(const Options& options) {
+    std::vector<Problem> problems;
+    const auto add = [&](std::vector<Problem> some) {
+        for (Problem& problem : some) {
+            const std::string name = problem.op + " " + problem.dtype_name + " " + problem.shape;
+            if (name.find(options.only) != std::string::npos)
+                problems.push_back(std::move(problem));
+        }
+    };
+    const std::int64_t heads = options.threads == 1 ? 1 : 8;
+    for (const std::int64_t length : {1024, 4096}) {
+        if (length > 1024 && !options.large) continue;
+        for (const bool causal : {false, true}) {
+            const DenseShape shape{heads, length, 128, causal};
+            for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16, ATTNCHECK_FLOAT32})
+                add(dense_problems(dtype, shape));
+            add(blas_problems(shape));
+        }
+    }
+    for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(selected_problems(dtype));
+    for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(compress_problems(dtype));
+    return problems;
+}
+
+json measure(const Options& options) {
+    const Clock clock = options.threads == 1 ? Clock::kCpu : Clock::kWall;
+    const std::vector<Problem> problems = all_problems(options);
+    if (problems.empty())
+        throw std::runtime_error("--only \"" + options.only + "\" is in no row's name");
+    std::vector<double> best_s(problems.size(), std::numeric_limits<double>::infinity());
+    Ceilings best;
+    set_blas_threads(options.threads);
+    impl::set_num_threads(options.threads);
+    const auto call = [](const Problem& problem) {
+        if (const int status = problem.call(); status != 0)
+            throw std::runtime_error(fmt::format("{} returned {}", problem.op, status));
+    };
+    for (const Problem& problem : problems) call(problem);  // makes the data
+    for (int round = 0; round < options.rounds; ++round) {
+        keep_best(best, measure_ceilings(clock, options.threads));
+        for (std::size_t i = 0; i < problems.size(); ++i)
+            best_s[i] = std::min(best_s[i], seconds(clock, [&] { call(problems[i]); }));
+    }
+    impl::set_num_threads(0);
+    json rows = json::array();
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+        const Problem& p = problems[i];
+        const bool copies = p.against == Against::kCopy;
+        const double rate = p.work / best_s[i],
+                     ceiling = copies ? best.copy_bytes : best.product_flops(p.dtype);
+        rows.push_back({{"operator", p.op},
+                        {"dtype", p.dtype_name},
+                        {"shape", p.shape},
+                        {"unit", copies ? "GB/s" : "GFLOP/s"},
+                        {"ms", best_s[i] * 1e3},
+                        {"rate", rate * 1e-9},
+                        {"fraction", rate / ceiling}});
+    }
+    return {{"machine", machine_features()},
+            {"instruction_set", impl::default_attention_kernels().isa},
+            {"threads", options.threads},
+            {"clock", clock == Clock::kCpu ? "cpu" : "wall"},
+            {"rounds", options.rounds},
+            {"ceilings",
+             {{"fp32_fma_gflops", best.fp32_flops * 1e-9},
+              {"bf16_dot_gflops", best.bf16_dot_flops * 1e-9},
+              {"amx_bf16_gflops", best.amx_bf16_flops * 1e-9},
+              {"copy_gbytes", best.copy_bytes * 1e-9}}},
+            {"rows", rows}};
+}
+
+std::string table(const json& run) {
+    const json& ceilings = run["ceilings"];
+    std::string text = fmt::format(
+        "{}; kernels {}, {} thread{}, {} clock, best of {} rounds. Ceilings of this run: ",
+        run["machine"].get<std::string>(), run["instruction_set"].get<std::string>(),
+        run["threads"].get<int>(), run["threads"] == 1 ? "" : "s", run["clock"].get<std::string>(),
+        run["rounds"].get<int>());
+    text += fmt::format("fp32 FMA {:.0f} GFLOP/s", ceilings["fp32_fma_gflops"].get<double>());
+    for (const auto& [key, name] : {std::pair("bf16_dot_gflops", "bf16 dot product"),
+                                    std::pair("amx_bf16_gflops", "AMX bf16")}) {
+        const double rate = ceilings[key].get<double>();
+        if (rate > 0) text += fmt::format(", {} {:.0f} GFLOP/s", name, rate);
+    }
+    text += fmt::format(", copy {:.1f} GB/s.\n\n", ceilings["copy_gbytes"].get<double>());
+    text +=
+        "| operator | dtype | shape | ms | rate | of the ceiling |\n|---|---|---|---:|---:|---:|\n";
+    for (const json& row : run["rows"]) {
+        text += fmt::format("| {} | {} | {} | {:.1f} | {:.1f} {} | {:.0f} % |\n",
+                            row["operator"].get<std::string>(), row["dtype"].get<std::string>(),
+                            row["shape"].get<std::string>(), row["ms"].get<double>(),
+                            row["rate"].get<double>(), row["unit"].get<std::string>(),
+                            row["fraction"].get<double>() * 100);
+    }
+    return text;
+}
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error("cannot read " + path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+}
+
+// The table replaces whatever is between the markers.
+void write_readme(const std::string& path, const std::string& text) {
+    constexpr const char *kBegin = "<!-- speed:begin -->\n", *kEnd = "<!-- speed:end -->";
+    std::string readme = read_file(path);
+    const std::size_t begin = readme.find(kBegin), end = readme.find(kEnd);
+    if (begin == std::string::npos || end == std::string::npos || end < begin)
+        throw std::runtime_error(path +
+                                 " has no lines <!-- speed:begin --> and <!-- speed:end -->");
+    const std::size_t from = begin + std::string(kBegin).size();
+    readme.replace(from, end - from, text);
+    write_file(path, readme);
+}
+
+int run(const Options& options) {
+    const json result =
+        options.from_file.empty() ? measure(options) : json::parse(read_file(options.from_file));
+    std::cout << table(result);
+    if (!options.json_file.empty()) write_file(options.json_file, result.dump(1) + "\n");
+    if (!options.readme_file.empty()) write_readme(options.readme_file, table(result));
+    return 0;
+}
+
+}  // namespace
+}  // namespace attncheck::bench
+
+int main(int argc, char** argv) {
+    attncheck::bench::Options options;
+    CLI::App app("Speed of the built-in implementation as a fraction of what the machine can do");
+    app.add_option("--threads", options.threads, "threads of every measurement")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+    app.add_option("--rounds", options.rounds, "repetitions, of which the best counts")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    app.add_option("--only", options.only, "rows whose operator, dtype and shape contain this");
+    app.add_flag("--large,!--no-large", options.large, "lengths beyond 1024 as well");
+    app.add_option("--json", options.json_file, "write the measurement there");
+    app.add_option("--from", options.from_file, "measure nothing, show a file of --json");
+    app.add_option("--readme", options.readme_file, "put the table between the file's markers");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return attncheck::bench::run(options);
+    } catch (const std::exception& failure) {
+        std::cerr << "attncheck_speed: " << failure.what() << "\n";
+        return 2;
+    }
+}

@@ -1,0 +1,147 @@
+// The products of bf16 pairs and what keeps numbers away from them that the instruction would
+// flush.
+#include "impl/bf16_dot_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "impl/half_formats.h"
+
+namespace attncheck::impl {
+namespace {
+
+constexpr std::int64_t kStride = 64;
+
+class Bf16DotKernelsTest : public testing::Test {
+protected:
+    void SetUp() override {
+        if (bf16_dot_kernels() == nullptr) GTEST_SKIP() << "no such instruction on this machine";
+    }
+    const Bf16DotKernels& kernels() { return *bf16_dot_kernels(); }
+};
+
+std::vector<std::uint16_t> halves_of(float value) {
+    return std::vector<std::uint16_t>(16, narrow_bf16(value));
+}
+
+// Weights of any size, subnormal ones included, times elements at either end of their range: each
+// single product is exact to the rounding of the weight, and none is flushed.
+TEST_F(Bf16DotKernelsTest, TinyWeightsAreAsExactAsOthers) {
+    for (int exponent = -149; exponent < 20; ++exponent) {
+        for (const float element : {0x1p-38f, 1.0f, 0x1.fep19f}) {
+            std::vector<float> weights(2 * kStride), out(16, 0.0f);
+            weights[0] = std::ldexp(1.0f, exponent);
+            std::vector<std::uint16_t> rounded(2 * kStride);
+            EXPECT_FALSE(kernels().narrow_rows({weights.data(), kStride, 1, 32}, rounded.data()));
+            std::vector<std::uint32_t> right(16, narrow_bf16(element));
+            kernels().product({reinterpret_cast<const std::uint32_t*>(rounded.data()), kStride / 2,
+                               1, 1, right.data(), 16, 1, 16, true, 1.0f / kWeightScale, out.data(),
+                               16});
+            const float exact = static_cast<float>(std::ldexp(double{element}, exponent));
+            for (const float sum : out) ASSERT_EQ(sum, exact) << exponent << " " << element;
+        }
+    }
+}
+
+// All heights of a strip and all widths, both orders of the left operand.
+TEST_F(Bf16DotKernelsTest, ProductsAgreeWithLoops) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> values;
+    for (const std::int64_t cols : {16, 32, 48, 64, 112}) {
+        for (std::int64_t rows = 1; rows <= 13; ++rows) {
+            const bool transposed = rows % 2 == 0;
+            constexpr std::int64_t kDepth = 9;
+            std::vector<std::uint32_t> left(static_cast<std::size_t>(rows * kDepth)),
+                right(static_cast<std::size_t>(kDepth * cols));
+            for (auto* pairs : {&left, &right}) {
+                for (std::uint32_t& pair : *pairs)
+                    pair = narrow_bf16(values(random)) |
+                           static_cast<std::uint32_t>(narrow_bf16(values(random))) << 16;
+            }
+            std::vector<float> out(static_cast<std::size_t>(rows * cols), 3.0f);
+            const std::int64_t left_row = transposed ? 1 : kDepth,
+                               left_depth = transposed ? rows : 1;
+            kernels().product({left.data(), left_row, left_depth, rows, right.data(), cols, kDepth,
+                               cols, rows > 6, 0.5f, out.data(), cols});
+            for (std::int64_t r = 0; r < rows; ++r) {
+                for (std::int64_t c = 0; c < cols; ++c) {
+                    double sum = 0, magnitude = 0;
+                    for (std::int64_t k = 0; k < kDepth; ++k) {
+                        const auto
+                            a = left[static_cast<std::size_t>(r * left_row + k * left_depth)],
+                            b = right[static_cast<std::size_t>(k * cols + c)];
+                        for (const int shift : {0, 16}) {
+                            const double term =
+                                double{widen_bf16(static_cast<std::uint16_t>(a >> shift))} *
+                                widen_bf16(static_cast<std::uint16_t>(b >> shift));
+                            sum += term;
+                            magnitude += std::fabs(term);
+                        }
+                    }
+                    const double expected = (rows > 6 ? 3.0 : 0.0) + 0.5 * sum;
+                    ASSERT_NEAR(out[static_cast<std::size_t>(r * cols + c)], expected,
+                                (2 * kDepth + 2) * 0x1p-24 * (magnitude + 3.0));
+                }
+            }
+        }
+    }
+}
+
+TEST_F(Bf16DotKernelsTest, PlainIsWhatTheHeaderSays) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const float plain : {0.0f, -0.0f, 0x1p-38f, -0x1p-38f, 1.0f, 0x1.fep19f, -0x1.fep19f})
+        EXPECT_TRUE(kernels().all_plain(halves_of(plain).data(), 16)) << plain;
+    for (const float other : {0x1p-133f, 0x1.fep-39f, -0x1.fep-39f, 0x1p20f, -0x1p20f, infinity,
+                              std::numeric_limits<float>::quiet_NaN()}) {
+        // In any place of a line, and behind the last one.
+        for (const std::size_t at : {0u, 15u, 16u, 31u, 32u, 47u}) {
+            std::vector<std::uint16_t> row(48, narrow_bf16(1.0f)), kept(48);
+            row[at] = narrow_bf16(other);
+            EXPECT_FALSE(kernels().all_plain(row.data(), 48)) << other << " " << at;
+            kernels().keep_plain(row.data(), kept.data(), 48);
+            for (std::size_t i = 0; i < 48; ++i) ASSERT_EQ(kept[i], i == at ? 0 : row[i]);
+        }
+    }
+}
+
+// Rounding to nearest even of what is plain; the rest is reported and comes with split_weights.
+TEST_F(Bf16DotKernelsTest, WeightsAreRoundedOrSetAside) {
+    std::mt19937 random(2);
+    for (const bool with_large : {false, true}) {
+        constexpr std::int64_t kRows = 5, kCols = 48;
+        std::vector<float> weights(kRows * kStride);
+        for (float& weight : weights)
+            weight = std::ldexp(static_cast<float>(random()) * 0x1p-32f - 0.5f,
+                                static_cast<int>(random() % 60) - 40);
+        if (with_large) weights[3 * kStride + 37] = -0x1p20f;
+        std::vector<std::uint16_t> rows(kRows * kStride);
+        std::vector<std::uint32_t> pairs((kRows + 1) / 2 * kStride);
+        const WeightTile tile{weights.data(), kStride, kRows, kCols};
+        EXPECT_EQ(kernels().narrow_rows(tile, rows.data()), with_large);
+        EXPECT_EQ(kernels().narrow_row_pairs(tile, pairs.data()), with_large);
+        std::vector<float> plain(weights.size()), rest(weights.size());
+        kernels().split_weights(tile, plain.data(), rest.data());
+        for (std::int64_t r = 0; r < kRows; ++r) {
+            for (std::int64_t c = 0; c < kCols; ++c) {
+                const auto at = static_cast<std::size_t>(r * kStride + c);
+                const bool large = std::fabs(weights[at]) >= 0x1p20f;
+                const std::uint16_t expected = large ? 0 : narrow_bf16(weights[at] * kWeightScale);
+                ASSERT_EQ(rows[at], expected) << r << " " << c;
+                const std::uint32_t pair = pairs[static_cast<std::size_t>(r / 2 * kStride + c)];
+                ASSERT_EQ(pair >> (r % 2 * 16) & 0xffffu, expected) << r << " " << c;
+                ASSERT_EQ(plain[at], large ? 0.0f : weights[at]);
+                ASSERT_EQ(rest[at], large ? weights[at] : 0.0f);
+            }
+        }
+        // The row that completes the last pair is 0.
+        for (std::int64_t c = 0; c < kCols; ++c)
+            ASSERT_EQ(pairs[static_cast<std::size_t>(kRows / 2 * kStride + c)] >> 16, 0u);
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::impl
