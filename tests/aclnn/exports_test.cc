@@ -38,7 +38,7 @@ Names declared() {
 }
 
 Names exported() {
-    FILE* listing = popen(NM " -D --defined-only --format=posix " ACL_LIBRARY, "r");
+    FILE* listing = popen(NM " -D --defined-only --format=posix '" ACL_LIBRARY "'", "r");
     std::string text;
     for (int c; (c = fgetc(listing)) != EOF;) text += static_cast<char>(c);
     EXPECT_EQ(pclose(listing), 0);

@@ -23,7 +23,7 @@ struct Output {
 
 Output run_example(const std::string& name) {
     // The programs leak on purpose; what they poison or guard is not their choice.
-    const std::string command = "ASAN_OPTIONS=detect_leaks=0 " ACLNN_EXAMPLES "/" + name;
+    const std::string command = "ASAN_OPTIONS=detect_leaks=0 '" ACLNN_EXAMPLES "/" + name + "'";
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"),
                                                      [](FILE*) { return 0; });
     Output output;
