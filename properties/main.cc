@@ -456,14 +456,12 @@ int main(int argc, char** argv) {
         verify
             ->add_option(
                 "--large", arguments.large,
-                fmt::format(
-                    "instead of many small cases a few of full size, about this many "
-                    "tokens ({} if no number is given, up to {}), judged by chosen rows "
-                    "and keys; --timeout then counts for every 10 GFLOP and 10 million "
-                    "elements of a call. "
-                    "At 65536 the built-in implementation takes more than ten minutes on two "
-                    "cores, and the suite 9 GB",
-                    kLargeLength, kLongestLarge))
+                fmt::format("instead of many small cases a few of full size, about this many "
+                            "tokens ({} if no number is given, up to {}), judged by chosen rows "
+                            "and keys; --timeout then counts for every 10 GFLOP and 10 million "
+                            "elements of a call. "
+                            "65536 need 9 GB",
+                            kLargeLength, kLongestLarge))
             ->type_name("LENGTH")
             ->expected(0, 1)
             ->default_str(std::to_string(kLargeLength))
