@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
+#include "impl/amx_kernels.h"
 #include "impl/strided_rows.h"
 #include "impl/thread_pool.h"
 
@@ -27,8 +28,6 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 namespace attncheck::bench {
@@ -110,16 +109,6 @@ __attribute__((target("amx-tile,amx-bf16"))) float dot_amx(std::int64_t turns) {
     return tile[0];
 }
 
-// The kernel hands out the tile registers on request only.
-bool may_use_amx() {
-    constexpr long kRequestPermission = 0x1023, kTileData = 18;
-    unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
-    __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-    constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-    if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
-    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 PeakLoop fp32_loop() {
     if (__builtin_cpu_supports("avx512f")) return {fma_512, kSums * 16 * 2.0};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
@@ -131,8 +120,7 @@ PeakLoop bf16_loop() {
     return {};
 }
 PeakLoop amx_loop() {
-    static const bool available = may_use_amx();
-    if (available) return {dot_amx, 4 * 16 * 16 * 32 * 2.0};
+    if (impl::may_use_amx()) return {dot_amx, 4 * 16 * 16 * 32 * 2.0};
     return {};
 }
 

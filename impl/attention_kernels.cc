@@ -343,7 +343,7 @@ AttentionKernels kernels_of(const InstructionSet& set) {
     AttentionKernels kernels = *HWY_DISPATCH_TABLE(attention_kernels)[choice.GetIndex()]();
 #endif
     kernels.isa = set.name;
-    kernels.bf16_dot = set.bf16_dot ? bf16_dot_kernels() : nullptr;
+    kernels.bf16_dot = set.bf16_dot != nullptr ? set.bf16_dot() : nullptr;
     return kernels;
 }
 

@@ -6,23 +6,25 @@
 #include <stdexcept>
 
 #include "hwy/highway.h"
-#include "impl/bf16_dot_kernels.h"
+#include "impl/amx_kernels.h"
 
 namespace attncheck::impl {
 namespace {
 
 constexpr std::int64_t kScalarTargets = HWY_SCALAR | HWY_EMU128;
 // Best last.
-constexpr InstructionSet kSets[] = {
-    {"scalar", kScalarTargets, false}, {"neon", HWY_NEON, false}, {"ssse3", HWY_SSSE3, false},
-    {"sse4", HWY_SSE4, false},         {"avx2", HWY_AVX2, false}, {"avx512", HWY_AVX3, false},
-    {"avx512_bf16", HWY_AVX3, true},
+const InstructionSet kSets[] = {
+    {"scalar", kScalarTargets, nullptr}, {"amx_emulated", HWY_AVX3, &emulated_amx_kernels},
+    {"neon", HWY_NEON, nullptr},         {"ssse3", HWY_SSSE3, nullptr},
+    {"sse4", HWY_SSE4, nullptr},         {"avx2", HWY_AVX2, nullptr},
+    {"avx512", HWY_AVX3, nullptr},       {"avx512_bf16", HWY_AVX3, &bf16_dot_kernels},
+    {"amx", HWY_AVX3, &amx_kernels},
 };
 
 bool is_available(const InstructionSet& set) {
     if (set.targets == kScalarTargets) return true;
     return (set.targets & hwy::SupportedTargets() & HWY_TARGETS) != 0 &&
-           (!set.bf16_dot || bf16_dot_kernels() != nullptr);
+           (set.bf16_dot == nullptr || set.bf16_dot() != nullptr);
 }
 
 std::optional<InstructionSet> choose() {

@@ -15,15 +15,20 @@
 
 namespace attncheck::impl {
 
-/// "avx512_bf16" is "avx512" and the bf16 dot product, which Highway here knows nothing of.
+struct Bf16DotKernels;
+
+/// Beyond Highway's targets: "avx512_bf16" is "avx512" and the bf16 dot product, "amx" that with
+/// products on the matrix unit, "amx_emulated" the code of "amx" without the unit (a test; slow).
 struct InstructionSet {
     const char* name;
     std::int64_t targets;  ///< Highway's bits; one of them is chosen
-    bool bf16_dot;
+    /// Null where the set has no products of bf16 pairs; what it returns is null where the machine
+    /// has none.
+    const Bf16DotKernels* (*bf16_dot)();
 };
 
-/// By name, in any case: "scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon";
-/// nothing if not available here.
+/// By name, in any case: "scalar", "amx_emulated", "ssse3", "sse4", "avx2", "avx512",
+/// "avx512_bf16", "amx", "neon"; nothing if not available here.
 std::optional<InstructionSet> find_instruction_set(const char* name);
 
 /// Names of those that this machine has, best last: "scalar, ssse3, sse4, avx2".

@@ -34,7 +34,7 @@ TEST_P(InstructionSet, ForcedOneHoldsWhatTheSuiteDemands) {
 
 INSTANTIATE_TEST_SUITE_P(All, InstructionSet,
                          testing::Values("scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16",
-                                         "neon"),
+                                         "amx", "amx_emulated", "neon"),
                          [](const auto& set) { return std::string(set.param); });
 
 TEST(ForcedInstructionSet, UnknownOneIsAnErrorThatNamesTheOthers) {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,8 @@ struct Target {
     bool has_reals, has_gradient;
     int parameters;  ///< that must have been the one to blame at least once
 };
+
+void PrintTo(const Target& target, std::ostream* to) { *to << target.name; }
 
 class CallReach : public testing::TestWithParam<Target> {};
 

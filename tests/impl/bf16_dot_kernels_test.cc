@@ -6,31 +6,104 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <ostream>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "impl/amx_kernels.h"
 #include "impl/half_formats.h"
+#include "tests/impl/amx_traps.h"
 
 namespace attncheck::impl {
 namespace {
 
 constexpr std::int64_t kStride = 64;
 
-class Bf16DotKernelsTest : public testing::Test {
+struct Table {
+    const char* name;
+    const Bf16DotKernels* (*find)();
+    bool trapped = false;  ///< traps stand in for the unit
+};
+
+void PrintTo(const Table& table, std::ostream* to) { *to << table.name; }
+
+class Bf16DotKernelsTest : public testing::TestWithParam<Table> {
 protected:
     void SetUp() override {
-        if (bf16_dot_kernels() == nullptr) GTEST_SKIP() << "no such instruction on this machine";
+        if (GetParam().find() == nullptr) GTEST_SKIP() << "no such instruction on this machine";
+        if (!GetParam().trapped) return;
+        if (may_use_amx()) GTEST_SKIP() << "the unit itself is there";
+        traps_.emplace();
     }
-    const Bf16DotKernels& kernels() { return *bf16_dot_kernels(); }
+    void TearDown() override {
+        if (traps_) {
+            EXPECT_EQ(traps_->complaint(), "");
+        }
+    }
+    const Bf16DotKernels& kernels() { return *GetParam().find(); }
+
+    std::optional<AmxTraps> traps_;
 };
+
+INSTANTIATE_TEST_SUITE_P(All, Bf16DotKernelsTest,
+                         testing::Values(Table{"vectors", &bf16_dot_kernels},
+                                         Table{"amx", &amx_kernels},
+                                         Table{"amx_trapped", &untried_amx_kernels, true},
+                                         Table{"amx_emulated", &emulated_amx_kernels}),
+                         [](const auto& table) { return std::string(table.param.name); });
 
 std::vector<std::uint16_t> halves_of(float value) {
     return std::vector<std::uint16_t>(16, narrow_bf16(value));
 }
 
+// Against sums in binary64, with the left operand pairwise transposed if rows is even and added to
+// what is there if rows % 3 is 0.
+void check_product(const Bf16DotKernels& kernels, std::int64_t rows, std::int64_t cols,
+                   std::int64_t depth, std::normal_distribution<float>& values,
+                   std::mt19937& random) {
+    const bool transposed = rows % 2 == 0, accumulate = rows % 3 == 0;
+    std::vector<std::uint32_t> left(static_cast<std::size_t>(rows * depth)),
+        right(static_cast<std::size_t>(depth * cols));
+    for (auto* pairs : {&left, &right}) {
+        for (std::uint32_t& pair : *pairs)
+            pair = narrow_bf16(values(random)) |
+                   static_cast<std::uint32_t>(narrow_bf16(values(random))) << 16;
+    }
+    const std::int64_t out_stride = cols + 16;
+    std::vector<float> out(static_cast<std::size_t>((rows + 1) * out_stride), 3.0f);
+    const std::int64_t left_row = transposed ? 1 : depth, left_depth = transposed ? rows : 1;
+    kernels.product({left.data(), left_row, left_depth, rows, right.data(), cols, depth, cols,
+                     accumulate, 0.5f, out.data(), out_stride});
+    for (std::int64_t r = 0; r <= rows; ++r) {
+        for (std::int64_t c = 0; c < out_stride; ++c) {
+            const float got = out[static_cast<std::size_t>(r * out_stride + c)];
+            if (r == rows || c >= cols) {
+                ASSERT_EQ(got, 3.0f) << rows << " " << cols << " " << depth;
+                continue;
+            }
+            double sum = 0, magnitude = 0;
+            for (std::int64_t k = 0; k < depth; ++k) {
+                const auto a = left[static_cast<std::size_t>(r * left_row + k * left_depth)],
+                           b = right[static_cast<std::size_t>(k * cols + c)];
+                for (const int shift : {0, 16}) {
+                    const double term = double{widen_bf16(static_cast<std::uint16_t>(a >> shift))} *
+                                        widen_bf16(static_cast<std::uint16_t>(b >> shift));
+                    sum += term;
+                    magnitude += std::fabs(term);
+                }
+            }
+            ASSERT_NEAR(got, (accumulate ? 3.0 : 0.0) + 0.5 * sum,
+                        static_cast<double>(2 * depth + 2) * 0x1p-24 * (magnitude + 3.0))
+                << rows << " " << cols << " " << depth;
+        }
+    }
+}
+
 // Weights of any size, subnormal ones included, times elements at either end of their range: each
 // single product is exact to the rounding of the weight, and none is flushed.
-TEST_F(Bf16DotKernelsTest, TinyWeightsAreAsExactAsOthers) {
+TEST_P(Bf16DotKernelsTest, TinyWeightsAreAsExactAsOthers) {
     for (int exponent = -149; exponent < 20; ++exponent) {
         for (const float element : {0x1p-38f, 1.0f, 0x1.fep19f}) {
             std::vector<float> weights(2 * kStride), out(16, 0.0f);
@@ -47,51 +120,25 @@ TEST_F(Bf16DotKernelsTest, TinyWeightsAreAsExactAsOthers) {
     }
 }
 
-// All heights of a strip and all widths, both orders of the left operand.
-TEST_F(Bf16DotKernelsTest, ProductsAgreeWithLoops) {
+// Every height of a strip and of two tiles, all widths, depths around those of tiles, both orders
+// of the left operand. What the operands lie in has no word to spare behind them, and nothing
+// outside the result is written.
+TEST_P(Bf16DotKernelsTest, ProductsAgreeWithLoops) {
     std::mt19937 random(1);
     std::normal_distribution<float> values;
     for (const std::int64_t cols : {16, 32, 48, 64, 112}) {
-        for (std::int64_t rows = 1; rows <= 13; ++rows) {
-            const bool transposed = rows % 2 == 0;
-            constexpr std::int64_t kDepth = 9;
-            std::vector<std::uint32_t> left(static_cast<std::size_t>(rows * kDepth)),
-                right(static_cast<std::size_t>(kDepth * cols));
-            for (auto* pairs : {&left, &right}) {
-                for (std::uint32_t& pair : *pairs)
-                    pair = narrow_bf16(values(random)) |
-                           static_cast<std::uint32_t>(narrow_bf16(values(random))) << 16;
-            }
-            std::vector<float> out(static_cast<std::size_t>(rows * cols), 3.0f);
-            const std::int64_t left_row = transposed ? 1 : kDepth,
-                               left_depth = transposed ? rows : 1;
-            kernels().product({left.data(), left_row, left_depth, rows, right.data(), cols, kDepth,
-                               cols, rows > 6, 0.5f, out.data(), cols});
-            for (std::int64_t r = 0; r < rows; ++r) {
-                for (std::int64_t c = 0; c < cols; ++c) {
-                    double sum = 0, magnitude = 0;
-                    for (std::int64_t k = 0; k < kDepth; ++k) {
-                        const auto
-                            a = left[static_cast<std::size_t>(r * left_row + k * left_depth)],
-                            b = right[static_cast<std::size_t>(k * cols + c)];
-                        for (const int shift : {0, 16}) {
-                            const double term =
-                                double{widen_bf16(static_cast<std::uint16_t>(a >> shift))} *
-                                widen_bf16(static_cast<std::uint16_t>(b >> shift));
-                            sum += term;
-                            magnitude += std::fabs(term);
-                        }
-                    }
-                    const double expected = (rows > 6 ? 3.0 : 0.0) + 0.5 * sum;
-                    ASSERT_NEAR(out[static_cast<std::size_t>(r * cols + c)], expected,
-                                (2 * kDepth + 2) * 0x1p-24 * (magnitude + 3.0));
-                }
-            }
+        for (std::int64_t rows = 1; rows <= 49; rows += rows < 20 || rows > 30 ? 1 : 5) {
+            const std::int64_t depth = (rows + cols) % 3 == 0 ? 9 : rows % 5 == 0 ? 32 : rows + 7;
+            check_product(kernels(), rows, cols, depth, values, random);
         }
+    }
+    check_product(kernels(), 17, 32, 300, values, random);
+    if (traps_) {
+        EXPECT_GT(traps_->executed(), 1000);
     }
 }
 
-TEST_F(Bf16DotKernelsTest, PlainIsWhatTheHeaderSays) {
+TEST_P(Bf16DotKernelsTest, PlainIsWhatTheHeaderSays) {
     const float infinity = std::numeric_limits<float>::infinity();
     for (const float plain : {0.0f, -0.0f, 0x1p-38f, -0x1p-38f, 1.0f, 0x1.fep19f, -0x1.fep19f})
         EXPECT_TRUE(kernels().all_plain(halves_of(plain).data(), 16)) << plain;
@@ -109,7 +156,7 @@ TEST_F(Bf16DotKernelsTest, PlainIsWhatTheHeaderSays) {
 }
 
 // Rounding to nearest even of what is plain; the rest is reported and comes with split_weights.
-TEST_F(Bf16DotKernelsTest, WeightsAreRoundedOrSetAside) {
+TEST_P(Bf16DotKernelsTest, WeightsAreRoundedOrSetAside) {
     std::mt19937 random(2);
     for (const bool with_large : {false, true}) {
         constexpr std::int64_t kRows = 5, kCols = 48;

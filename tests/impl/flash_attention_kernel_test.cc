@@ -651,44 +651,47 @@ TEST(FlashAttentionKernel, BitsDoNotDependOnThreads) {
 }
 
 TEST(FlashAttentionKernel, EveryInstructionSetAgreesWithLoops) {
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "amx",
+                            "amx_emulated", "neon"}) {
         const auto kernels = find_attention_kernels(isa);
         if (!kernels) continue;
-        FlashShape s;
-        s.lengths = {{70, 90}};
-        s.dtype = ATTNCHECK_FLOAT16;
-        s.head_dim = 33, s.value_dim = 19;
-        s.has_mask = true;
-        s.mode = 3;
-        FlashProblem p(s, 12);
-        SCOPED_TRACE(isa);
-        Reference forward(p, false);
-        const auto args = p.forward_args();
-        flash_attention_score(args, *kernels);
-        Comparison comparison(forward, *kernels);
-        compare_rows(comparison, p, p.output, forward.output, false, 0, 19, "attention_out");
-        store_forward(p, forward);
-        Reference gradient(p, true);
-        flash_attention_score_grad(p.gradient_args(), *kernels);
-        Comparison gradient_comparison(gradient, *kernels);
-        compare_rows(gradient_comparison, p, p.dq, gradient.dq, false, 0, 33, "dq");
-        compare_rows(gradient_comparison, p, p.dk, gradient.dk, true, 0, 33, "dk");
-        compare_rows(gradient_comparison, p, p.dv, gradient.dv, true, 0, 19, "dv");
+        for (const std::int32_t dtype : {ATTNCHECK_FLOAT16, ATTNCHECK_BFLOAT16}) {
+            FlashShape s;
+            s.lengths = {{70, 90}};
+            s.dtype = dtype;
+            s.head_dim = 33, s.value_dim = 19;
+            s.has_mask = true;
+            s.mode = 3;
+            FlashProblem p(s, 12);
+            SCOPED_TRACE(testing::Message() << isa << " dtype " << dtype);
+            Reference forward(p, false);
+            const auto args = p.forward_args();
+            flash_attention_score(args, *kernels);
+            Comparison comparison(forward, *kernels);
+            compare_rows(comparison, p, p.output, forward.output, false, 0, 19, "attention_out");
+            store_forward(p, forward);
+            Reference gradient(p, true);
+            flash_attention_score_grad(p.gradient_args(), *kernels);
+            Comparison gradient_comparison(gradient, *kernels);
+            compare_rows(gradient_comparison, p, p.dq, gradient.dq, false, 0, 33, "dq");
+            compare_rows(gradient_comparison, p, p.dk, gradient.dk, true, 0, 33, "dk");
+            compare_rows(gradient_comparison, p, p.dv, gradient.dv, true, 0, 19, "dv");
+        }
     }
 }
 
 // A forced set is the one that runs: its table was compiled for it, and products of pairs leave
 // their mark, P rounded to bf16, in bf16 and nowhere else.
 TEST(FlashAttentionKernel, ForcedInstructionSetRuns) {
-    const std::map<std::string, std::string> targets{{"ssse3", "SSSE3"}, {"sse4", "SSE4"},
-                                                     {"avx2", "AVX2"},   {"avx512", "AVX3"},
-                                                     {"neon", "NEON"},   {"avx512_bf16", "AVX3"}};
+    const std::map<std::string, std::string> targets{
+        {"ssse3", "SSSE3"}, {"sse4", "SSE4"},        {"avx2", "AVX2"}, {"avx512", "AVX3"},
+        {"neon", "NEON"},   {"avx512_bf16", "AVX3"}, {"amx", "AVX3"},  {"amx_emulated", "AVX3"}};
     for (const auto& [name, target] : targets) {
         const auto kernels = find_attention_kernels(name.c_str());
         if (!kernels) continue;
         EXPECT_EQ(kernels->isa, name);
         EXPECT_EQ(kernels->target, target);
-        EXPECT_EQ(kernels->bf16_dot != nullptr, name == "avx512_bf16");
+        EXPECT_EQ(kernels->bf16_dot != nullptr, name == "avx512_bf16" || name.starts_with("amx"));
     }
     const auto plain = find_attention_kernels("avx512"),
                pairs = find_attention_kernels("avx512_bf16");

@@ -12,8 +12,8 @@
 namespace attncheck::impl {
 namespace {
 
-constexpr const char* kIsas[] = {"scalar", "ssse3",       "sse4", "avx2",
-                                 "avx512", "avx512_bf16", "neon"};
+constexpr const char* kIsas[] = {"scalar",      "ssse3", "sse4",         "avx2", "avx512",
+                                 "avx512_bf16", "amx",   "amx_emulated", "neon"};
 
 // The value of a pattern from the definition of the format, by ldexp.
 double defined_value(HalfFormat format, std::uint16_t bits) {

@@ -367,7 +367,8 @@ TEST_P(NsaCompressAttentionKernelTest, EveryInstructionSetAgreesWithPlainLoops) 
     std::vector<CompressShape> shapes{mixed(3, 48, 33, {}, 3, true, true),
                                       {1, 8, 37, 5, {32, 32, 64}, 4, {{40, 70}}, true},
                                       {2, 1, 192, 128, {}, 2, {{5, 100}}}};
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "amx",
+                            "amx_emulated", "neon"}) {
         const auto kernels = find_attention_kernels(isa);
         if (!kernels) continue;
         SCOPED_TRACE(isa);

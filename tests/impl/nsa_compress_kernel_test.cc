@@ -279,7 +279,8 @@ TEST_P(NsaCompressKernelTest, InstructionSetsAgreeWithinAnUlp) {
         Problem scalar(shape, GetParam());
         ASSERT_TRUE(find_kernels("scalar").has_value());
         scalar.run_with(*find_kernels("scalar"));
-        for (const char* isa : {"ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+        for (const char* isa :
+             {"ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated", "neon"}) {
             const auto kernels = find_kernels(isa);
             if (!kernels) continue;
             Problem other(shape, GetParam());

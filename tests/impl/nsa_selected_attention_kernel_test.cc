@@ -259,7 +259,8 @@ TEST_P(NsaSelectedAttentionKernelTest, EveryInstructionSetAgreesWithPlainLoops) 
     std::vector<SelectedShape> shapes{{1, 3, 192, 128, 48, 2, Sees::kCausal, {{60, 96}}, 1, 1},
                                       {1, 7, 128, 128, 16, 3, Sees::kMask, {{9, 64}}, 0, 0},
                                       {1, 32, 128, 128, 80, 4, Sees::kAll, {{3, 320}}, 0, 0}};
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "amx",
+                            "amx_emulated", "neon"}) {
         const auto kernels = find_attention_kernels(isa);
         if (!kernels) continue;
         SCOPED_TRACE(isa);
@@ -633,7 +634,8 @@ double error_ulp(float got, double wanted) {
 }
 
 TEST(AttentionKernelsTest, ExponentialIsWithinTwoUlp) {
-    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    for (const char* isa : {"scalar", "ssse3", "sse4", "avx2", "avx512", "avx512_bf16", "amx",
+                            "amx_emulated", "neon"}) {
         const auto kernels = find_attention_kernels(isa);
         if (!kernels) continue;
         SCOPED_TRACE(isa);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <ostream>
 
 #include "include_rules.h"
 
@@ -27,6 +28,8 @@ struct Door {
     const char* allowed;
     const char* forbidden;
 };
+
+void PrintTo(const Door& door, std::ostream* to) { *to << door.topic; }
 
 class EveryRoom : public testing::TestWithParam<Door> {};
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <ostream>
 
 #include "properties/engine.h"
 #include "properties/run.h"
@@ -20,6 +21,8 @@ struct Seeded {
     const char* words;
     const char* reason;
 };
+
+void PrintTo(const Seeded& defect, std::ostream* to) { *to << defect.id; }
 
 const std::vector<Seeded>& seeded_defects() {
     static const std::vector<Seeded> list = {

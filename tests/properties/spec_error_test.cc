@@ -1,6 +1,7 @@
 // Case lines that are wrong: the message names the word and what is allowed there.
 #include <gmock/gmock.h>
 
+#include <ostream>
 #include <stdexcept>
 
 #include "case_line.h"
@@ -18,6 +19,8 @@ struct Malformed {
     std::string line;
     std::vector<std::string> mentions;
 };
+
+void PrintTo(const Malformed& malformed, std::ostream* to) { *to << malformed.topic; }
 
 std::string with(const std::string& words) {
     return "nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=16 " + words + "}";
