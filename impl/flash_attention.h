@@ -19,7 +19,8 @@
 namespace attncheck::impl {
 
 /// Expects  a call that validate_flash_attention_score accepts.
-/// Rounding fp32 sums, one rounding to nearest even at the output. With products of bf16 pairs P and
+/// Rounding fp32 sums, one rounding to nearest even at the output. With products of bf16 pairs P
+/// and
 ///          dS are rounded to bf16 before they enter a product, otherwise never. Bits depend on
 ///          the instruction set and the shape, not on the number of threads.
 /// Empty    a row without a visible key: output 0, softmax_max -FLT_MAX, softmax_sum +FLT_MAX; rows

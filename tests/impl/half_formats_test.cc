@@ -8,6 +8,7 @@
 #include <string>
 
 #include "impl/nsa_compress_kernels.h"
+#include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {
 namespace {

@@ -8,6 +8,7 @@
 #include "impl/rejection.h"
 #include "impl/thread_pool.h"
 #include "nsa_compress_attention_problem.h"
+#include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {
 namespace {

@@ -14,6 +14,7 @@
 #include "impl/half_formats.h"
 #include "impl/nsa_compress.h"
 #include "impl/thread_pool.h"
+#include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {
 namespace {

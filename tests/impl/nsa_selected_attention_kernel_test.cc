@@ -10,6 +10,7 @@
 #include "impl/nsa_selected_attention.h"
 #include "impl/thread_pool.h"
 #include "nsa_selected_attention_problem.h"
+#include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {
 namespace {

@@ -4,12 +4,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <ostream>
 #include <set>
 #include <stdexcept>
 
 #include "case_line.h"
 
 namespace attncheck::properties {
+
+static void PrintTo(Layout layout, std::ostream* to) { *to << name_of(layout); }
+
 namespace {
 
 using testing::AllOf;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ostream>
 #include <regex>
 
 #include "planted.h"
@@ -38,6 +39,8 @@ struct Minimum {
     const char* forward_line;
     const char* gradient_words;  ///< behind "nsa_compress_grad{"
 };
+
+void PrintTo(const Minimum& minimum, std::ostream* to) { *to << minimum.topic; }
 
 const std::vector<Minimum>& minima() {
     static const std::vector<Minimum> list = {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "ref/dense_attention.h"
+#include "tests/ref/print_dtype.h"
 
 namespace attncheck::ref {
 namespace {

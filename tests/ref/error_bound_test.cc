@@ -10,6 +10,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "tests/ref/print_dtype.h"
+
 namespace attncheck::ref {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tests/ref/nsa_compress_attention_kernel.h"
+#include "tests/ref/print_dtype.h"
 
 namespace attncheck::ref {
 namespace {

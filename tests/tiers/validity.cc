@@ -170,12 +170,14 @@ void Validity::print(std::ostream& out) const {
 }
 
 std::int64_t Validity::alarms() const {
+    const std::lock_guard lock(mutex_);
     std::int64_t sum = 0;
     for (const auto& [key, line] : lines_) sum += line.alarms;
     return sum;
 }
 
 std::int64_t Validity::cases() const {
+    const std::lock_guard lock(mutex_);
     std::int64_t sum = 0;
     for (const auto& [key, line] : lines_) sum += line.cases;
     return sum;

@@ -1,24 +1,50 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
-// tiers went: tier_validity [CASES] [SEED]. Exit status 1 when a tier accused one of them.
+// tiers went: tier_validity [CASES] [SEED]. Progress goes to the error stream. Exit status 1 when a
+// tier accused one of them, 2 when an argument is no number.
 #include <atomic>
-#include <cstdlib>
+#include <charconv>
+#include <chrono>
+#include <cstring>
 #include <iostream>
 #include <thread>
 #include <vector>
 
 #include "validity.h"
 
+namespace {
+
+bool read_number(const char* text, std::uint64_t& number) {
+    const char* end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, number);
+    if (error == std::errc() && stop == end && stop != text) return true;
+    std::cerr << "tier_validity: \"" << text << "\" is not a number\n"
+              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)]\n";
+    return false;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-    const std::uint64_t cases = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100'000;
-    const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+    using Clock = std::chrono::steady_clock;
+    std::uint64_t cases = 100'000, seed = 1;
+    if (argc > 1 && !read_number(argv[1], cases)) return 2;
+    if (argc > 2 && !read_number(argv[2], seed)) return 2;
     attncheck::tiers::Validity validity;
     std::atomic<std::uint64_t> next{0};
     {
         std::vector<std::jthread> threads;
-        for (int k = 0; k < 2; ++k)
-            threads.emplace_back([&] {
-                for (std::uint64_t i = next++; i < cases; i = next++) validity.run_case(seed, i);
+        for (int k = 0; k < 2; ++k) {
+            threads.emplace_back([&, reports = k == 0] {
+                auto reported = Clock::now();
+                for (std::uint64_t i = next++; i < cases; i = next++) {
+                    validity.run_case(seed, i);
+                    if (!reports || Clock::now() - reported < std::chrono::seconds(5)) continue;
+                    reported = Clock::now();
+                    std::cerr << validity.cases() << " of " << cases << " cases, "
+                              << validity.alarms() << " alarms\n";
+                }
             });
+        }
     }
     validity.print(std::cout);
     return validity.alarms() == 0 ? 0 : 1;
