@@ -84,7 +84,8 @@ void check_report(const Json& report) {
         !report.contains("properties") || !report["properties"].is_array())
         refuse("is not an attncheck report of schema 1");
     (void)report.at("candidate").get_ref<const std::string&>();
-    (void)report.at("seed").get<std::uint64_t>();
+    if (const Json& seed = report.at("seed"); !seed.is_number_unsigned())
+        refuse("has the seed " + seed.dump() + ", allowed: whole numbers from 0 to 2^64 - 1");
     if (!(report.at("duration_s").get<double>() >= 0)) refuse("has a duration below 0");
     (void)report.value("interrupted", false);
     if (!report.value("precision", Json::object()).is_object())

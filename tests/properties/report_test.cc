@@ -225,6 +225,23 @@ TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
     EXPECT_EQ(refusal({{"a.json", most}}), "merged");
 }
 
+// Found by fuzzing: a seed beyond 64 bits was converted although it does not fit. Others that are
+// no seeds had passed as some whole number.
+TEST(Merge, RefusesSeedsThatAreNone) {
+    for (const char* seed : {"-1", "1.5", "18446744073709551615.75", "18446744073709551616",
+                             "604800072942409884607", "\"7\"", "null"}) {
+        Json report = Json::parse(to_json(run_report()));
+        report["seed"] = Json::parse(seed);
+        EXPECT_THAT(refusal({{"a.json", report.dump()}}),
+                    AllOf(StartsWith("a.json"), HasSubstr("seed"),
+                          HasSubstr("whole numbers from 0 to 2^64 - 1")))
+            << seed;
+    }
+    Json report = Json::parse(to_json(run_report()));
+    report["seed"] = UINT64_MAX;
+    EXPECT_EQ(refusal({{"a.json", report.dump()}}), "merged");
+}
+
 // JUnit: well formed, every message escaped, and the counts of its head are those of its body.
 TEST(JunitReport, IsWellFormedAndCounts) {
     RunReport report = run_report(Status::falsified);
