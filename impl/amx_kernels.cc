@@ -25,6 +25,76 @@
 #pragma GCC diagnostic pop
 #endif
 
+namespace attncheck::impl {
+namespace {
+
+constexpr std::int64_t kEdge = 16;  // rows of a tile, and words in a row
+constexpr std::int64_t kTileWords = kEdge * kEdge;
+
+/// What AmxTiles does, in memory.
+class EmulatedTiles {
+public:
+    template <int kTile>
+    void zero() {
+        std::fill_n(tiles_[kTile], kTileWords, 0u);
+    }
+    template <int kTile>
+    void load(const std::uint32_t* from, std::int64_t stride) {
+        for (std::int64_t row = 0; row < kEdge; ++row)
+            std::copy_n(from + row * stride, kEdge, tiles_[kTile] + row * kEdge);
+    }
+    template <int kSum, int kLeft, int kRight>
+    void multiply() {
+        float right_low[kTileWords], right_high[kTileWords];
+        for (std::int64_t i = 0; i < kTileWords; ++i) {
+            right_low[i] = low_half(tiles_[kRight][i]);
+            right_high[i] = high_half(tiles_[kRight][i]);
+        }
+        for (std::int64_t m = 0; m < kEdge; ++m) {
+            float low[kEdge] = {}, high[kEdge] = {};
+            for (std::int64_t k = 0; k < kEdge; ++k) {
+                const std::uint32_t left = tiles_[kLeft][m * kEdge + k];
+                const float left_low = low_half(left), left_high = high_half(left);
+                for (std::int64_t n = 0; n < kEdge; ++n) {
+                    low[n] += left_low * right_low[k * kEdge + n];
+                    high[n] += left_high * right_high[k * kEdge + n];
+                }
+            }
+            for (std::int64_t n = 0; n < kEdge; ++n) {
+                std::uint32_t& word = tiles_[kSum][m * kEdge + n];
+                word = bits(flushed(value(word) + flushed(low[n] + high[n])));
+            }
+        }
+    }
+    template <int kTile>
+    void store(float* to) {
+        std::memcpy(to, tiles_[kTile], sizeof tiles_[kTile]);
+    }
+
+private:
+    static float value(std::uint32_t word) {
+        float result;
+        std::memcpy(&result, &word, sizeof result);
+        return result;
+    }
+    static std::uint32_t bits(float number) {
+        std::uint32_t result;
+        std::memcpy(&result, &number, sizeof result);
+        return result;
+    }
+    // Subnormals become zeros on the way in and out.
+    static float flushed(float number) {
+        return std::fabs(number) < 0x1p-126f ? std::copysign(0.0f, number) : number;
+    }
+    static float low_half(std::uint32_t pair) { return flushed(value(pair << 16)); }
+    static float high_half(std::uint32_t pair) { return flushed(value(pair & 0xffff0000u)); }
+
+    std::uint32_t tiles_[8][kTileWords];
+};
+
+}  // namespace
+}  // namespace attncheck::impl
+
 // The file is compiled for any x86-64; only what follows uses the wide instructions and the tiles.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,amx-tile,amx-bf16"))), \
@@ -39,8 +109,9 @@ namespace {
 
 #include "impl/transpose_square-inl.h"
 
-constexpr std::int64_t kEdge = 16;  // rows of a tile, and words in a row
-constexpr std::int64_t kTileWords = kEdge * kEdge;
+// No template of the library in here: its code, shared by the whole program, would be of this
+// target.
+constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 /// Tile registers 0 to 7, all of 16 x 16 words while the object lives.
 class AmxTiles {
@@ -81,63 +152,6 @@ private:
     };
 };
 
-/// What AmxTiles does, in memory.
-class EmulatedTiles {
-public:
-    template <int kTile>
-    void zero() {
-        std::fill_n(tiles_[kTile], kTileWords, 0u);
-    }
-    template <int kTile>
-    void load(const std::uint32_t* from, std::int64_t stride) {
-        for (std::int64_t row = 0; row < kEdge; ++row)
-            std::copy_n(from + row * stride, kEdge, tiles_[kTile] + row * kEdge);
-    }
-    template <int kSum, int kLeft, int kRight>
-    void multiply() {
-        for (std::int64_t m = 0; m < kEdge; ++m) {
-            float low[kEdge] = {}, high[kEdge] = {};
-            for (std::int64_t k = 0; k < kEdge; ++k) {
-                const std::uint32_t left = tiles_[kLeft][m * kEdge + k];
-                const float left_low = low_half(left), left_high = high_half(left);
-                for (std::int64_t n = 0; n < kEdge; ++n) {
-                    const std::uint32_t right = tiles_[kRight][k * kEdge + n];
-                    low[n] += left_low * low_half(right);
-                    high[n] += left_high * high_half(right);
-                }
-            }
-            for (std::int64_t n = 0; n < kEdge; ++n) {
-                std::uint32_t& word = tiles_[kSum][m * kEdge + n];
-                word = bits(flushed(value(word) + flushed(low[n] + high[n])));
-            }
-        }
-    }
-    template <int kTile>
-    void store(float* to) {
-        std::memcpy(to, tiles_[kTile], sizeof tiles_[kTile]);
-    }
-
-private:
-    static float value(std::uint32_t word) {
-        float result;
-        std::memcpy(&result, &word, sizeof result);
-        return result;
-    }
-    static std::uint32_t bits(float number) {
-        std::uint32_t result;
-        std::memcpy(&result, &number, sizeof result);
-        return result;
-    }
-    // Subnormals become zeros on the way in and out.
-    static float flushed(float number) {
-        return std::fabs(number) < 0x1p-126f ? std::copysign(0.0f, number) : number;
-    }
-    static float low_half(std::uint32_t pair) { return flushed(value(pair << 16)); }
-    static float high_half(std::uint32_t pair) { return flushed(value(pair & 0xffff0000u)); }
-
-    std::uint32_t tiles_[8][kTileWords];
-};
-
 /// Sums of up to two by two tiles, from as many of the left and of the right:
 /// registers 0 to 3, 4 and 5, 6 and 7.
 constexpr std::int64_t kBlock = 2 * kEdge;
@@ -156,10 +170,10 @@ public:
     void take(const PairProduct& p, std::int64_t first_row) {
         for (std::int64_t tile = 0; tile < 2; ++tile) {
             const std::int64_t row = first_row + tile * kEdge;
-            const std::int64_t rows = std::min(kEdge, p.rows - row);
+            const std::int64_t rows = smaller(kEdge, p.rows - row);
             if (rows <= 0) return;
             for (std::int64_t pair = 0; pair < p.depth_pairs; pair += kEdge) {
-                const std::int64_t pairs = std::min(kEdge, p.depth_pairs - pair);
+                const std::int64_t pairs = smaller(kEdge, p.depth_pairs - pair);
                 const std::uint32_t* from = p.left + row * p.left_row + pair * p.left_depth;
                 TileView& view = views_[tile][pair / kEdge];
                 if (p.left_depth == 1 && rows == kEdge && pairs == kEdge) {
@@ -206,15 +220,17 @@ private:
     alignas(64) std::uint32_t copies_[2 * kMaxDepthTiles * kTileWords];
 };
 
-/// out (+)= factor * sums, for the rows that there are.
+/// out (+)= factor * sums, for the rows that there are; a sum that is 0 is +0.
 void write_tile(const PairProduct& p, std::int64_t row, std::int64_t col, const float* sums) {
-    const __m512 factor = _mm512_set1_ps(p.factor);
-    const std::int64_t rows = std::min(kEdge, p.rows - row);
+    const __m512 factor = _mm512_set1_ps(p.factor), zero = _mm512_setzero_ps();
+    const std::int64_t rows = smaller(kEdge, p.rows - row);
     float* to = p.out + row * p.out_stride + col;
     for (std::int64_t r = 0; r < rows; ++r, to += p.out_stride) {
         const __m512 sum = _mm512_load_ps(sums + r * kEdge);
-        _mm512_storeu_ps(to, p.accumulate ? _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to))
-                                          : _mm512_mul_ps(sum, factor));
+        _mm512_storeu_ps(
+            to, p.accumulate
+                    ? _mm512_add_ps(_mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to)), zero)
+                    : _mm512_mul_ps(sum, factor));
     }
 }
 
@@ -227,7 +243,7 @@ void multiply_block(const PairProduct& p, const LeftTiles& left, std::int64_t ro
     if constexpr (kRowTiles > 1 && kColTiles > 1) tiles.template zero<3>();
     alignas(64) std::uint32_t cut[kColTiles][kTileWords];
     for (std::int64_t pair = 0; pair < p.depth_pairs; pair += kEdge) {
-        const std::int64_t pairs = std::min(kEdge, p.depth_pairs - pair);
+        const std::int64_t pairs = smaller(kEdge, p.depth_pairs - pair);
         const std::uint32_t* right = p.right + pair * p.right_stride + col;
         TileView view[2] = {{right, p.right_stride}, {right + kEdge, p.right_stride}};
         for (int tile = 0; tile < kColTiles && pairs < kEdge; ++tile) {
@@ -285,7 +301,7 @@ void product(const PairProduct& whole) {
     PairProduct part = whole;
     std::int64_t done = 0;
     do {
-        part.depth_pairs = std::min(kMaxPairs, whole.depth_pairs - done);
+        part.depth_pairs = smaller(kMaxPairs, whole.depth_pairs - done);
         multiply_depth(part, tiles);
         done += part.depth_pairs;
         part.left = whole.left + done * whole.left_depth;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "impl/amx_float_kernels.h"
 #include "impl/instruction_set.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -344,6 +345,7 @@ AttentionKernels kernels_of(const InstructionSet& set) {
 #endif
     kernels.isa = set.name;
     kernels.bf16_dot = set.bf16_dot != nullptr ? set.bf16_dot() : nullptr;
+    use_matrix_unit_for_floats(kernels);
     return kernels;
 }
 

@@ -59,15 +59,16 @@ void multiply_tile(const PairProduct& problem, std::int64_t row, std::int64_t co
         right += p.right_stride;
     }
     // Sums that are added to never meet the instruction: they may be subnormal.
-    const __m512 factor = _mm512_set1_ps(p.factor);
+    const __m512 factor = _mm512_set1_ps(p.factor), zero = _mm512_setzero_ps();
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
         for (int v = 0; v < kCols; ++v) {
             float* to = out + r * p.out_stride + v * kLanes;
-            _mm512_storeu_ps(to, kAccumulate
-                                     ? _mm512_fmadd_ps(sum[r][v], factor, _mm512_loadu_ps(to))
-                                     : _mm512_mul_ps(sum[r][v], factor));
+            _mm512_storeu_ps(
+                to, kAccumulate ? _mm512_add_ps(
+                                      _mm512_fmadd_ps(sum[r][v], factor, _mm512_loadu_ps(to)), zero)
+                                : _mm512_mul_ps(sum[r][v], factor));
         }
     }
 }
