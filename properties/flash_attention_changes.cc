@@ -357,4 +357,25 @@ void with_some_mask(Spec& spec, Random& random) {
     if (spec.numbers[kFaMask] == 0) spec.numbers[kFaMask] = random.between(1, 2);
 }
 
+void with_mask_and_bias(Spec& spec, Random& random) {
+    with_some_mask(spec, random);
+    if (has_external_bias(spec)) return;
+    without_bias(spec);
+    spec.numbers[kFaRope] = 0;
+    spec.numbers[kFaPseType] = random.between(0, 1);
+    spec.numbers[kFaPse] = static_cast<Int>(is_tnd(spec) ? FlashPse::flat_pairs : FlashPse::plain);
+}
+
+bool drops_some(const Spec& spec) {
+    return spec.numbers[kFaDrop] != 0 &&
+           spec.numbers[kFaDrop] != static_cast<Int>(FlashDrop::keep_all);
+}
+
+void with_drops(Spec& spec, Random& random) {
+    if (spec.numbers[kFaRope] != 0) without_mask(spec);
+    if (drops_some(spec)) return;
+    spec.numbers[kFaDrop] = random.pick<Int>({1, 1, 3});
+    spec.numbers[kFaKeep] = random.between(0, 3);
+}
+
 }  // namespace attncheck::properties

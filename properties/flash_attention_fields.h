@@ -19,5 +19,8 @@ inline bool is_tnd(const Spec& spec) {
 inline FlashPse pse_of(const Spec& spec) { return static_cast<FlashPse>(spec.numbers[kFaPse]); }
 inline bool is_compressed(const Spec& spec) { return flash_is_compressed(pse_of(spec)); }
 inline bool has_slopes(const Spec& spec) { return pse_of(spec) >= FlashPse::slopes; }
+inline bool has_external_bias(const Spec& spec) {
+    return pse_of(spec) != FlashPse::absent && spec.numbers[kFaPseType] < 2;
+}
 
 }  // namespace attncheck::properties
