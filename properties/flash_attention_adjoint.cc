@@ -4,26 +4,19 @@
 #include <cmath>
 #include <map>
 
+#include "properties/adjoint_checks.h"
 #include "properties/flash_attention_grad_numbers.h"
-#include "ref/dual.h"
 
 namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
 
-std::vector<ref::Dual> dual(const std::vector<double>& values) {
-    return std::vector<ref::Dual>(values.begin(), values.end());
-}
-
 /// What of the case the exact derivative is compared with.
 struct Adjoint {
-    struct Gradient {
-        std::vector<double> values, bound;
-    };
     FlashGradientNumbers in;
     ref::AttentionShape dense;
-    std::map<std::string, Gradient> gradients;  ///< dq, dk, dv
+    std::map<std::string, BoundedGradient> gradients;  ///< dq, dk, dv
     std::vector<ref::Dual> query, key, value;
     ref::AttentionRow<ref::Dual> row;
 
@@ -56,26 +49,7 @@ struct Adjoint {
             identity.size[slot] += std::fabs(term);
         }
     }
-
-    /// Adds <grad, r> of one row of a gradient to the left side, and what the bounds allow.
-    void add_gradient(const char* name, std::size_t at, const std::vector<double>& direction,
-                      Identity& identity, std::size_t slot) const {
-        const auto& [grad, bound] = gradients.at(name);
-        for (std::size_t d = 0; d < direction.size(); ++d) {
-            if (direction[d] == 0) continue;  // an overflowed element is not judged
-            const std::size_t k = at * direction.size() + d;
-            identity.left[slot] += grad[k] * direction[d];
-            identity.allowed[slot] += bound[k] * std::fabs(direction[d]);
-            identity.size[slot] += std::fabs(grad[k] * direction[d]);
-        }
-    }
 };
-
-std::vector<double> random_direction(std::size_t width, Random& random) {
-    std::vector<double> direction(width);
-    for (double& r : direction) r = static_cast<double>(random.between(-2, 2));
-    return direction;
-}
 
 /// One query row at a time: d<dO_i, O_i> along q_i.
 Verdict query_adjoint(Adjoint& of, Random& random) {
@@ -91,7 +65,7 @@ Verdict query_adjoint(Adjoint& of, Random& random) {
         for (std::size_t d = 0; d < direction.size(); ++d)
             of.query[first + d].tangent = direction[d];
         of.add_derivative(at, columns, identity, slot);
-        of.add_gradient("dq", at, direction, identity, slot);
+        of.gradients.at("dq").add(at, direction, identity, slot);
         identity.place[slot] = wide_place(of.in.parts, "dq", first);
     });
     return identity.verdict("dq", "<dQ_i, r> = d<dO, O>/dq_i along r");
@@ -115,7 +89,7 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
         const auto at = static_cast<std::size_t>(chosen[slot]);
         const std::vector<double> direction = random_direction(width, random);
         for (std::size_t d = 0; d < width; ++d) argument[at * width + d].tangent = direction[d];
-        of.add_gradient(name, at, direction, identity, slot);
+        of.gradients.at(name).add(at, direction, identity, slot);
         identity.place[slot] = wide_place(parts, name, at * width);
     }
     const auto places = row_places(parts.shape.query_lengths, parts.shape.total_queries);
