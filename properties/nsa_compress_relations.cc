@@ -20,38 +20,9 @@ std::uint32_t nan_bits(ref::Dtype dtype) {
     return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());
 }
 
-/// The problem as dense parts, to be changed and built again.
-CompressParts parts_of(const CompressProblem& problem) {
-    CompressParts parts;
-    parts.gradient = problem.gradient;
-    parts.dtype = problem.dtype;
-    parts.shape = problem.shape;
-    parts.input = problem.call.tensor("input").bits;
-    parts.weight = problem.call.tensor("weight").bits;
-    if (problem.gradient) parts.output_grad = problem.call.tensor("output_grad").bits;
-    return parts;
-}
-
 const std::vector<std::uint32_t>& output(const Call& call, const CallResult& result,
                                          std::string_view name) {
     return result.outputs[tensor_index(call, name)];
-}
-
-ExpectedOutputs expected_of(const CompressParts& parts, const ref::RoundingClass& rounding) {
-    const auto input = decode_all(parts.dtype, parts.input),
-               weight = decode_all(parts.dtype, parts.weight);
-    ExpectedOutputs out;
-    if (!parts.gradient) {
-        out.emplace_back("output", ref::expected_nsa_compress(parts.shape, parts.dtype, input,
-                                                              weight, rounding));
-        return out;
-    }
-    auto both = ref::expected_nsa_compress_grad(parts.shape, parts.dtype,
-                                                decode_all(parts.dtype, parts.output_grad), input,
-                                                weight, rounding);
-    out.emplace_back("input_grad", std::move(both.input_grad));
-    out.emplace_back("weight_grad", std::move(both.weight_grad));
-    return out;
 }
 
 /// True if a result may leave the range of its type: relations between finite numbers say nothing
