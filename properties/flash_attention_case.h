@@ -164,6 +164,8 @@ double flash_keep_prob(std::int64_t kind);
 
 Spec sample_flash(const Schema& schema, Random& random, int size);
 std::vector<std::string> flash_labels(const Spec& spec);
+/// The corner cases of flash_attention.md 9 that a legal case is: "corner:N".
+void name_flash_corners(const Spec& spec, std::vector<std::string>& out);
 std::vector<RequiredClass> flash_required_classes(bool gradient);
 
 std::unique_ptr<Operator> make_flash_attention_score();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "properties/flash_attention_fields.h"
 #include "properties/flash_attention_runs.h"
 
 namespace attncheck::properties {
@@ -13,9 +14,6 @@ namespace {
 
 using Int = std::int64_t;
 
-bool is_tnd(const Spec& spec) {
-    return spec.numbers[kFaLayout] == static_cast<Int>(FlashLayout::tnd);
-}
 bool has_mask(const Spec& spec) { return spec.numbers[kFaMask] != 0; }
 bool reads_mask(const Spec& spec) {
     const Int mode = spec.numbers[kFaSparse];
@@ -312,10 +310,6 @@ Verdict bias_type(const Spec& spec, PropertyContext& context) {
         return inapplicable();
     behind.shape.bias.values = decode_all(parts.dtype, behind.pse);
     return verdict_on_equal_problems(parts, behind, context, "pse_type 1 against pse_type 0");
-}
-
-bool has_external_bias(const Spec& spec) {
-    return spec.numbers[kFaPse] != 0 && spec.numbers[kFaPseType] < 2;
 }
 
 void with_external_bias(Spec& spec, Random& random) {

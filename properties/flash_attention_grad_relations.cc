@@ -1,23 +1,14 @@
 // Relations of the gradient of flash attention: which output gradient reaches which element,
 // identities that tie dQ, dK and dV to each other and to the forward, and what the given statistics
-// and output are used for. Most need no oracle of the backward: only its bounds.
-//
-//   delta_i = <dO_i, O_i>   dS_ij = P_ij (g_ij <dO_i, v_j> - delta_i)   P_ij = exp(s_ij -
-//   row_max_i) / row_sum_i dQ_i = scale sum_j dS_ij k_j   dK_j = scale sum_i dS_ij q_i   dV_j =
-//   sum_i P_ij g_ij dO_i
-//
-// O* is the exact output, g_ij what dropout does. The given statistics make P of a row f_i times
-// the exact one, whatever they are; f_i is known. Q, K and their gradients are those with the ropes
-// behind every row.
+// and output are used for. Most need no oracle of the backward: only its bounds. Legend as in
+// flash_attention_grad_numbers.h.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
-#include "properties/flash_attention_runs.h"
-#include "ref/dual.h"
+#include "properties/flash_attention_grad_numbers.h"
 
 namespace attncheck::properties {
 namespace {
@@ -25,141 +16,7 @@ namespace {
 using Int = std::int64_t;
 constexpr double kFp32 = 0x1p-24;
 
-/// The numbers of a gradient problem and its exact forward.
-struct GradientNumbers {
-    std::vector<double> query, key, value, output, output_grad, row_max, row_sum;
-    // When asked for, [T1,N1,Dv] and [T1,N1]; 0 for rows without a key:
-    std::vector<double> exact_output;  ///< O*
-    std::vector<double> factor;        ///< f_i = sum_j P_ij
-    std::vector<double> kept;          ///< sum_j P_ij g_ij
-    const FlashParts& parts;
-
-    explicit GradientNumbers(const FlashParts& of)
-        : query(of.query_values()),
-          key(of.key_values()),
-          value(of.values(of.value)),
-          output(of.values(of.output)),
-          output_grad(of.values(of.output_grad)),
-          row_max(of.row_max.begin(), of.row_max.end()),
-          row_sum(of.row_sum.begin(), of.row_sum.end()),
-          parts(of) {}
-
-    ref::AttentionInputs<double> forward() const {
-        return {query, key, value, parts.shape.scale, parts.shape.dropout.keep_prob};
-    }
-    std::size_t head_dim() const {
-        return static_cast<std::size_t>(parts.shape.head_dim + parts.shape.rope_dim);
-    }
-    std::size_t value_dim() const { return static_cast<std::size_t>(parts.shape.value_dim); }
-
-    void attend() {
-        exact_output.assign(output.size(), 0);
-        factor.assign(row_max.size(), 0);
-        kept.assign(row_max.size(), 0);
-        const ref::AttentionShape dense = parts.shape.dense();
-        const ref::AttentionInputs<double> in = forward();
-        ref::AttentionRow<double> row;
-        for_each_row(parts, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
-            if (columns.empty()) return;
-            ref::attend_row(dense, in, t, n, std::span<const ref::KeyColumn>(columns), row);
-            const auto at = static_cast<std::size_t>(t * dense.query_heads + n);
-            std::copy(row.output.begin(), row.output.end(),
-                      exact_output.begin() + static_cast<Int>(at * value_dim()));
-            factor[at] = std::exp(row.row_max - row_max[at]) * row.row_sum / row_sum[at];
-            for (std::size_t j = 0; j < columns.size(); ++j)
-                if (columns[j].kept) kept[at] += row.probs[j];
-            kept[at] *= factor[at] / in.keep_prob;
-        });
-    }
-
-    /// The largest |f_i - 1|.
-    double statistics_error() const {
-        double largest = 0;
-        for (const double f : factor)
-            if (f != 0) largest = std::max(largest, std::fabs(f - 1));
-        return largest;
-    }
-    bool sees_keys(std::size_t row) const { return row_sum[row] > 0 && row_sum[row] < 1e38; }
-};
-
-/// Expected values of the given numbers; the bounds also cover statistics that move P by prob_error
-/// and an output that is off by output_error [T1,N1,Dv].
-ExpectedOutputs expected_of(const GradientNumbers& in, const ref::RoundingClass& rounding,
-                            std::span<const double> output_error = {}, double prob_error = 0) {
-    auto expected = ref::expected_attention_grad(
-        in.parts.shape.dense(), ref::flash_columns(in.parts.shape),
-        {in.forward(), in.output_grad, in.output, in.row_max, in.row_sum, output_error, prob_error},
-        in.parts.dtype, rounding);
-    ExpectedOutputs out;
-    out.emplace_back("dq", std::move(expected.query_grad));
-    out.emplace_back("dk", std::move(expected.key_grad));
-    out.emplace_back("dv", std::move(expected.value_grad));
-    return out;
-}
-
-ExpectedOutputs expected_wide(const FlashParts& parts, const ref::RoundingClass& rounding) {
-    return expected_of(GradientNumbers(parts), rounding);
-}
-
 constexpr const char* kGradients[] = {"dq", "dk", "dv"};
-
-/// Place of element k of a gradient with its rope behind every row.
-std::string wide_place(const FlashParts& parts, const std::string& name, std::size_t k) {
-    FlashParts shape;
-    shape.shape = parts.shape;
-    shape.shape.head_dim += shape.shape.rope_dim;
-    shape.shape.rope_dim = 0;
-    return packed_place(shape, name, k);
-}
-
-Verdict verdict_on_wide(const FlashParts& parts, const std::string& name, std::vector<double> left,
-                        std::vector<double> right, const std::vector<double>& allowed,
-                        const std::string& relation) {
-    return verdict_within(name, std::move(left), std::move(right), allowed, relation,
-                          [&](std::size_t k) { return wide_place(parts, name, k); });
-}
-
-/// Every gradient of a run against expected values, as verdict_on_values does for a call.
-Verdict verdict_on_expected(const FlashParts& parts, const FlashRun& run,
-                            const ExpectedOutputs& expected, const std::string& relation) {
-    Verdict all;
-    for (const auto& [name, values] : expected)
-        join(all, verdict_on_wide(parts, name, wide_values(parts, run, name), values.value,
-                                  allowance(values), relation));
-    return all;
-}
-
-/// Walks [rows, heads, width] of queries or keys and gives each row the slot (sequence, key/value
-/// head) it belongs to; rows beyond the last sequence are left out.
-template <class Visit>
-void for_each_slot(const FlashParts& parts, bool of_keys, const Visit& visit) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    const Int heads = of_keys ? s.kv_heads : s.query_heads, group = heads / s.kv_heads;
-    const auto places = of_keys ? row_places(s.kv_lengths, s.total_keys)
-                                : row_places(s.query_lengths, s.total_queries);
-    for (std::size_t row = 0; row < places.size(); ++row)
-        for (Int head = 0; head < heads && places[row].sequence >= 0; ++head)
-            visit(row * static_cast<std::size_t>(heads) + static_cast<std::size_t>(head),
-                  static_cast<std::size_t>(places[row].sequence * s.kv_heads + head / group));
-}
-
-std::size_t slots(const FlashParts& parts) {
-    return parts.shape.query_lengths.size() * static_cast<std::size_t>(parts.shape.kv_heads);
-}
-
-/// One number per (sequence, key/value head), or one per channel of it.
-Identity identity_per_slot(const FlashParts& parts, std::size_t width = 1) {
-    Identity identity(slots(parts) * width);
-    const auto heads = static_cast<std::size_t>(parts.shape.kv_heads);
-    for (std::size_t k = 0; k < identity.place.size(); ++k) {
-        const std::size_t slot = k / width;
-        identity.place[k] =
-            fmt::format("{} {}, key/value head {}", parts.shape.packed ? "sequence" : "batch",
-                        slot / heads, slot % heads);
-        if (width > 1) identity.place[k] += fmt::format(", channel {}", k % width);
-    }
-    return identity;
-}
 
 /// An output gradient that is zero but for one row reaches that row's dQ and the keys it sees,
 /// for dV those that it keeps.
@@ -298,7 +155,7 @@ void add_key_sums(const FlashParts& parts, const std::vector<double>& grad,
 /// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-40.
 Verdict value_sum(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
-    GradientNumbers in(parts);
+    FlashGradientNumbers in(parts);
     in.attend();
     const FlashRun run(parts, context);
     if (run.trouble) return *run.trouble;
@@ -324,7 +181,7 @@ Verdict value_sum(const Spec& spec, PropertyContext& context) {
 /// Kills   mutants FAG-08, FAG-10, FAG-40.
 Verdict key_sum(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
-    GradientNumbers in(parts);
+    FlashGradientNumbers in(parts);
     in.attend();
     const FlashRun run(parts, context);
     if (run.trouble) return *run.trouble;
@@ -376,7 +233,7 @@ void add_products(const FlashParts& parts, bool of_keys, const std::vector<doubl
 /// Kills   mutants FAG-07, FAG-08, FAG-10, FAG-13, FAG-40.
 Verdict euler(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
-    GradientNumbers in(parts);
+    FlashGradientNumbers in(parts);
     in.attend();
     const FlashRun run(parts, context);
     if (run.trouble) return *run.trouble;
@@ -405,7 +262,7 @@ Verdict euler(const Spec& spec, PropertyContext& context) {
 /// Kills   mutants FAG-03, FAG-08, FAG-19.
 Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
-    const GradientNumbers in(parts);
+    const FlashGradientNumbers in(parts);
     FlashParts shifted = parts;
     Random random(mix(spec.seed));
     const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, parts.dtype));
@@ -439,7 +296,7 @@ Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
 /// Kills   mutants FAG-18, FAG-19.
 Verdict statistics_used(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
-    const GradientNumbers in(parts);
+    const FlashGradientNumbers in(parts);
     FlashParts changed = parts;
     const double factor = Random(mix(spec.seed)).pick<double>({0.5, 2, 4});
     for (std::size_t row = 0; row < changed.row_sum.size(); ++row)
@@ -482,216 +339,6 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
     return all;
 }
 
-std::vector<ref::Dual> dual(const std::vector<double>& values) {
-    return std::vector<ref::Dual>(values.begin(), values.end());
-}
-
-/// What of the case the exact derivative is compared with.
-struct Adjoint {
-    struct Gradient {
-        std::vector<double> values, bound;
-    };
-    GradientNumbers in;
-    ref::AttentionShape dense;
-    std::map<std::string, Gradient> gradients;  ///< dq, dk, dv
-    std::vector<ref::Dual> query, key, value;
-    ref::AttentionRow<ref::Dual> row;
-
-    Adjoint(const FlashParts& parts, const FlashRun& run, const ref::RoundingClass& rounding)
-        : in(parts),
-          dense(parts.shape.dense()),
-          query(dual(in.query)),
-          key(dual(in.key)),
-          value(dual(in.value)) {
-        in.attend();
-        std::vector<double> output_error(in.output.size());
-        for (std::size_t k = 0; k < output_error.size(); ++k)
-            output_error[k] = std::fabs(in.output[k] - in.exact_output[k]);
-        for (const auto& [name, expected] :
-             expected_of(in, rounding, output_error, in.statistics_error()))
-            gradients[name] = {wide_values(parts, run, name), allowance(expected)};
-    }
-
-    /// Adds d <dO_i, O_i> / d eps of one row of the forward over dual numbers to the right side.
-    void add_derivative(std::size_t at, const std::vector<ref::KeyColumn>& columns,
-                        Identity& identity, std::size_t slot) {
-        const ref::AttentionInputs<ref::Dual> forward{query, key, value, in.parts.shape.scale,
-                                                      in.parts.shape.dropout.keep_prob};
-        ref::attend_row(dense, forward, static_cast<Int>(at) / dense.query_heads,
-                        static_cast<Int>(at) % dense.query_heads,
-                        std::span<const ref::KeyColumn>(columns), row);
-        for (std::size_t d = 0; d < row.output.size(); ++d) {
-            const double term = in.output_grad[at * row.output.size() + d] * row.output[d].tangent;
-            identity.right[slot] += term;
-            identity.size[slot] += std::fabs(term);
-        }
-    }
-
-    /// Adds <grad, r> of one row of a gradient to the left side, and what the bounds allow.
-    void add_gradient(const char* name, std::size_t at, const std::vector<double>& direction,
-                      Identity& identity, std::size_t slot) const {
-        const auto& [grad, bound] = gradients.at(name);
-        for (std::size_t d = 0; d < direction.size(); ++d) {
-            if (direction[d] == 0) continue;  // an overflowed element is not judged
-            const std::size_t k = at * direction.size() + d;
-            identity.left[slot] += grad[k] * direction[d];
-            identity.allowed[slot] += bound[k] * std::fabs(direction[d]);
-            identity.size[slot] += std::fabs(grad[k] * direction[d]);
-        }
-    }
-};
-
-std::vector<double> random_direction(std::size_t width, Random& random) {
-    std::vector<double> direction(width);
-    for (double& r : direction) r = static_cast<double>(random.between(-2, 2));
-    return direction;
-}
-
-/// One query row at a time: d<dO_i, O_i> along q_i.
-Verdict query_adjoint(Adjoint& of, Random& random) {
-    const auto rows = static_cast<std::size_t>(of.dense.query_rows * of.dense.query_heads);
-    constexpr std::size_t kMany = 64;  // rows tried, spread over the problem
-    const std::size_t step = rows / kMany + 1;
-    Identity identity((rows + step - 1) / step);
-    for_each_row(of.in.parts, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
-        const auto at = static_cast<std::size_t>(t * of.dense.query_heads + n);
-        if (at % step != 0) return;
-        const std::vector<double> direction = random_direction(of.in.head_dim(), random);
-        const std::size_t first = at * direction.size(), slot = at / step;
-        for (std::size_t d = 0; d < direction.size(); ++d)
-            of.query[first + d].tangent = direction[d];
-        of.add_derivative(at, columns, identity, slot);
-        of.add_gradient("dq", at, direction, identity, slot);
-        identity.place[slot] = wide_place(of.in.parts, "dq", first);
-    });
-    return identity.verdict("dq", "<dQ_i, r> = d<dO, O>/dq_i along r");
-}
-
-/// One key of every sequence and key/value head: d<dO, O> along k_j, or along v_j.
-Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
-    const FlashParts& parts = of.in.parts;
-    const std::size_t width = along_key ? of.in.head_dim() : of.in.value_dim();
-    const char* name = along_key ? "dk" : "dv";
-    Identity identity = identity_per_slot(parts);
-    std::vector<Int> chosen(slots(parts), -1), keys_seen(chosen.size());
-    const std::vector<char> seen = seen_keys(parts);
-    for_each_slot(parts, true, [&](std::size_t at, std::size_t slot) {
-        if (seen[at] && random.between(0, keys_seen[slot]++) == 0)
-            chosen[slot] = static_cast<Int>(at);
-    });
-    auto& argument = along_key ? of.key : of.value;
-    for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
-        if (chosen[slot] < 0) continue;
-        const auto at = static_cast<std::size_t>(chosen[slot]);
-        const std::vector<double> direction = random_direction(width, random);
-        for (std::size_t d = 0; d < width; ++d) argument[at * width + d].tangent = direction[d];
-        of.add_gradient(name, at, direction, identity, slot);
-        identity.place[slot] = wide_place(parts, name, at * width);
-    }
-    const auto places = row_places(parts.shape.query_lengths, parts.shape.total_queries);
-    for_each_row(parts, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
-        const Int heads = parts.shape.kv_heads, head = n / of.dense.group();
-        const auto slot =
-            static_cast<std::size_t>(places[static_cast<std::size_t>(t)].sequence * heads + head);
-        const bool meets = std::any_of(columns.begin(), columns.end(), [&](const auto& c) {
-            return c.key * heads + head == chosen[slot];
-        });
-        if (meets)
-            of.add_derivative(static_cast<std::size_t>(t * of.dense.query_heads + n), columns,
-                              identity, slot);
-    });
-    for (ref::Dual& number : argument) number.tangent = 0;
-    return identity.verdict(name, along_key ? "<dK_j, r> = d<dO, O>/dk_j along r"
-                                            : "<dV_j, r> = d<dO, O>/dv_j along r");
-}
-
-/// The gradient is that of the forward, for every combination of mask, bias, rope and dropout.
-/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>, which dual numbers give
-/// exactly through the reference forward: no oracle of the backward is needed (verification.md
-/// 4.9).
-/// Domain  given statistics and output of the reference, so that the gradient is that of the
-/// forward.
-/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover
-/// the rounding of the given output and statistics.
-/// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-13, FAG-40.
-Verdict adjoint(const Spec& spec, PropertyContext& context) {
-    const FlashParts parts = flash_parts(spec);
-    const FlashRun run(parts, context);
-    if (run.trouble) return *run.trouble;
-    Adjoint of(parts, run, context.rounding);
-    Random random(mix(spec.seed));
-    Verdict all = key_adjoint(of, random, true);
-    join(all, key_adjoint(of, random, false));
-    join(all, query_adjoint(of, random));
-    return all;
-}
-
-bool of_reference(const Spec& spec) {
-    return spec.number("out") == 0 && spec.number("stats") == 0 && moderate(spec);
-}
-
-/// Draws whether there is a mask, a bias and a drop mask, each with a chance of a half.
-void with_combination(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    spec.set("out", 0), spec.set("stats", 0);
-    if (spec.numbers[kFaRope] != 0) return;
-    if (random.chance(50))
-        without_mask(spec);
-    else
-        with_some_mask(spec, random);
-    if (random.chance(50)) without_bias(spec);
-    if (random.chance(50)) {
-        without_dropout(spec);
-    } else if (spec.numbers[kFaDrop] == 0) {
-        spec.numbers[kFaDrop] = 1;
-        spec.numbers[kFaKeep] = random.between(1, 3);
-    }
-}
-
-/// The candidate's forward and backward belong together: its own statistics and output, fed to
-/// its own gradient, give the gradient of exact attention.
-/// Why     what training does; conventions of the two (scale in row_max, base of the logarithm,
-/// order of the statistics, bits of the drop mask) must be the same.
-/// Domain  candidates that export the forward.
-/// Bound   that of the gradient, with the forward's bounds as errors of the given output and
-/// statistics.
-/// Kills   mutants FAG-03, FAG-07, FAG-10, FAG-13, FAG-19.
-Verdict forward_backward(const Spec& spec, PropertyContext& context) {
-    if (!context.candidate.info().implements("flash_attention_score")) return inapplicable();
-    FlashParts parts = flash_parts(spec), forward_parts = parts;
-    forward_parts.gradient = false;
-    const FlashRun forward(forward_parts, context);
-    if (forward.trouble) return *forward.trouble;
-    GradientNumbers in(parts);
-    const auto exact = ref::expected_attention(parts.shape.dense(), ref::flash_columns(parts.shape),
-                                               in.forward(), parts.dtype, context.rounding);
-    in.output = exact.output.value;
-    in.row_max = exact.row_max.value;
-    in.row_sum = exact.row_sum.value;
-    double prob_error = 0;
-    for (std::size_t row = 0; row < in.row_max.size(); ++row)
-        if (in.sees_keys(row)) {
-            // log P moves with the LSE; the gradient's own rounding is relative to the row_max it
-            // is given.
-            const double error = exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row];
-            if (!std::isfinite(error)) return inapplicable();
-            prob_error = std::max(prob_error, error);
-        }
-    parts.output = forward.bits("attention_out");
-    const std::vector<double> row_max = forward.values("softmax_max"),
-                              row_sum = forward.values("softmax_sum");
-    for (std::size_t row = 0; row < parts.row_max.size(); ++row) {
-        const std::size_t lanes = row_max.size() / parts.row_max.size();
-        parts.row_max[row] = static_cast<float>(row_max[row * lanes]);
-        parts.row_sum[row] = static_cast<float>(row_sum[row * lanes]);
-    }
-    const FlashRun gradient(parts, context);
-    if (gradient.trouble) return *gradient.trouble;
-    return verdict_on_expected(parts, gradient,
-                               expected_of(in, context.rounding, exact.output.bound, prob_error),
-                               "own forward, own gradient");
-}
-
 void with_short_sequences(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
     with_smaller_lengths(spec);
@@ -718,11 +365,7 @@ void add_flash_gradient_relations(std::vector<Property>& list) {
                     with_moderate_data, moderate});
     list.push_back({"output_used", "delta follows the given output, dV does not look at it",
                     output_used, with_moderate_data, moderate});
-    list.push_back({"adjoint", "<dQ, r>, <dK, r>, <dV, r> are derivatives of the exact forward",
-                    adjoint, with_combination, of_reference});
-    list.push_back({"forward_backward",
-                    "the candidate's own output and statistics give the gradient of attention",
-                    forward_backward, with_moderate_data, moderate});
+    add_flash_adjoint_relations(list);
 }
 
 }  // namespace attncheck::properties

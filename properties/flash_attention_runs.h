@@ -166,9 +166,15 @@ void without_mask(Spec& spec);
 void without_bias(Spec& spec);
 void without_dropout(Spec& spec);
 void with_some_mask(Spec& spec, Random& random);
+void with_mask_and_bias(Spec& spec, Random& random);
+bool drops_some(const Spec& spec);
+void with_drops(Spec& spec, Random& random);
 
-/// Relations that hold in both directions: the same problem in other words, and changed problems.
-void add_flash_form_relations(std::vector<Property>& list);
+/// Relations that hold in both directions: all, and in them the same problem in other words, what
+/// is hidden, and scaled data.
 void add_flash_shared_relations(std::vector<Property>& list);
+void add_flash_form_relations(std::vector<Property>& list);
+void add_flash_hidden_relations(std::vector<Property>& list);
+void add_flash_scale_relations(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

@@ -1,3 +1,4 @@
+// The operators: fields, legality, shrinking, buffers, the C structs and the documented ruling.
 #include "properties/nsa_compress_case.h"
 
 #include <fmt/format.h>
@@ -13,8 +14,6 @@
 
 namespace attncheck::properties {
 namespace {
-
-enum Field { kDtype, kHeads, kDim, kBlock, kStride, kBeyond, kLengths, kLayoutText };
 
 constexpr std::int64_t kLongest = 1 << 20;
 
@@ -42,10 +41,6 @@ Schema make_schema(bool gradient) {
     return schema;
 }
 
-ref::Dtype dtype_of(const Spec& spec) {
-    return spec.numbers[kDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16;
-}
-
 /// First row of each sequence in dimension 0 of a tensor: in tokens, or in blocks for the
 /// compressed tensors.
 std::vector<std::int64_t> row_starts(const ref::CompressShape& shape, bool compressed) {
@@ -60,40 +55,18 @@ public:
     explicit CompressOperator(bool gradient)
         : gradient_(gradient),
           schema_(make_schema(gradient)),
-          properties_(compress_properties(gradient)) {
-        required_ = {{"fp16", 25},
-                     {"bf16", 25},
-                     {"leading_empty", 5},
-                     {"middle_empty", 2},
-                     {"trailing_empty", 3},
-                     {"below_block", 10},
-                     {"exactly_block", 5},
-                     {"just_above_block", 5},
-                     {"ragged_tail", 20},
-                     {"ragged_window", 5},
-                     {"deep_overlap", 10},
-                     {"beyond_last", 5},
-                     {"no_blocks", 1},
-                     {"multi_head", 40},
-                     {"dim_tail", 25},
-                     {"strided", 20},
-                     {"many_blocks", 1},
-                     {"limit_extent", 1},
-                     {"heads_equal_block", 0.5},
-                     {"reversed", 1},
-                     {"broadcast", 1}};
-        for (const char* recipe : {"ints", "onehot", "signs", "normal", "cancelling", "spiky",
-                                   "huge", "subnormal", "specials"})
-            required_.push_back({fmt::format("data:{}", recipe), 1});
-        if (gradient)
-            required_.push_back({"lengths_absent", 1});
-        else
-            required_.push_back({"no_overlap", 5});
-    }
+          properties_(compress_properties(gradient)),
+          required_(compress_required_classes(gradient)) {}
 
     const Schema& schema() const override { return schema_; }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<std::string> labels(const Spec& spec) const override {
+        return compress_labels(spec);
+    }
+    Spec sample(Random& random, int size) const override {
+        return sample_compress(schema_, random, size);
+    }
 
     std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
         return compress_large_cases(schema_, length, seed);
@@ -111,8 +84,8 @@ public:
         if (gradient_ ? shape.block <= shape.stride : shape.block < shape.stride)
             return fmt::format("stride={} must be {} block={}", shape.stride,
                                gradient_ ? "less than" : "at most", shape.block);
-        if (gradient_ && spec.numbers[kLengths] == 1 &&
-            (shape.seq_lengths.size() != 1 || spec.numbers[kBeyond] != 0))
+        if (gradient_ && spec.numbers[kCmpLengths] == 1 &&
+            (shape.seq_lengths.size() != 1 || spec.numbers[kCmpBeyond] != 0))
             return "lengths=absent means one sequence of all tokens: seq needs one entry and "
                    "beyond=0";
         for (std::size_t i = 0; i < schema_.tensors.size(); ++i)
@@ -129,143 +102,26 @@ public:
         return std::nullopt;
     }
 
-    std::vector<std::string> labels(const Spec& spec) const override {
-        const ref::CompressShape shape = compress_shape(spec);
-        const auto& lengths = shape.seq_lengths;
-        std::vector<std::string> out{spec.numbers[kDtype] == 0 ? "fp16" : "bf16",
-                                     fmt::format("data:{}", name_of(spec.recipe))};
-        const auto any = [&](auto&& test) {
-            return std::any_of(lengths.begin(), lengths.end(), test);
-        };
-        const auto label = [&](bool applies, const char* name) {
-            if (applies) out.emplace_back(name);
-        };
-        label(lengths.front() == 0 && lengths.size() > 1, "leading_empty");
-        label(lengths.back() == 0 && lengths.size() > 1, "trailing_empty");
-        label(lengths.size() > 2 &&
-                  std::find(lengths.begin() + 1, lengths.end() - 1, 0) != lengths.end() - 1,
-              "middle_empty");
-        label(any([&](auto s) { return s > 0 && s < shape.block; }), "below_block");
-        label(any([&](auto s) { return s == shape.block; }), "exactly_block");
-        label(any([&](auto s) { return s > shape.block && s < shape.block + shape.stride; }),
-              "just_above_block");
-        label(any([&](auto s) { return s > shape.block && (s - shape.block) % shape.stride != 0; }),
-              "ragged_tail");
-        label(shape.block % shape.stride != 0, "ragged_window");
-        label(shape.block == shape.stride, "no_overlap");
-        label(shape.block > 2 * shape.stride, "deep_overlap");
-        label(spec.numbers[kBeyond] > 0, "beyond_last");
-        label(shape.total_blocks() == 0, "no_blocks");
-        label(shape.total_blocks() >= 64, "many_blocks");
-        label(shape.heads > 1, "multi_head");
-        label(shape.heads == 128 || shape.head_dim == 256 || shape.block == 128, "limit_extent");
-        label(shape.head_dim % 64 != 0, "dim_tail");
-        label(shape.heads == shape.block, "heads_equal_block");
-        const auto has = [&](Layout layout) {
-            return std::find(spec.layouts.begin(), spec.layouts.end(), layout) !=
-                   spec.layouts.end();
-        };
-        label(std::any_of(spec.layouts.begin(), spec.layouts.end(),
-                          [](Layout l) { return l != Layout::dense; }),
-              "strided");
-        label(has(Layout::reversed), "reversed");
-        label(has(Layout::broadcast), "broadcast");
-        label(gradient_ && spec.numbers[kLengths] == 1, "lengths_absent");
-        label(!spec.edits.empty(), kEditedLabel);
-        return out;
-    }
-
-    Spec sample(Random& random, int size) const override {
-        Spec spec(schema_);
-        spec.numbers[kDtype] = random.between(0, 1);
-        sample_windows(random, spec);
-        const std::int64_t block = spec.numbers[kBlock], stride = spec.numbers[kStride];
-        spec.numbers[kHeads] = random.chance(70)
-                                   ? random.between(1, 4)
-                                   : random.pick<std::int64_t>({5, 6, 7, 8, 9, 16, 17, 33, 128});
-        spec.numbers[kDim] =
-            random.chance(70) ? 16 * random.between(1, 5) : 16 * random.between(1, 16);
-        if (random.chance(
-                4)) {  // many blocks of little width: partitions over workers, long reductions
-            spec.numbers[kHeads] = random.between(1, 2);
-            spec.numbers[kDim] = 16;
-            spec.lists[0] = {block + stride * random.between(64, 200) +
-                             random.between(0, stride - 1)};
-            if (random.chance(50))
-                spec.lists[0].insert(spec.lists[0].begin(), random.between(0, 2 * block));
-            if (random.chance(40)) {  // short and empty ones among them
-                const auto extra = random.between(1, 3);
-                for (std::int64_t i = 0; i < extra; ++i)
-                    spec.lists[0].insert(
-                        spec.lists[0].begin() + random.between(0, std::ssize(spec.lists[0])),
-                        random.chance(50) ? 0 : sample_length(random, block, stride));
-            }
-        } else {
-            const std::int64_t count = random.pick<std::int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 6});
-            for (std::int64_t i = 0; i < count; ++i)
-                spec.lists[0].push_back(sample_length(random, block, stride));
-        }
-        if (random.chance(
-                4)) {  // extents that coincide hide nothing from a test, but decide wrong branches
-            spec.numbers[kBlock] = std::min<std::int64_t>(spec.numbers[kBlock], 48);
-            spec.numbers[kStride] = std::min<std::int64_t>(
-                spec.numbers[kStride], spec.numbers[kBlock] - (gradient_ ? 16 : 0));
-            spec.numbers[kHeads] = spec.numbers[kBlock];
-            spec.numbers[kDim] = 16;
-            spec.lists[0].resize(1);
-            if (random.chance(40))
-                spec.lists[0].insert(spec.lists[0].begin() + random.between(0, 1), 0);
-            if (random.chance(20)) spec.lists[0].insert(spec.lists[0].begin(), block);
-        }
-        spec.numbers[kBeyond] = random.chance(12) ? random.between(1, 40) : 0;
-        const bool coincide = spec.numbers[kHeads] == spec.numbers[kBlock];
-        const std::int64_t budget =
-            coincide
-                ? 300'000
-                : 20'000 + 2'000 * static_cast<std::int64_t>(size);  // products per output tensor
-        while (cost(spec) > budget &&
-               (spec.numbers[kHeads] > 1 || spec.numbers[kDim] > 16 || spec.lists[0].size() > 1)) {
-            if (spec.numbers[kHeads] > 1 && random.chance(50))
-                spec.numbers[kHeads] = (spec.numbers[kHeads] + 1) / 2;
-            else if (spec.numbers[kDim] > 16 && random.chance(50))
-                spec.numbers[kDim] -= 16;
-            else if (spec.lists[0].size() > 1 && random.chance(20))
-                spec.lists[0].erase(spec.lists[0].begin() +
-                                    random.between(0, std::ssize(spec.lists[0]) - 1));
-        }
-        if (gradient_ && random.chance(6)) {
-            spec.lists[0].resize(1);
-            spec.numbers[kBeyond] = 0;
-            spec.numbers[kLengths] = 1;
-        }
-        if (gradient_ && random.chance(4)) spec.numbers[kLayoutText] = 1;
-        if (spec.lists[0] == std::vector<std::int64_t>(spec.lists[0].size(), 0) &&
-            spec.numbers[kBeyond] == 0)
-            spec.lists[0].back() = block;
-        sample_data(random, spec);
-        return spec;
-    }
-
     std::vector<Spec> joint_shrinks(const Spec& spec) const override {
         std::vector<Spec> out;
-        const std::int64_t block = spec.numbers[kBlock], stride = spec.numbers[kStride];
-        if (spec.numbers[kBeyond] > 0) {  // rows behind the last sequence become part of it
+        const std::int64_t block = spec.numbers[kCmpBlock], stride = spec.numbers[kCmpStride];
+        if (spec.numbers[kCmpBeyond] > 0) {  // rows behind the last sequence become part of it
             Spec to = spec;
-            to.lists[0].back() += std::exchange(to.numbers[kBeyond], 0);
+            to.lists[0].back() += std::exchange(to.numbers[kCmpBeyond], 0);
             out.push_back(to);
             to.lists[0] = {compress_shape(spec).total_tokens};
             out.push_back(to);
         } else if (spec.lists[0].size() > 1) {  // only empty sequences, and one row behind them
             Spec to = spec;
             to.lists[0] = {0};
-            to.numbers[kBeyond] = 1;
+            to.numbers[kCmpBeyond] = 1;
             out.push_back(to);
         }
-        for (std::int64_t b = schema_.numbers[kBlock].min; b < block; b += 16)
+        for (std::int64_t b = schema_.numbers[kCmpBlock].min; b < block; b += 16)
             for (std::int64_t s = 16; s <= std::min(stride, gradient_ ? b - 16 : b); s += 16) {
                 Spec to = spec;
-                to.numbers[kBlock] = b;
-                to.numbers[kStride] = s;
+                to.numbers[kCmpBlock] = b;
+                to.numbers[kCmpStride] = s;
                 for (auto& length : to.lists[0])
                     length = std::max<std::int64_t>(0, length - (block - b));
                 out.push_back(to);
@@ -278,7 +134,7 @@ public:
         for (std::int64_t s = 16; s < stride;
              s += 16) {  // the same number of blocks at a smaller stride
             Spec to = spec;
-            to.numbers[kStride] = s;
+            to.numbers[kCmpStride] = s;
             for (auto& length : to.lists[0]) {
                 const std::int64_t over = length - block;
                 if (over > 0) length = block + over / stride * s + std::min(over % stride, s - 1);
@@ -339,7 +195,7 @@ public:
 
     Call build(const Spec& spec) const override {
         Spec everywhere = spec;
-        ref::Dtype dtype = dtype_of(spec);
+        ref::Dtype dtype = compress_dtype(spec);
         for (const auto& edit : spec.edits) apply_everywhere(edit, everywhere, dtype);
         const ref::CompressShape shape = compress_shape(everywhere);
         Call call;
@@ -353,12 +209,12 @@ public:
         }
         HostArray lengths{"act_seq_len", true, 0, cumulative(shape.seq_lengths)};
         lengths.size = std::ssize(lengths.values);
-        if (gradient_ && spec.numbers[kLengths] == 1) {
+        if (gradient_ && spec.numbers[kCmpLengths] == 1) {
             lengths.present = false;
             lengths.size = 0;
         }
         call.arrays.push_back(std::move(lengths));
-        call.texts.push_back({"layout", gradient_ && spec.numbers[kLayoutText] == 1
+        call.texts.push_back({"layout", gradient_ && spec.numbers[kCmpLayoutText] == 1
                                             ? std::optional<std::string>{}
                                             : "TND"});
         call.numbers = {{"compress_block_size", shape.block},
@@ -457,12 +313,12 @@ private:
         if (equals != std::string::npos)
             std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
         constexpr std::int64_t kLargest = 4096;  // buffers are really laid out
-        if (field < 0 || field > kStride || value < 0 || value > kLargest)
+        if (field < 0 || field > kCmpStride || value < 0 || value > kLargest)
             throw std::invalid_argument(fmt::format(
                 "case: break entry '{}', expected all.dtype, all.heads, all.dim, all.block or "
                 "all.stride and a value in 0..{}",
                 edit, kLargest));
-        if (field == kDtype) {
+        if (field == kCmpDtype) {
             if (value != ATTNCHECK_FLOAT32 && value != ATTNCHECK_FLOAT16 &&
                 value != ATTNCHECK_BFLOAT16)
                 throw std::invalid_argument(
@@ -470,74 +326,6 @@ private:
             dtype = static_cast<ref::Dtype>(value);
         } else {
             spec.numbers[static_cast<std::size_t>(field)] = value;
-        }
-    }
-
-    void sample_windows(Random& random, Spec& spec) const {
-        const auto pair = random.pick<std::pair<int, int>>({{32, 16},
-                                                            {32, 16},
-                                                            {48, 32},
-                                                            {64, 16},
-                                                            {64, 32},
-                                                            {128, 16},
-                                                            {80, 48},
-                                                            {112, 64},
-                                                            {16, 16},
-                                                            {32, 32},
-                                                            {64, 64}});
-        spec.numbers[kBlock] = pair.first;
-        spec.numbers[kStride] = pair.second;
-        if (random.chance(30)) {
-            spec.numbers[kBlock] = 16 * random.between(1, 8);
-            spec.numbers[kStride] = 16 * random.between(1, spec.numbers[kBlock] / 16);
-        }
-        if (gradient_ && spec.numbers[kBlock] <= spec.numbers[kStride]) {
-            spec.numbers[kBlock] = std::max<std::int64_t>(spec.numbers[kBlock], 32);
-            spec.numbers[kStride] = 16 * random.between(1, spec.numbers[kBlock] / 16 - 1);
-        }
-    }
-
-    static std::int64_t sample_length(Random& random, std::int64_t block, std::int64_t stride) {
-        switch (random.between(0, 9)) {
-            case 0:
-                return 0;
-            case 1:
-                return random.between(1, block - 1);
-            case 2:
-                return block - 1;
-            case 3:
-                return block;
-            case 4:
-                return block + stride - 1;
-            case 5:
-                return block + stride * random.between(1, 3);
-            case 6:
-                return block + random.between(1, stride - 1);
-            case 7:
-                return random.between(std::max<std::int64_t>(block - stride + 1, 1), block - 1);
-            default:
-                return random.between(1, 3 * block);
-        }
-    }
-
-    static std::int64_t cost(const Spec& spec) {
-        const ref::CompressShape shape = compress_shape(spec);
-        return (shape.total_blocks() * shape.block + shape.total_tokens) * shape.heads *
-               shape.head_dim;
-    }
-
-    void sample_data(Random& random, Spec& spec) const {
-        spec.seed = random.next() >> 40;  // short to read; 16 million data sets per shape
-        spec.recipe = random.pick<Recipe>(
-            {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints,
-             Recipe::ints, Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky,
-             Recipe::huge, Recipe::huge, Recipe::subnormal, Recipe::subnormal, Recipe::specials});
-        if (!random.chance(40)) return;
-        for (std::size_t i = 0; i < schema_.tensors.size(); ++i) {
-            if (!random.chance(50)) continue;
-            const bool output = schema_.tensors[i].output;
-            spec.layouts[i] = static_cast<Layout>(
-                random.between(1, static_cast<int>(output ? Layout::spread : Layout::broadcast)));
         }
     }
 
@@ -583,76 +371,20 @@ private:
 
 }  // namespace
 
+ref::Dtype compress_dtype(const Spec& spec) {
+    return spec.numbers[kCmpDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16;
+}
+
 ref::CompressShape compress_shape(const Spec& spec) {
     ref::CompressShape shape;
     shape.seq_lengths = spec.lists[0];
     shape.total_tokens =
-        std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), spec.numbers[kBeyond]);
-    shape.heads = spec.numbers[kHeads];
-    shape.head_dim = spec.numbers[kDim];
-    shape.block = spec.numbers[kBlock];
-    shape.stride = spec.numbers[kStride];
+        std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), spec.numbers[kCmpBeyond]);
+    shape.heads = spec.numbers[kCmpHeads];
+    shape.head_dim = spec.numbers[kCmpDim];
+    shape.block = spec.numbers[kCmpBlock];
+    shape.stride = spec.numbers[kCmpStride];
     return shape;
-}
-
-CompressProblem::CompressProblem(const Spec& spec)
-    : gradient(spec.schema->op == "nsa_compress_grad"),
-      shape(compress_shape(spec)),
-      dtype(dtype_of(spec)) {
-    Spec plain = spec;
-    plain.edits.clear();
-    call = find_operator(spec.schema->op)->build(plain);
-}
-
-std::vector<std::pair<std::string, ref::ExpectedTensor>> CompressProblem::expected(
-    const ref::RoundingClass& rounding) const {
-    std::vector<std::pair<std::string, ref::ExpectedTensor>> out;
-    const auto input = values("input"), weight = values("weight");
-    if (!gradient) {
-        out.emplace_back("output",
-                         ref::expected_nsa_compress(shape, dtype, input, weight, rounding));
-        return out;
-    }
-    auto both = ref::expected_nsa_compress_grad(shape, dtype, values("output_grad"), input, weight,
-                                                rounding);
-    out.emplace_back("input_grad", std::move(both.input_grad));
-    out.emplace_back("weight_grad", std::move(both.weight_grad));
-    return out;
-}
-
-Call make_compress_call(const CompressParts& parts) {
-    const ref::CompressShape& s = parts.shape;
-    const std::vector<std::int64_t> tokens{s.total_tokens, s.heads, s.head_dim},
-        weights{s.block, s.heads}, blocks{s.total_blocks(), s.heads, s.head_dim};
-    Call call;
-    call.op = parts.gradient ? "nsa_compress_grad" : "nsa_compress";
-    const auto add = [&](const char* name, bool output, const auto& shape,
-                         std::vector<std::uint32_t> bits) {
-        call.tensors.push_back(make_tensor(name, output, parts.dtype, shape, std::move(bits)));
-    };
-    if (parts.gradient) add("output_grad", false, blocks, parts.output_grad);
-    add("input", false, tokens, parts.input);
-    add("weight", false, weights, parts.weight);
-    if (parts.gradient) {
-        add("input_grad", true, tokens, {});
-        add("weight_grad", true, weights, {});
-    } else {
-        add("output", true, blocks, {});
-    }
-    call.arrays.push_back(
-        {"act_seq_len", true, std::ssize(s.seq_lengths), cumulative(s.seq_lengths)});
-    call.texts.push_back({"layout", "TND"});
-    call.numbers = {
-        {"compress_block_size", s.block}, {"compress_stride", s.stride}, {"act_seq_len_type", 0}};
-    return call;
-}
-
-CompressBlocks::CompressBlocks(const ref::CompressShape& shape)
-    : covered(static_cast<std::size_t>(shape.total_tokens)) {
-    ref::for_each_block(shape, [&](std::int64_t, std::int64_t first) {
-        first_token.push_back(first);
-        std::fill_n(covered.begin() + first, shape.block, true);
-    });
 }
 
 std::unique_ptr<Operator> make_nsa_compress() { return std::make_unique<CompressOperator>(false); }

@@ -8,11 +8,24 @@
 // sequence) and layout=absent.
 #pragma once
 
+#include "properties/check.h"
 #include "properties/operator.h"
 #include "properties/tiers.h"
 #include "ref/nsa_compress.h"
 
 namespace attncheck::properties {
+
+/// Numbers of the Spec, in schema order; the gradient alone has the last two.
+enum CompressField {
+    kCmpDtype,
+    kCmpHeads,
+    kCmpDim,
+    kCmpBlock,
+    kCmpStride,
+    kCmpBeyond,
+    kCmpLengths,
+    kCmpLayoutText
+};
 
 /// A compress call taken apart again: what the properties transform and the reference needs.
 struct CompressProblem {
@@ -28,11 +41,11 @@ struct CompressProblem {
     }
 
     /// Expected outputs by tensor name, in the order of the call.
-    std::vector<std::pair<std::string, ref::ExpectedTensor>> expected(
-        const ref::RoundingClass& rounding) const;
+    ExpectedOutputs expected(const ref::RoundingClass& rounding) const;
 };
 
 ref::CompressShape compress_shape(const Spec& spec);
+ref::Dtype compress_dtype(const Spec& spec);
 
 /// The call for explicit parts: row-major bits of the inputs that the operator has, dense layouts.
 struct CompressParts {
@@ -42,6 +55,9 @@ struct CompressParts {
     std::vector<std::uint32_t> input, weight, output_grad;
 };
 Call make_compress_call(const CompressParts& parts);
+/// The problem as dense parts, to be changed and built again.
+CompressParts parts_of(const CompressProblem& problem);
+ExpectedOutputs expected_of(const CompressParts& parts, const ref::RoundingClass& rounding);
 
 /// Blocks (output row, first token) in output order, and for each token whether a block covers it.
 struct CompressBlocks {
@@ -57,6 +73,10 @@ std::vector<TierTensor> compress_tensors(const CompressProblem& problem,
 Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass& declared,
                        const std::function<std::vector<double>(const std::string&)>& outputs,
                        TierScores* scores = nullptr);
+
+Spec sample_compress(const Schema& schema, Random& random, int size);
+std::vector<std::string> compress_labels(const Spec& spec);
+std::vector<RequiredClass> compress_required_classes(bool gradient);
 
 std::unique_ptr<Operator> make_nsa_compress();
 std::unique_ptr<Operator> make_nsa_compress_grad();

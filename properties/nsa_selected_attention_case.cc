@@ -1,10 +1,10 @@
+// The operators: fields, legality, shrinking, the C structs and the documented ruling.
 #include "properties/nsa_selected_attention_case.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -13,8 +13,6 @@ namespace attncheck::properties {
 namespace {
 
 constexpr std::int64_t kLongest = 1 << 17;  ///< 128 Ki
-constexpr std::int64_t kLargeMask = 300;
-constexpr std::int64_t kStatisticLanes = 8;
 
 Schema make_schema(bool gradient) {
     Schema schema;
@@ -81,73 +79,6 @@ Schema make_schema(bool gradient) {
     return schema;
 }
 
-/// Elements that `set` names, one tensor after the other.
-void apply_overrides(const Spec& spec, SelectedParts& parts, bool lists_only) {
-    const auto shapes = selected_shapes(*spec.schema, parts);
-    for (const auto& [ref, value] : spec.overrides) {
-        const auto index = static_cast<std::size_t>(ref.tensor);
-        const std::string& name = spec.schema->tensors[index].name;
-        const bool is_topk = name == "topk_indices", is_mask = name == "atten_mask";
-        if (lists_only && !is_topk && !is_mask) continue;
-        std::vector<std::uint32_t>& bits = is_topk           ? parts.topk
-                                           : is_mask         ? parts.mask.bits
-                                           : name == "query" ? parts.query
-                                           : name == "key"   ? parts.key
-                                           : name == "value" ? parts.value
-                                                             : parts.output_grad;
-        const ref::Dtype dtype = is_topk   ? ref::Dtype::int32
-                                 : is_mask ? parts.mask.dtype
-                                           : parts.dtype;
-        const auto& shape = shapes[index];
-        const bool broadcast = spec.layouts[index] == Layout::broadcast;
-        for (std::int64_t copy = 0; copy < (broadcast ? shape[1] : 1); ++copy) {
-            std::int64_t offset = 0;
-            for (std::size_t dim = 0; dim < shape.size(); ++dim)
-                offset = offset * shape[dim] + (broadcast && dim == 1 ? copy : ref.index[dim]);
-            bits.at(static_cast<std::size_t>(offset)) = ref::encode(dtype, value);
-        }
-    }
-}
-
-SelectedParts parts_without_values(const Spec& spec) {
-    SelectedParts parts;
-    const auto& n = spec.numbers;
-    parts.gradient = spec.schema->op == "nsa_selected_attention_grad";
-    parts.dtype = n[kSelDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16;
-    ref::SelectedAttentionShape& s = parts.shape;
-    s.query_lengths = spec.lists[0];
-    s.kv_lengths = spec.lists[1];
-    s.total_queries = std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), n[kSelBeyondQ]);
-    s.total_keys = std::accumulate(spec.lists[1].begin(), spec.lists[1].end(), n[kSelBeyondKv]);
-    s.kv_heads = n[kSelKvHeads];
-    s.query_heads = n[kSelKvHeads] * n[kSelGroup];
-    s.head_dim = n[kSelDim];
-    s.value_dim = n[kSelValueDim];
-    s.block = n[kSelBlock];
-    s.count = n[kSelCount];
-    parts.sparse_mode = n[kSelSparse];
-    parts.scale = scale_of(static_cast<ScaleKind>(n[kSelScale]), s.head_dim);
-    const auto kind = static_cast<MaskKind>(n[kSelMask]);
-    parts.mask.present = kind != MaskKind::absent;
-    parts.mask.dtype = kind == MaskKind::uint8 ? ref::Dtype::uint8 : ref::Dtype::boolean;
-    switch (static_cast<MaskExtent>(n[kSelMaskShape])) {
-        case MaskExtent::exact:
-            parts.mask.shape = {longest(s.query_lengths), longest(s.kv_lengths)};
-            break;
-        case MaskExtent::single:
-            parts.mask.shape = {1, 1};
-            break;
-        case MaskExtent::large:
-            parts.mask.shape = {kLargeMask, kLargeMask};
-            break;
-    }
-    s.mask = !parts.mask.present      ? ref::SelectedMask::none
-             : parts.sparse_mode == 2 ? ref::SelectedMask::causal
-                                      : ref::SelectedMask::contents;
-    s.mask_columns = parts.mask.shape[1];
-    return parts;
-}
-
 class SelectedOperator final : public Operator {
 public:
     explicit SelectedOperator(bool gradient)
@@ -183,38 +114,34 @@ public:
     void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const override;
 
     std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const override {
-        return selected_shapes(schema_, parts_without_values(spec));
+        return selected_shapes(schema_, selected_shape_parts(spec));
     }
 
     Call build(const Spec& spec) const override {
         Spec everywhere = spec;
         std::optional<ref::Dtype> dtype;
         for (const auto& edit : spec.edits) apply_everywhere(edit, everywhere, dtype);
-        SelectedParts parts =
-            everywhere.numbers == spec.numbers ? selected_parts(spec) : zero_parts(everywhere);
+        SelectedParts parts = everywhere.numbers == spec.numbers ? selected_parts(spec)
+                                                                 : selected_zero_parts(everywhere);
         if (dtype) parts.dtype = *dtype;
         // "heads.uneven": one query head more than the groups have.
         if (std::ranges::find(spec.edits, "heads.uneven") != spec.edits.end())
-            parts = zero_parts(everywhere, 1);
+            parts = selected_zero_parts(everywhere, 1);
         Call call = make_selected_call(parts);
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
         for (const auto& edit : spec.edits) {
-            if (edit == "heads.uneven") continue;
-            if (edit.starts_with("sequences="))
-                add_sequences(edit, call);
-            else if (edit.starts_with("long."))
-                claim_sequence(edit, call);
-            else if (edit.starts_with("rows."))
-                claim_rows(edit, call);
-            else if (!edit.starts_with("all."))
+            if (edit == "heads.uneven" || edit.starts_with("all.")) continue;
+            if (is_selected_claim(edit))
+                apply_selected_claim(edit, call);
+            else
                 apply_edit(call, edit);
         }
         return call;
     }
 
     Call outline(const Spec& spec) const override {
-        Call call = make_selected_call(parts_without_values(spec));
+        Call call = make_selected_call(selected_shape_parts(spec));
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
         return call;
@@ -277,7 +204,7 @@ private:
                  (spec.numbers[kSelMask] == 1 && value > 1)))
                 return "set gives atten_mask a value it cannot hold";
             if (ref.tensor != topk) continue;
-            if (queries.empty()) queries = ref::selected_queries(parts_without_values(spec).shape);
+            if (queries.empty()) queries = ref::selected_queries(selected_shape_parts(spec).shape);
             const ref::SelectedQuery& query = queries[static_cast<std::size_t>(ref.index[0])];
             if (query.sequence >= 0 && query.kv_length > 0 &&
                 !(value >= 0 &&
@@ -318,70 +245,6 @@ private:
         } else {
             spec.numbers[static_cast<std::size_t>(field)] = value;
         }
-    }
-
-    /// "long.q=ROWS", "long.kv=ROWS": rows.q or rows.kv, all of them in the last sequence.
-    void claim_sequence(const std::string& edit, Call& call) const {
-        claim_rows("rows" + edit.substr(4), call);
-        HostArray& lengths = call.arrays[edit.starts_with("long.kv=") ? 1 : 0];
-        std::int64_t rows = 0;
-        std::from_chars(edit.data() + edit.find('=') + 1, edit.data() + edit.size(), rows);
-        if (!lengths.values.empty()) lengths.values.back() = rows;
-    }
-
-    /// "sequences=COUNT": empty sequences behind the last one, up to this many.
-    static void add_sequences(const std::string& edit, Call& call) {
-        std::int64_t count = -1;
-        std::from_chars(edit.data() + edit.find('=') + 1, edit.data() + edit.size(), count);
-        if (count < 0 || count > 1 << 14)
-            throw std::invalid_argument(
-                fmt::format("case: break entry '{}', expected a count up to 16384", edit));
-        for (HostArray& array : call.arrays)
-            if (std::ssize(array.values) < count && !array.values.empty()) {
-                array.values.resize(static_cast<std::size_t>(count), array.values.back());
-                array.size = count;
-            }
-    }
-
-    /// "rows.q=VALUE", "rows.kv=VALUE": T1 or T2 in the shape of every tensor that has it, without
-    /// the memory: only a limit on the number of rows can object.
-    void claim_rows(const std::string& edit, Call& call) const {
-        const bool of_keys = edit.starts_with("rows.kv=");
-        std::int64_t rows = -1;
-        const auto equals = edit.find('=');
-        if (equals != std::string::npos)
-            std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), rows);
-        if (rows < 0 || (!of_keys && !edit.starts_with("rows.q=")))
-            throw std::invalid_argument(fmt::format(
-                "case: break entry '{}', expected rows.q= or rows.kv= and a count", edit));
-        for (Tensor& tensor : call.tensors) {
-            const std::string& name = tensor.name;
-            const bool key = name == "key" || name == "value" || name == "dk" || name == "dv";
-            if (key == of_keys && name != "atten_mask" && !tensor.shape.empty())
-                tensor.shape[0] = rows;
-        }
-    }
-
-    /// All elements zero: for shapes that no reference is defined on.
-    static SelectedParts zero_parts(const Spec& spec, std::int64_t more_heads = 0) {
-        SelectedParts parts = parts_without_values(spec);
-        parts.shape.query_heads += more_heads;
-        const ref::SelectedAttentionShape& s = parts.shape;
-        const auto zeros = [](std::int64_t rows, std::int64_t heads, std::int64_t dim) {
-            return std::vector<std::uint32_t>(static_cast<std::size_t>(rows * heads * dim));
-        };
-        parts.query = zeros(s.total_queries, s.query_heads, s.head_dim);
-        parts.key = zeros(s.total_keys, s.kv_heads, s.head_dim);
-        parts.value = zeros(s.total_keys, s.kv_heads, s.value_dim);
-        parts.topk = zeros(s.total_queries, s.kv_heads, s.count);
-        if (parts.mask.present)
-            parts.mask.bits = zeros(parts.mask.shape[0], parts.mask.shape[1], 1);
-        if (parts.gradient) {
-            parts.output = parts.output_grad = zeros(s.total_queries, s.query_heads, s.value_dim);
-            parts.row_max.assign(static_cast<std::size_t>(s.total_queries * s.query_heads), 0);
-            parts.row_sum.assign(parts.row_max.size(), 1);
-        }
-        return parts;
     }
 
     bool gradient_;
@@ -563,175 +426,6 @@ std::string SelectedOperator::describe(const Spec& spec, const std::string& tens
 }
 
 }  // namespace
-
-ref::ColumnLister SelectedParts::columns() const {
-    const auto indices = std::make_shared<std::vector<std::int64_t>>();
-    for (const auto bits : topk) indices->push_back(static_cast<std::int32_t>(bits));
-    const auto hidden =
-        std::make_shared<std::vector<std::uint8_t>>(mask.bits.begin(), mask.bits.end());
-    return [indices, hidden, list = ref::selected_columns(shape, *indices, *hidden)](
-               std::int64_t t, std::int64_t head, std::vector<ref::KeyColumn>& out) {
-        return list(t, head, out);
-    };
-}
-
-void give_reference_statistics(SelectedParts& parts) {
-    const ref::AttentionShape dense = parts.shape.dense();
-    const auto rows = static_cast<std::size_t>(dense.query_rows * dense.query_heads);
-    std::vector<double> output(rows * static_cast<std::size_t>(dense.value_dim)), row_max(rows),
-        row_sum(rows);
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    ref::dense_attention<double>(dense, parts.columns(), in, output, row_max, row_sum);
-    parts.output.resize(output.size());
-    std::transform(output.begin(), output.end(), parts.output.begin(),
-                   [&](double v) { return ref::encode(parts.dtype, v); });
-    parts.row_max.assign(row_max.begin(), row_max.end());
-    parts.row_sum.assign(row_sum.begin(), row_sum.end());
-}
-
-SelectedParts selected_lists(const Spec& spec) {
-    SelectedParts parts = parts_without_values(spec);
-    fill_selected_lists(spec, parts);
-    apply_overrides(spec, parts, true);
-    return parts;
-}
-
-SelectedParts selected_input_parts(const Spec& spec) {
-    SelectedParts parts = parts_without_values(spec);
-    fill_selected_lists(spec, parts);
-    fill_selected_data(spec, parts);
-    apply_overrides(spec, parts, false);
-    return parts;
-}
-
-SelectedParts selected_parts(const Spec& spec) {
-    SelectedParts parts = selected_input_parts(spec);
-    if (!parts.gradient) return parts;
-    give_reference_statistics(parts);
-    if (spec.numbers[kSelStats] == static_cast<std::int64_t>(StatsKind::shifted))
-        shift_statistics(parts.row_max, parts.row_sum);
-    if (spec.numbers[kSelOut] == static_cast<std::int64_t>(OutKind::perturbed))
-        perturb_output(parts.dtype, parts.output);
-    return parts;
-}
-
-std::vector<std::vector<std::int64_t>> selected_shapes(const Schema& schema,
-                                                       const SelectedParts& parts) {
-    const ref::SelectedAttentionShape& s = parts.shape;
-    const std::vector<std::int64_t> query{s.total_queries, s.query_heads, s.head_dim},
-        key{s.total_keys, s.kv_heads, s.head_dim}, value{s.total_keys, s.kv_heads, s.value_dim},
-        output{s.total_queries, s.query_heads, s.value_dim},
-        statistics{s.total_queries, s.query_heads, kStatisticLanes},
-        topk{s.total_queries, s.kv_heads, s.count};
-    std::vector<std::vector<std::int64_t>> shapes;
-    for (const TensorField& field : schema.tensors) {
-        const std::string& name = field.name;
-        shapes.push_back(
-            name == "query" || name == "dq"   ? query
-            : name == "key" || name == "dk"   ? key
-            : name == "value" || name == "dv" ? value
-            : name == "topk_indices"          ? topk
-            : name == "atten_mask"
-                ? (parts.mask.present ? parts.mask.shape : std::vector<std::int64_t>{0, 0})
-            : name.starts_with("softmax") ? statistics
-                                          : output);
-    }
-    return shapes;
-}
-
-Call make_selected_call(const SelectedParts& parts) {
-    const Schema& schema =
-        find_operator(parts.gradient ? "nsa_selected_attention_grad" : "nsa_selected_attention")
-            ->schema();
-    const auto shapes = selected_shapes(schema, parts);
-    const auto lanes = [](const std::vector<float>& rows) {
-        std::vector<std::uint32_t> bits;
-        for (const float value : rows)
-            bits.insert(bits.end(), kStatisticLanes, ref::encode(ref::Dtype::fp32, value));
-        return bits;
-    };
-    Call call;
-    call.op = schema.op;
-    for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
-        const TensorField& field = schema.tensors[i];
-        const std::string& name = field.name;
-        const ref::Dtype dtype = name == "topk_indices"        ? ref::Dtype::int32
-                                 : name == "atten_mask"        ? parts.mask.dtype
-                                 : name.starts_with("softmax") ? ref::Dtype::fp32
-                                                               : parts.dtype;
-        std::vector<std::uint32_t> bits;
-        if (name == "query")
-            bits = parts.query;
-        else if (name == "key")
-            bits = parts.key;
-        else if (name == "value")
-            bits = parts.value;
-        else if (name == "topk_indices")
-            bits = parts.topk;
-        else if (name == "atten_mask")
-            bits = parts.mask.bits;
-        else if (name == "attention_out_grad")
-            bits = parts.output_grad;
-        else if (!field.output && name == "attention_out")
-            bits = parts.output;
-        else if (!field.output && name == "softmax_max")
-            bits = lanes(parts.row_max);
-        else if (!field.output && name == "softmax_sum")
-            bits = lanes(parts.row_sum);
-        call.tensors.push_back(make_tensor(name, field.output, dtype, shapes[i], std::move(bits)));
-        if (name == "atten_mask") call.tensors.back().present = parts.mask.present;
-    }
-    const ref::SelectedAttentionShape& s = parts.shape;
-    const auto lengths = [](const char* name, const std::vector<std::int64_t>& of) {
-        return HostArray{name, true, std::ssize(of), cumulative(of)};
-    };
-    call.arrays = {lengths("actual_seq_q_len", s.query_lengths),
-                   lengths("actual_seq_kv_len", s.kv_lengths)};
-    call.texts = {{"input_layout", "TND"}};
-    call.numbers = {{"head_num", s.query_heads},
-                    {"sparse_mode", parts.sparse_mode},
-                    {"selected_block_size", s.block},
-                    {"selected_block_count", s.count}};
-    call.reals = {{"scale_value", parts.scale}};
-    return call;
-}
-
-ExpectedOutputs expected_of(const SelectedParts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant) {
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    ExpectedOutputs out;
-    if (!parts.gradient) {
-        auto expected = ref::expected_attention(parts.shape.dense(), parts.columns(), in,
-                                                parts.dtype, rounding, grant);
-        const auto lanes = [](const ref::ExpectedTensor& rows) {
-            ref::ExpectedTensor all(rows.size() * kStatisticLanes);
-            for (std::size_t i = 0; i < all.size(); ++i) {
-                all.value[i] = rows.value[i / kStatisticLanes];
-                all.bound[i] = rows.bound[i / kStatisticLanes];
-                all.overflow[i] = rows.overflow[i / kStatisticLanes];
-            }
-            return all;
-        };
-        out.emplace_back("softmax_max", lanes(expected.row_max));
-        out.emplace_back("softmax_sum", lanes(expected.row_sum));
-        out.emplace_back("attention_out", std::move(expected.output));
-        return out;
-    }
-    const auto output = parts.values(parts.output), output_grad = parts.values(parts.output_grad);
-    const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
-        row_sum(parts.row_sum.begin(), parts.row_sum.end());
-    auto expected = ref::expected_attention_grad(parts.shape.dense(), parts.columns(),
-                                                 {in, output_grad, output, row_max, row_sum},
-                                                 parts.dtype, rounding, grant);
-    out.emplace_back("dq", std::move(expected.query_grad));
-    out.emplace_back("dk", std::move(expected.key_grad));
-    out.emplace_back("dv", std::move(expected.value_grad));
-    return out;
-}
 
 std::unique_ptr<Operator> make_nsa_selected_attention() {
     return std::make_unique<SelectedOperator>(false);

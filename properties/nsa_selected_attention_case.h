@@ -92,7 +92,10 @@ void give_reference_statistics(SelectedParts& parts);
 SelectedParts selected_parts(const Spec& spec);
 /// selected_parts without the gradient's statistics and attention output.
 SelectedParts selected_input_parts(const Spec& spec);
-SelectedParts selected_lists(const Spec& spec);  ///< shape, mask and topk only; cheap
+SelectedParts selected_lists(const Spec& spec);        ///< shape, mask and topk only; cheap
+SelectedParts selected_shape_parts(const Spec& spec);  ///< no element values; cheap
+/// All elements zero: for shapes that no reference is defined on.
+SelectedParts selected_zero_parts(const Spec& spec, std::int64_t more_heads = 0);
 
 /// Fills what selected_parts and selected_lists hand out; overrides are not applied yet.
 void fill_selected_lists(const Spec& spec, SelectedParts& parts);
@@ -104,6 +107,12 @@ Call make_selected_call(const SelectedParts& parts);
 /// Expected outputs by tensor name, in the order of the call.
 ExpectedOutputs expected_of(const SelectedParts& parts, const ref::RoundingClass& rounding,
                             ref::Grant grant = ref::Grant::rounding);
+
+/// "rows.q=VALUE", "long.q=ROWS", "sequences=COUNT" and the same of kv: rows or sequences that a
+/// call claims to have.
+bool is_selected_claim(const std::string& edit);
+/// Throws std::invalid_argument when the claim cannot be read.
+void apply_selected_claim(const std::string& edit, Call& call);
 
 /// Shapes of all tensors, in schema order.
 std::vector<std::vector<std::int64_t>> selected_shapes(const Schema& schema,

@@ -1,130 +1,19 @@
 // Relations of the gradient of selected attention: which output gradient reaches which element,
 // identities that tie dQ, dK and dV to each other and to the forward, and what the given statistics
-// and output are used for. Most need no oracle of the backward: only its bounds.
-//
-//   delta_i = <dO_i, O_i>   dS_ij = P_ij (<dO_i, v_j> - delta_i)   P_ij = exp(s_ij - row_max_i) /
-//   row_sum_i dQ_i = scale sum_j dS_ij k_j   dK_j = scale sum_i dS_ij q_i   dV_j = sum_i P_ij dO_i
-//
-// O* is the exact output; the given O is O* rounded, and P sums to 1 up to the rounding of the
-// statistics, a factor 1 + eta_i that is common to the row.
+// and output are used for. Most need no oracle of the backward: only its bounds. Legend as in
+// nsa_selected_attention_grad_numbers.h.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
-#include "properties/nsa_selected_attention_runs.h"
-#include "ref/dual.h"
+#include "properties/nsa_selected_attention_grad_numbers.h"
 
 namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
-constexpr double kFp32 = 0x1p-24;
-
-/// The numbers of a gradient problem and its exact forward.
-struct GradientNumbers {
-    std::vector<double> query, key, value, output, output_grad, row_max, row_sum;
-    std::vector<double> exact_output;  ///< O*, when asked for
-    std::vector<ref::SelectedQuery> rows;
-    const SelectedParts& parts;
-
-    explicit GradientNumbers(const SelectedParts& of)
-        : query(of.values(of.query)),
-          key(of.values(of.key)),
-          value(of.values(of.value)),
-          output(of.values(of.output)),
-          output_grad(of.values(of.output_grad)),
-          row_max(of.row_max.begin(), of.row_max.end()),
-          row_sum(of.row_sum.begin(), of.row_sum.end()),
-          rows(ref::selected_queries(of.shape)),
-          parts(of) {}
-
-    ref::AttentionInputs<double> forward() const {
-        return {query, key, value, parts.narrowed_scale(), 1};
-    }
-
-    void attend() {
-        exact_output.resize(output.size());
-        ref::dense_attention<double>(parts.shape.dense(), parts.columns(), forward(), exact_output);
-    }
-
-    /// |eta_i|: the statistics are reference statistics, rounded to fp32 and possibly shifted by at
-    /// most 4.
-    double statistics_error(std::size_t row) const { return kFp32 * (std::fabs(row_max[row]) + 8); }
-    double largest_statistics_error() const {
-        double largest = 0;
-        for (std::size_t row = 0; row < row_max.size(); ++row)
-            if (sees_keys(row)) largest = std::max(largest, statistics_error(row));
-        return largest;
-    }
-    bool sees_keys(std::size_t row) const { return row_sum[row] > 0 && row_sum[row] < 1e38; }
-};
-
-ExpectedOutputs named(ref::ExpectedAttentionGrad expected) {
-    ExpectedOutputs out;
-    out.emplace_back("dq", std::move(expected.query_grad));
-    out.emplace_back("dk", std::move(expected.key_grad));
-    out.emplace_back("dv", std::move(expected.value_grad));
-    return out;
-}
-
-/// Expected values of the given numbers; the bounds also cover statistics that move P by prob_error
-/// and an output that is off by output_error [T1,N1,Dv].
-ExpectedOutputs expected_with_errors(const GradientNumbers& in, const ref::RoundingClass& rounding,
-                                     std::span<const double> output_error, double prob_error) {
-    return named(ref::expected_attention_grad(
-        in.parts.shape.dense(), in.parts.columns(),
-        {in.forward(), in.output_grad, in.output, in.row_max, in.row_sum, output_error, prob_error},
-        in.parts.dtype, rounding));
-}
-
-/// Sequence of every key row, -1 beyond the last.
-std::vector<Int> sequence_of_keys(const ref::SelectedAttentionShape& s) {
-    std::vector<Int> sequences;
-    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
-        sequences.insert(sequences.end(), static_cast<std::size_t>(s.kv_lengths[b]),
-                         static_cast<Int>(b));
-    sequences.resize(static_cast<std::size_t>(s.total_keys), -1);
-    return sequences;
-}
-
-/// Walks [rows, heads, width] of queries or keys and gives each element the slot (sequence,
-/// key/value head) it belongs to; rows beyond the last sequence are left out.
-template <class Visit>
-void for_each_slot(const SelectedParts& parts, bool of_keys, const Visit& visit) {
-    const ref::SelectedAttentionShape& s = parts.shape;
-    const Int rows = of_keys ? s.total_keys : s.total_queries,
-              heads = of_keys ? s.kv_heads : s.query_heads, group = heads / s.kv_heads;
-    const auto queries = ref::selected_queries(s);
-    const auto key_sequences = sequence_of_keys(s);
-    for (Int row = 0; row < rows; ++row) {
-        const auto at = static_cast<std::size_t>(row);
-        const Int sequence = of_keys ? key_sequences[at] : queries[at].sequence;
-        if (sequence < 0) continue;
-        for (Int head = 0; head < heads; ++head)
-            visit(static_cast<std::size_t>(row * heads + head),
-                  static_cast<std::size_t>(sequence * s.kv_heads + head / group));
-    }
-}
-
-std::size_t slots(const SelectedParts& parts) {
-    return parts.shape.query_lengths.size() * static_cast<std::size_t>(parts.shape.kv_heads);
-}
-
-/// One number per (sequence, key/value head), or one per channel of it.
-Identity identity_per_slot(const SelectedParts& parts, std::size_t width = 1) {
-    Identity identity(slots(parts) * width);
-    const auto heads = static_cast<std::size_t>(parts.shape.kv_heads);
-    for (std::size_t k = 0; k < identity.place.size(); ++k) {
-        const std::size_t slot = k / width;
-        identity.place[k] =
-            fmt::format("sequence {}, key/value head {}", slot / heads, slot % heads);
-        if (width > 1) identity.place[k] += fmt::format(", channel {}", k % width);
-    }
-    return identity;
-}
 
 /// An output gradient that is zero but for one row reaches that row's dQ and the keys it sees.
 /// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
@@ -247,7 +136,7 @@ Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
 /// Shrinks to one query, one block of 16 keys, one head, one non-zero dO element.
 Verdict value_sum(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
-    const GradientNumbers in(parts);
+    const SelectedGradientNumbers in(parts);
     const SelectedRun run(parts, context);
     if (run.trouble) return *run.trouble;
     const ExpectedOutputs expected = expected_of(parts, context.rounding);
@@ -283,7 +172,7 @@ Verdict value_sum(const Spec& spec, PropertyContext& context) {
 /// Shrinks to one query, one block of 16 keys, one head, one non-zero element of each input.
 Verdict key_sum(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
-    GradientNumbers in(parts);
+    SelectedGradientNumbers in(parts);
     in.attend();
     const SelectedRun run(parts, context);
     if (run.trouble) return *run.trouble;
@@ -346,7 +235,7 @@ void add_products(const SelectedParts& parts, bool of_keys, const std::vector<do
 /// Shrinks to one query, one block of 16 keys, one head, one non-zero element of each input.
 Verdict euler(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
-    GradientNumbers in(parts);
+    SelectedGradientNumbers in(parts);
     in.attend();
     const SelectedRun run(parts, context);
     if (run.trouble) return *run.trouble;
@@ -377,7 +266,7 @@ Verdict euler(const Spec& spec, PropertyContext& context) {
 /// Shrinks to one query, one block of 16 keys, one head, one non-zero K, V and dO element.
 Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
-    const GradientNumbers in(parts);
+    const SelectedGradientNumbers in(parts);
     SelectedParts shifted = parts;
     Random random(mix(spec.seed));
     const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, parts.dtype));
@@ -407,7 +296,7 @@ Verdict statistics_shift(const Spec& spec, PropertyContext& context) {
 /// Shrinks to one query, one block of 16 keys, one head, one non-zero Q, V and dO element.
 Verdict statistics_used(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
-    const GradientNumbers in(parts);
+    const SelectedGradientNumbers in(parts);
     SelectedParts changed = parts;
     const double factor = Random(mix(spec.seed)).pick<double>({0.5, 2, 4});
     for (std::size_t row = 0; row < changed.row_sum.size(); ++row)
@@ -450,231 +339,13 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
                              expected_of(changed, context.rounding));
 }
 
-std::vector<ref::Dual> dual(const std::vector<double>& values) {
-    return std::vector<ref::Dual>(values.begin(), values.end());
-}
-
-/// <dO_i, dO_i / d eps> of one row of the forward over dual numbers.
-double row_derivative(const GradientNumbers& in, const ref::AttentionInputs<ref::Dual>& forward,
-                      std::size_t at, std::span<const ref::KeyColumn> columns,
-                      ref::AttentionRow<ref::Dual>& row, double& size) {
-    const Int heads = in.parts.shape.query_heads;
-    ref::attend_row(in.parts.shape.dense(), forward, static_cast<Int>(at) / heads,
-                    static_cast<Int>(at) % heads, columns, row);
-    double sum = 0;
-    for (std::size_t d = 0; d < row.output.size(); ++d) {
-        const double term = in.output_grad[at * row.output.size() + d] * row.output[d].tangent;
-        sum += term;
-        size += std::fabs(term);
-    }
-    return sum;
-}
-
-/// What of the case the exact derivative is compared with.
-struct Adjoint {
-    struct Gradient {
-        std::vector<double> values, bound;
-    };
-    GradientNumbers in;
-    const SelectedRun& run;
-    std::map<std::string, Gradient> gradients;  ///< dq, dk, dv
-    std::vector<ref::Dual> query, key, value;
-
-    Adjoint(const SelectedParts& parts, const SelectedRun& of, const ref::RoundingClass& rounding)
-        : in(parts), run(of), query(dual(in.query)), key(dual(in.key)), value(dual(in.value)) {
-        in.attend();
-        std::vector<double> output_error(in.output.size());
-        for (std::size_t k = 0; k < output_error.size(); ++k)
-            output_error[k] = std::fabs(in.output[k] - in.exact_output[k]);
-        for (const auto& [name, expected] :
-             expected_with_errors(in, rounding, output_error, in.largest_statistics_error()))
-            gradients[name] = {run.values(name), allowance(expected)};
-    }
-
-    /// Both sides for one row of a gradient: <grad, r> and what the bounds allow.
-    void add_gradient(const char* name, std::size_t row, const std::vector<double>& direction,
-                      Identity& identity, std::size_t slot) const {
-        const auto& [grad, bound] = gradients.at(name);
-        for (std::size_t d = 0; d < direction.size(); ++d) {
-            if (direction[d] == 0) continue;  // an overflowed element is not judged
-            const std::size_t k = row * direction.size() + d;
-            identity.left[slot] += grad[k] * direction[d];
-            identity.allowed[slot] += bound[k] * std::fabs(direction[d]);
-            identity.size[slot] += std::fabs(grad[k] * direction[d]);
-        }
-    }
-};
-
-std::vector<double> random_direction(Int width, Random& random) {
-    std::vector<double> direction(static_cast<std::size_t>(width));
-    for (double& r : direction) r = static_cast<double>(random.between(-2, 2));
-    return direction;
-}
-
-/// One query row at a time: d<dO_i, O_i> along q_i.
-Verdict query_adjoint(const Spec& spec, Adjoint& of, Random& random) {
-    const ref::SelectedAttentionShape& s = of.in.parts.shape;
-    const auto rows = static_cast<std::size_t>(s.total_queries * s.query_heads);
-    constexpr std::size_t kMany = 64;  // rows tried, spread over the problem
-    const std::size_t step = rows / kMany + 1;
-    const auto columns_of = of.in.parts.columns();
-    std::vector<ref::KeyColumn> columns;
-    ref::AttentionRow<ref::Dual> row;
-    Identity identity((rows + step - 1) / step);
-    std::size_t slot = 0;
-    for (std::size_t at = 0; at < rows; at += step, ++slot) {
-        columns.clear();
-        columns_of(static_cast<Int>(at) / s.query_heads, static_cast<Int>(at) % s.query_heads,
-                   columns);
-        const std::vector<double> direction = random_direction(s.head_dim, random);
-        const auto first = at * direction.size();
-        for (std::size_t d = 0; d < direction.size(); ++d)
-            of.query[first + d].tangent = direction[d];
-        const ref::AttentionInputs<ref::Dual> forward{of.query, of.key, of.value,
-                                                      of.in.parts.narrowed_scale(), 1};
-        identity.right[slot] =
-            row_derivative(of.in, forward, at, columns, row, identity.size[slot]);
-        of.add_gradient("dq", at, direction, identity, slot);
-        identity.place[slot] = place_of(spec, of.run.call, "dq", first);
-    }
-    return identity.verdict("dq", "<dQ_i, r> = d<dO, O>/dq_i along r");
-}
-
-/// One key of every sequence and key/value head: d<dO, O> along k_j, or along v_j.
-Verdict key_adjoint(const Spec& spec, Adjoint& of, Random& random, bool along_key) {
-    const ref::SelectedAttentionShape& s = of.in.parts.shape;
-    const Int width = along_key ? s.head_dim : s.value_dim, group = s.dense().group();
-    const char* name = along_key ? "dk" : "dv";
-    Identity identity = identity_per_slot(of.in.parts);
-    std::vector<Int> chosen(slots(of.in.parts), -1);
-    std::vector<Int> keys_seen(chosen.size());
-    const std::vector<char> seen = seen_keys(of.in.parts);
-    for_each_slot(of.in.parts, true, [&](std::size_t at, std::size_t slot) {
-        if (seen[at] && random.between(0, keys_seen[slot]++) == 0)
-            chosen[slot] = static_cast<Int>(at);
-    });
-    auto& argument = along_key ? of.key : of.value;
-    for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
-        if (chosen[slot] < 0) continue;
-        const auto at = static_cast<std::size_t>(chosen[slot]);
-        const std::vector<double> direction = random_direction(width, random);
-        for (std::size_t d = 0; d < direction.size(); ++d)
-            argument[at * direction.size() + d].tangent = direction[d];
-        of.add_gradient(name, at, direction, identity, slot);
-        identity.place[slot] = place_of(spec, of.run.call, name, at * direction.size());
-    }
-    const ref::AttentionInputs<ref::Dual> forward{of.query, of.key, of.value,
-                                                  of.in.parts.narrowed_scale(), 1};
-    const auto columns_of = of.in.parts.columns();
-    std::vector<ref::KeyColumn> columns;
-    ref::AttentionRow<ref::Dual> row;
-    for_each_slot(of.in.parts, false, [&](std::size_t at, std::size_t slot) {
-        const Int head = static_cast<Int>(at) % s.query_heads;
-        columns.clear();
-        columns_of(static_cast<Int>(at) / s.query_heads, head, columns);
-        const Int key_row = chosen[slot] / s.kv_heads;
-        if (chosen[slot] < 0 || std::none_of(
-                                    columns.begin(), columns.end(),
-                                    [&](const auto& c) {
-                                        return c.key == key_row &&
-                                               chosen[slot] % s.kv_heads == head / group;
-                                    }))
-            return;
-        identity.right[slot] +=
-            row_derivative(of.in, forward, at, columns, row, identity.size[slot]);
-    });
-    for (ref::Dual& number : argument) number.tangent = 0;
-    return identity.verdict(name, along_key ? "<dK_j, r> = d<dO, O>/dk_j along r"
-                                            : "<dV_j, r> = d<dO, O>/dv_j along r");
-}
-
-/// The gradient is that of the forward.
-/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>, which dual numbers give
-/// exactly through the reference forward: no oracle of the backward is needed (verification.md
-/// 4.9).
-/// Domain  given statistics and output of the reference, so that the gradient is that of the
-/// forward.
-/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover the
-/// rounding of the given output and statistics.
-/// Kills   NSG-02 12 13 x02 x25 x26 x27 x28.
-/// Shrinks to one query, one block of 16 keys, one head, one non-zero dO element.
-Verdict adjoint(const Spec& spec, PropertyContext& context) {
-    const SelectedParts parts = selected_parts(spec);
-    const SelectedRun run(parts, context);
-    if (run.trouble) return *run.trouble;
-    Adjoint of(parts, run, context.rounding);
-    Random random(mix(spec.seed));
-    Verdict all = key_adjoint(spec, of, random, true);
-    join(all, key_adjoint(spec, of, random, false));
-    join(all, query_adjoint(spec, of, random));
-    return all;
-}
-
-bool output_of_reference(const Spec& spec) { return spec.number("out") == 0 && moderate(spec); }
-
-/// The candidate's forward and backward belong together: its own statistics and output, fed to its
-/// own gradient, give the gradient of exact attention.
-/// Why     what training does; conventions of the two (scale in row_max, base of the logarithm)
-/// must be the same.
-/// Domain  candidates that export the forward.
-/// Bound   that of the gradient, with the forward's bounds as errors of the given output and
-/// statistics.
-/// Kills   NSG-07 12 13 x02 x22 x26 x34.
-/// Shrinks to one query, one block of 16 keys, one head, one non-zero dO element.
-Verdict forward_backward(const Spec& spec, PropertyContext& context) {
-    if (!context.candidate.info().implements("nsa_selected_attention")) return inapplicable();
-    SelectedParts parts = selected_parts(spec);
-    SelectedParts forward_parts = parts;
-    forward_parts.gradient = false;
-    const SelectedRun forward(forward_parts, context);
-    if (forward.trouble) return *forward.trouble;
-    GradientNumbers in(parts);
-    const auto exact = ref::expected_attention(parts.shape.dense(), parts.columns(), in.forward(),
-                                               parts.dtype, context.rounding);
-    in.output = exact.output.value;
-    in.row_max = exact.row_max.value;
-    in.row_sum = exact.row_sum.value;
-    double prob_error = 0;
-    for (std::size_t row = 0; row < in.row_max.size(); ++row)
-        if (in.sees_keys(row)) {
-            // log P moves with the LSE; the gradient's own rounding is relative to the row_max it
-            // is given.
-            const double error = exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row];
-            if (!std::isfinite(error)) return inapplicable();
-            prob_error = std::max(prob_error, error);
-        }
-    parts.output = forward.bits("attention_out");
-    const std::vector<double> row_max = forward.values("softmax_max"),
-                              row_sum = forward.values("softmax_sum");
-    const std::size_t lanes = row_max.size() / parts.row_max.size();
-    for (std::size_t row = 0; row < parts.row_max.size(); ++row) {
-        parts.row_max[row] = static_cast<float>(row_max[row * lanes]);
-        parts.row_sum[row] = static_cast<float>(row_sum[row * lanes]);
-    }
-    const SelectedRun gradient(parts, context);
-    if (gradient.trouble) return *gradient.trouble;
-    return verdict_on_values(
-        spec, gradient.call, gradient.result,
-        expected_with_errors(in, context.rounding, exact.output.bound, prob_error));
-}
-
-void with_fewer_queries(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    fewer_queries(spec);
-}
-
-void with_reference_output(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    spec.set("out", 0);
-}
-
 }  // namespace
 
 void add_selected_gradient_relations(std::vector<Property>& list) {
     add_selected_shared_relations(list);
     list.push_back({"one_row", "dO in one row reaches that row and the keys it sees", one_row,
                     with_moderate_data, moderate});
-    list.push_back({"linearity", "additive in dO", linearity, with_fewer_queries, moderate});
+    list.push_back({"linearity", "additive in dO", linearity, with_less_data, moderate});
     list.push_back({"output_grad_scale", "twice dO gives twice the gradients", output_grad_scale,
                     with_moderate_data, moderate});
     list.push_back(
@@ -689,11 +360,7 @@ void add_selected_gradient_relations(std::vector<Property>& list) {
                     with_moderate_data, moderate});
     list.push_back({"output_used", "delta follows the given output, dV does not look at it",
                     output_used, with_moderate_data, moderate});
-    list.push_back({"adjoint", "<dQ, r>, <dK, r>, <dV, r> are derivatives of the exact forward",
-                    adjoint, with_reference_output, output_of_reference});
-    list.push_back({"forward_backward",
-                    "the candidate's own output and statistics give the gradient of attention",
-                    forward_backward, with_moderate_data, moderate});
+    add_selected_adjoint_relations(list);
 }
 
 }  // namespace attncheck::properties

@@ -178,4 +178,9 @@ void fewer_queries(Spec& spec) {
     for (auto& length : spec.lists[0]) length = (length + 1) / 2;
 }
 
+void with_less_data(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    fewer_queries(spec);
+}
+
 }  // namespace attncheck::properties

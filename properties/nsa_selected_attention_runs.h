@@ -12,6 +12,8 @@
 
 namespace attncheck::properties {
 
+inline constexpr std::size_t kLanes = 8;  ///< copies of every statistic
+
 /// One call of the candidate; trouble is set when it did not return 0.
 struct SelectedRun {
     Call call;
@@ -79,8 +81,12 @@ void set_blocks(Spec& spec, std::int64_t block, std::int64_t count);
 
 /// Half the queries: for relations that take several evaluations.
 void fewer_queries(Spec& spec);
+/// For relations that take two evaluations and more: moderate data, half the queries.
+void with_less_data(Spec& spec, Random& random);
 
-/// Relations that hold in both directions.
+/// Relations that hold in both directions: all, and in them those of the lists and of scaled data.
 void add_selected_shared_relations(std::vector<Property>& list);
+void add_selected_list_relations(std::vector<Property>& list);
+void add_selected_scale_relations(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

@@ -7,8 +7,6 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr std::int64_t kLanes = 8;  ///< copies of every statistic
-
 Verdict check(const Spec& spec, PropertyContext& context) {
     const SelectedParts parts = selected_parts(spec);
     const SelectedRun run(parts, context);
