@@ -174,6 +174,8 @@ void with_drops(Spec& spec, Random& random);
 /// is hidden, and scaled data.
 void add_flash_shared_relations(std::vector<Property>& list);
 void add_flash_form_relations(std::vector<Property>& list);
+void add_flash_mask_forms(std::vector<Property>& list);
+void add_flash_mode_forms(std::vector<Property>& list);
 void add_flash_hidden_relations(std::vector<Property>& list);
 void add_flash_scale_relations(std::vector<Property>& list);
 
