@@ -263,7 +263,9 @@ FlashParts flash_shape_parts(const Spec& spec) {
         parts.query_start = {{static_cast<std::int64_t>(mix(spec.seed) % 40)}};
     if (start == FlashStart::both || start == FlashStart::key)
         parts.key_start = {{static_cast<std::int64_t>(mix(spec.seed + 1) % 40)}};
-    if (parts.query_start && n[kFaSparse] == 8 && n[kFaMask] != 0 && parts.key_start)
+    const bool has_sequences = !parts.shape.query_lengths.empty();  // a claimed batch may be empty
+    if (parts.query_start && n[kFaSparse] == 8 && n[kFaMask] != 0 && parts.key_start &&
+        has_sequences)
         // Mode 8 wants the first diagonal to meet.
         parts.key_start = {{parts.query_start->front() + parts.shape.query_lengths[0] -
                             parts.shape.kv_lengths[0]}};

@@ -129,6 +129,16 @@ Call edited(const std::string& edit) {
     return call;
 }
 
+// Found by fuzzing: mode 8 looked for the first sequence of a batch that a claim had emptied.
+TEST(Edit, MayClaimABatchOfNothing) {
+    const Spec spec = spec_of(
+        "flash_attention_score{dtype=fp16 q=[1] kv=[1] layout=TND kv_heads=1 group=1 dim=1 "
+        "value_dim=1 mask=uint8 sparse=8 pre=1 pse=slopes pse_type=2 start=both data=zeros seed=0 "
+        "break=[all.batches=0]}");
+    const Call call = find_operator("flash_attention_score")->build(spec);
+    EXPECT_EQ(call.tensor("query").shape[0], 0);
+}
+
 // An element that `set` names and an edit of all.KEY removes is left out, not written behind the
 // tensor.
 TEST(Edit, MayRemoveAnElementThatIsSet) {
