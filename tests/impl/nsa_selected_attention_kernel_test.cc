@@ -27,8 +27,15 @@ double rounding(HalfFormat format) {
     return format == HalfFormat::kFp16 ? 0x1p-11 * 1.01 : 0x1p-8 * 1.01;
 }
 
+// Of a weight: products of bf16 pairs take P and dS rounded to bf16 (the class of rounding that the
+// implementation declares, p=half ds=half).
+double weight_roundoff(HalfFormat format, const AttentionKernels& kernels) {
+    return kernels.bf16_dot != nullptr && format == HalfFormat::kBf16 ? 0x1p-8 : 0.0;
+}
+
 // Written so that NaN fails.
-void expect_near(SelectedProblem& p, HalfTensor& actual, SumTensor& wanted, const char* name) {
+void expect_near(SelectedProblem& p, HalfTensor& actual, SumTensor& wanted, const char* name,
+                 const AttentionKernels& kernels = default_attention_kernels()) {
     for (std::int64_t i = 0; i < actual.shape[0]; ++i) {
         for (std::int64_t j = 0; j < actual.shape[1]; ++j) {
             for (std::int64_t k = 0; k < actual.shape[2]; ++k) {
@@ -37,6 +44,7 @@ void expect_near(SelectedProblem& p, HalfTensor& actual, SumTensor& wanted, cons
                 // 2^-24: a subnormal fp16 result is a multiple of it.
                 const double allowed = rounding(p.format) * std::abs(sum.value) +
                                        kSumError * sum.size +
+                                       weight_roundoff(p.format, kernels) * sum.weighted +
                                        (p.format == HalfFormat::kFp16 ? 0x1p-24 : 0.0);
                 ASSERT_TRUE(std::abs(got - sum.value) <= allowed)
                     << name << "[" << i << "," << j << "," << k << "]: " << got << ", expected "
@@ -92,14 +100,15 @@ void run_with(SelectedProblem& p, const AttentionKernels& kernels) {
     nsa_selected_attention_grad(p.gradient_args(), kernels);
 }
 
-void expect_right(SelectedProblem& p) {
+void expect_right(SelectedProblem& p,
+                  const AttentionKernels& kernels = default_attention_kernels()) {
     ExpectedForward e = expected_forward(p);
-    expect_near(p, p.output, e.output, "attention_out");
+    expect_near(p, p.output, e.output, "attention_out", kernels);
     expect_statistics(p, e);
     ExpectedGradient g = expected_gradient(p);
-    expect_near(p, p.dq, g.dq, "dq");
-    expect_near(p, p.dk, g.dk, "dk");
-    expect_near(p, p.dv, g.dv, "dv");
+    expect_near(p, p.dq, g.dq, "dq", kernels);
+    expect_near(p, p.dk, g.dk, "dk", kernels);
+    expect_near(p, p.dv, g.dv, "dv", kernels);
 }
 
 struct Bits {
@@ -266,7 +275,7 @@ TEST_P(NsaSelectedAttentionKernelTest, EveryInstructionSetAgreesWithPlainLoops) 
         for (const SelectedShape& shape : shapes) {
             SelectedProblem p(shape, GetParam());
             run_with(p, *kernels);
-            expect_right(p);
+            expect_right(p, *kernels);
         }
     }
 }
