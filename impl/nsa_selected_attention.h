@@ -43,6 +43,19 @@ void nsa_selected_attention(const attncheck_nsa_selected_attention_args& args,
 void nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args& args,
                                  const AttentionKernels& kernels);
 
+/// The same two with pair products of bf16 numbers, block by block (selected_tile.h): what they are
+/// for bf16 tensors on machines that have these.
+///
+/// Rounding P and dS to bf16 where they are factors, everything else in fp32. dk and dv of a key are
+///          summed tile by tile inside slices of the queries, and over those in order; cuts depend
+///          on the lengths and on nothing else.
+/// Memory   packed keys (twice, in the gradient) and values of the listed blocks in 16 bits; in the
+///          gradient at most 8 fp32 copies of dk and dv, see QuerySlices.
+void nsa_selected_attention_in_pairs(const attncheck_nsa_selected_attention_args& args,
+                                     const AttentionKernels& kernels);
+void nsa_selected_attention_grad_in_pairs(const attncheck_nsa_selected_attention_grad_args& args,
+                                          const AttentionKernels& kernels);
+
 /// Keys of a tile: with 32 heads its logits take 32 KiB. At least two of the largest blocks, so
 /// that a tile is never less than half full.
 inline constexpr std::int64_t kTileKeys = 256;
