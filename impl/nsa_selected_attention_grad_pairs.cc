@@ -6,6 +6,7 @@
 #include "impl/key_panels.h"
 #include "impl/key_selection.h"
 #include "impl/nsa_selected_attention.h"
+#include "impl/selected_key_sums.h"
 #include "impl/selected_tile.h"
 #include "impl/thread_pool.h"
 #include "impl/token_heads.h"
@@ -42,151 +43,6 @@ struct PairsProblem {
     std::int64_t chunk_queries(std::int64_t num_keys) const {
         return queries_per_chunk(num_keys / selection.block(), selection.count(), group_size);
     }
-};
-
-// How the queries of a sequence are cut: into parts of at least 256 queries, at most 8, fewer where
-// the copies of dk and dv would take more than 2^29 bytes together (unless one does).
-class QuerySlices {
-public:
-    struct Slice {
-        Sequence sequence;
-        std::int64_t begin, end, index;
-    };
-    // Some slices, all of a kv head.
-    struct Unit {
-        std::size_t begin, end;
-    };
-
-    explicit QuerySlices(const PairsProblem& problem) {
-        constexpr std::int64_t kMostSlices = 8, kLeastQueries = 256,
-                               kMostBytes = std::int64_t{1} << 29;
-        const KeySelection& selection = problem.selection;
-        const std::int64_t bytes = selection.num_kv_heads() * selection.num_keys() *
-                                   (problem.head_dim + problem.value_dim) *
-                                   static_cast<std::int64_t>(sizeof(float)),
-                           most = std::clamp<std::int64_t>(
-                               kMostBytes / std::max<std::int64_t>(bytes, 1), 1, kMostSlices);
-        std::int64_t queries = kLeastQueries;
-        for (std::int64_t token = 0; token < selection.num_queries();) {
-            const Sequence sequence = selection.sequence_of_query(token);
-            const std::int64_t length = sequence.query_end - token,
-                               parts = std::min(most, (length + kLeastQueries - 1) / kLeastQueries);
-            num_slices_ = std::max(num_slices_, parts);
-            for (std::int64_t i = 0; i < parts; ++i) {
-                if (queries >= kLeastQueries) {
-                    units_.push_back({slices_.size(), slices_.size()});
-                    queries = 0;
-                }
-                slices_.push_back(
-                    {sequence, token + length * i / parts, token + length * (i + 1) / parts, i});
-                queries += slices_.back().end - slices_.back().begin;
-                units_.back().end = slices_.size();
-            }
-            token = sequence.query_end;
-        }
-    }
-    std::int64_t num_slices() const { return num_slices_; }
-    std::int64_t num_units() const { return std::ssize(units_); }
-    template <class Visit>
-    void for_each_slice(std::int64_t unit, const Visit& visit) const {
-        const Unit& of = units_[static_cast<std::size_t>(unit)];
-        for (std::size_t i = of.begin; i < of.end; ++i) visit(slices_[i]);
-    }
-
-private:
-    std::int64_t num_slices_ = 1;
-    std::vector<Slice> slices_;
-    std::vector<Unit> units_;
-};
-
-// dk, before the scale, and dv of the listed blocks, [slices, kv heads, keys, D and Dv].
-class KeySums {
-public:
-    KeySums(const PairsProblem& problem, std::int64_t num_slices)
-        : problem_(problem),
-          num_slices_(num_slices),
-          slice_keys_(problem.selection.num_kv_heads() * problem.selection.num_keys()),
-          key_sums_(num_slices * slice_keys_ * problem.head_dim),
-          value_sums_(num_slices * slice_keys_ * problem.value_dim),
-          has_sums_(static_cast<std::size_t>(num_slices * slice_keys_ / problem.selection.block())),
-          is_seen_(static_cast<std::size_t>(num_slices * slice_keys_)) {}
-
-    struct Block {
-        float *key_sums, *value_sums;
-        std::uint8_t* is_seen;  ///< by a query, per key
-    };
-    /// Zeros at first.
-    Block block(std::int64_t slice, std::int64_t kv_head, std::int64_t key_token) {
-        const std::int64_t row = row_of(slice, kv_head, key_token),
-                           size = problem_.selection.block();
-        const Block block{key_sums_.data() + row * problem_.head_dim,
-                          value_sums_.data() + row * problem_.value_dim, is_seen_.data() + row};
-        std::uint8_t& has_sums = has_sums_[static_cast<std::size_t>(row / size)];
-        if (has_sums == 0) {
-            std::fill_n(block.key_sums, size * problem_.head_dim, 0.0f);
-            std::fill_n(block.value_sums, size * problem_.value_dim, 0.0f);
-            has_sums = 1;
-        }
-        return block;
-    }
-
-    // Adds up the slices, in order, and writes dk and dv of all keys.
-    void store() {
-        const KeySelection& selection = problem_.selection;
-        const std::int64_t num_blocks = selection.num_blocks(), num_keys = selection.num_keys();
-        parallel_for(selection.num_kv_heads() * num_blocks, [&](std::int64_t i) {
-            store_block(i / num_blocks, i % num_blocks * selection.block());
-        });
-        for (std::int64_t head = 0; head < selection.num_kv_heads(); ++head)
-            zero(head, num_keys, problem_.args.dk.shape[0] - num_keys);
-    }
-
-private:
-    std::int64_t row_of(std::int64_t slice, std::int64_t kv_head, std::int64_t key_token) const {
-        return slice * slice_keys_ + kv_head * problem_.selection.num_keys() + key_token;
-    }
-
-    void store_block(std::int64_t head, std::int64_t token) {
-        const std::int64_t size = problem_.selection.block();
-        Block total{nullptr, nullptr, nullptr};
-        for (std::int64_t slice = 0; slice < num_slices_; ++slice) {
-            if (has_sums_[static_cast<std::size_t>(row_of(slice, head, token) / size)] == 0)
-                continue;
-            const Block part = block(slice, head, token);
-            if (total.is_seen == nullptr) {
-                total = part;
-                continue;
-            }
-            const auto add = problem_.kernels.scale_and_add;
-            add(total.key_sums, 1.0f, part.key_sums, size * problem_.head_dim);
-            add(total.value_sums, 1.0f, part.value_sums, size * problem_.value_dim);
-            for (std::int64_t key = 0; key < size; ++key) total.is_seen[key] |= part.is_seen[key];
-        }
-        if (total.is_seen == nullptr) return zero(head, token, size);
-        TokenHeadsWriter key_writer(problem_.args.dk, problem_.kernels);
-        TokenHeadsWriter value_writer(problem_.args.dv, problem_.kernels);
-        for (std::int64_t key = 0; key < size; ++key) {
-            // Nothing, rather than scale * 0, which may be NaN, for a key that nobody sees.
-            if (total.is_seen[key] == 0) {
-                zero(head, token + key, 1);
-                continue;
-            }
-            key_writer.write_product(total.key_sums + key * problem_.head_dim, problem_.scale,
-                                     token + key, head);
-            value_writer.write_product(total.value_sums + key * problem_.value_dim, 1.0f,
-                                       token + key, head);
-        }
-    }
-
-    void zero(std::int64_t head, std::int64_t token, std::int64_t count) const {
-        fill_zero({token, count, head, 1, problem_.head_dim}, output_rows(problem_.args.dk));
-        fill_zero({token, count, head, 1, problem_.value_dim}, output_rows(problem_.args.dv));
-    }
-
-    const PairsProblem& problem_;
-    std::int64_t num_slices_, slice_keys_;
-    AlignedBuffer<float> key_sums_, value_sums_;
-    std::vector<std::uint8_t> has_sums_, is_seen_;
 };
 
 class ChunkGradient {
@@ -427,8 +283,9 @@ private:
 void nsa_selected_attention_grad_in_pairs(const attncheck_nsa_selected_attention_grad_args& args,
                                           const AttentionKernels& kernels) {
     const PairsProblem problem(args, kernels);
-    const QuerySlices slices(problem);
-    KeySums key_sums(problem, slices.num_slices());
+    const QuerySlices slices(problem.selection, problem.head_dim + problem.value_dim);
+    KeySums key_sums(problem.selection, slices.num_slices(), problem.head_dim, problem.value_dim,
+                     kernels);
     const std::int64_t units = slices.num_units() * args.key.shape[1];
     // The buffers of a unit serve the next one of the same thread.
     std::atomic<std::int64_t> next{0};
@@ -447,7 +304,7 @@ void nsa_selected_attention_grad_in_pairs(const attncheck_nsa_selected_attention
             });
         }
     });
-    key_sums.store();
+    key_sums.store(problem.scale, args.dk, args.dv);
     const std::int64_t begin = problem.selection.num_queries();
     fill_zero({begin, args.dq.shape[0] - begin, 0, args.dq.shape[1], problem.head_dim},
               output_rows(args.dq));
