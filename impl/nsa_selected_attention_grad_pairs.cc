@@ -69,14 +69,12 @@ public:
           delta_(max_rows_),
           probs_(kSelectedTileRows, problem.kernels, true),
           score_grads_(kSelectedTileRows, problem.kernels, true),
-          query_sees_(static_cast<std::size_t>(max_queries_)),
-          is_plain_(query_sees_.size()) {}
+          is_plain_(static_cast<std::size_t>(max_queries_)) {}
 
     void run(const SelectedChunk& chunk, std::int64_t slice) {
         chunk_ = chunk;
         load_queries();
         std::fill_n(query_sums_.data(), rows() * problem_.head_dim, 0.0f);
-        std::fill(query_sees_.begin(), query_sees_.end(), std::uint8_t{0});
         lists_.start(chunk);
         lists_.for_each_block(
             [&](std::int64_t block, const std::int32_t* queries, std::int64_t count) {
@@ -85,8 +83,7 @@ public:
                                     chunk_.sequence.key_begin + block * problem_.selection.block());
                 for_each_tile_of_block(queries, count, problem_.group_size,
                                        [&](const std::int32_t* some, std::int64_t num_queries) {
-                                           tile_.start(chunk_, block, some, num_queries,
-                                                       query_sees_.data(), sums.is_seen);
+                                           tile_.start(chunk_, block, some, num_queries, nullptr);
                                            if (tile_.cols() > 0) add_tile(sums);
                                        });
             });
@@ -248,15 +245,12 @@ private:
         }
     }
 
+    // The scale is finite in fp32: a row that sees no key gets +0.
     void write() {
         for (std::int64_t r = 0; r < rows(); ++r) {
             const std::int64_t query = r / problem_.group_size, token = chunk_.begin + query,
                                head =
                                    chunk_.kv_head * problem_.group_size + r % problem_.group_size;
-            if (query_sees_[static_cast<std::size_t>(query)] == 0) {
-                writer_.write_zeros(token, head, 1);
-                continue;
-            }
             writer_.write_product(query_sums_.data() + r * problem_.head_dim, problem_.scale, token,
                                   head);
         }
@@ -273,7 +267,7 @@ private:
     AlignedBuffer<std::uint32_t> query_pairs_, output_grad_pairs_;
     AlignedBuffer<float> query_sums_, tile_sums_, row_max_, row_sum_, delta_;
     TileWeights probs_, score_grads_;
-    std::vector<std::uint8_t> query_sees_, is_plain_;
+    std::vector<std::uint8_t> is_plain_;  // q and dO of a query
     bool has_detour_ = false;
     std::unique_ptr<TileDetour> detour_;
 };

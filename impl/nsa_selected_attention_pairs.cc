@@ -108,7 +108,7 @@ private:
                 for_each_tile_of_block(queries, count, problem_.group_size,
                                        [&](const std::int32_t* some, std::int64_t num_queries) {
                                            tile_.start(chunk_, block, some, num_queries,
-                                                       query_sees_.data(), nullptr);
+                                                       query_sees_.data());
                                            if (tile_.cols() > 0) add_tile(prob_factor);
                                        });
             });

@@ -45,13 +45,7 @@ KeySums::KeySums(const KeySelection& selection, std::int64_t num_slices, std::in
       value_dim_(value_dim),
       key_sums_(num_slices * num_heads_ * num_keys_ * head_dim),
       value_sums_(num_slices * num_heads_ * num_keys_ * value_dim),
-      has_sums_(static_cast<std::size_t>(num_slices * num_heads_ * num_keys_ / block_)),
-      is_seen_(static_cast<std::size_t>(num_slices * num_heads_ * num_keys_)) {}
-
-KeySums::Block KeySums::at(std::int64_t row) {
-    return {key_sums_.data() + row * head_dim_, value_sums_.data() + row * value_dim_,
-            is_seen_.data() + row};
-}
+      has_sums_(static_cast<std::size_t>(num_slices * num_heads_ * num_keys_ / block_)) {}
 
 KeySums::Block KeySums::block(std::int64_t slice, std::int64_t kv_head, std::int64_t key_token) {
     const std::int64_t row = row_of(slice, kv_head, key_token);
@@ -63,19 +57,18 @@ KeySums::Block KeySums::block(std::int64_t slice, std::int64_t kv_head, std::int
     return block;
 }
 
-KeySums::Block KeySums::total(std::int64_t kv_head, std::int64_t key_token) {
-    Block total{nullptr, nullptr, nullptr};
+KeySums::Block KeySums::total(std::int64_t kv_head, std::int64_t key_token) const {
+    Block total{nullptr, nullptr};
     for (std::int64_t slice = 0; slice < num_slices_; ++slice) {
         const std::int64_t row = row_of(slice, kv_head, key_token);
         if (!has_sums(row)) continue;
         const Block part = at(row);
-        if (total.is_seen == nullptr) {
+        if (total.key_sums == nullptr) {
             total = part;
             continue;
         }
         kernels_.scale_and_add(total.key_sums, 1.0f, part.key_sums, block_ * head_dim_);
         kernels_.scale_and_add(total.value_sums, 1.0f, part.value_sums, block_ * value_dim_);
-        for (std::int64_t key = 0; key < block_; ++key) total.is_seen[key] |= part.is_seen[key];
     }
     return total;
 }
@@ -89,13 +82,9 @@ void KeySums::store(float scale, const attncheck_tensor& dk, const attncheck_ten
     parallel_for(num_heads_ * num_blocks, [&](std::int64_t i) {
         const std::int64_t head = i / num_blocks, token = i % num_blocks * block_;
         const Block sums = total(head, token);
+        if (sums.key_sums == nullptr) return zero(head, token, block_);
         TokenHeadsWriter key_writer(dk, kernels_), value_writer(dv, kernels_);
         for (std::int64_t key = 0; key < block_; ++key) {
-            // Nothing, rather than scale * 0, which may be NaN, for a key that nobody sees.
-            if (sums.is_seen == nullptr || sums.is_seen[key] == 0) {
-                zero(head, token + key, 1);
-                continue;
-            }
             key_writer.write_product(sums.key_sums + key * head_dim_, scale, token + key, head);
             value_writer.write_product(sums.value_sums + key * value_dim_, 1.0f, token + key, head);
         }

@@ -56,16 +56,15 @@ public:
             std::int64_t value_dim, const AttentionKernels& kernels);
 
     struct Block {
-        float* key_sums;        ///< [block, D]
-        float* value_sums;      ///< [block, Dv]
-        std::uint8_t* is_seen;  ///< [block], to be set for keys that a query sees
+        float* key_sums;    ///< [block, D]
+        float* value_sums;  ///< [block, Dv]
     };
     /// Zeros when first asked for. Slices are for different threads, and blocks of different
     /// sequences are.
     Block block(std::int64_t slice, std::int64_t kv_head, std::int64_t key_token);
 
     /// Adds up the slices and writes the gradients of all keys, of tokens beyond the last sequence
-    /// too; +0 for what nobody sees.
+    /// too; +0 for what nobody sees, for the scale is finite.
     void store(float scale, const attncheck_tensor& dk, const attncheck_tensor& dv);
 
 private:
@@ -75,15 +74,16 @@ private:
     bool has_sums(std::int64_t row) const {
         return has_sums_[static_cast<std::size_t>(row / block_)] != 0;
     }
-    Block at(std::int64_t row);
+    Block at(std::int64_t row) const {
+        return {key_sums_.data() + row * head_dim_, value_sums_.data() + row * value_dim_};
+    }
     // In the first slice that has any; nulls if none has.
-    Block total(std::int64_t kv_head, std::int64_t key_token);
+    Block total(std::int64_t kv_head, std::int64_t key_token) const;
 
     const AttentionKernels& kernels_;
     std::int64_t num_slices_, num_heads_, num_keys_, block_, head_dim_, value_dim_;
     AlignedBuffer<float> key_sums_, value_sums_;
     std::vector<std::uint8_t> has_sums_;  // [slices, kv heads, blocks]
-    std::vector<std::uint8_t> is_seen_;   // [slices, kv heads, keys]
 };
 
 }  // namespace attncheck::impl

@@ -55,7 +55,7 @@ void BlockLists::sort(std::int32_t round) {
 
 void SelectedTile::start(const SelectedChunk& chunk, std::int64_t block,
                          const std::int32_t* queries, std::int64_t num_queries,
-                         std::uint8_t* query_sees, std::uint8_t* key_seen) {
+                         std::uint8_t* query_sees) {
     const std::int64_t key_pos = block * selection_.block();
     kv_head_ = chunk.kv_head;
     key_token_ = chunk.sequence.key_begin + key_pos;
@@ -73,12 +73,10 @@ void SelectedTile::start(const SelectedChunk& chunk, std::int64_t block,
             const KeyRange range = seen.range[r];
             if (range.begin > end) hidden_.push_back({query, end, range.begin});
             end = range.end;
-            if (key_seen != nullptr)
-                std::fill(key_seen + range.begin, key_seen + range.end, std::uint8_t{1});
         }
         const auto size = static_cast<std::int32_t>(selection_.block());
         if (end < size) hidden_.push_back({query, end, size});
-        if (seen.count > 0) query_sees[queries[i]] = 1;
+        if (query_sees != nullptr && seen.count > 0) query_sees[queries[i]] = 1;
         last = std::max(last, end);
     }
     cols_ = padded_to_vectors(last);

@@ -78,9 +78,9 @@ public:
     SelectedTile(const KeySelection& selection, std::int64_t group_size)
         : selection_(selection), group_size_(group_size) {}
 
-    /// Marks the queries that see a key and, unless null, the keys of the block that are seen.
+    /// Marks the queries that see a key, unless null.
     void start(const SelectedChunk& chunk, std::int64_t block, const std::int32_t* queries,
-               std::int64_t num_queries, std::uint8_t* query_sees, std::uint8_t* key_seen);
+               std::int64_t num_queries, std::uint8_t* query_sees);
 
     std::int64_t kv_head() const { return kv_head_; }
     std::int64_t key_token() const { return key_token_; }

@@ -327,21 +327,6 @@ TEST_F(NsaSelectedAttentionPairsTest, OnlySumsThatOverflowAreComputedAgain) {
     }
 }
 
-// A scale that is infinite in fp32 times a sum of nothing is NaN; what nobody sees gets +0.
-TEST_F(NsaSelectedAttentionPairsTest, AnInfiniteScaleDoesNotReachWhatIsNotSeen) {
-    SelectedProblem p({1, 2, 128, 128, 16, 2, Sees::kCausal, {{20, 64}}, 1, 2, 1e300},
-                      HalfFormat::kBf16);
-    for (std::int64_t t = 0; t < 20; ++t) p.topk.at(t, 0, 0) = 1, p.topk.at(t, 0, 1) = 3;
-    run_with(p, default_attention_kernels());
-    if (default_attention_kernels().bf16_dot == nullptr) GTEST_SKIP() << "not in pairs";
-    for (std::int64_t t = 0; t < 16; ++t) EXPECT_EQ(p.dq.at(t, 1, 9), 0) << t;
-    for (std::int64_t j = 0; j < 66; ++j) {
-        if (j >= 16 && j < 20) continue;
-        EXPECT_EQ(p.dk.at(j, 0, 9), 0) << j;
-        EXPECT_EQ(p.dv.at(j, 0, 9), 0) << j;
-    }
-}
-
 // Lists turned round: blocks ascend, queries ascend, copies come in later rounds, future blocks not
 // at all; the visible pairs of all tiles are those of the lists.
 TEST(SelectedTileTest, TilesHoldEveryVisiblePairAsOftenAsItIsListed) {
@@ -365,8 +350,7 @@ TEST(SelectedTileTest, TilesHoldEveryVisiblePairAsOftenAsItIsListed) {
                         EXPECT_TRUE(std::is_sorted(queries, queries + count, std::less_equal<>()));
                         const auto visit = [&](const std::int32_t* some, std::int64_t size) {
                             ASSERT_LE(size * 5, kSelectedTileRows);
-                            std::uint8_t key_seen[32] = {}, any[32] = {};
-                            tile.start(chunk, block, some, size, query_sees.data(), key_seen);
+                            tile.start(chunk, block, some, size, query_sees.data());
                             tile.mark_seen(flags.data());
                             std::vector<float> matrix(flags.size(), 1.0f);
                             tile.fill_hidden(matrix.data(), 0.0f);
@@ -379,14 +363,12 @@ TEST(SelectedTileTest, TilesHoldEveryVisiblePairAsOftenAsItIsListed) {
                                     }
                                     if (flags[at] == 0) continue;
                                     ASSERT_LT(key, tile.cols());
-                                    any[key] = 1;
                                     if (row % 5 == 0) {
                                         found.insert(
                                             {begin + some[row / 5], n, tile.key_token() + key});
                                     }
                                 }
                             }
-                            EXPECT_TRUE(std::equal(any, any + 32, key_seen));
                         };
                         for_each_tile_of_block(queries, count, 5, visit);
                     });
