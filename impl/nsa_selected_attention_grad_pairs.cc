@@ -284,6 +284,7 @@ void nsa_selected_attention_grad_in_pairs(const attncheck_nsa_selected_attention
     // The buffers of a unit serve the next one of the same thread.
     std::atomic<std::int64_t> next{0};
     parallel_for(std::min<std::int64_t>(units, num_threads()), [&](std::int64_t) {
+        if (next >= units) return;
         ChunkGradient gradient(problem, key_sums);
         for (std::int64_t unit = next++; unit < units; unit = next++) {
             const std::int64_t kv_head = unit / slices.num_units();

@@ -2,6 +2,7 @@
 #define ATTNCHECK_IMPL_SELECTED_KEY_SUMS_H
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "impl/attention_kernels.h"

@@ -1,8 +1,8 @@
 #ifndef ATTNCHECK_IMPL_SELECTED_TILE_H
 #define ATTNCHECK_IMPL_SELECTED_TILE_H
 
+#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "impl/attention_kernels.h"
@@ -67,7 +67,7 @@ private:
     std::vector<std::int32_t> queries_;
 };
 
-/// Most rows of a tile, and how many whole queries that is.
+/// Rows of a tile at most; it has whole queries.
 inline constexpr std::int64_t kSelectedTileRows = kFlashTileRows;
 static_assert(kSelectedTileRows >= kMaxHeadsPerGroup && kMaxSelectedBlock <= kFlashTileKeys);
 
@@ -137,7 +137,8 @@ public:
     TileDetour(const attncheck_tensor& key, const attncheck_tensor& value,
                const AttentionKernels& kernels);
 
-    /// Rows [rows, D] and, unless null, [rows, Dv]; what is given must stay until the next start.
+    /// Copies the rows [rows, D] and, unless null, [rows, Dv], and the block unless it was the
+    /// last.
     void start(const SelectedTile& tile, std::int64_t block, const std::uint16_t* query,
                const std::uint16_t* output_grad);
     TileRows& query() { return query_; }
