@@ -22,8 +22,8 @@ protected:
     void TearDown() override { set_num_threads(0); }
 };
 
-// A chunk has 512 rows at least: 16 queries of a group of 32, 30 of one of 17 (an odd number of
-// rows in most tiles). 700 queries of one head are three slices, whose last chunk is not full.
+// A chunk has 256 rows at least: 8 queries of a group of 32, 15 of one of 17 (an odd number of rows
+// in most tiles). 700 queries of one head are three slices, whose last chunk is not full.
 std::vector<SelectedShape> chunked_shapes() {
     return {
         {1, 32, 128, 128, 16, 3, Sees::kCausal, {{70, 96}, {0, 48}, {33, 64}, {16, 0}}, 3, 7},
