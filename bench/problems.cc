@@ -166,14 +166,14 @@ private:
     std::unique_ptr<Data> data_;
 };
 
-constexpr std::int64_t kSelectedTokens = 4096, kQueryHeads = 16, kKvHeads = 1, kSelectedDim = 192,
+constexpr std::int64_t kSelectedTokens = 4096, kKvHeads = 1, kSelectedDim = 192,
                        kSelectedValueDim = 128, kSelectedBlock = 64, kSelectedCount = 16;
 
 // The first block, the query's own and its predecessor, the others drawn from the past, all
 // different; a query with fewer blocks in its past lists future ones.
 struct SelectedLists {
     std::vector<std::int32_t> blocks;
-    std::int64_t visible_pairs = 0;
+    std::int64_t visible_pairs = 0;  // of one query head
 
     SelectedLists() {
         constexpr std::int64_t kBlocks = kSelectedTokens / kSelectedBlock;
@@ -193,27 +193,28 @@ struct SelectedLists {
                 visible_pairs += std::clamp<std::int64_t>(t - key_pos + 1, 0, kSelectedBlock);
             }
         }
-        visible_pairs *= kQueryHeads;
     }
 };
 
 struct Selected {
+    std::int64_t heads;
     Tensor query, key, value, output, output_grad, dq, dk, dv, row_max, row_sum, topk;
     std::uint8_t unread = 0;
     attncheck_tensor mask{};
     std::int64_t length = kSelectedTokens;
 
-    explicit Selected(std::int32_t dtype)
-        : query(dtype, {kSelectedTokens, kQueryHeads, kSelectedDim}),
+    Selected(std::int32_t dtype, std::int64_t query_heads)
+        : heads(query_heads),
+          query(dtype, {kSelectedTokens, heads, kSelectedDim}),
           key(dtype, {kSelectedTokens, kKvHeads, kSelectedDim}),
           value(dtype, {kSelectedTokens, kKvHeads, kSelectedValueDim}),
-          output(dtype, {kSelectedTokens, kQueryHeads, kSelectedValueDim}),
-          output_grad(dtype, {kSelectedTokens, kQueryHeads, kSelectedValueDim}),
-          dq(dtype, {kSelectedTokens, kQueryHeads, kSelectedDim}),
+          output(dtype, {kSelectedTokens, heads, kSelectedValueDim}),
+          output_grad(dtype, {kSelectedTokens, heads, kSelectedValueDim}),
+          dq(dtype, {kSelectedTokens, heads, kSelectedDim}),
           dk(dtype, {kSelectedTokens, kKvHeads, kSelectedDim}),
           dv(dtype, {kSelectedTokens, kKvHeads, kSelectedValueDim}),
-          row_max(ATTNCHECK_FLOAT32, {kSelectedTokens, kQueryHeads, 8}),
-          row_sum(ATTNCHECK_FLOAT32, {kSelectedTokens, kQueryHeads, 8}),
+          row_max(ATTNCHECK_FLOAT32, {kSelectedTokens, heads, 8}),
+          row_sum(ATTNCHECK_FLOAT32, {kSelectedTokens, heads, 8}),
           topk(ATTNCHECK_INT32, {kSelectedTokens, kKvHeads, kSelectedCount}) {
         std::mt19937 random(1);
         for (Tensor* tensor : {&query, &key, &value, &output_grad}) tensor->fill(random);
@@ -228,7 +229,7 @@ struct Selected {
     int forward() const {
         const attncheck_nsa_selected_attention_args args{
             query.view,     key.view,     value.view,   topk.view,  mask, {&length, 1},
-            {&length, 1},   0.0721688,    kQueryHeads,  "TND",      2,    kSelectedBlock,
+            {&length, 1},   0.0721688,    heads,        "TND",      2,    kSelectedBlock,
             kSelectedCount, row_max.view, row_sum.view, output.view};
         return attncheck_nsa_selected_attention(&args);
     }
@@ -247,7 +248,7 @@ struct Selected {
                                                               0.0721688,
                                                               kSelectedBlock,
                                                               kSelectedCount,
-                                                              kQueryHeads,
+                                                              heads,
                                                               "TND",
                                                               2,
                                                               dq.view,
@@ -311,13 +312,16 @@ std::vector<Problem> dense_problems(std::int32_t dtype, const DenseShape& shape)
                        "flash_attention_score_grad", 10 * products, dtype, shape);
 }
 
-std::vector<Problem> selected_problems(std::int32_t dtype) {
-    static const double pairs = static_cast<double>(SelectedLists().visible_pairs);
+std::vector<Problem> selected_problems(std::int32_t dtype, std::int64_t group_size) {
+    static const double head_pairs = static_cast<double>(SelectedLists().visible_pairs);
+    const std::int64_t heads = group_size * kKvHeads;
+    const double pairs = head_pairs * static_cast<double>(heads);
     return both<Selected>(
-        {"nsa_selected_attention", dtype_name(dtype), "S=4096 D=192 Dv=128 G=16 16 of 64 blocks",
-         dtype, Against::kProducts, pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
+        {"nsa_selected_attention", dtype_name(dtype),
+         "S=4096 D=192 Dv=128 G=" + std::to_string(group_size) + " 16 of 64 blocks", dtype,
+         Against::kProducts, pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
         "nsa_selected_attention_grad", pairs * 2 * (3 * kSelectedDim + 2 * kSelectedValueDim),
-        dtype);
+        dtype, heads);
 }
 
 std::vector<Problem> compress_problems(std::int32_t dtype) {

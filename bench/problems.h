@@ -35,7 +35,7 @@ std::vector<Problem> dense_problems(std::int32_t dtype, const DenseShape& shape)
 
 /// NsaSelectedAttention and its gradient, causal; only visible pairs count, each with
 /// 2 (D + Dv) operations forward and 2 (3 D + 2 Dv) backward.
-std::vector<Problem> selected_problems(std::int32_t dtype);
+std::vector<Problem> selected_problems(std::int32_t dtype, std::int64_t group_size);
 
 /// NsaCompress and its gradient; every byte of every argument counts once.
 std::vector<Problem> compress_problems(std::int32_t dtype);

@@ -48,7 +48,10 @@ std::vector<Problem> all_problems(const Options& options) {
             add(blas_problems(shape));
         }
     }
-    for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(selected_problems(dtype));
+    for (const std::int64_t group : {16, 4}) {
+        for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16})
+            add(selected_problems(dtype, group));
+    }
     for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(compress_problems(dtype));
     return problems;
 }

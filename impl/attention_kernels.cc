@@ -277,6 +277,13 @@ void scale_row(float* row, float factor, std::int64_t count) {
         hn::StoreU(hn::Mul(hn::LoadU(d, row + c), factors), d, row + c);
 }
 
+void scale_and_add(float* row, float factor, const float* more, std::int64_t count) {
+    const FloatTag d;
+    const FloatVec factors = hn::Set(d, factor);
+    for (std::int64_t c = 0; c < count; c += kLanes)
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, row + c), factors, hn::LoadU(d, more + c)), d, row + c);
+}
+
 float dot(const float* left, const float* right, std::int64_t count) {
     const FloatTag d;
     FloatVec sum = hn::Zero(d);
@@ -307,6 +314,7 @@ const AttentionKernels* attention_kernels() {
         {&store_product<Fp16>, &store_product<Bf16>},
         {&store_quotient<Fp16>, &store_quotient<Bf16>},
         &scale_row,
+        &scale_and_add,
         &dot,
         {&panel_product<Fp16>, &panel_product<Bf16>},
         {&row_product<Fp16>, &row_product<Bf16>},

@@ -50,11 +50,26 @@ TileRows::TileRows(std::int64_t max_rows, std::int64_t dim, const AttentionKerne
       paired_rows_(as_pairs ? padded_elements(max_rows, width()) / kPairs : 0),
       row_is_plain_(static_cast<std::size_t>(max_rows)) {}
 
+void TileRows::forget() {
+    has_floats_ = has_columns_ = has_pair_columns_ = has_paired_rows_ = is_split_ = false;
+    all_plain_ = true;
+}
+
+// After the rows; zeros fill the last square.
+void TileRows::note_plain_rows() {
+    std::uint16_t* row = halves_.data();
+    for (std::int64_t r = 0; r < count_; ++r, row += width()) {
+        const bool plain = kernels_.bf16_dot->all_plain(row, width());
+        row_is_plain_[static_cast<std::size_t>(r)] = plain ? 1 : 0;
+        all_plain_ = all_plain_ && plain;
+    }
+    std::fill(row, halves_.data() + padded_elements(count_, width()), std::uint16_t{0});
+}
+
 void TileRows::load(const RowView& view, const RowView& rope, std::int64_t b, std::int64_t head,
                     std::int64_t position, std::int64_t count) {
     count_ = count;
-    has_floats_ = has_columns_ = has_pair_columns_ = has_paired_rows_ = is_split_ = false;
-    all_plain_ = true;
+    forget();
     if (!as_pairs_) {
         packed_.load(view, rope, b, head, position, count, kernels_);
         packed_.set_aside_non_finite(kernels_);
@@ -66,11 +81,15 @@ void TileRows::load(const RowView& view, const RowView& rope, std::int64_t b, st
         view.read_halves(view.offset(b, head, position + r), to);
         if (rope.dim() > 0) rope.read_halves(rope.offset(b, head, position + r), to + view.dim());
         std::fill(to + packed_.dim(), to + width(), std::uint16_t{0});
-        const bool plain = kernels_.bf16_dot->all_plain(to, width());
-        row_is_plain_[static_cast<std::size_t>(r)] = plain ? 1 : 0;
-        all_plain_ = all_plain_ && plain;
     }
-    std::fill(to, halves_.data() + padded_elements(count, width()), std::uint16_t{0});
+    note_plain_rows();
+}
+
+void TileRows::load_halves(const std::uint16_t* rows, std::int64_t count) {
+    count_ = count;
+    forget();
+    std::copy_n(rows, count * width(), halves_.data());
+    note_plain_rows();
 }
 
 PackedRows& TileRows::floats() {
@@ -172,10 +191,9 @@ void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::i
                                  PairFlags flags, float* out) {
     if (!as_pairs_)
         return packed_.add_sum_over_keys(weights.data(), rows, keys, flags, out, kernels_);
-    kernels_.bf16_dot->product({reinterpret_cast<const std::uint32_t*>(weights.halves_.data()),
-                                kFlashTileKeys / kPairs, 1, rows, paired_rows(), width(),
-                                padded_to_vectors(keys) / kPairs, width(), true,
-                                1.0f / kWeightScale, out, width()});
+    kernels_.bf16_dot->product({weights.pairs_of_keys(), kFlashTileKeys / kPairs, 1, rows,
+                                paired_rows(), width(), padded_to_vectors(keys) / kPairs, width(),
+                                true, 1.0f / kWeightScale, out, width()});
     weights.split(rows, padded_to_vectors(keys));
     add_in_fp32(weights, [&](const float* left, const float* right) {
         kernels_.float_product(
@@ -189,10 +207,9 @@ void TileRows::add_sum_over_rows(TileWeights& weights, std::int64_t begin, std::
     if (!as_pairs_) {
         return packed_.add_sum_over_rows(weights.data(), begin, rows, keys, flags, out, kernels_);
     }
-    kernels_.bf16_dot->product({weights.row_pairs_.data(), 1, kFlashTileKeys, keys,
-                                paired_rows() + begin / kPairs * width(), width(),
-                                (rows + 1) / kPairs, width(), true, 1.0f / kWeightScale, out,
-                                width()});
+    kernels_.bf16_dot->product(
+        {weights.pairs_of_rows(), 1, kFlashTileKeys, keys, paired_rows() + begin / kPairs * width(),
+         width(), (rows + 1) / kPairs, width(), true, 1.0f / kWeightScale, out, width()});
     weights.split(rows, padded_to_vectors(keys));
     add_in_fp32(weights, [&](const float* left, const float* right) {
         kernels_.transposed_product({left, kFlashTileKeys, keys, right + begin * width(), width(),

@@ -32,6 +32,13 @@ public:
     /// After filling: what sums over keys, or over rows, need.
     void round_for_keys(std::int64_t rows, std::int64_t cols);
     void round_for_rows(std::int64_t rows, std::int64_t cols);
+    /// Whether rounding has left out a weight.
+    bool has_lost() const { return has_lost_; }
+    /// Pairs along keys, [rows, kFlashTileKeys / 2], and along rows, [rows / 2, kFlashTileKeys].
+    const std::uint32_t* pairs_of_keys() const {
+        return reinterpret_cast<const std::uint32_t*>(halves_.data());
+    }
+    const std::uint32_t* pairs_of_rows() const { return row_pairs_.data(); }
 
 private:
     friend class TileRows;
@@ -57,6 +64,8 @@ public:
     /// `rope` may be a view of dim 0.
     void load(const RowView& view, const RowView& rope, std::int64_t b, std::int64_t head,
               std::int64_t position, std::int64_t count);
+    /// The same from bf16 rows [count, width()] without padding between channels, as pairs only.
+    void load_halves(const std::uint16_t* rows, std::int64_t count);
 
     std::int64_t count() const { return count_; }
     /// out[r, key] = factor * <this row begin + r, key> for some rows and the first keys; out
@@ -73,6 +82,8 @@ public:
 
 private:
     std::int64_t cols() const { return padded_to_vectors(count_); }
+    void forget();
+    void note_plain_rows();
     PackedRows& floats();
     const float* float_columns();
     const std::uint32_t* pair_columns();

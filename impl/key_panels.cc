@@ -58,4 +58,28 @@ ContiguousRows::ContiguousRows(const StridedRows<const std::uint16_t>& rows, std
     });
 }
 
+PairPanels::PairPanels(const StridedRows<const std::uint16_t>& rows, std::int64_t dim,
+                       const KeySelection& selection, const std::vector<std::uint8_t>& listed,
+                       const AttentionKernels& kernels, Forms forms)
+    : num_keys_(selection.num_keys()),
+      dim_(dim),
+      block_(selection.block()),
+      is_plain_(listed.size()),
+      columns_((forms & kColumns) != 0 ? selection.num_kv_heads() * num_keys_ * dim / 2 : 0),
+      row_pairs_((forms & kRowPairs) != 0 ? selection.num_kv_heads() * num_keys_ * dim / 2 : 0) {
+    for_each_listed_block(selection, listed, [&](std::int64_t head, std::int64_t token) {
+        alignas(64) std::uint16_t halves[kMaxSelectedBlock * kMaxAttentionDim];
+        gather(rows, {token, block_, head, 1, dim}, halves);
+        const std::int64_t at = head * num_keys_ + token;
+        if (!kernels.bf16_dot->all_plain(halves, block_ * dim)) return;
+        is_plain_[static_cast<std::size_t>(at / block_)] = 1;
+        if ((forms & kColumns) != 0) {
+            kernels.transpose_words({reinterpret_cast<const std::uint32_t*>(halves), dim / 2,
+                                     block_, dim / 2, columns_.data() + at * dim / 2, block_});
+        }
+        if ((forms & kRowPairs) != 0)
+            kernels.bf16_dot->pair_rows(halves, block_, dim, row_pairs_.data() + at * dim / 2);
+    });
+}
+
 }  // namespace attncheck::impl

@@ -58,6 +58,13 @@ Sequence KeySelection::sequence(std::int64_t index) const {
             key_ends_.values[index]};
 }
 
+std::int64_t KeySelection::most_blocks() const {
+    std::int64_t most = 0;
+    for (std::int64_t i = 0; i < key_ends_.size; ++i)
+        most = std::max(most, key_ends_.values[i] - begin_of(key_ends_, i));
+    return most / block_;
+}
+
 Sequence KeySelection::sequence_of_query(std::int64_t token) const {
     return sequence(index_of_token(query_ends_, token));
 }

@@ -70,6 +70,8 @@ public:
     std::int64_t count() const { return count_; }
     /// Blocks of the pack. Block i of a sequence is block key_begin / block() + i of the pack.
     std::int64_t num_blocks() const { return num_keys() / block_; }
+    /// Blocks of the longest sequence.
+    std::int64_t most_blocks() const;
 
     Sequence sequence_of_query(std::int64_t token) const;  // token < num_queries()
     Sequence sequence_of_key(std::int64_t token) const;    // token < num_keys()

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "impl/flash_attention_operand.h"
 #include "impl/key_panels.h"
 #include "impl/key_selection.h"
 #include "impl/key_tile.h"
@@ -33,13 +34,6 @@ struct SelectedProblem {
           head_dim(a.query.shape[2]),
           value_dim(a.value.shape[2]) {}
 };
-
-void fill_copies(const attncheck_tensor& statistic, std::int64_t token, std::int64_t head,
-                 float value) {
-    float* row = static_cast<float*>(statistic.data) + token * statistic.strides[0] +
-                 head * statistic.strides[1];
-    for (std::int64_t i = 0; i < statistic.shape[2]; ++i) row[i * statistic.strides[2]] = value;
-}
 
 // The G rows of some queries of one kv head.
 class SelectedUnit {
@@ -149,6 +143,8 @@ private:
 
 void nsa_selected_attention(const attncheck_nsa_selected_attention_args& args,
                             const AttentionKernels& kernels) {
+    if (takes_pairs(args.query.dtype, kernels))
+        return nsa_selected_attention_in_pairs(args, kernels);
     const SelectedProblem problem(args, kernels);
     const QueryUnits units(args.query.shape[0], args.key.shape[1],
                            problem.group_size * (problem.head_dim + problem.value_dim) *

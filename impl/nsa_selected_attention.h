@@ -21,8 +21,8 @@ namespace attncheck::impl {
 /// Expects  a call that validate_nsa_selected_attention accepts.
 /// Shapes   query [T1, N1, D], key [T2, N2, D], value [T2, N2, Dv]; the G heads of a group are one
 ///          matrix against tiles of at most kTileKeys gathered keys, with online softmax.
-/// Rounding everything in fp32, P included, one rounding to nearest even at the output. Bits depend
-///          on the instruction set and on nothing else.
+/// Rounding everything in fp32, P included (but see nsa_selected_attention_in_pairs), one rounding
+///          to nearest even at the output. Bits depend on the instruction set and on nothing else.
 /// Empty    a row without a visible key: output 0, softmax_max -FLT_MAX, softmax_sum +FLT_MAX;
 ///          tokens beyond the last sequence: 0 in all three.
 /// NaN/Inf  reach a row from its visible keys and its query only; hidden keys are not multiplied.
@@ -42,6 +42,20 @@ void nsa_selected_attention(const attncheck_nsa_selected_attention_args& args,
 /// Memory   packed keys and values in 16 bits and T1 * N2 * K int32 (SelectingQueries).
 void nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args& args,
                                  const AttentionKernels& kernels);
+
+/// The same two with pair products of bf16 numbers, block by block (selected_tile.h): what they are
+/// for bf16 tensors on machines that have these.
+///
+/// Rounding P and dS to bf16 where they are factors, everything else in fp32. dk and dv of a key
+/// are
+///          summed tile by tile inside slices of the queries, and over those in order; cuts depend
+///          on the lengths and on nothing else.
+/// Memory   packed keys (twice, in the gradient) and values of the listed blocks in 16 bits; in the
+///          gradient at most 8 fp32 copies of dk and dv, see selected_key_sums.h.
+void nsa_selected_attention_in_pairs(const attncheck_nsa_selected_attention_args& args,
+                                     const AttentionKernels& kernels);
+void nsa_selected_attention_grad_in_pairs(const attncheck_nsa_selected_attention_grad_args& args,
+                                          const AttentionKernels& kernels);
 
 /// Keys of a tile: with 32 heads its logits take 32 KiB. At least two of the largest blocks, so
 /// that a tile is never less than half full.

@@ -2,6 +2,7 @@
 #include <limits>
 #include <vector>
 
+#include "impl/flash_attention_operand.h"
 #include "impl/key_panels.h"
 #include "impl/key_selection.h"
 #include "impl/key_tile.h"
@@ -44,11 +45,6 @@ struct GradientProblem {
           scale(static_cast<float>(a.scale_value)),
           format(static_cast<int>(half_format(a.query))) {}
 };
-
-float first_copy(const attncheck_tensor& statistic, std::int64_t token, std::int64_t head) {
-    return static_cast<const float*>(
-        statistic.data)[token * statistic.strides[0] + head * statistic.strides[1]];
-}
 
 // What both passes need of a query: rows of q and dO, statistics and delta, for up to `max_rows`
 // pairs of a token and a head.
@@ -328,6 +324,8 @@ void zero_other_keys(const GradientProblem& problem) {
 
 void nsa_selected_attention_grad(const attncheck_nsa_selected_attention_grad_args& args,
                                  const AttentionKernels& kernels) {
+    if (takes_pairs(args.query.dtype, kernels))
+        return nsa_selected_attention_grad_in_pairs(args, kernels);
     const GradientProblem problem(args, kernels);
     const QueryUnits query_units(args.query.shape[0], args.key.shape[1],
                                  problem.group_size * (2 * problem.head_dim + problem.value_dim) *

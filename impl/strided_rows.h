@@ -1,6 +1,7 @@
 #ifndef ATTNCHECK_IMPL_STRIDED_ROWS_H
 #define ATTNCHECK_IMPL_STRIDED_ROWS_H
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,10 @@ inline void gather(const StridedRows<const std::uint16_t>& from, const RowBlock&
     for (std::int64_t row = 0; row < block.num_rows; ++row) {
         for (std::int64_t head = 0; head < block.num_heads; ++head) {
             const std::uint16_t* source = from.at(block.row_begin + row, block.head_begin + head);
+            if (from.contiguous_dim()) {
+                to = std::copy_n(source, block.head_dim, to);
+                continue;
+            }
             for (std::int64_t c = 0; c < block.head_dim; ++c) *to++ = source[c * from.dim_stride];
         }
     }

@@ -74,6 +74,18 @@ private:
     AlignedBuffer<std::uint16_t> packed_;
 };
 
+/// A softmax statistic [tokens, heads, 8]: all copies are written, the first is read.
+inline void fill_copies(const attncheck_tensor& statistic, std::int64_t token, std::int64_t head,
+                        float value) {
+    float* row = static_cast<float*>(statistic.data) + token * statistic.strides[0] +
+                 head * statistic.strides[1];
+    for (std::int64_t i = 0; i < statistic.shape[2]; ++i) row[i * statistic.strides[2]] = value;
+}
+inline float first_copy(const attncheck_tensor& statistic, std::int64_t token, std::int64_t head) {
+    return static_cast<const float*>(
+        statistic.data)[token * statistic.strides[0] + head * statistic.strides[1]];
+}
+
 }  // namespace attncheck::impl
 
 #endif  // ATTNCHECK_IMPL_TOKEN_HEADS_H

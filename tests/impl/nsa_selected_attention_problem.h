@@ -273,10 +273,11 @@ struct SelectedProblem {
     }
 };
 
-// A sum and the sum of its absolute terms, by which its error is measured.
+// A sum and by what its error is measured: the sum of its absolute terms, for what happens in fp32,
+// and the same with the weights (P or dS) that they have, for the rounding of these.
 struct Sum {
-    double value = 0, size = 0;
-    void add(double term) { value += term, size += std::abs(term); }
+    double value = 0, size = 0, weighted = 0;
+    void add(double term) { value += term, size += std::abs(term), weighted += std::abs(term); }
 };
 
 // [extents] of sums in row-major order.
@@ -325,7 +326,8 @@ inline ExpectedForward expected_forward(SelectedProblem& p) {
     });
     for (std::size_t i = 0; i < e.output.sums.size(); ++i) {
         const double sum = e.row_sum[i / static_cast<std::size_t>(s.value_dim)];
-        if (sum > 0) e.output.sums[i] = {e.output.sums[i].value / sum, e.output.sums[i].size / sum};
+        Sum& output = e.output.sums[i];
+        if (sum > 0) output = {output.value / sum, output.size / sum, output.weighted / sum};
     }
     return e;
 }
@@ -352,12 +354,15 @@ inline ExpectedGradient expected_gradient(SelectedProblem& p) {
                 e.dv.at(key, n, c).add(prob * grad);
             }
             const Sum score_grad{prob * centred.value * scale,
-                                 std::abs(prob * centred.size * scale)};
+                                 std::abs(prob * centred.size * scale),
+                                 std::abs(prob * centred.value * scale)};
             for (std::int64_t c = 0; c < s.head_dim; ++c) {
                 const double k = p.number(p.key, key, n, c), q = p.number(p.query, t, head, c);
                 Sum &dq = e.dq.at(t, head, c), &dk = e.dk.at(key, n, c);
                 dq.value += score_grad.value * k, dq.size += score_grad.size * std::abs(k);
                 dk.value += score_grad.value * q, dk.size += score_grad.size * std::abs(q);
+                dq.weighted += score_grad.weighted * std::abs(k);
+                dk.weighted += score_grad.weighted * std::abs(q);
             }
         }
     });

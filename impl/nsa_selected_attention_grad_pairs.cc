@@ -1,0 +1,308 @@
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "impl/key_panels.h"
+#include "impl/key_selection.h"
+#include "impl/nsa_selected_attention.h"
+#include "impl/selected_key_sums.h"
+#include "impl/selected_tile.h"
+#include "impl/thread_pool.h"
+#include "impl/token_heads.h"
+
+// A unit is a slice of the queries of a sequence and kv head, or several short ones. It goes chunk
+// by chunk, as the forward, finishes dq of its queries and adds to the sums dk and dv of its slice;
+// a second step adds up the slices in their order. So every probability is computed once, five
+// products in all, nothing is locked, and bits depend on lengths and lists alone.
+namespace attncheck::impl {
+namespace {
+
+struct PairsProblem {
+    const attncheck_nsa_selected_attention_grad_args& args;
+    const AttentionKernels& kernels;
+    KeySelection selection;
+    std::vector<std::uint8_t> listed;
+    PairPanels keys, values;
+    std::int64_t group_size, head_dim, value_dim;
+    float scale;
+
+    PairsProblem(const attncheck_nsa_selected_attention_grad_args& a, const AttentionKernels& table)
+        : args(a),
+          kernels(table),
+          selection(a),
+          listed(listed_blocks(selection)),
+          keys(input_rows(a.key), a.key.shape[2], selection, listed, table, PairPanels::kBoth),
+          values(input_rows(a.value), a.value.shape[2], selection, listed, table,
+                 PairPanels::kColumns),
+          group_size(a.query.shape[1] / a.key.shape[1]),
+          head_dim(a.query.shape[2]),
+          value_dim(a.value.shape[2]),
+          scale(static_cast<float>(a.scale_value)) {}
+
+    std::int64_t chunk_queries(std::int64_t num_keys) const {
+        return queries_per_chunk(num_keys / selection.block(), selection.count(), group_size);
+    }
+};
+
+class ChunkGradient {
+public:
+    ChunkGradient(const PairsProblem& problem, KeySums& key_sums)
+        : problem_(problem),
+          key_sums_(key_sums),
+          max_queries_(
+              problem.chunk_queries(problem.selection.most_blocks() * problem.selection.block())),
+          max_rows_(max_queries_ * problem.group_size),
+          lists_(problem.selection),
+          tile_(problem.selection, problem.group_size),
+          writer_(problem.args.dq, problem.kernels),
+          query_(max_rows_ * problem.head_dim),
+          output_grad_(max_rows_ * problem.value_dim),
+          tile_query_(kSelectedTileRows * problem.head_dim),
+          tile_output_grad_(kSelectedTileRows * problem.value_dim),
+          query_pairs_(kSelectedTileRows / 2 * problem.head_dim),
+          output_grad_pairs_(kSelectedTileRows / 2 * problem.value_dim),
+          query_sums_(max_rows_ * problem.head_dim),
+          tile_sums_(kSelectedTileRows * problem.head_dim),
+          row_max_(max_rows_),
+          row_sum_(max_rows_),
+          delta_(max_rows_),
+          probs_(kSelectedTileRows, problem.kernels, true),
+          score_grads_(kSelectedTileRows, problem.kernels, true),
+          is_plain_(static_cast<std::size_t>(max_queries_)) {}
+
+    void run(const SelectedChunk& chunk, std::int64_t slice) {
+        chunk_ = chunk;
+        load_queries();
+        std::fill_n(query_sums_.data(), rows() * problem_.head_dim, 0.0f);
+        lists_.start(chunk);
+        lists_.for_each_block(
+            [&](std::int64_t block, const std::int32_t* queries, std::int64_t count) {
+                const KeySums::Block sums =
+                    key_sums_.block(slice, chunk_.kv_head,
+                                    chunk_.sequence.key_begin + block * problem_.selection.block());
+                for_each_tile_of_block(queries, count, problem_.group_size,
+                                       [&](const std::int32_t* some, std::int64_t num_queries) {
+                                           tile_.start(chunk_, block, some, num_queries, nullptr);
+                                           if (tile_.cols() > 0) add_tile(sums);
+                                       });
+            });
+        write();
+    }
+
+private:
+    std::int64_t rows() const { return chunk_.size() * problem_.group_size; }
+
+    // Rows of q and dO; statistics and delta = <dO, O>.
+    void load_queries() {
+        const std::int64_t group_size = problem_.group_size, head_dim = problem_.head_dim,
+                           value_dim = problem_.value_dim, head_begin = chunk_.kv_head * group_size;
+        const RowBlock block{chunk_.begin, chunk_.size(), head_begin, group_size, head_dim};
+        gather(input_rows(problem_.args.query), block, query_.data());
+        gather(input_rows(problem_.args.attention_out_grad),
+               {chunk_.begin, chunk_.size(), head_begin, group_size, value_dim},
+               output_grad_.data());
+        const Bf16DotKernels& pairs = *problem_.kernels.bf16_dot;
+        TokenHeadsReader reader(problem_.args.attention_out, problem_.kernels);
+        alignas(64) float output[kMaxAttentionDim], output_grad[kMaxAttentionDim];
+        for (std::int64_t r = 0; r < rows(); ++r) {
+            const std::int64_t query = r / group_size, token = chunk_.begin + query,
+                               head = head_begin + r % group_size;
+            const std::uint16_t* grad = output_grad_.data() + r * value_dim;
+            reader.read(token, head, 1, output);
+            problem_.kernels.widen_row[static_cast<int>(HalfFormat::kBf16)](grad, output_grad,
+                                                                            value_dim);
+            delta_.data()[r] = problem_.kernels.dot(output_grad, output, value_dim);
+            row_max_.data()[r] = first_copy(problem_.args.softmax_max, token, head);
+            row_sum_.data()[r] = first_copy(problem_.args.softmax_sum, token, head);
+            std::uint8_t& is_plain = is_plain_[static_cast<std::size_t>(query)];
+            if (r % group_size == 0) is_plain = 1;
+            if (!pairs.all_plain(query_.data() + r * head_dim, head_dim) ||
+                !pairs.all_plain(grad, value_dim))
+                is_plain = 0;
+        }
+    }
+
+    bool is_plain() const {
+        const std::int32_t* queries = tile_.queries();
+        return problem_.keys.is_plain(tile_.kv_head(), tile_.key_token()) &&
+               problem_.values.is_plain(tile_.kv_head(), tile_.key_token()) &&
+               std::all_of(queries, queries + tile_.num_queries(), [&](std::int32_t query) {
+                   return is_plain_[static_cast<std::size_t>(query)] != 0;
+               });
+    }
+
+    void add_tile(const KeySums::Block& sums) {
+        gather_rows();
+        const bool plain = is_plain();
+        has_detour_ = false;
+        fill_weights(plain);
+        add_query_sums(plain);
+        add_key_sums(plain, sums);
+    }
+
+    void gather_rows() {
+        const std::int64_t head_dim = problem_.head_dim, value_dim = problem_.value_dim,
+                           rows = tile_.rows();
+        tile_.gather(query_.data(), head_dim, tile_query_.data());
+        tile_.gather(output_grad_.data(), value_dim, tile_output_grad_.data());
+        if (rows % 2 == 0) return;
+        std::fill_n(tile_query_.data() + rows * head_dim, head_dim, std::uint16_t{0});
+        std::fill_n(tile_output_grad_.data() + rows * value_dim, value_dim, std::uint16_t{0});
+    }
+
+    TileDetour& detour() {
+        if (!detour_) {
+            detour_ = std::make_unique<TileDetour>(problem_.args.key, problem_.args.value,
+                                                   problem_.kernels);
+        }
+        if (!has_detour_) {
+            detour_->start(tile_, problem_.selection.block(), tile_query_.data(),
+                           tile_output_grad_.data());
+            has_detour_ = true;
+        }
+        return *detour_;
+    }
+
+    // P and dS, exactly 0 where the pair is hidden.
+    void fill_weights(bool plain) {
+        const AttentionKernels& kernels = problem_.kernels;
+        const std::int64_t rows = tile_.rows(), cols = tile_.cols(), head = tile_.kv_head(),
+                           token = tile_.key_token();
+        float *probs = probs_.data(), *score_grads = score_grads_.data();
+        if (plain) {
+            multiply(tile_query_.data(), problem_.head_dim, problem_.keys.columns(head, token),
+                     problem_.scale, probs);
+            multiply(tile_output_grad_.data(), problem_.value_dim,
+                     problem_.values.columns(head, token), 1.0f, score_grads);
+        } else {
+            TileDetour& exact = detour();
+            exact.query().multiply(0, rows, exact.key(), cols, problem_.scale, probs);
+            exact.output_grad().multiply(0, rows, exact.value(), cols, 1.0f, score_grads);
+        }
+        float row_max[kSelectedTileRows], row_sum[kSelectedTileRows], delta[kSelectedTileRows];
+        tile_.gather(row_max_.data(), 1, row_max);
+        tile_.gather(row_sum_.data(), 1, row_sum);
+        tile_.gather(delta_.data(), 1, delta);
+        kernels.gradient_tile(
+            {probs, score_grads, kFlashTileKeys, rows, cols, row_max, row_sum, delta});
+        tile_.fill_hidden(probs, 0.0f);
+        tile_.fill_hidden(score_grads, 0.0f);
+    }
+
+    void multiply(const std::uint16_t* rows, std::int64_t dim, const std::uint32_t* columns,
+                  float factor, float* out) const {
+        problem_.kernels.bf16_dot->product({reinterpret_cast<const std::uint32_t*>(rows), dim / 2,
+                                            1, tile_.rows(), columns, problem_.selection.block(),
+                                            dim / 2, tile_.cols(), false, factor, out,
+                                            kFlashTileKeys});
+    }
+
+    void add_query_sums(bool plain) {
+        const std::int64_t rows = tile_.rows(), cols = tile_.cols(), dim = problem_.head_dim;
+        score_grads_.round_for_keys(rows, cols);
+        if (plain && !score_grads_.has_lost()) {
+            problem_.kernels.bf16_dot->product(
+                {score_grads_.pairs_of_keys(), kFlashTileKeys / 2, 1, rows,
+                 problem_.keys.row_pairs(tile_.kv_head(), tile_.key_token()), dim, cols / 2, dim,
+                 false, 1.0f / kWeightScale, tile_sums_.data(), dim});
+        } else {
+            std::fill_n(tile_sums_.data(), rows * dim, 0.0f);
+            detour().key().add_sum_over_keys(score_grads_, rows, cols, detour().visible(),
+                                             tile_sums_.data());
+        }
+        const std::int64_t size = problem_.group_size * dim;
+        for (std::int64_t i = 0; i < tile_.num_queries(); ++i) {
+            problem_.kernels.scale_and_add(query_sums_.data() + tile_.queries()[i] * size, 1.0f,
+                                           tile_sums_.data() + i * size, size);
+        }
+    }
+
+    void add_key_sums(bool plain, const KeySums::Block& sums) {
+        const std::int64_t rows = tile_.rows(), cols = tile_.cols();
+        const Bf16DotKernels& pairs = *problem_.kernels.bf16_dot;
+        const auto add = [&](TileWeights& weights, const std::uint16_t* halves, std::int64_t dim,
+                             std::uint32_t* row_pairs, float* out) {
+            pairs.pair_rows(halves, (rows + 1) / 2 * 2, dim, row_pairs);
+            pairs.product({weights.pairs_of_rows(), 1, kFlashTileKeys, cols, row_pairs, dim,
+                           (rows + 1) / 2, dim, true, 1.0f / kWeightScale, out, dim});
+        };
+        score_grads_.round_for_rows(rows, cols);
+        if (plain && !score_grads_.has_lost()) {
+            add(score_grads_, tile_query_.data(), problem_.head_dim, query_pairs_.data(),
+                sums.key_sums);
+        } else {
+            detour().query().add_sum_over_rows(score_grads_, 0, rows, cols, detour().visible(),
+                                               sums.key_sums);
+        }
+        probs_.round_for_rows(rows, cols);
+        if (plain && !probs_.has_lost()) {
+            add(probs_, tile_output_grad_.data(), problem_.value_dim, output_grad_pairs_.data(),
+                sums.value_sums);
+        } else {
+            detour().output_grad().add_sum_over_rows(probs_, 0, rows, cols, detour().visible(),
+                                                     sums.value_sums);
+        }
+    }
+
+    // The scale is finite in fp32: a row that sees no key gets +0.
+    void write() {
+        for (std::int64_t r = 0; r < rows(); ++r) {
+            const std::int64_t query = r / problem_.group_size, token = chunk_.begin + query,
+                               head =
+                                   chunk_.kv_head * problem_.group_size + r % problem_.group_size;
+            writer_.write_product(query_sums_.data() + r * problem_.head_dim, problem_.scale, token,
+                                  head);
+        }
+    }
+
+    const PairsProblem& problem_;
+    KeySums& key_sums_;
+    std::int64_t max_queries_, max_rows_;
+    SelectedChunk chunk_{};
+    BlockLists lists_;
+    SelectedTile tile_;
+    TokenHeadsWriter writer_;
+    AlignedBuffer<std::uint16_t> query_, output_grad_, tile_query_, tile_output_grad_;
+    AlignedBuffer<std::uint32_t> query_pairs_, output_grad_pairs_;
+    AlignedBuffer<float> query_sums_, tile_sums_, row_max_, row_sum_, delta_;
+    TileWeights probs_, score_grads_;
+    std::vector<std::uint8_t> is_plain_;  // q and dO of a query
+    bool has_detour_ = false;
+    std::unique_ptr<TileDetour> detour_;
+};
+
+}  // namespace
+
+void nsa_selected_attention_grad_in_pairs(const attncheck_nsa_selected_attention_grad_args& args,
+                                          const AttentionKernels& kernels) {
+    const PairsProblem problem(args, kernels);
+    const QuerySlices slices(problem.selection, problem.head_dim + problem.value_dim);
+    KeySums key_sums(problem.selection, slices.num_slices(), problem.head_dim, problem.value_dim,
+                     kernels);
+    const std::int64_t units = slices.num_units() * args.key.shape[1];
+    // The buffers of a unit serve the next one of the same thread.
+    std::atomic<std::int64_t> next{0};
+    parallel_for(std::min<std::int64_t>(units, num_threads()), [&](std::int64_t) {
+        if (next >= units) return;
+        ChunkGradient gradient(problem, key_sums);
+        for (std::int64_t unit = next++; unit < units; unit = next++) {
+            const std::int64_t kv_head = unit / slices.num_units();
+            slices.for_each_slice(unit % slices.num_units(), [&](const QuerySlices::Slice& slice) {
+                const Sequence& sequence = slice.sequence;
+                const std::int64_t step =
+                    problem.chunk_queries(sequence.key_end - sequence.key_begin);
+                for (std::int64_t begin = slice.begin; begin < slice.end; begin += step) {
+                    gradient.run({sequence, kv_head, begin, std::min(slice.end, begin + step)},
+                                 slice.index);
+                }
+            });
+        }
+    });
+    key_sums.store(problem.scale, args.dk, args.dv);
+    const std::int64_t begin = problem.selection.num_queries();
+    fill_zero({begin, args.dq.shape[0] - begin, 0, args.dq.shape[1], problem.head_dim},
+              output_rows(args.dq));
+}
+
+}  // namespace attncheck::impl

@@ -1,0 +1,433 @@
+// What selected attention in pair products adds to the calls of
+// nsa_selected_attention_kernel_test.cc: chunks and slices of queries, lists turned round, numbers
+// that the instruction would flush. The tests hold on every machine and say something where it is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "impl/selected_key_sums.h"
+#include "impl/selected_tile.h"
+#include "impl/thread_pool.h"
+#include "nsa_selected_attention_checks.h"
+
+namespace attncheck::impl {
+namespace {
+
+class NsaSelectedAttentionPairsTest : public testing::Test {
+protected:
+    void TearDown() override { set_num_threads(0); }
+};
+
+// A chunk has 256 rows at least: 8 queries of a group of 32, 15 of one of 17 (an odd number of rows
+// in most tiles). 700 queries of one head are three slices, whose last chunk is not full.
+std::vector<SelectedShape> chunked_shapes() {
+    return {
+        {1, 32, 128, 128, 16, 3, Sees::kCausal, {{70, 96}, {0, 48}, {33, 64}, {16, 0}}, 3, 7},
+        {1, 17, 192, 128, 48, 2, Sees::kMask, {{61, 144}, {31, 96}}, 0, 5},
+        {2, 1, 128, 128, 16, 2, Sees::kCausal, {{5, 32}, {700, 96}}, 1, 0},
+        {1, 3, 192, 192, 128, 2, Sees::kAll, {{200, 384}}, 0, 0},
+    };
+}
+
+TEST_F(NsaSelectedAttentionPairsTest, ChunksAndSlicesAgreeWithPlainLoops) {
+    for (const SelectedShape& shape : chunked_shapes()) {
+        SCOPED_TRACE(testing::Message() << "G " << shape.group_size);
+        SelectedProblem p(shape, HalfFormat::kBf16);
+        run(p);
+        expect_right(p);
+    }
+}
+
+// All queries list one block, and some all of its copies: the most rows that a block can meet and
+// the most rounds.
+TEST_F(NsaSelectedAttentionPairsTest, EveryQueryMayListOneBlockOnly) {
+    for (const Sees sees : {Sees::kAll, Sees::kCausal, Sees::kMask}) {
+        SelectedProblem p({1, 17, 128, 128, 16, 8, sees, {{70, 128}}}, HalfFormat::kBf16);
+        for (std::int64_t t = 0; t < 70; ++t) {
+            for (std::int64_t i = 0; i < 8; ++i)
+                p.topk.at(t, 0, i) = t % 3 == 0 ? 2 : static_cast<std::int32_t>(i == 5 ? 2 : i);
+        }
+        run(p);
+        expect_right(p);
+    }
+}
+
+TEST_F(NsaSelectedAttentionPairsTest, BitsDoNotDependOnThreads) {
+    for (const SelectedShape& shape : chunked_shapes()) {
+        SelectedProblem one(shape, HalfFormat::kBf16);
+        set_num_threads(1);
+        run(one);
+        for (const int threads : {2, 5}) {
+            SelectedProblem many(shape, HalfFormat::kBf16);
+            set_num_threads(threads);
+            run(many);
+            EXPECT_TRUE(Bits(many) == Bits(one)) << threads;
+        }
+    }
+}
+
+// Queries [begin, end) of the only sequence of `whole` make the only sequence of the result, and
+// stand behind another one.
+SelectedProblem in_company(SelectedProblem& whole) {
+    SelectedShape shape = whole.shape;
+    const auto own = shape.lengths[0];
+    const std::pair<std::int64_t, std::int64_t> other{9, 8 * own.second};
+    shape.lengths = {other, own, {3, shape.block * shape.count}};
+    SelectedProblem p(shape, whole.format);
+    const auto copy = [](auto& from, auto& to, std::int64_t rows, std::int64_t skip) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            for (std::int64_t j = 0; j < from.shape[1]; ++j) {
+                for (std::int64_t k = 0; k < from.shape[2]; ++k)
+                    to.at(skip + i, j, k) = from.at(i, j, k);
+            }
+        }
+    };
+    copy(whole.query, p.query, own.first, other.first);
+    copy(whole.output_grad, p.output_grad, own.first, other.first);
+    copy(whole.topk, p.topk, own.first, other.first);
+    copy(whole.key, p.key, own.second, other.second);
+    copy(whole.value, p.value, own.second, other.second);
+    return p;
+}
+
+// Lengths of other sequences, and so what else is in a unit of work, change no bits.
+TEST_F(NsaSelectedAttentionPairsTest, ASequenceHasTheSameBitsInAnyCompany) {
+    for (SelectedShape shape : chunked_shapes()) {
+        if (shape.sees == Sees::kMask) continue;  // its rows are longer in company
+        shape.lengths = {shape.lengths.size() > 2 ? shape.lengths[0] : shape.lengths.back()};
+        shape.spare_queries = shape.spare_keys = 0;
+        SelectedProblem alone(shape, HalfFormat::kBf16);
+        run(alone);
+        SelectedProblem together = in_company(alone);
+        run(together);
+        const auto expect_same = [](auto& wanted, auto& actual, std::int64_t skip,
+                                    const char* name) {
+            for (std::int64_t i = 0; i < wanted.shape[0]; ++i) {
+                for (std::int64_t j = 0; j < wanted.shape[1]; ++j) {
+                    for (std::int64_t k = 0; k < wanted.shape[2]; ++k)
+                        ASSERT_EQ(wanted.at(i, j, k), actual.at(skip + i, j, k))
+                            << name << " " << i << " " << j << " " << k;
+                }
+            }
+        };
+        const auto [queries, keys] = together.shape.lengths[0];
+        expect_same(alone.output, together.output, queries, "output");
+        expect_same(alone.row_max, together.row_max, queries, "softmax_max");
+        expect_same(alone.row_sum, together.row_sum, queries, "softmax_sum");
+        expect_same(alone.dq, together.dq, queries, "dq");
+        expect_same(alone.dk, together.dk, keys, "dk");
+        expect_same(alone.dv, together.dv, keys, "dv");
+    }
+}
+
+// Which elements of an output may change with one element of an input.
+using DependsOn = std::function<bool(std::int64_t, std::int64_t, std::int64_t)>;
+
+void expect_same_elsewhere(HalfTensor& actual, HalfTensor& clean, const char* name,
+                           const DependsOn& depends) {
+    for (std::int64_t i = 0; i < actual.shape[0]; ++i) {
+        for (std::int64_t j = 0; j < actual.shape[1]; ++j) {
+            for (std::int64_t k = 0; k < actual.shape[2]; ++k) {
+                if (depends(i, j, k)) continue;
+                ASSERT_EQ(actual.at(i, j, k), clean.at(i, j, k))
+                    << name << " " << i << " " << j << " " << k;
+            }
+        }
+    }
+}
+
+struct NotPlain : NsaSelectedAttentionPairsTest {
+    // Two chunks of which all queries meet block 0; half the keys are hidden by the mask or the
+    // order.
+    static constexpr std::int64_t kBadHead = 33, kGroup = 32;
+    SelectedShape shape{2, kGroup, 128, 128, 16, 2, Sees::kMask, {{20, 48}, {9, 32}}, 1, 1};
+    SelectedProblem clean{shape, HalfFormat::kBf16}, p{shape, HalfFormat::kBf16};
+    const Pairs pairs{p};
+
+    bool sees(std::int64_t t, std::int64_t head, std::int64_t key) const {
+        return head / kGroup == 1 && pairs.sees(t, 1, key);
+    }
+    // The gradient of the clean output and statistics, so that dP alone follows a value.
+    void gradient_of_clean_forward() {
+        p.output = clean.output;
+        p.row_max = clean.row_max;
+        p.row_sum = clean.row_sum;
+        gradient(p);
+    }
+    void expect_right_gradient() {
+        ExpectedGradient g = expected_gradient(p);
+        expect_near(p, p.dq, g.dq, "dq");
+        expect_near(p, p.dk, g.dk, "dk");
+        expect_near(p, p.dv, g.dv, "dv");
+    }
+};
+
+// Numbers whose products the instruction would flush or overflow, the largest of them too large
+// for fp32 sums of their products.
+constexpr float kNotPlain[] = {0x1p-133f, -0x1p-100f, 0x1p-39f, 0x1p20f, -0x1p40f};
+// What neither makes P one-hot nor leaves dP finite but useless.
+constexpr float kLogitSized[] = {0x1p-133f, -0x1p-100f, 0x1p-39f};
+
+TEST_F(NotPlain, InAQueryIsComputedExactlyAndNowhereElse) {
+    run(clean);
+    for (const float number : kLogitSized) {
+        const std::int64_t bad = 17;
+        p = clean;
+        p.query.at(bad, kBadHead, 3) = narrow(HalfFormat::kBf16, number);
+        run(p);
+        expect_right(p);
+        const DependsOn row = [&](std::int64_t t, std::int64_t head, std::int64_t) {
+            return t == bad && head == kBadHead;
+        };
+        const DependsOn key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
+            return n == 1 && pairs.sees(bad, 1, j);
+        };
+        expect_same_elsewhere(p.output, clean.output, "output", row);
+        expect_same_elsewhere(p.dq, clean.dq, "dq", row);
+        expect_same_elsewhere(p.dk, clean.dk, "dk", key);
+        expect_same_elsewhere(p.dv, clean.dv, "dv", key);
+    }
+}
+
+TEST_F(NotPlain, InAKeyIsComputedExactlyAndNowhereElse) {
+    run(clean);
+    for (const float number : kLogitSized) {
+        const std::int64_t bad = 5;
+        p = clean;
+        p.key.at(bad, 1, 77) = narrow(HalfFormat::kBf16, number);
+        run(p);
+        expect_right(p);
+        const DependsOn row = [&](std::int64_t t, std::int64_t head, std::int64_t) {
+            return sees(t, head, bad);
+        };
+        const DependsOn key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
+            return n == 1 && pairs.share_query(1, bad, j);
+        };
+        expect_same_elsewhere(p.output, clean.output, "output", row);
+        expect_same_elsewhere(p.dq, clean.dq, "dq", row);
+        expect_same_elsewhere(p.dk, clean.dk, "dk", key);
+        expect_same_elsewhere(p.dv, clean.dv, "dv", key);
+    }
+}
+
+TEST_F(NotPlain, InAValueIsComputedExactlyAndNowhereElse) {
+    run(clean);
+    for (const float number : kNotPlain) {
+        const std::int64_t bad = 5, channel = 99;
+        p = clean;
+        p.value.at(bad, 1, channel) = narrow(HalfFormat::kBf16, number);
+        forward(p);
+        ExpectedForward e = expected_forward(p);
+        expect_near(p, p.output, e.output, "attention_out");
+        EXPECT_EQ(p.row_max.logical(), clean.row_max.logical());
+        EXPECT_EQ(p.row_sum.logical(), clean.row_sum.logical());
+        expect_same_elsewhere(p.output, clean.output, "output",
+                              [&](std::int64_t t, std::int64_t head, std::int64_t c) {
+                                  return c == channel && sees(t, head, bad);
+                              });
+        gradient_of_clean_forward();
+        expect_right_gradient();
+        expect_same_elsewhere(
+            p.dq, clean.dq, "dq",
+            [&](std::int64_t t, std::int64_t head, std::int64_t) { return sees(t, head, bad); });
+        expect_same_elsewhere(
+            p.dk, clean.dk, "dk",
+            [&](std::int64_t j, std::int64_t n, std::int64_t) { return n == 1 && j == bad; });
+        EXPECT_EQ(p.dv.logical(), clean.dv.logical());
+    }
+}
+
+TEST_F(NotPlain, InAnOutputGradientIsComputedExactlyAndNowhereElse) {
+    run(clean);
+    for (const float number : kNotPlain) {
+        const std::int64_t bad = 17, channel = 99;
+        p = clean;
+        p.output_grad.at(bad, kBadHead, channel) = narrow(HalfFormat::kBf16, number);
+        gradient(p);
+        expect_right_gradient();
+        expect_same_elsewhere(p.dq, clean.dq, "dq",
+                              [&](std::int64_t t, std::int64_t head, std::int64_t) {
+                                  return t == bad && head == kBadHead;
+                              });
+        const auto key = [&](std::int64_t j, std::int64_t n) {
+            return n == 1 && pairs.sees(bad, 1, j);
+        };
+        expect_same_elsewhere(
+            p.dk, clean.dk, "dk",
+            [&](std::int64_t j, std::int64_t n, std::int64_t) { return key(j, n); });
+        expect_same_elsewhere(p.dv, clean.dv, "dv",
+                              [&](std::int64_t j, std::int64_t n, std::int64_t c) {
+                                  return c == channel && key(j, n);
+                              });
+    }
+}
+
+// Weights of 2^20 and more come from statistics alone.
+TEST_F(NotPlain, WeightsComeFromGivenStatisticsToo) {
+    run(clean);
+    p = clean;
+    const std::int64_t bad = 17;
+    p.row_sum.at(bad, kBadHead, 0) *= 0x1p-40f;
+    gradient(p);
+    expect_right_gradient();
+    expect_same_elsewhere(p.dq, clean.dq, "dq",
+                          [&](std::int64_t t, std::int64_t head, std::int64_t) {
+                              return t == bad && head == kBadHead;
+                          });
+    const DependsOn key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
+        return n == 1 && pairs.sees(bad, 1, j);
+    };
+    expect_same_elsewhere(p.dk, clean.dk, "dk", key);
+    expect_same_elsewhere(p.dv, clean.dv, "dv", key);
+}
+
+void shrink(HalfTensor& tensor, float factor) {
+    for (std::uint16_t& half : tensor.storage)
+        half = narrow(HalfFormat::kBf16, widen(HalfFormat::kBf16, half) * factor);
+}
+
+// Whole tensors of tiny numbers: nothing of the result would be left of them. Queries and keys that
+// are subnormal matter where the scale takes that back.
+TEST_F(NotPlain, WholeTensorsAreNotFlushed) {
+    for (HalfTensor SelectedProblem::* tensor :
+         {&SelectedProblem::value, &SelectedProblem::output_grad}) {
+        SelectedProblem tiny(shape, HalfFormat::kBf16);
+        shrink(tiny.*tensor, 0x1p-60f);
+        run(tiny);
+        expect_right(tiny);
+    }
+    SelectedShape scaled = shape;
+    scaled.scale = 0x1p124;
+    for (HalfTensor SelectedProblem::* tensor : {&SelectedProblem::query, &SelectedProblem::key}) {
+        SelectedProblem tiny(scaled, HalfFormat::kBf16);
+        shrink(tiny.*tensor, 0x1p-128f);
+        run(tiny);
+        // dk of tiny queries, and dq of tiny keys, are moderate; the other one is beyond fp32.
+        ExpectedForward e = expected_forward(tiny);
+        expect_near(tiny, tiny.output, e.output, "attention_out");
+        expect_statistics(tiny, e);
+        ExpectedGradient g = expected_gradient(tiny);
+        if (tensor == &SelectedProblem::query) expect_near(tiny, tiny.dk, g.dk, "dk");
+        if (tensor == &SelectedProblem::key) expect_near(tiny, tiny.dq, g.dq, "dq");
+        expect_near(tiny, tiny.dv, g.dv, "dv");
+    }
+}
+
+// The mean of the values of a row is finite, its sums before the division are not; other rows of
+// the chunk, and other channels, keep their bits.
+TEST_F(NsaSelectedAttentionPairsTest, OnlySumsThatOverflowAreComputedAgain) {
+    const SelectedShape shape{1, 4, 128, 128, 128, 3, Sees::kAll, {{40, 640}}};
+    SelectedProblem clean(shape, HalfFormat::kBf16);
+    for (std::int64_t t = 0; t < 40; ++t) {
+        for (std::int64_t i = 0; i < 3; ++i)
+            clean.topk.at(t, 0, i) =
+                static_cast<std::int32_t>(t % 2 + 2 * i - (t % 2 && i == 2 ? 2 : 0));
+    }
+    SelectedProblem p = clean;
+    for (std::int64_t j = 0; j < 128; ++j) p.value.at(j, 0, 7) = 0x7f7f;
+    forward(clean);
+    forward(p);
+    ExpectedForward e = expected_forward(p);
+    for (std::int64_t t = 0; t < 40; ++t) {
+        for (std::int64_t head = 0; head < 4; ++head) {
+            for (std::int64_t c = 0; c < 128; ++c) {
+                if (t % 2 == 0 && c == 7) {
+                    const double got = p.number(p.output, t, head, c),
+                                 wanted = e.output.at(t, head, c).value;
+                    ASSERT_TRUE(std::abs(got - wanted) <= 0x1p-7 * wanted) << got << " " << wanted;
+                } else {
+                    ASSERT_EQ(p.output.at(t, head, c), clean.output.at(t, head, c));
+                }
+            }
+        }
+    }
+}
+
+// Lists turned round: blocks ascend, queries ascend, copies come in later rounds, future blocks not
+// at all; the visible pairs of all tiles are those of the lists.
+TEST(SelectedTileTest, TilesHoldEveryVisiblePairAsOftenAsItIsListed) {
+    for (const Sees sees : {Sees::kAll, Sees::kCausal, Sees::kMask}) {
+        SelectedProblem p({2, 5, 128, 128, 32, 3, sees, {{3, 96}, {90, 160}}, 1, 1},
+                          HalfFormat::kBf16);
+        const KeySelection selection(p.forward_args());
+        std::multiset<std::tuple<std::int64_t, std::int64_t, std::int64_t>> wanted, found;
+        p.for_each_pair(
+            [&](std::int64_t t, std::int64_t n, std::int64_t key) { wanted.insert({t, n, key}); });
+        BlockLists lists(selection);
+        SelectedTile tile(selection, 5);
+        for (const auto& [begin, end] : {std::pair{0, 3}, {3, 40}, {40, 93}}) {
+            for (std::int64_t n = 0; n < 2; ++n) {
+                const SelectedChunk chunk{selection.sequence_of_query(begin), n, begin, end};
+                std::vector<std::uint8_t> query_sees(static_cast<std::size_t>(chunk.size())),
+                    flags(kSelectedTileRows * kFlashTileKeys);
+                lists.start(chunk);
+                lists.for_each_block(
+                    [&](std::int64_t block, const std::int32_t* queries, std::int64_t count) {
+                        EXPECT_TRUE(std::is_sorted(queries, queries + count, std::less_equal<>()));
+                        const auto visit = [&](const std::int32_t* some, std::int64_t size) {
+                            ASSERT_LE(size * 5, kSelectedTileRows);
+                            tile.start(chunk, block, some, size, query_sees.data());
+                            tile.mark_seen(flags.data());
+                            std::vector<float> matrix(flags.size(), 1.0f);
+                            tile.fill_hidden(matrix.data(), 0.0f);
+                            for (std::int64_t row = 0; row < size * 5; ++row) {
+                                for (std::int64_t key = 0; key < 32; ++key) {
+                                    const auto at =
+                                        static_cast<std::size_t>(row * kFlashTileKeys + key);
+                                    if (key < tile.cols()) {
+                                        ASSERT_EQ(matrix[at] != 0, flags[at] != 0);
+                                    }
+                                    if (flags[at] == 0) continue;
+                                    ASSERT_LT(key, tile.cols());
+                                    if (row % 5 == 0) {
+                                        found.insert(
+                                            {begin + some[row / 5], n, tile.key_token() + key});
+                                    }
+                                }
+                            }
+                        };
+                        for_each_tile_of_block(queries, count, 5, visit);
+                    });
+            }
+        }
+        EXPECT_EQ(found, wanted);
+    }
+}
+
+TEST(SelectedTileTest, SlicesCoverEveryQueryOnce) {
+    for (const std::int64_t floats_per_key : {320, 200000, 8000000}) {
+        SelectedProblem p({1,
+                           1,
+                           128,
+                           128,
+                           16,
+                           1,
+                           Sees::kAll,
+                           {{5, 16}, {3000, 64}, {0, 16}, {257, 0}, {300, 32}},
+                           9},
+                          HalfFormat::kBf16);
+        const KeySelection selection(p.forward_args());
+        const QuerySlices slices(selection, floats_per_key);
+        std::int64_t next = 0, most = 0;
+        for (std::int64_t unit = 0; unit < slices.num_units(); ++unit) {
+            slices.for_each_slice(unit, [&](const QuerySlices::Slice& slice) {
+                EXPECT_EQ(slice.begin, next);
+                EXPECT_LT(slice.begin, slice.end);
+                EXPECT_LE(slice.sequence.query_begin, slice.begin);
+                EXPECT_LE(slice.end, slice.sequence.query_end);
+                next = slice.end;
+                most = std::max(most, slice.index + 1);
+            });
+        }
+        EXPECT_EQ(next, selection.num_queries());
+        EXPECT_EQ(most, slices.num_slices());
+        EXPECT_EQ(most, floats_per_key == 320 ? 8 : floats_per_key == 200000 ? 5 : 1);
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::impl
