@@ -51,21 +51,24 @@ struct Bf16 {
         const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
         return low_halves(hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded)));
     }
+    // For sums of products of bf16 numbers only, ties away from zero. A NaN of theirs has 16 low
+    // zero bits (it is an operand's, widened, or the default one), so that rounding cannot carry it
+    // into infinity or zero and needs no select. 2 operations instead of 8.
+    static HWY_INLINE HalfVec narrow_sum(FloatVec value) {
+        return low_halves(hn::ShiftRight<16>(round_sum(value)));
+    }
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    // Two vectors at once, for sums of products of bf16 numbers only: a NaN of theirs has 16 low
-    // zero bits (it is an operand's, widened, or the default one), so that rounding cannot carry
-    // it into infinity or zero and needs no select. 10 vector operations for 32 elements, where
-    // `narrow` takes 24.
-    static HWY_INLINE LineVec narrow_line(FloatVec low, FloatVec high) {
-        const auto rounded = [](FloatVec value) HWY_ATTR {
-            const WordTag d;
-            const WordVec bits = hn::BitCast(d, value);
-            const WordVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
-            return hn::BitCast(LineTag(), hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffu))));
-        };
-        return hn::ConcatOdd(LineTag(), rounded(high), rounded(low));
+    static HWY_INLINE LineVec narrow_sums(FloatVec low, FloatVec high) {
+        return hn::ConcatOdd(LineTag(), hn::BitCast(LineTag(), round_sum(high)),
+                             hn::BitCast(LineTag(), round_sum(low)));
     }
 #endif
+
+private:
+    static HWY_INLINE WordVec round_sum(FloatVec value) {
+        const WordTag d;
+        return hn::Add(hn::BitCast(d, value), hn::Set(d, 0x8000u));
+    }
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
@@ -80,8 +83,9 @@ struct Fp16 {
     static HWY_INLINE HalfVec narrow(FloatVec value) {
         return hn::BitCast(HalfTag(), hn::DemoteTo(Fp16Tag(), value));
     }
+    static HWY_INLINE HalfVec narrow_sum(FloatVec value) { return narrow(value); }
 #if HWY_TARGET <= HWY_AVX3
-    static HWY_INLINE LineVec narrow_line(FloatVec low, FloatVec high) {
+    static HWY_INLINE LineVec narrow_sums(FloatVec low, FloatVec high) {
         return hn::Combine(LineTag(), narrow(high), narrow(low));
     }
 #endif
@@ -137,6 +141,7 @@ struct Fp16 {
         result = hn::IfThenElse(is_nan, quiet_nan, result);
         return low_halves(hn::Or(result, sign));
     }
+    static HWY_INLINE HalfVec narrow_sum(FloatVec value) { return narrow(value); }
 };
 
 #endif
