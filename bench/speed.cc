@@ -96,7 +96,9 @@ json measure(const Options& options) {
              {{"fp32_fma_gflops", best.fp32_flops * 1e-9},
               {"bf16_dot_gflops", best.bf16_dot_flops * 1e-9},
               {"amx_bf16_gflops", best.amx_bf16_flops * 1e-9},
-              {"copy_gbytes", best.copy_bytes * 1e-9}}},
+              {"copy_gbytes", best.copy_bytes * 1e-9},
+              {"plain_copy_gbytes", best.plain_copy_bytes * 1e-9},
+              {"read_gbytes", best.read_bytes * 1e-9}}},
             {"rows", rows}};
 }
 
@@ -113,7 +115,13 @@ std::string table(const json& run) {
         const double rate = ceilings[key].get<double>();
         if (rate > 0) text += fmt::format(", {} {:.0f} GFLOP/s", name, rate);
     }
-    text += fmt::format(", copy {:.1f} GB/s.\n\n", ceilings["copy_gbytes"].get<double>());
+    text += fmt::format(", copy {:.1f} GB/s", ceilings["copy_gbytes"].get<double>());
+    if (ceilings.contains("read_gbytes")) {
+        text += fmt::format(" (plain {:.1f}, reading alone {:.1f})",
+                            ceilings["plain_copy_gbytes"].get<double>(),
+                            ceilings["read_gbytes"].get<double>());
+    }
+    text += ".\n\n";
     text +=
         "| operator | dtype | shape | ms | rate | of the ceiling |\n|---|---|---|---:|---:|---:|\n";
     for (const json& row : run["rows"]) {
