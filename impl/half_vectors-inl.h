@@ -51,24 +51,30 @@ struct Bf16 {
         const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
         return low_halves(hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded)));
     }
-    // For sums of products of bf16 numbers only, ties away from zero. A NaN of theirs has 16 low
-    // zero bits (it is an operand's, widened, or the default one), so that rounding cannot carry it
-    // into infinity or zero and needs no select. 2 operations instead of 8.
+    // For sums of products of bf16 numbers only: a NaN of theirs has 16 low zero bits (it is an
+    // operand's, widened, or the default one), so that rounding cannot carry it into infinity or
+    // zero and needs no select.
     static HWY_INLINE HalfVec narrow_sum(FloatVec value) {
-        return low_halves(hn::ShiftRight<16>(round_sum(value)));
+        const WordTag d;
+        const WordVec bits = hn::BitCast(d, value);
+        const WordVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+        const WordVec rounded = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffu)));
+        return low_halves(hn::ShiftRight<16>(rounded));
     }
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    // The same on 32 pairs of halves: up where the lower half, plus one if the upper is odd, is
+    // more than half an ulp. 6 operations for 32 elements, where rounding each vector takes 9.
     static HWY_INLINE LineVec narrow_sums(FloatVec low, FloatVec high) {
-        return hn::ConcatOdd(LineTag(), hn::BitCast(LineTag(), round_sum(high)),
-                             hn::BitCast(LineTag(), round_sum(low)));
+        const LineTag d;
+        const LineVec low_bits = hn::BitCast(d, low), high_bits = hn::BitCast(d, high);
+        const LineVec upper = hn::ConcatOdd(d, high_bits, low_bits);
+        const LineVec lower = hn::ConcatEven(d, high_bits, low_bits);
+        const LineVec one = hn::Set(d, 1);
+        const LineVec remainder = hn::SaturatedAdd(lower, hn::And(upper, one));
+        const auto up = hn::Gt(remainder, hn::Set(d, 0x8000));
+        return LineVec{_mm512_mask_add_epi16(upper.raw, up.raw, upper.raw, one.raw)};
     }
 #endif
-
-private:
-    static HWY_INLINE WordVec round_sum(FloatVec value) {
-        const WordTag d;
-        return hn::Add(hn::BitCast(d, value), hn::Set(d, 0x8000u));
-    }
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)

@@ -9,10 +9,8 @@ namespace attncheck::impl {
 /// Y[o_b + j, n, c] = sum_{r < block} X[a_b + j * stride + r, n, c] * W[r, n]   (nsa.md 2.3)
 ///
 /// Expects  a call that validate_nsa_compress accepts.
-/// Rounding every element is one fp32 sum in order of r, then one rounding to nearest, ties to even
-///          in fp16 and away from zero in bf16 (contract.md, decision 1 leaves ties open; this is
-///          what costs least); the bits depend on the instruction set (fused multiply-add or not)
-///          and on nothing else.
+/// Rounding every element is one fp32 sum in order of r, then one rounding to nearest even; the
+///          bits depend on the instruction set (fused multiply-add or not) and on nothing else.
 /// NaN/Inf  every product of the formula is formed and no other, so they reach exactly the windows
 ///          that hold them.
 /// Traffic  X is read once but for block - stride tokens per chunk of rows, Y is written once; of

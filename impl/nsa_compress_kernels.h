@@ -11,7 +11,7 @@
 /// They know neither sequences nor masks; the driver decides which windows are passed, every pass
 /// multiplies. Token and head strides count elements, the head dimension is contiguous, pointers
 /// are aligned to an element only. head_dim is a multiple of 16. fp32 throughout; outputs rounded
-/// once, to nearest (ties to even in fp16, away from zero in bf16).
+/// once, to nearest even.
 namespace attncheck::impl {
 
 /// How many tokens ahead of their use the kernels ask for lines of the input, twice for every line:
