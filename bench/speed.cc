@@ -14,6 +14,7 @@
 
 #include "bench/blas_attention.h"
 #include "bench/ceilings.h"
+#include "bench/growth.h"
 #include "bench/problems.h"
 #include "impl/attention_kernels.h"
 #include "impl/thread_pool.h"
@@ -26,7 +27,8 @@ using nlohmann::json;
 struct Options {
     int threads = 1, rounds = 5;
     std::string only, json_file, from_file, readme_file;
-    bool large = true;
+    bool large = true, growth = false;
+    std::int64_t longest = 65536;
 };
 
 std::vector<Problem> all_problems(const Options& options) {
@@ -161,7 +163,18 @@ void write_readme(const std::string& path, const std::string& text) {
     write_file(path, readme);
 }
 
+int run_growth(const Options& options) {
+    if (!options.readme_file.empty()) throw std::runtime_error("--readme is not for --growth");
+    const json result = options.from_file.empty()
+                            ? measure_growth({options.threads, options.longest, options.only})
+                            : json::parse(read_file(options.from_file));
+    std::cout << growth_table(result);
+    if (!options.json_file.empty()) write_file(options.json_file, result.dump(1) + "\n");
+    return 0;
+}
+
 int run(const Options& options) {
+    if (options.growth) return run_growth(options);
     const json result =
         options.from_file.empty() ? measure(options) : json::parse(read_file(options.from_file));
     std::cout << table(result);
@@ -182,8 +195,15 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.rounds, "repetitions, of which the best counts")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    app.add_option("--only", options.only, "rows whose operator, dtype and shape contain this");
+    app.add_option(
+        "--only", options.only,
+        "rows whose operator, dtype and shape contain this (with --growth: operator and dtype)");
     app.add_flag("--large,!--no-large", options.large, "lengths beyond 1024 as well");
+    app.add_flag("--growth", options.growth,
+                 "instead of rates: time and memory against the length, and the gain by a thread");
+    app.add_option("--longest", options.longest, "length up to which --growth goes")
+        ->check(CLI::Range(256, 1 << 20))
+        ->capture_default_str();
     app.add_option("--json", options.json_file, "write the measurement there");
     app.add_option("--from", options.from_file, "measure nothing, show a file of --json");
     app.add_option("--readme", options.readme_file, "put the table between the file's markers");
