@@ -14,6 +14,7 @@
 
 #include "bench/blas_attention.h"
 #include "bench/ceilings.h"
+#include "bench/dnnl_attention.h"
 #include "bench/growth.h"
 #include "bench/problems.h"
 #include "impl/attention_kernels.h"
@@ -47,12 +48,30 @@ std::vector<Problem> all_problems(const Options& options) {
             const DenseShape shape{heads, length, 128, causal};
             for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16, ATTNCHECK_FLOAT32})
                 add(dense_problems(dtype, shape));
+            add(dnnl_problems(shape));
             add(blas_problems(shape));
         }
     }
     for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(selected_problems(dtype));
     for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(compress_problems(dtype));
     return problems;
+}
+
+// The competitors' times over those of the same problem: above 1 the built-in one is faster.
+void add_ratios(json& rows) {
+    for (json& row : rows) {
+        const bool forward = row["operator"] == "flash_attention_score";
+        if (!forward && row["operator"] != "flash_attention_score_grad") continue;
+        for (const std::string name : {"oneDNN", "OpenBLAS"}) {
+            const std::string op = name + (forward ? ", composed" : ", composed, gradient");
+            for (const json& other : rows) {
+                if (other["operator"] == op && other["dtype"] == row["dtype"] &&
+                    other["shape"] == row["shape"])
+                    row["times_as_fast_as"][name] =
+                        other["ms"].get<double>() / row["ms"].get<double>();
+            }
+        }
+    }
 }
 
 json measure(const Options& options) {
@@ -63,6 +82,7 @@ json measure(const Options& options) {
     std::vector<double> best_s(problems.size(), std::numeric_limits<double>::infinity());
     Ceilings best;
     set_blas_threads(options.threads);
+    set_dnnl_threads(options.threads);
     impl::set_num_threads(options.threads);
     const auto call = [](const Problem& problem) {
         if (const int status = problem.call(); status != 0)
@@ -89,6 +109,7 @@ json measure(const Options& options) {
                         {"rate", rate * 1e-9},
                         {"fraction", rate / ceiling}});
     }
+    add_ratios(rows);
     return {{"machine", machine_features()},
             {"instruction_set", impl::default_attention_kernels().isa},
             {"threads", options.threads},
@@ -125,13 +146,19 @@ std::string table(const json& run) {
     }
     text += ".\n\n";
     text +=
-        "| operator | dtype | shape | ms | rate | of the ceiling |\n|---|---|---|---:|---:|---:|\n";
+        "| operator | dtype | shape | ms | rate | of the ceiling | times as fast as |\n"
+        "|---|---|---|---:|---:|---:|---|\n";
     for (const json& row : run["rows"]) {
-        text += fmt::format("| {} | {} | {} | {:.1f} | {:.1f} {} | {:.0f} % |\n",
+        std::string ratios;
+        if (row.contains("times_as_fast_as")) {
+            for (const auto& [name, ratio] : row["times_as_fast_as"].items())
+                ratios += fmt::format("{} {:.2f} ", name, ratio.get<double>());
+        }
+        text += fmt::format("| {} | {} | {} | {:.1f} | {:.1f} {} | {:.0f} % | {}|\n",
                             row["operator"].get<std::string>(), row["dtype"].get<std::string>(),
                             row["shape"].get<std::string>(), row["ms"].get<double>(),
                             row["rate"].get<double>(), row["unit"].get<std::string>(),
-                            row["fraction"].get<double>() * 100);
+                            row["fraction"].get<double>() * 100, ratios);
     }
     return text;
 }
