@@ -17,10 +17,12 @@ double seconds(Clock clock, const std::function<void()>& run);
 
 /// Rates of `threads` threads together; 0 where the machine has no such instruction.
 struct Ceilings {
-    double fp32_flops = 0;      ///< fused multiply-adds of the widest vectors, 2 operations each
-    double bf16_dot_flops = 0;  ///< vdpbf16ps, 4 operations per 32-bit lane
-    double amx_bf16_flops = 0;  ///< tdpbf16ps
-    double copy_bytes = 0;      ///< fastest copy beyond the caches, bytes read plus bytes written
+    double fp32_flops = 0;        ///< fused multiply-adds of the widest vectors, 2 operations each
+    double bf16_dot_flops = 0;    ///< vdpbf16ps, 4 operations per 32-bit lane
+    double amx_bf16_flops = 0;    ///< tdpbf16ps
+    double copy_bytes = 0;        ///< fastest copy beyond the caches, bytes read plus bytes written
+    double plain_copy_bytes = 0;  ///< the same without requests ahead of use: memcpy and streaming
+    double read_bytes = 0;        ///< fastest reading alone, one byte written for none
 
     /// The best that any instruction of this machine does for products of this element type.
     double product_flops(std::int32_t dtype) const;

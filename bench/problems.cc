@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -26,7 +27,7 @@ std::string dtype_name(std::int32_t dtype) {
     return dtype == ATTNCHECK_FLOAT32 ? "fp32" : dtype == ATTNCHECK_FLOAT16 ? "fp16" : "bf16";
 }
 
-// A dense tensor that owns its elements.
+// A dense tensor that owns its elements, all of them touched.
 struct Tensor {
     std::int64_t elements = 1;
     impl::AlignedBuffer<char> data;
@@ -35,6 +36,7 @@ struct Tensor {
     Tensor(std::int32_t dtype, std::vector<std::int64_t> shape)
         : elements(count(shape)), data(elements * static_cast<std::int64_t>(element_bytes(dtype))) {
         view.data = data.data();
+        std::memset(data.data(), 0, static_cast<std::size_t>(elements) * element_bytes(dtype));
         view.dtype = dtype;
         view.rank = static_cast<std::int32_t>(shape.size());
         std::int64_t stride = 1;
@@ -81,12 +83,12 @@ struct Dense {
         : shape(s),
           query(dtype, {1, s.heads, s.length, s.dim}),
           key(dtype, {1, s.heads, s.length, s.dim}),
-          value(dtype, {1, s.heads, s.length, s.dim}),
-          output(dtype, {1, s.heads, s.length, s.dim}),
-          output_grad(dtype, {1, s.heads, s.length, s.dim}),
+          value(dtype, {1, s.heads, s.length, s.value_dim}),
+          output(dtype, {1, s.heads, s.length, s.value_dim}),
+          output_grad(dtype, {1, s.heads, s.length, s.value_dim}),
           dq(dtype, {1, s.heads, s.length, s.dim}),
           dk(dtype, {1, s.heads, s.length, s.dim}),
-          dv(dtype, {1, s.heads, s.length, s.dim}),
+          dv(dtype, {1, s.heads, s.length, s.value_dim}),
           row_max(ATTNCHECK_FLOAT32, {1, s.heads, s.length, 8}),
           row_sum(ATTNCHECK_FLOAT32, {1, s.heads, s.length, 8}) {
         std::mt19937 random(1);
@@ -166,71 +168,74 @@ private:
     std::unique_ptr<Data> data_;
 };
 
-constexpr std::int64_t kSelectedTokens = 4096, kKvHeads = 1, kSelectedDim = 192,
-                       kSelectedValueDim = 128, kSelectedBlock = 64, kSelectedCount = 16;
+constexpr std::int64_t kKvHeads = 1, kSelectedDim = 192, kSelectedValueDim = 128;
 
 // The first block, the query's own and its predecessor, the others drawn from the past, all
 // different; a query with fewer blocks in its past lists future ones.
 struct SelectedLists {
     std::vector<std::int32_t> blocks;
-    std::int64_t visible_pairs = 0;  // of one query head
+    std::int64_t visible_pairs = 0;
 
-    SelectedLists() {
-        constexpr std::int64_t kBlocks = kSelectedTokens / kSelectedBlock;
+    explicit SelectedLists(const SelectedShape& shape) {
+        const std::int64_t num_blocks = shape.tokens / shape.block;
         std::mt19937 random(1);
-        std::vector<std::int32_t> order(kBlocks);
-        for (std::int64_t t = 0; t < kSelectedTokens; ++t) {
-            const std::int64_t own = t / kSelectedBlock;
+        std::vector<std::int32_t> order(static_cast<std::size_t>(num_blocks));
+        for (std::int64_t t = 0; t < shape.tokens; ++t) {
+            const std::int64_t own = t / shape.block;
             std::iota(order.begin(), order.end(), 0);
-            if (own >= kSelectedCount) {
+            if (own >= shape.count) {
                 std::shuffle(order.begin() + 1, order.begin() + own - 1, random);
-                std::swap(order[kSelectedCount - 2], order[static_cast<std::size_t>(own - 1)]);
-                std::swap(order[kSelectedCount - 1], order[static_cast<std::size_t>(own)]);
+                std::swap(order[static_cast<std::size_t>(shape.count - 2)],
+                          order[static_cast<std::size_t>(own - 1)]);
+                std::swap(order[static_cast<std::size_t>(shape.count - 1)],
+                          order[static_cast<std::size_t>(own)]);
             }
-            blocks.insert(blocks.end(), order.begin(), order.begin() + kSelectedCount);
-            for (std::int64_t i = 0; i < kSelectedCount; ++i) {
-                const std::int64_t key_pos = order[static_cast<std::size_t>(i)] * kSelectedBlock;
-                visible_pairs += std::clamp<std::int64_t>(t - key_pos + 1, 0, kSelectedBlock);
+            blocks.insert(blocks.end(), order.begin(), order.begin() + shape.count);
+            for (std::int64_t i = 0; i < shape.count; ++i) {
+                const std::int64_t key_pos = order[static_cast<std::size_t>(i)] * shape.block;
+                visible_pairs += std::clamp<std::int64_t>(t - key_pos + 1, 0, shape.block);
             }
         }
+        visible_pairs *= shape.query_heads;
     }
 };
 
 struct Selected {
-    std::int64_t heads;
     Tensor query, key, value, output, output_grad, dq, dk, dv, row_max, row_sum, topk;
     std::uint8_t unread = 0;
     attncheck_tensor mask{};
-    std::int64_t length = kSelectedTokens;
+    SelectedShape shape;
+    std::int64_t length;
 
-    Selected(std::int32_t dtype, std::int64_t query_heads)
-        : heads(query_heads),
-          query(dtype, {kSelectedTokens, heads, kSelectedDim}),
-          key(dtype, {kSelectedTokens, kKvHeads, kSelectedDim}),
-          value(dtype, {kSelectedTokens, kKvHeads, kSelectedValueDim}),
-          output(dtype, {kSelectedTokens, heads, kSelectedValueDim}),
-          output_grad(dtype, {kSelectedTokens, heads, kSelectedValueDim}),
-          dq(dtype, {kSelectedTokens, heads, kSelectedDim}),
-          dk(dtype, {kSelectedTokens, kKvHeads, kSelectedDim}),
-          dv(dtype, {kSelectedTokens, kKvHeads, kSelectedValueDim}),
-          row_max(ATTNCHECK_FLOAT32, {kSelectedTokens, heads, 8}),
-          row_sum(ATTNCHECK_FLOAT32, {kSelectedTokens, heads, 8}),
-          topk(ATTNCHECK_INT32, {kSelectedTokens, kKvHeads, kSelectedCount}) {
+    Selected(std::int32_t dtype, const SelectedShape& s)
+        : query(dtype, {s.tokens, s.query_heads, kSelectedDim}),
+          key(dtype, {s.tokens, kKvHeads, kSelectedDim}),
+          value(dtype, {s.tokens, kKvHeads, kSelectedValueDim}),
+          output(dtype, {s.tokens, s.query_heads, kSelectedValueDim}),
+          output_grad(dtype, {s.tokens, s.query_heads, kSelectedValueDim}),
+          dq(dtype, {s.tokens, s.query_heads, kSelectedDim}),
+          dk(dtype, {s.tokens, kKvHeads, kSelectedDim}),
+          dv(dtype, {s.tokens, kKvHeads, kSelectedValueDim}),
+          row_max(ATTNCHECK_FLOAT32, {s.tokens, s.query_heads, 8}),
+          row_sum(ATTNCHECK_FLOAT32, {s.tokens, s.query_heads, 8}),
+          topk(ATTNCHECK_INT32, {s.tokens, kKvHeads, s.count}),
+          shape(s),
+          length(s.tokens) {
         std::mt19937 random(1);
         for (Tensor* tensor : {&query, &key, &value, &output_grad}) tensor->fill(random);
         mask.data = &unread;
         mask.dtype = ATTNCHECK_BOOL;
         mask.rank = 2;
         mask.shape[0] = mask.shape[1] = 1;
-        const SelectedLists lists;
+        const SelectedLists lists(s);
         std::copy(lists.blocks.begin(), lists.blocks.end(),
                   reinterpret_cast<std::int32_t*>(topk.data.data()));
     }
     int forward() const {
         const attncheck_nsa_selected_attention_args args{
-            query.view,     key.view,     value.view,   topk.view,  mask, {&length, 1},
-            {&length, 1},   0.0721688,    heads,        "TND",      2,    kSelectedBlock,
-            kSelectedCount, row_max.view, row_sum.view, output.view};
+            query.view,   key.view,     value.view,        topk.view,  mask, {&length, 1},
+            {&length, 1}, 0.0721688,    shape.query_heads, "TND",      2,    shape.block,
+            shape.count,  row_max.view, row_sum.view,      output.view};
         return attncheck_nsa_selected_attention(&args);
     }
     int gradient() const {
@@ -246,9 +251,9 @@ struct Selected {
                                                               {&length, 1},
                                                               mask,
                                                               0.0721688,
-                                                              kSelectedBlock,
-                                                              kSelectedCount,
-                                                              heads,
+                                                              shape.block,
+                                                              shape.count,
+                                                              shape.query_heads,
                                                               "TND",
                                                               2,
                                                               dq.view,
@@ -258,20 +263,24 @@ struct Selected {
     }
 };
 
-constexpr std::int64_t kCompressTokens = 65536, kCompressHeads = 4, kCompressDim = 128,
-                       kCompressBlock = 32, kCompressStride = 16,
-                       kCompressRows = (kCompressTokens - kCompressBlock) / kCompressStride + 1;
+constexpr std::int64_t kCompressHeads = 4, kCompressDim = 128, kCompressBlock = 32,
+                       kCompressStride = 16;
+
+std::int64_t compressed_rows(std::int64_t tokens) {
+    return (tokens - kCompressBlock) / kCompressStride + 1;
+}
 
 struct Compress {
     Tensor input, weight, output, input_grad, weight_grad;
-    std::int64_t length = kCompressTokens;
+    std::int64_t length;
 
-    explicit Compress(std::int32_t dtype)
-        : input(dtype, {kCompressTokens, kCompressHeads, kCompressDim}),
+    Compress(std::int32_t dtype, std::int64_t tokens)
+        : input(dtype, {tokens, kCompressHeads, kCompressDim}),
           weight(dtype, {kCompressBlock, kCompressHeads}),
-          output(dtype, {kCompressRows, kCompressHeads, kCompressDim}),
-          input_grad(dtype, {kCompressTokens, kCompressHeads, kCompressDim}),
-          weight_grad(dtype, {kCompressBlock, kCompressHeads}) {
+          output(dtype, {compressed_rows(tokens), kCompressHeads, kCompressDim}),
+          input_grad(dtype, {tokens, kCompressHeads, kCompressDim}),
+          weight_grad(dtype, {kCompressBlock, kCompressHeads}),
+          length(tokens) {
         std::mt19937 random(1);
         for (Tensor* tensor : {&input, &weight}) tensor->fill(random);
     }
@@ -305,39 +314,45 @@ std::vector<Problem> both(const Problem& forward, const std::string& gradient_op
 }  // namespace
 
 std::vector<Problem> dense_problems(std::int32_t dtype, const DenseShape& shape) {
-    const double products = static_cast<double>(shape.heads * shape.length * shape.length) *
-                            static_cast<double>(shape.dim) * (shape.causal ? 0.5 : 1.0);
+    const double pairs = static_cast<double>(shape.heads * shape.length * shape.length) *
+                         (shape.causal ? 0.5 : 1.0),
+                 dim = static_cast<double>(shape.dim),
+                 value_dim = static_cast<double>(shape.value_dim);
     return both<Dense>({"flash_attention_score", dtype_name(dtype), describe(shape), dtype,
-                        Against::kProducts, 4 * products, nullptr},
-                       "flash_attention_score_grad", 10 * products, dtype, shape);
+                        Against::kProducts, pairs * 2 * (dim + value_dim), nullptr},
+                       "flash_attention_score_grad", pairs * 2 * (3 * dim + 2 * value_dim), dtype,
+                       shape);
 }
 
-std::vector<Problem> selected_problems(std::int32_t dtype, std::int64_t group_size) {
-    static const double head_pairs = static_cast<double>(SelectedLists().visible_pairs);
-    const std::int64_t heads = group_size * kKvHeads;
-    const double pairs = head_pairs * static_cast<double>(heads);
+std::vector<Problem> selected_problems(std::int32_t dtype, const SelectedShape& shape) {
+    const double pairs = static_cast<double>(SelectedLists(shape).visible_pairs);
+    const std::string text = "S=" + std::to_string(shape.tokens) +
+                             " D=192 Dv=128 G=" + std::to_string(shape.query_heads) + " " +
+                             std::to_string(shape.count) + " of " +
+                             std::to_string(shape.tokens / shape.block) + " blocks";
     return both<Selected>(
-        {"nsa_selected_attention", dtype_name(dtype),
-         "S=4096 D=192 Dv=128 G=" + std::to_string(group_size) + " 16 of 64 blocks", dtype,
-         Against::kProducts, pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
+        {"nsa_selected_attention", dtype_name(dtype), text, dtype, Against::kProducts,
+         pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
         "nsa_selected_attention_grad", pairs * 2 * (3 * kSelectedDim + 2 * kSelectedValueDim),
-        dtype, heads);
+        dtype, shape);
 }
 
-std::vector<Problem> compress_problems(std::int32_t dtype) {
+std::vector<Problem> compress_problems(std::int32_t dtype, std::int64_t tokens) {
     constexpr double kElementBytes = 2;
-    const double inputs = kElementBytes * (kCompressTokens * kCompressHeads * kCompressDim +
-                                           kCompressBlock * kCompressHeads),
-                 output = kElementBytes * kCompressRows * kCompressHeads * kCompressDim;
+    const double rows = kCompressHeads * kCompressDim * kElementBytes,
+                 inputs = static_cast<double>(tokens) * rows +
+                          kElementBytes * kCompressBlock * kCompressHeads,
+                 output = static_cast<double>(compressed_rows(tokens)) * rows;
+    const std::string text = "T=" + std::to_string(tokens) + " N=4 D=128 block=32 stride=16";
     return both<Compress>(
-        {"nsa_compress", dtype_name(dtype), "T=65536 N=4 D=128 block=32 stride=16", dtype,
-         Against::kCopy, inputs + output, nullptr},
-        "nsa_compress_grad", 2 * inputs + output, dtype);
+        {"nsa_compress", dtype_name(dtype), text, dtype, Against::kCopy, inputs + output, nullptr},
+        "nsa_compress_grad", 2 * inputs + output, dtype, tokens);
 }
 
 std::string describe(const DenseShape& shape) {
-    return "S=" + std::to_string(shape.length) + " D=" + std::to_string(shape.dim) +
-           (shape.causal ? " causal" : "");
+    std::string text = "S=" + std::to_string(shape.length) + " D=" + std::to_string(shape.dim);
+    if (shape.value_dim != shape.dim) text += " Dv=" + std::to_string(shape.value_dim);
+    return text + (shape.causal ? " causal" : "");
 }
 
 }  // namespace attncheck::bench

@@ -14,6 +14,8 @@
 
 #include "bench/blas_attention.h"
 #include "bench/ceilings.h"
+#include "bench/dnnl_attention.h"
+#include "bench/growth.h"
 #include "bench/problems.h"
 #include "impl/attention_kernels.h"
 #include "impl/thread_pool.h"
@@ -26,7 +28,8 @@ using nlohmann::json;
 struct Options {
     int threads = 1, rounds = 5;
     std::string only, json_file, from_file, readme_file;
-    bool large = true;
+    bool large = true, growth = false;
+    std::int64_t longest = 65536;
 };
 
 std::vector<Problem> all_problems(const Options& options) {
@@ -45,15 +48,40 @@ std::vector<Problem> all_problems(const Options& options) {
             const DenseShape shape{heads, length, 128, causal};
             for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16, ATTNCHECK_FLOAT32})
                 add(dense_problems(dtype, shape));
+            add(dnnl_problems(shape));
             add(blas_problems(shape));
+        }
+    }
+    if (options.large) {
+        for (const bool causal : {false, true}) {
+            add(dense_problems(ATTNCHECK_BFLOAT16, {heads, 4096, 64, causal}));
+            add(dense_problems(ATTNCHECK_BFLOAT16, {heads, 4096, 192, causal, 128}));
+            add(dense_problems(ATTNCHECK_BFLOAT16, {heads, 16384, 128, causal}));
         }
     }
     for (const std::int64_t group : {16, 4}) {
         for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16})
-            add(selected_problems(dtype, group));
+            add(selected_problems(dtype, {.query_heads = group}));
     }
     for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(compress_problems(dtype));
     return problems;
+}
+
+// The competitors' times over those of the same problem: above 1 the built-in one is faster.
+void add_ratios(json& rows) {
+    for (json& row : rows) {
+        const bool forward = row["operator"] == "flash_attention_score";
+        if (!forward && row["operator"] != "flash_attention_score_grad") continue;
+        for (const std::string name : {"oneDNN", "OpenBLAS"}) {
+            const std::string op = name + (forward ? ", composed" : ", composed, gradient");
+            for (const json& other : rows) {
+                if (other["operator"] == op && other["dtype"] == row["dtype"] &&
+                    other["shape"] == row["shape"])
+                    row["times_as_fast_as"][name] =
+                        other["ms"].get<double>() / row["ms"].get<double>();
+            }
+        }
+    }
 }
 
 json measure(const Options& options) {
@@ -64,6 +92,7 @@ json measure(const Options& options) {
     std::vector<double> best_s(problems.size(), std::numeric_limits<double>::infinity());
     Ceilings best;
     set_blas_threads(options.threads);
+    set_dnnl_threads(options.threads);
     impl::set_num_threads(options.threads);
     const auto call = [](const Problem& problem) {
         if (const int status = problem.call(); status != 0)
@@ -90,6 +119,7 @@ json measure(const Options& options) {
                         {"rate", rate * 1e-9},
                         {"fraction", rate / ceiling}});
     }
+    add_ratios(rows);
     return {{"machine", machine_features()},
             {"instruction_set", impl::default_attention_kernels().isa},
             {"threads", options.threads},
@@ -99,7 +129,9 @@ json measure(const Options& options) {
              {{"fp32_fma_gflops", best.fp32_flops * 1e-9},
               {"bf16_dot_gflops", best.bf16_dot_flops * 1e-9},
               {"amx_bf16_gflops", best.amx_bf16_flops * 1e-9},
-              {"copy_gbytes", best.copy_bytes * 1e-9}}},
+              {"copy_gbytes", best.copy_bytes * 1e-9},
+              {"plain_copy_gbytes", best.plain_copy_bytes * 1e-9},
+              {"read_gbytes", best.read_bytes * 1e-9}}},
             {"rows", rows}};
 }
 
@@ -116,15 +148,27 @@ std::string table(const json& run) {
         const double rate = ceilings[key].get<double>();
         if (rate > 0) text += fmt::format(", {} {:.0f} GFLOP/s", name, rate);
     }
-    text += fmt::format(", copy {:.1f} GB/s.\n\n", ceilings["copy_gbytes"].get<double>());
+    text += fmt::format(", copy {:.1f} GB/s", ceilings["copy_gbytes"].get<double>());
+    if (ceilings.contains("read_gbytes")) {
+        text += fmt::format(" (plain {:.1f}, reading alone {:.1f})",
+                            ceilings["plain_copy_gbytes"].get<double>(),
+                            ceilings["read_gbytes"].get<double>());
+    }
+    text += ".\n\n";
     text +=
-        "| operator | dtype | shape | ms | rate | of the ceiling |\n|---|---|---|---:|---:|---:|\n";
+        "| operator | dtype | shape | ms | rate | of the ceiling | times as fast as |\n"
+        "|---|---|---|---:|---:|---:|---|\n";
     for (const json& row : run["rows"]) {
-        text += fmt::format("| {} | {} | {} | {:.1f} | {:.1f} {} | {:.0f} % |\n",
+        std::string ratios;
+        if (row.contains("times_as_fast_as")) {
+            for (const auto& [name, ratio] : row["times_as_fast_as"].items())
+                ratios += fmt::format("{} {:.2f} ", name, ratio.get<double>());
+        }
+        text += fmt::format("| {} | {} | {} | {:.1f} | {:.1f} {} | {:.0f} % | {}|\n",
                             row["operator"].get<std::string>(), row["dtype"].get<std::string>(),
                             row["shape"].get<std::string>(), row["ms"].get<double>(),
                             row["rate"].get<double>(), row["unit"].get<std::string>(),
-                            row["fraction"].get<double>() * 100);
+                            row["fraction"].get<double>() * 100, ratios);
     }
     return text;
 }
@@ -156,7 +200,18 @@ void write_readme(const std::string& path, const std::string& text) {
     write_file(path, readme);
 }
 
+int run_growth(const Options& options) {
+    if (!options.readme_file.empty()) throw std::runtime_error("--readme is not for --growth");
+    const json result = options.from_file.empty()
+                            ? measure_growth({options.threads, options.longest, options.only})
+                            : json::parse(read_file(options.from_file));
+    std::cout << growth_table(result);
+    if (!options.json_file.empty()) write_file(options.json_file, result.dump(1) + "\n");
+    return 0;
+}
+
 int run(const Options& options) {
+    if (options.growth) return run_growth(options);
     const json result =
         options.from_file.empty() ? measure(options) : json::parse(read_file(options.from_file));
     std::cout << table(result);
@@ -177,8 +232,15 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.rounds, "repetitions, of which the best counts")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    app.add_option("--only", options.only, "rows whose operator, dtype and shape contain this");
+    app.add_option(
+        "--only", options.only,
+        "rows whose operator, dtype and shape contain this (with --growth: operator and dtype)");
     app.add_flag("--large,!--no-large", options.large, "lengths beyond 1024 as well");
+    app.add_flag("--growth", options.growth,
+                 "instead of rates: time and memory against the length, and the gain by a thread");
+    app.add_option("--longest", options.longest, "length up to which --growth goes")
+        ->check(CLI::Range(256, 1 << 20))
+        ->capture_default_str();
     app.add_option("--json", options.json_file, "write the measurement there");
     app.add_option("--from", options.from_file, "measure nothing, show a file of --json");
     app.add_option("--readme", options.readme_file, "put the table between the file's markers");

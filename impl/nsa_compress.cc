@@ -16,7 +16,8 @@ struct CompressProblem {
     StridedRows<std::uint16_t> output;
     const float* weight;  // [num_heads, block]
     WindowGeometry geometry;
-    std::int64_t num_heads, head_dim;
+    std::int64_t num_tokens, num_heads, head_dim;
+    bool bypass_cache;
 };
 
 // Computes output rows [row_begin, row_end) of a group of heads. A token slab is read once and
@@ -30,6 +31,7 @@ public:
           row_size_(num_heads * problem.head_dim),
           ring_(problem.geometry.max_open() * row_size_),
           packed_(packed_elements()) {
+        slab_.ahead = tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
         slab_.block = problem.geometry.block;
@@ -53,6 +55,9 @@ public:
     }
 
 private:
+    // At least the slab itself, which is walked head by head.
+    static constexpr std::int64_t kBytesAhead = 16 << 10;
+
     // Scratch for a packed slab of tokens or one packed output row, whichever is larger.
     std::int64_t packed_elements() const {
         if (!problem_.input.contiguous_dim()) return kSlabTokens * row_size_;
@@ -72,11 +77,20 @@ private:
             if (high * geometry.stride == pos) {
                 std::memset(ring_row(high), 0, static_cast<std::size_t>(row_size_) * sizeof(float));
             }
+            touch_pages_ahead(cursor.token_begin + pos);
             add_slab(cursor.token_begin + pos, pos, low, high);
             if (low * geometry.stride + geometry.block == pos + kSlabTokens) {
                 store_row(cursor.window_begin + low, ring_row(low));
             }
         }
+    }
+
+    void touch_pages_ahead(std::int64_t token) const {
+        if (!problem_.bypass_cache || !problem_.input.contiguous_dim()) return;
+        const std::int64_t begin = token + tokens_to_touch_ahead(row_size_);
+        const std::int64_t count =
+            std::clamp<std::int64_t>(problem_.num_tokens - begin, 0, kSlabTokens);
+        touch_pages({begin, count, head_begin_, num_heads_, problem_.head_dim}, problem_.input);
     }
 
     void add_slab(std::int64_t token, std::int64_t pos, std::int64_t low, std::int64_t high) {
@@ -96,7 +110,9 @@ private:
     }
 
     void store_row(std::int64_t row, const float* sums) {
-        const auto narrow_row = problem_.kernels.narrow_row[static_cast<int>(problem_.format)];
+        const auto format = static_cast<int>(problem_.format);
+        const auto narrow_row = problem_.bypass_cache ? problem_.kernels.stream_row[format]
+                                                      : problem_.kernels.narrow_row[format];
         if (!problem_.output.contiguous_dim()) {
             narrow_row(sums, packed_.data(), row_size_);
             scatter(packed_.data(), {row, 1, head_begin_, num_heads_, problem_.head_dim},
@@ -116,6 +132,13 @@ private:
     CompressSlab slab_;
 };
 
+// An input larger than a last-level cache streams through it and would push the output out anyway.
+bool worth_bypassing(const attncheck_tensor& input, const attncheck_tensor& output) {
+    constexpr std::int64_t kStreamedBytes = std::int64_t{32} << 20;
+    return rows_at_lines(output) &&
+           input.shape[0] >= kStreamedBytes / 2 / (input.shape[1] * input.shape[2]);
+}
+
 }  // namespace
 
 void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& kernels) {
@@ -129,8 +152,10 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
                                   output_rows(args.output),
                                   weight.data(),
                                   {args.compress_block_size, args.compress_stride},
+                                  args.input.shape[0],
                                   args.input.shape[1],
-                                  args.input.shape[2]};
+                                  args.input.shape[2],
+                                  worth_bypassing(args.input, args.output)};
 
     const std::int64_t scratch_per_head =
         problem.geometry.max_open() * problem.head_dim * std::int64_t{sizeof(float)};
@@ -159,6 +184,7 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
         CompressUnit(problem, groups.begin(group), groups.size(group))
             .run(starts[static_cast<std::size_t>(chunk)], chunk_begin(num_rows, num_chunks, chunk),
                  chunk_begin(num_rows, num_chunks, chunk + 1));
+        if (problem.bypass_cache) kernels.end_of_stores();
     };
     if (serial) {
         for (std::int64_t unit = 0; unit < groups.count(); ++unit) work(unit);

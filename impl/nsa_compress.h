@@ -13,7 +13,8 @@ namespace attncheck::impl {
 ///          bits depend on the instruction set (fused multiply-add or not) and on nothing else.
 /// NaN/Inf  every product of the formula is formed and no other, so they reach exactly the windows
 ///          that hold them.
-/// Traffic  X is read once but for block - stride tokens per chunk of rows, Y is written once.
+/// Traffic  X is read once but for block - stride tokens per chunk of rows, Y is written once; of
+///          a large X also one element per page ahead of its use (touch_pages).
 void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& kernels);
 
 /// dX[t, n, c] = sum over windows j and rows r that meet in token t of W[r, n] * dY[j, n, c]
@@ -23,7 +24,10 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
 /// Expects  a call that validate_nsa_compress_grad accepts.
 /// Rounding dX as the forward. dW is summed in fp32 per chunk of tokens, chunks in order; the
 ///          chunks depend on the shape alone, so the bits do not depend on the number of threads.
-/// Empty    tokens without a window get +0 and their X is not read; without any window dW is +0.
+/// Empty    tokens without a window get +0 and their X is not used; without any window dW is +0.
+/// Traffic  X and dY are read once, dX is written once, past the cache if large; an element per
+/// page
+///          of a large X and dX is read ahead of its use as well.
 /// Memory   at most kMaxPartialBytes for the partial dW, whatever T is.
 void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const KernelTable& kernels);
 

@@ -15,7 +15,7 @@ struct GradientProblem {
     StridedRows<std::uint16_t> input_grad;
     const float* weight;  // [num_heads, block]
     WindowGeometry geometry;
-    std::int64_t num_tokens, num_heads, head_dim;
+    std::int64_t num_tokens, num_rows, num_heads, head_dim;
     bool bypass_cache;
 };
 
@@ -41,6 +41,7 @@ public:
                    direct_grad = problem.input_grad.contiguous_dim();
         slab_.input_token_stride = direct_input ? problem.input.row_stride : row_size_;
         slab_.input_head_stride = direct_input ? problem.input.head_stride : problem.head_dim;
+        slab_.ahead = tokens_ahead(kBytesAhead, row_size_, 1);
         slab_.grad_token_stride = direct_grad ? problem.input_grad.row_stride : row_size_;
         slab_.grad_head_stride = direct_grad ? problem.input_grad.head_stride : problem.head_dim;
         slab_.num_heads = num_heads;
@@ -54,6 +55,7 @@ public:
     // `cursor` is at the sequence of token_begin, or done when the tokens lie beyond the last
     // sequence.
     void run(SequenceCursor cursor, std::int64_t token_begin, std::int64_t token_end) {
+        token_end_ = token_end;
         std::int64_t token = token_begin;
         for (; token < token_end && !cursor.done(); cursor.next()) {
             const std::int64_t end = std::min(token_end - cursor.token_begin, cursor.length());
@@ -76,6 +78,10 @@ public:
     }
 
 private:
+    // A slab of the usual four heads of 128; half and twice of it measured the same.
+    static constexpr std::int64_t kBytesAhead = 8 << 10;
+    static constexpr std::int64_t kRowsAhead = 2;  // of dY
+
     float* ring_row(std::int64_t window) const {
         return ring_.data() + window % problem_.geometry.max_open() * row_size_;
     }
@@ -95,9 +101,24 @@ private:
             for (next_window = std::max(next_window, low); next_window <= high; ++next_window) {
                 load_output_grad(cursor.window_begin + next_window, ring_row(next_window));
             }
+            touch_pages_ahead(cursor.token_begin + pos);
             run_slab(cursor.token_begin + pos, pos, low, high);
         }
         zero_tokens(cursor.token_begin + pos, cursor.token_begin + pos_end);
+    }
+
+    // X beyond this unit as well, for its thread is likely to get the next one too; not dX, which
+    // others may be writing there.
+    void touch_pages_ahead(std::int64_t token) const {
+        if (!problem_.bypass_cache) return;
+        const std::int64_t begin = token + tokens_to_touch_ahead(row_size_);
+        const auto rows_until = [&](std::int64_t end) {
+            const std::int64_t count = std::clamp<std::int64_t>(end - begin, 0, kSlabTokens);
+            return RowBlock{begin, count, head_begin_, num_heads_, problem_.head_dim};
+        };
+        if (problem_.input.contiguous_dim())
+            touch_pages(rows_until(problem_.num_tokens), problem_.input);
+        touch_pages(rows_until(token_end_), problem_.input_grad);
     }
 
     void load_output_grad(std::int64_t row, float* to) {
@@ -111,6 +132,17 @@ private:
         for (std::int64_t head = 0; head < num_heads_; ++head) {
             widen_row(problem_.output_grad.at(row, head_begin_ + head),
                       to + head * problem_.head_dim, problem_.head_dim);
+        }
+        request_output_grad(row + kRowsAhead);
+    }
+
+    void request_output_grad(std::int64_t row) const {
+        if (row >= problem_.num_rows) return;
+        constexpr std::int64_t kLineElements = 32;
+        for (std::int64_t head = 0; head < num_heads_; ++head) {
+            const std::uint16_t* from = problem_.output_grad.at(row, head_begin_ + head);
+            for (std::int64_t c = 0; c < problem_.head_dim; c += kLineElements)
+                __builtin_prefetch(from + c, 0, 2);
         }
     }
 
@@ -141,7 +173,7 @@ private:
     }
 
     const GradientProblem& problem_;
-    std::int64_t head_begin_, num_heads_, row_size_;
+    std::int64_t head_begin_, num_heads_, row_size_, token_end_ = 0;
     AlignedBuffer<float> ring_, lanes_;
     AlignedBuffer<std::uint16_t> packed_input_, packed_grad_;
     GradientSlab slab_;
@@ -160,7 +192,8 @@ std::vector<TokenChunk> cut_tokens(const GradientProblem& problem,
     const std::int64_t row_size = problem.num_heads * problem.head_dim;
     const std::int64_t partial_bytes =
         problem.num_heads * problem.geometry.block * std::int64_t{sizeof(float)};
-    const std::int64_t most = std::min<std::int64_t>(256, kMaxPartialBytes / partial_bytes);
+    // Pages of dX are not touched ahead at the start of a chunk, hence few of them.
+    const std::int64_t most = std::min<std::int64_t>(64, kMaxPartialBytes / partial_bytes);
     const std::int64_t tokens_per_chunk = std::max<std::int64_t>(1, kElementsPerChunk / row_size);
     const std::int64_t num_chunks =
         std::clamp<std::int64_t>(problem.num_tokens / tokens_per_chunk, 1, most);
@@ -193,15 +226,8 @@ void store_weight_grad(const float* partials, std::int64_t num_chunks,
     }
 }
 
-// A gradient larger than this would push everything else out of the cache and come back from memory
-// anyway; storing past the cache also saves reading each line before it is overwritten.
-constexpr std::int64_t kBypassBytes = std::int64_t{4} << 20;
-
 bool worth_bypassing(const attncheck_tensor& grad) {
-    constexpr std::int64_t kVectorBytes = 64;  // widest store: a whole line
-    const auto aligned = [](std::int64_t stride) { return stride % (kVectorBytes / 2) == 0; };
-    return reinterpret_cast<std::uintptr_t>(grad.data) % kVectorBytes == 0 &&
-           grad.strides[2] == 1 && aligned(grad.strides[0]) && aligned(grad.strides[1]) &&
+    return rows_at_lines(grad) &&
            grad.shape[0] >= kBypassBytes / 2 / (grad.shape[1] * grad.shape[2]);
 }
 
@@ -218,6 +244,7 @@ void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const Kerne
                                   weight.data(),
                                   {args.compress_block_size, args.compress_stride},
                                   args.input.shape[0],
+                                  args.output_grad.shape[0],
                                   args.input.shape[1],
                                   args.input.shape[2],
                                   worth_bypassing(args.input_grad)};

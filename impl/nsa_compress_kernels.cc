@@ -23,38 +23,57 @@ HWY_INLINE FloatVec load_half(const std::uint16_t* from) {
 }
 
 constexpr std::int64_t kLineElements = 32;  // of 2 bytes in a line of 64 bytes
+constexpr std::uintptr_t kLineBytes = 2 * kLineElements;
 
-// Asks for a line of a later slab, into the second level: a prototype reached 26 GB/s that way and
-// 16 GB/s with requests into the first (one thread, one run each; cause unknown). The
-// address is a hint that may lie outside the tensor, hence integer arithmetic.
-HWY_INLINE void prefetch_line(std::uintptr_t address) {
+// Asks for a line into the second level: requests into the first are slower (12 instead of 20 GB/s
+// forward). The address is a hint that may lie outside the tensor, hence integer arithmetic. Called
+// from functions that are always inlined only: GCC takes any other that does nothing else for one
+// without effect and drops the call.
+HWY_INLINE void request_line(std::uintptr_t row, std::int64_t element) {
+    const std::uintptr_t address = row + static_cast<std::uintptr_t>(element) * 2;
     __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
 
-// Walks the rows of the next slab in the order of memory (head fastest) while the kernel walks the
-// current one head by head: the hardware follows the former and not the latter. One thread,
-// 64 MiB, busy machine: 12 GB/s without (reading alone 40), 22 GB/s with (reading alone 30).
-class NextSlabRows {
+HWY_INLINE std::uintptr_t byte_address(const std::uint16_t* base, std::int64_t elements) {
+    return reinterpret_cast<std::uintptr_t>(base) +
+           static_cast<std::uintptr_t>(elements) * sizeof(std::uint16_t);
+}
+
+// Walks the lines of later tokens in the order of memory while the kernel goes through a slab in
+// an order of its own: memory delivers in sequence twice as fast as in the kernel's order.
+class LinesAhead {
 public:
-    HWY_INLINE NextSlabRows(const CompressSlab& slab, std::int64_t step) : slab_(slab) {
-        token_ = kSlabTokens + step / slab.num_heads;
-        head_ = step % slab.num_heads;
-    }
-    HWY_INLINE std::uintptr_t row() const {
-        const std::int64_t offset = token_ * slab_.token_stride + head_ * slab_.head_stride;
-        return reinterpret_cast<std::uintptr_t>(slab_.input) +
-               static_cast<std::uintptr_t>(offset) * sizeof(std::uint16_t);
-    }
-    HWY_INLINE void advance() {
-        if (++head_ == slab_.num_heads) {
-            head_ = 0;
-            ++token_;
+    LinesAhead(std::uintptr_t begin, std::int64_t row_elements, std::int64_t row_stride)
+        : line_(begin),
+          row_end_(begin + static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
+          row_bytes_(static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
+          row_step_(static_cast<std::uintptr_t>(row_stride) * sizeof(std::uint16_t)) {}
+    HWY_INLINE void request_next() {
+        request_line(line_, 0);
+        line_ += kLineBytes;
+        if (line_ >= row_end_) {
+            line_ = row_end_ - row_bytes_ + row_step_;
+            row_end_ += row_step_;
         }
     }
 
 private:
-    const CompressSlab& slab_;
-    std::int64_t token_, head_;
+    std::uintptr_t line_, row_end_, row_bytes_, row_step_;
+};
+
+struct SlabLinesAhead {
+    LinesAhead far, near;
+
+    // Of all heads where they are neighbours in memory, else of one.
+    static SlabLinesAhead of(const CompressSlab& slab, std::int64_t head) {
+        const std::int64_t heads = slab.head_stride == slab.head_dim ? slab.num_heads : 1;
+        const auto lines = [&](std::int64_t tokens) {
+            return LinesAhead(
+                byte_address(slab.input, tokens * slab.token_stride + head * slab.head_stride),
+                heads * slab.head_dim, slab.token_stride);
+        };
+        return {lines(slab.ahead.far), lines(slab.ahead.near)};
+    }
 };
 
 template <class Format>
@@ -66,14 +85,17 @@ void widen_row(const std::uint16_t* from, float* to, std::int64_t count) {
 template <class Format>
 void narrow_row(const float* from, std::uint16_t* to, std::int64_t count) {
     for (std::int64_t c = 0; c < count; c += kLanes) {
-        hn::StoreU(Format::narrow(hn::LoadU(FloatTag(), from + c)), HalfTag(), to + c);
+        hn::StoreU(Format::narrow_sum(hn::LoadU(FloatTag(), from + c)), HalfTag(), to + c);
     }
 }
 
-// Forward register tile: kWindows x kVectors sums stay in registers over the tokens of the slab, so
-// that each input vector is loaded and widened once and feeds kWindows multiply-adds.
+// The loop over tokens is not unrolled: the hardware follows a sequence of addresses best when one
+// instruction makes it. Forward register tile: kWindows x kVectors sums stay in registers over the
+// tokens of the slab, so that each input vector is loaded and widened once and feeds kWindows
+// multiply-adds.
 template <class Format, int kWindows, int kVectors>
-HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::int64_t c) {
+HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::int64_t c,
+                              SlabLinesAhead& ahead) {
     const FloatTag d;
     const std::uint16_t* input = slab.input + head * slab.head_stride + c;
     const float* weight[kWindows];
@@ -84,21 +106,22 @@ HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::
         sums[k] = slab.sums[k] + head * slab.head_dim + c;
         for (int v = 0; v < kVectors; ++v) sum[k][v] = hn::Load(d, sums[k] + v * kLanes);
     }
-    NextSlabRows next(slab, head * kSlabTokens);
+    SlabLinesAhead lines = ahead;
+#pragma GCC unroll 1
     for (std::int64_t i = 0; i < kSlabTokens; ++i) {
-        const std::uintptr_t next_row =
-            next.row() + static_cast<std::uintptr_t>(c) * sizeof(std::uint16_t);
-        next.advance();
         const std::uint16_t* token = input + i * slab.token_stride;
         for (int v = 0; v < kVectors; ++v) {
-            if (v * kLanes % kLineElements == 0)
-                prefetch_line(next_row + v * kLanes * sizeof(std::uint16_t));
+            if (v * kLanes % kLineElements == 0) {
+                lines.far.request_next();
+                lines.near.request_next();
+            }
             const FloatVec x = load_half<Format>(token + v * kLanes);
             for (int k = 0; k < kWindows; ++k) {
                 sum[k][v] = hn::MulAdd(x, hn::Set(d, weight[k][i]), sum[k][v]);
             }
         }
     }
+    ahead = lines;
     for (int k = 0; k < kWindows; ++k) {
         for (int v = 0; v < kVectors; ++v) hn::Store(sum[k][v], d, sums[k] + v * kLanes);
     }
@@ -115,19 +138,22 @@ constexpr int widest_tile() {
 }
 
 template <class Format, int kWindows, int kVectors>
-HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std::int64_t c) {
+HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std::int64_t c,
+                               SlabLinesAhead& ahead) {
     for (; c + kVectors * kLanes <= slab.head_dim; c += kVectors * kLanes) {
-        compress_tile<Format, kWindows, kVectors>(slab, head, c);
+        compress_tile<Format, kWindows, kVectors>(slab, head, c, ahead);
     }
     if constexpr (kVectors > 1) {
-        if (c < slab.head_dim) compress_tiles<Format, kWindows, kVectors / 2>(slab, head, c);
+        if (c < slab.head_dim) compress_tiles<Format, kWindows, kVectors / 2>(slab, head, c, ahead);
     }
 }
 
 template <class Format, int kWindows>
 void compress_windows(const CompressSlab& slab) {
+    SlabLinesAhead ahead = SlabLinesAhead::of(slab, 0);
     for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-        compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, head, 0);
+        if (head > 0 && slab.head_stride != slab.head_dim) ahead = SlabLinesAhead::of(slab, head);
+        compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, head, 0, ahead);
     }
 }
 
@@ -141,10 +167,30 @@ HWY_INLINE void store_half(HalfVec half, std::uint16_t* to) {
     }
 }
 
-// Bytes ahead of the current row. One thread, 64 MiB, fraction of copy bandwidth: none 0.48, 1 KiB
-// 0.51, 4 KiB 0.44, 16 KiB 0.46. Tiles of two and four tokens, which share the loads of dY, reached
-// 0.33 and 0.38: rows have to be walked in the order of memory.
-constexpr std::uintptr_t kGradientLookahead = 1024;
+template <class Format>
+void stream_row(const float* from, std::uint16_t* to, std::int64_t count) {
+    const FloatTag d;
+    std::int64_t c = 0;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    for (; c + 2 * kLanes <= count; c += 2 * kLanes) {  // whole lines
+        const LineVec line =
+            Format::narrow_sums(hn::LoadU(d, from + c), hn::LoadU(d, from + c + kLanes));
+        hn::Stream(line, LineTag(), to + c);
+    }
+#endif
+    for (; c < count; c += kLanes)
+        store_half<true>(Format::narrow_sum(hn::LoadU(d, from + c)), to + c);
+}
+
+// GCC would rather load a vector again for every use of it, and loads are what the gradient has
+// most of: a fifth of its time.
+HWY_INLINE FloatVec load_once(const float* from) {
+    FloatVec loaded = hn::Load(FloatTag(), from);
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+    __asm__("" : "+v"(loaded.raw));
+#endif
+    return loaded;
+}
 
 // One pass over a token row gives both gradients:  dX = sum_k w_k * dY_k,   dW_k += dY_k . X.
 template <class Format, int kWindows, bool kBypassCache>
@@ -162,13 +208,15 @@ HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::
         product[k] = hn::Zero(d);
     }
     const std::int64_t head_dim = slab.head_dim;
+    const std::uintptr_t far = byte_address(input, slab.ahead.far * slab.input_token_stride),
+                         near = byte_address(input, slab.ahead.near * slab.input_token_stride);
     const auto vector_at = [&](std::int64_t c) HWY_ATTR {
         const FloatVec x = load_half<Format>(input + c);
-        FloatVec g = hn::Load(d, output_grad[0] + c);
+        FloatVec g = load_once(output_grad[0] + c);
         FloatVec sum = hn::Mul(g, weight[0]);
         product[0] = hn::MulAdd(g, x, product[0]);
         for (int k = 1; k < kWindows; ++k) {
-            g = hn::Load(d, output_grad[k] + c);
+            g = load_once(output_grad[k] + c);
             sum = hn::MulAdd(g, weight[k], sum);
             product[k] = hn::MulAdd(g, x, product[k]);
         }
@@ -178,14 +226,20 @@ HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if constexpr (kBypassCache) {  // whole lines
         for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
-            prefetch_line(reinterpret_cast<std::uintptr_t>(input + c) + kGradientLookahead);
+            request_line(far, c);
+            request_line(near, c);
             const FloatVec low = vector_at(c), high = vector_at(c + kLanes);
-            hn::Stream(Format::narrow_line(low, high), LineTag(), input_grad + c);
+            hn::Stream(Format::narrow_sums(low, high), LineTag(), input_grad + c);
         }
     }
 #endif
-    for (; c < head_dim; c += kLanes)
-        store_half<kBypassCache>(Format::narrow(vector_at(c)), input_grad + c);
+    for (; c < head_dim; c += kLanes) {
+        if (kBypassCache && c % kLineElements == 0) {
+            request_line(far, c);
+            request_line(near, c);
+        }
+        store_half<kBypassCache>(Format::narrow_sum(vector_at(c)), input_grad + c);
+    }
     for (int k = 0; k < kWindows; ++k) {
         const std::int64_t row = head * slab.block + slab.first_row[k] + token;
         float* lanes = slab.weight_grad_lanes + row * kLanesPerSum;
@@ -242,6 +296,7 @@ const KernelTable* kernel_table() {
         nullptr,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&narrow_row<Fp16>, &narrow_row<Bf16>},
+        {&stream_row<Fp16>, &stream_row<Bf16>},
         {&compress_slab<Fp16>, &compress_slab<Bf16>},
         {&gradient_slab<Fp16>, &gradient_slab<Bf16>},
         &end_of_stores,

@@ -14,9 +14,16 @@
 /// once, to nearest even.
 namespace attncheck::impl {
 
+/// How many tokens ahead of their use the kernels ask for lines of the input, twice for every line:
+/// a processor drops requests when too many are under way, and the second one catches those.
+struct TokensAhead {
+    std::int64_t far, near;
+};
+
 struct CompressSlab {
     const std::uint16_t* input;  // token 0, head 0
     std::int64_t token_stride, head_stride, num_heads, head_dim;
+    TokensAhead ahead;    // whole slabs
     const float* weight;  // [num_heads, block]: the weights of a window are contiguous
     std::int64_t block;
     int num_windows;                          // 1 .. kMaxOpenWindows
@@ -27,6 +34,7 @@ struct CompressSlab {
 struct GradientSlab {
     const std::uint16_t* input;
     std::int64_t input_token_stride, input_head_stride;
+    TokensAhead ahead;
     std::uint16_t* input_grad;
     std::int64_t grad_token_stride, grad_head_stride, num_heads, head_dim;
     const float* weight;  // as in CompressSlab
@@ -47,6 +55,8 @@ struct KernelTable {
     // Rows of `count` elements, a multiple of 16.
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
     void (*narrow_row[2])(const float* from, std::uint16_t* to, std::int64_t count);
+    // As narrow_row, past the cache; `to` is 64-byte aligned.
+    void (*stream_row[2])(const float* from, std::uint16_t* to, std::int64_t count);
     void (*compress_slab[2])(const CompressSlab&);
     void (*gradient_slab[2])(const GradientSlab&);
     void (*end_of_stores)();  // orders cache-bypassing stores before whatever follows

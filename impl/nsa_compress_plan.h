@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "impl/half_formats.h"
+#include "impl/nsa_compress_kernels.h"
 #include "impl/strided_rows.h"
 
 /// How both directions cut a problem into units: chunks along the tokens times groups of heads.
@@ -41,6 +42,31 @@ struct HeadGroups {
         return std::min(heads_per_group, num_heads - begin(group));
     }
 };
+
+/// Tokens between a request for a line and its use, so that requests are `bytes` and twice as many
+/// ahead; a multiple of `unit` tokens.
+inline TokensAhead tokens_ahead(std::int64_t bytes, std::int64_t row_elements, std::int64_t unit) {
+    const std::int64_t unit_bytes = 2 * unit * row_elements;
+    const std::int64_t near = (bytes + unit_bytes - 1) / unit_bytes * unit;
+    return {2 * near, near};
+}
+
+/// How far ahead of its use a page of a large tensor is touched: beyond any line asked for.
+inline std::int64_t tokens_to_touch_ahead(std::int64_t row_elements) {
+    return tokens_ahead(64 << 10, row_elements, kSlabTokens).near;
+}
+
+/// A result larger than this would push everything else out of the cache and come back from memory
+/// anyway; storing past the cache also saves reading each line before it is overwritten.
+inline constexpr std::int64_t kBypassBytes = std::int64_t{4} << 20;
+
+/// Whether every head of every row of a contiguous head dimension begins at a line of memory.
+inline bool rows_at_lines(const attncheck_tensor& tensor) {
+    constexpr std::int64_t kLineBytes = 64;  // widest store: a whole line
+    const auto aligned = [](std::int64_t stride) { return stride % (kLineBytes / 2) == 0; };
+    return reinterpret_cast<std::uintptr_t>(tensor.data) % kLineBytes == 0 &&
+           tensor.strides[2] == 1 && aligned(tensor.strides[0]) && aligned(tensor.strides[1]);
+}
 
 /// begin of chunk i when `total` things are cut into `num_chunks` nearly equal parts; total *
 /// num_chunks may not fit.

@@ -79,6 +79,32 @@ inline void fill_zero(const RowBlock& block, const StridedRows<std::uint16_t>& t
     }
 }
 
+/// Reads one element in every page of a block, so that the processor knows the address of the page
+/// before lines of it are asked for: a request that misses the address cache is dropped (a gradient
+/// of 64 MiB went from 76 to 95 % of copying). A page is taken for 4 KiB; larger ones are touched
+/// more often than needed.
+template <class Element>
+inline void touch_pages(const RowBlock& block, const StridedRows<Element>& rows) {
+    constexpr std::uintptr_t kPageBytes = 4096;
+    constexpr std::int64_t kPageElements = kPageBytes / sizeof(Element);
+    const bool one_run = rows.head_stride == block.head_dim;  // all heads of a row
+    const std::int64_t num_runs = one_run ? 1 : block.num_heads;
+    const std::int64_t run_elements = block.head_dim * (one_run ? block.num_heads : 1);
+    for (std::int64_t run = 0; run < num_runs; ++run) {
+        std::uintptr_t known_page = 0;
+        for (std::int64_t row = 0; row < block.num_rows; ++row) {
+            const Element* first = rows.at(block.row_begin + row, block.head_begin + run);
+            for (std::int64_t c = 0; c < run_elements; c += kPageElements) {
+                const std::uintptr_t page =
+                    reinterpret_cast<std::uintptr_t>(first + c) / kPageBytes;
+                if (page != known_page)
+                    static_cast<void>(*static_cast<const volatile Element*>(first + c));
+                known_page = page;
+            }
+        }
+    }
+}
+
 /// Uninitialised scratch whose vectors do not straddle cache lines (64 bytes on every supported
 /// machine).
 template <class Element>

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -14,153 +15,13 @@
 #include "impl/half_formats.h"
 #include "impl/nsa_compress.h"
 #include "impl/thread_pool.h"
+#include "tests/impl/nsa_compress_problem.h"
 #include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {
 namespace {
 
-constexpr std::uint16_t kPoison =
-    0x5a5a;  // finite in both formats and not produced by the data below
-
-// A tensor in strided storage with poisoned gaps. Values are addressed by logical index.
-struct Tensor {
-    std::vector<std::int64_t> shape, strides;
-    std::int64_t origin = 0;
-    std::vector<std::uint16_t> storage;
-
-    // order: dimensions from slowest to fastest; gap: elements between neighbours of the fastest;
-    // negative reverses it.
-    Tensor(std::vector<std::int64_t> extents, std::vector<int> order, std::int64_t gap)
-        : shape(std::move(extents)) {
-        strides.resize(shape.size());
-        std::int64_t step = std::abs(gap);
-        for (std::size_t i = order.size(); i-- > 0;) {
-            const auto dim = static_cast<std::size_t>(order[i]);
-            strides[dim] = step;
-            step = step * shape[dim] + (std::abs(gap) > 1 ? 3 : 0);
-        }
-        const auto fastest = static_cast<std::size_t>(order.back());
-        if (gap < 0) {
-            origin = strides[fastest] * (shape[fastest] - 1);
-            strides[fastest] = -strides[fastest];
-        }
-        origin += 1;  // an address that is aligned to an element only
-        storage.assign(static_cast<std::size_t>(step + 64), kPoison);
-    }
-    std::uint16_t& at(std::int64_t i, std::int64_t j, std::int64_t k = 0) {
-        const std::int64_t offset =
-            i * strides[0] + j * strides[1] + (shape.size() > 2 ? k * strides[2] : 0);
-        return storage[static_cast<std::size_t>(origin + offset)];
-    }
-    attncheck_tensor view(HalfFormat format) {
-        attncheck_tensor made{};
-        made.data = storage.data() + origin;
-        made.dtype = format == HalfFormat::kFp16 ? ATTNCHECK_FLOAT16 : ATTNCHECK_BFLOAT16;
-        made.rank = static_cast<std::int32_t>(shape.size());
-        for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-            made.shape[dim] = shape[dim];
-            made.strides[dim] = strides[dim];
-        }
-        return made;
-    }
-    std::int64_t depth() const { return shape.size() > 2 ? shape[2] : 1; }
-    std::vector<std::uint16_t> logical() {
-        std::vector<std::uint16_t> values;
-        for (std::int64_t i = 0; i < shape[0]; ++i) {
-            for (std::int64_t j = 0; j < shape[1]; ++j) {
-                for (std::int64_t k = 0; k < depth(); ++k) values.push_back(at(i, j, k));
-            }
-        }
-        return values;
-    }
-    std::size_t poisoned() const {
-        return static_cast<std::size_t>(std::count(storage.begin(), storage.end(), kPoison));
-    }
-};
-
-struct Shape {
-    std::int64_t tokens, heads, dim, block, stride;
-    std::vector<std::int64_t> lengths;
-
-    std::int64_t rows() const {
-        std::int64_t count = 0, previous = 0;
-        for (const std::int64_t end : lengths) {
-            for (std::int64_t begin = previous; begin + block <= end; begin += stride) ++count;
-            previous = end;
-        }
-        return count;
-    }
-};
-
-enum class Storage { kPacked, kHeadsFirst, kReversed };
-
-struct Problem {
-    Shape shape;
-    HalfFormat format;
-    Tensor input, weight, output, output_grad, input_grad, weight_grad;
-
-    Problem(Shape of, HalfFormat half, Storage storage = Storage::kPacked)
-        : shape(std::move(of)),
-          format(half),
-          input(make({shape.tokens, shape.heads, shape.dim}, storage)),
-          weight({shape.block, shape.heads}, {0, 1}, storage == Storage::kReversed ? -2 : 1),
-          output(make({shape.rows(), shape.heads, shape.dim}, storage)),
-          output_grad(make({shape.rows(), shape.heads, shape.dim}, storage)),
-          input_grad(make({shape.tokens, shape.heads, shape.dim}, storage)),
-          weight_grad({shape.block, shape.heads}, {0, 1}, storage == Storage::kReversed ? -2 : 1) {
-        std::mt19937 random(7);
-        // Positive and of one binade: no cancellation, so that instruction sets may differ by an
-        // ulp only.
-        std::uniform_real_distribution<float> values(1.0f, 2.0f);
-        for (Tensor* tensor : {&input, &weight, &output_grad}) {
-            for (std::int64_t i = 0; i < tensor->shape[0]; ++i) {
-                for (std::int64_t j = 0; j < tensor->shape[1]; ++j) {
-                    for (std::int64_t k = 0; k < tensor->depth(); ++k) {
-                        tensor->at(i, j, k) = narrow(format, values(random) * 0.0625f);
-                    }
-                }
-            }
-        }
-    }
-    static Tensor make(std::vector<std::int64_t> extents, Storage storage) {
-        if (storage == Storage::kPacked) return Tensor(std::move(extents), {0, 1, 2}, 1);
-        if (storage == Storage::kHeadsFirst) return Tensor(std::move(extents), {1, 0, 2}, 1);
-        return Tensor(std::move(extents), {0, 2, 1}, -3);
-    }
-    attncheck_nsa_compress_args forward_args() {
-        return {input.view(format),
-                weight.view(format),
-                {shape.lengths.data(), std::ssize(shape.lengths)},
-                "TND",
-                shape.block,
-                shape.stride,
-                0,
-                output.view(format)};
-    }
-    attncheck_nsa_compress_grad_args gradient_args() {
-        return {output_grad.view(format),
-                input.view(format),
-                weight.view(format),
-                {shape.lengths.data(), std::ssize(shape.lengths)},
-                shape.block,
-                shape.stride,
-                0,
-                "TND",
-                input_grad.view(format),
-                weight_grad.view(format)};
-    }
-    void run() {
-        const auto forward = forward_args();
-        const auto gradient = gradient_args();
-        ASSERT_EQ(attncheck_nsa_compress(&forward), ATTNCHECK_OK);
-        if (shape.block == shape.stride) return;  // legal in the forward only
-        ASSERT_EQ(attncheck_nsa_compress_grad(&gradient), ATTNCHECK_OK);
-    }
-    void run_with(const KernelTable& kernels) {
-        nsa_compress(forward_args(), kernels);
-        nsa_compress_grad(gradient_args(), kernels);
-    }
-};
+using namespace compress_problem;
 
 // Visits (token, row of output, row of weight) of every product.
 template <class Visit>
@@ -435,10 +296,10 @@ TEST_P(NsaCompressKernelTest, ZeroAndMeaninglessStridesAreHarmless) {
 TEST_P(NsaCompressKernelTest, CacheBypassDoesNotChangeBits) {
     Problem p({8192, 2, 128, 32, 16, {8192}}, GetParam());
     p.run();
-    std::vector<std::uint16_t> aligned_storage(static_cast<std::size_t>(8192 * 256 + 16));
+    std::vector<std::uint16_t> aligned_storage(static_cast<std::size_t>(8192 * 256 + 32));
     auto gradient = p.gradient_args();
     const auto address = reinterpret_cast<std::uintptr_t>(aligned_storage.data());
-    gradient.input_grad.data = aligned_storage.data() + (32 - address % 32) % 32 / 2;
+    gradient.input_grad.data = aligned_storage.data() + (64 - address % 64) % 64 / 2;
     ASSERT_EQ(attncheck_nsa_compress_grad(&gradient), ATTNCHECK_OK);
     const auto wanted = p.input_grad.logical();
     const auto* got = static_cast<const std::uint16_t*>(gradient.input_grad.data);
