@@ -148,6 +148,12 @@ void fill_flash_data(const Spec& spec, FlashParts& parts);
 
 Call make_flash_call(const FlashParts& parts);
 
+/// The arguments of a call: as Operator::pack and Operator::rule want them.
+std::vector<std::byte> pack_flash(const Call& call, const std::vector<attncheck_tensor>& tensors,
+                                  const std::vector<attncheck_int_array>& arrays,
+                                  const std::vector<const char*>& texts, bool gradient);
+ref::Ruling rule_flash(const Call& call, bool gradient);
+
 /// Expected outputs by tensor name, in the order of the call.
 ExpectedOutputs expected_of(const FlashParts& parts, const ref::RoundingClass& rounding,
                             ref::Grant grant = ref::Grant::rounding);

@@ -1,12 +1,11 @@
+// The operator: fields, legality, shrinking, the C struct and the documented ruling.
 #include "properties/nsa_compress_attention_case.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <numeric>
-#include <stdexcept>
 
 namespace attncheck::properties {
 namespace compress_attention {
@@ -57,20 +56,6 @@ Schema make_schema() {
     return schema;
 }
 
-/// The value behind "KEY=" of an edit, -1 when there is none.
-std::int64_t value_in(const std::string& edit) {
-    std::int64_t value = -1;
-    const auto equals = edit.find('=');
-    if (equals != std::string::npos)
-        std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
-    return value;
-}
-
-/// Edits that change the problem before its call is made.
-bool comes_before_call(const std::string& edit) {
-    return edit.starts_with("all.") || edit.starts_with("first.cmp=") || edit == "heads.uneven";
-}
-
 std::int64_t keys_per_select(const Spec& spec) {
     return spec.numbers[kSelect] / spec.numbers[kStride];
 }
@@ -113,7 +98,7 @@ public:
         return shapes_of(schema_, parts_without_values(spec));
     }
 
-    Call build(const Spec& spec) const override;
+    Call build(const Spec& spec) const override { return build_call(spec); }
     std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
                                 const std::vector<attncheck_int_array>& arrays,
                                 const std::vector<const char*>& texts) const override;
@@ -124,21 +109,6 @@ public:
 private:
     std::optional<std::string> illegal_lengths(const Spec& spec) const;
     std::optional<std::string> illegal_elements(const Spec& spec) const;
-
-    /// "all.KEY=VALUE": a field at a value that may be illegal, in every shape and argument that
-    /// follows from it; "first.cmp=LENGTH": the first sequence's number of keys, likewise.
-    void apply_everywhere(const std::string& edit, Spec& spec,
-                          std::optional<ref::Dtype>& dtype) const;
-
-    /// "rows.q=VALUE", "rows.cmp=VALUE": T1 or C in the shape of every tensor that has it, without
-    /// the memory: only a limit on the number of rows can object.
-    static void claim_rows(const std::string& edit, Call& call);
-
-    /// "long.cmp=ROWS": rows.cmp, all of them in the last sequence, with its selection blocks.
-    static void claim_sequence(const std::string& edit, Call& call);
-
-    /// All elements zero: for shapes that no reference is defined on.
-    static Parts zero_parts(const Spec& spec, std::int64_t more_heads);
 
     Schema schema_;
     std::vector<Property> properties_;
@@ -296,113 +266,6 @@ void CompressAttentionOperator::carry_overrides(const Spec& from, Spec& to,
         if (is_inside(ref, extents[static_cast<std::size_t>(ref.tensor)]))
             to.overrides[ref] = value;
     }
-}
-
-void CompressAttentionOperator::apply_everywhere(const std::string& edit, Spec& spec,
-                                                 std::optional<ref::Dtype>& dtype) const {
-    constexpr std::int64_t kLargest = 1024;  // buffers are really laid out
-    const std::int64_t value = value_in(edit);
-    if (edit == "heads.uneven") return;
-    if (edit.starts_with("first.cmp=") && value >= 0 && value <= kLargest) {
-        spec.lists[1][0] = value;
-        return;
-    }
-    const std::string key = edit.starts_with("all.") ? edit.substr(4, edit.find('=') - 4) : "";
-    if (key == "dims" && value >= 0 && value <= kLargest) {
-        spec.numbers[kDim] = spec.numbers[kValueDim] = value;
-        return;
-    }
-    const int field = schema_.number(key);
-    if (field < 0 || field > kCount || value < 0 || value > kLargest)
-        throw std::invalid_argument(
-            fmt::format("case: break entry '{}', expected first.cmp, all.dtype, all.kv_heads, "
-                        "all.group, all.dim, all.dims, all.value_dim, all.block, all.stride, "
-                        "all.select or all.count and a value in 0..{}",
-                        edit, kLargest));
-    if (field == kDtype) {
-        if (value != ATTNCHECK_FLOAT32 && value != ATTNCHECK_FLOAT16 && value != ATTNCHECK_BFLOAT16)
-            throw std::invalid_argument(
-                fmt::format("case: break entry '{}' knows the dtypes 0, 1 and 27", edit));
-        dtype = static_cast<ref::Dtype>(value);
-    } else {
-        spec.numbers[static_cast<std::size_t>(field)] = value;
-    }
-}
-
-void CompressAttentionOperator::claim_rows(const std::string& edit, Call& call) {
-    const bool of_keys = edit.starts_with("rows.cmp=");
-    const std::int64_t rows = value_in(edit);
-    if (rows < 0 || (!of_keys && !edit.starts_with("rows.q=")))
-        throw std::invalid_argument(
-            fmt::format("case: break entry '{}', expected rows.q= or rows.cmp= and a count", edit));
-    for (Tensor& tensor : call.tensors) {
-        const bool key = tensor.name == "key" || tensor.name == "value";
-        if (key == of_keys && !tensor.name.ends_with("mask") && !tensor.shape.empty())
-            tensor.shape[0] = rows;
-    }
-}
-
-void CompressAttentionOperator::claim_sequence(const std::string& edit, Call& call) {
-    const std::int64_t rows = value_in(edit), stride = call.number("compress_stride"),
-                       keys = stride > 0 ? call.number("select_block_size") / stride : 0;
-    claim_rows("rows." + edit.substr(5), call);
-    auto &cmp = call.arrays[1].values, &blocks = call.arrays[2].values;
-    if (cmp.empty() || blocks.empty() || keys < 1 || rows < 0 || rows > INT64_MAX - keys) return;
-    const std::int64_t before = cmp.size() > 1 ? cmp[cmp.size() - 2] : 0,
-                       blocks_before = blocks.size() > 1 ? blocks[blocks.size() - 2] : 0;
-    cmp.back() = rows;
-    blocks.back() = blocks_before + (rows - before + keys - 1) / keys;
-}
-
-Parts CompressAttentionOperator::zero_parts(const Spec& spec, std::int64_t more_heads) {
-    Parts parts = parts_without_values(spec);
-    parts.shape.query_heads += more_heads;
-    const ref::CompressAttentionShape& s = parts.shape;
-    const auto zeros = [](std::int64_t rows, std::int64_t heads, std::int64_t dim) {
-        return std::vector<std::uint32_t>(static_cast<std::size_t>(rows * heads * dim));
-    };
-    parts.query = zeros(s.total_queries, s.query_heads, s.head_dim);
-    parts.key = zeros(s.total_keys, s.kv_heads, s.head_dim);
-    parts.value = zeros(s.total_keys, s.kv_heads, s.value_dim);
-    for (Parts::Mask* mask : {&parts.mask, &parts.topk_mask})
-        if (mask->present) mask->bits = zeros(mask->shape[0], mask->shape[1], 1);
-    return parts;
-}
-
-Call CompressAttentionOperator::build(const Spec& spec) const {
-    Spec everywhere = spec;
-    std::optional<ref::Dtype> dtype;
-    bool changed = false;
-    std::int64_t more_heads = 0;
-    for (const auto& edit : spec.edits) {
-        if (!comes_before_call(edit)) continue;
-        changed = true;
-        if (edit == "heads.uneven")  // one query head more than the groups have
-            more_heads = 1;
-        else
-            apply_everywhere(edit, everywhere, dtype);
-    }
-    Call call = make_call(changed ? zero_parts(everywhere, more_heads) : parts_of(spec));
-    if (dtype)
-        for (Tensor& tensor : call.tensors)
-            if (tensor.name == "query" || tensor.name == "key" || tensor.name == "value" ||
-                tensor.name == "attention_out") {
-                std::fill(tensor.bits.begin(), tensor.bits.end(), 0);
-                tensor = make_tensor(tensor.name, tensor.output, *dtype, tensor.buffer_shape,
-                                     std::move(tensor.bits));
-            }
-    for (std::size_t i = 0; i < call.tensors.size(); ++i)
-        call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
-    for (const auto& edit : spec.edits) {
-        if (comes_before_call(edit)) continue;
-        if (edit.starts_with("long.cmp="))
-            claim_sequence(edit, call);
-        else if (edit.starts_with("rows."))
-            claim_rows(edit, call);
-        else
-            apply_edit(call, edit);
-    }
-    return call;
 }
 
 std::vector<std::byte> CompressAttentionOperator::pack(

@@ -111,6 +111,8 @@ void fill_data(const Spec& spec, Parts& parts);
 
 /// The call for explicit parts, all layouts dense.
 Call make_call(const Parts& parts);
+/// The call of a case, its edits applied (nsa_compress_attention_edits.cc).
+Call build_call(const Spec& spec);
 
 /// Expected outputs by tensor name, in the order of the call; topk_indices, which has no expected
 /// value but a judge, is left out.
