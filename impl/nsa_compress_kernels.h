@@ -54,6 +54,7 @@ struct KernelTable {
     const char* isa;
     // Rows of `count` elements, a multiple of 16.
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
+    // Of sums of products of such elements: the 16 low bits of a NaN are 0 then.
     void (*narrow_row[2])(const float* from, std::uint16_t* to, std::int64_t count);
     // As narrow_row, past the cache; `to` is 64-byte aligned.
     void (*stream_row[2])(const float* from, std::uint16_t* to, std::int64_t count);

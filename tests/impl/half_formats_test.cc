@@ -124,6 +124,8 @@ TEST_P(HalfFormatsTest, VectorsAgreeWithScalars) {
                 auto word = static_cast<std::uint32_t>(bits + i * 4099);
                 if (i % 4 == 1) word = (word & 0xffff0000u) | 0x8000u;
                 if (i % 4 == 3) word = (word & 0xffffe000u) | 0x1000u;
+                // The NaN of a sum of bf16 numbers is one of theirs, widened.
+                if ((word & 0x7fffffffu) > 0x7f800000u) word &= 0xffff0000u;
                 wide[i] = std::bit_cast<float>(word);
             }
             kernels->narrow_row[index](wide.data(), half.data(), 16);
