@@ -38,7 +38,9 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
         std::vector<double> a = left.values(name), b = right.values(name);
         for (std::size_t k = 0; k < a.size(); ++k) {
             if (scales) a[k] = std::ldexp(a[k], exponent);
-            if (a[k] == 0 ? b[k] == 0 : std::fabs(a[k]) < low || !(std::fabs(a[k]) <= high))
+            // A product that underflows on one side only is no defect; one that is not small is.
+            if (a[k] == 0 ? std::fabs(b[k]) < low
+                          : std::fabs(a[k]) < low || !(std::fabs(a[k]) <= high))
                 b[k] = a[k] = 0;
         }
         constexpr const char* kArguments[] = {"input", "weight", "output_grad"};
