@@ -229,12 +229,10 @@ void separate(const FloatMatrix& matrix, const PlainRange& range, std::vector<fl
 }
 
 /// The vector kernels that the products below stand in for.
-struct VectorProducts {
-    void (*scaled)(const ScaledProduct&);
-    void (*added)(const FloatProduct&);
-    void (*transposed)(const TransposedProduct&);
-};
-VectorProducts vectors;
+const AttentionKernels& vectors() {
+    static const AttentionKernels kernels = find_attention_kernels("avx512").value();
+    return kernels;
+}
 
 thread_local Parts left_parts, right_parts;
 
@@ -263,7 +261,7 @@ void scaled_product(const ScaledProduct& p) {
     ScaledProduct other = p;
     other.out = exact.data();
     other.out_stride = p.cols;
-    vectors.scaled(other);
+    vectors().scaled_product(other);
     for (std::int64_t r = 0; r < p.rows; ++r) {
         for (std::int64_t c = 0; c < p.cols; ++c) {
             if (left_parts.row_lost(r) || right_parts.col_lost(c))
@@ -303,8 +301,8 @@ void float_product(const FloatProduct& p) {
     add_lost(weights, elements,
              [&](const float* left, std::int64_t left_stride, const float* right,
                  std::int64_t right_stride) {
-                 vectors.added({left, left_stride, p.rows, right, right_stride, p.depth, p.cols,
-                                p.out, p.out_stride});
+                 vectors().float_product({left, left_stride, p.rows, right, right_stride, p.depth,
+                                          p.cols, p.out, p.out_stride});
              });
 }
 
@@ -320,19 +318,13 @@ void transposed_product(const TransposedProduct& p) {
     add_lost(weights, elements,
              [&](const float* left, std::int64_t left_stride, const float* right,
                  std::int64_t right_stride) {
-                 vectors.transposed({left, left_stride, p.rows, right, right_stride, p.depth,
-                                     p.cols, p.out, p.out_stride});
+                 vectors().transposed_product({left, left_stride, p.rows, right, right_stride,
+                                               p.depth, p.cols, p.out, p.out_stride});
              });
 }
 
 template <const Bf16DotKernels* (*kUnit)()>
 void replace(AttentionKernels& kernels) {
-    // The same whenever: both sets have the vectors of AVX-512.
-    static const bool known = [&] {
-        vectors = {kernels.scaled_product, kernels.float_product, kernels.transposed_product};
-        return true;
-    }();
-    (void)known;
     kernels.scaled_product = &scaled_product<kUnit>;
     kernels.float_product = &float_product<kUnit>;
     kernels.transposed_product = &transposed_product<kUnit>;

@@ -38,8 +38,8 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
         std::vector<double> a = left.values(name), b = right.values(name);
         for (std::size_t k = 0; k < a.size(); ++k) {
             if (scales) a[k] = std::ldexp(a[k], exponent);
-            // A product that underflows on one side only is no defect; one that is not small is.
-            if (a[k] == 0 ? std::fabs(b[k]) < low
+            // A sum that underflows on one side only is no defect if it is subnormal on the other.
+            if (a[k] == 0 ? std::fabs(b[k]) < ref::min_normal(parts.dtype)
                           : std::fabs(a[k]) < low || !(std::fabs(a[k]) <= high))
                 b[k] = a[k] = 0;
         }

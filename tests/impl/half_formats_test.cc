@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "impl/attention_kernels.h"
 #include "impl/nsa_compress_kernels.h"
 #include "tests/impl/print_half_format.h"
 
@@ -138,6 +140,23 @@ TEST_P(HalfFormatsTest, VectorsAgreeWithScalars) {
                         << std::hex << std::bit_cast<std::uint32_t>(wide[i]);
                 }
             }
+        }
+    }
+}
+
+// Attention rounds sums of fp32 statistics too: a NaN of any payload stays one.
+TEST_P(HalfFormatsTest, AttentionKeepsEveryNan) {
+    for (const char* isa : kIsas) {
+        const auto kernels = find_attention_kernels(isa);
+        if (!kernels) continue;
+        for (const std::uint32_t bits :
+             {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu, 0x7fffc000u, 0x7f808000u}) {
+            const std::vector<float> wide(16, std::bit_cast<float>(bits));
+            std::vector<std::uint16_t> half(16);
+            kernels->store_product[static_cast<int>(GetParam())](wide.data(), 1.0f, half.data(),
+                                                                 16);
+            for (const std::uint16_t stored : half)
+                EXPECT_TRUE(std::isnan(defined_value(GetParam(), stored))) << isa << " " << bits;
         }
     }
 }
