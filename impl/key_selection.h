@@ -1,6 +1,7 @@
 #ifndef ATTNCHECK_IMPL_KEY_SELECTION_H
 #define ATTNCHECK_IMPL_KEY_SELECTION_H
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -85,6 +86,12 @@ public:
     /// most kMaxSelectedBlock.
     void visible_ranges(std::int64_t query_pos, std::int64_t key_pos, std::int64_t size,
                         VisibleRanges& seen) const;
+
+    /// Blocks of a list that a query can see any of, if it lists every one once.
+    std::int64_t most_seen_blocks(std::int64_t query_pos) const {
+        return visibility_ == Visibility::kCausal ? std::min(count_, query_pos / block_ + 1)
+                                                  : count_;
+    }
 
     /// No key at or after `key_pos` is seen, whatever the mask holds.
     bool is_future(std::int64_t query_pos, std::int64_t key_pos) const {

@@ -6,6 +6,26 @@
 #include "impl/token_heads.h"
 
 namespace attncheck::impl {
+namespace {
+
+// Ends of `parts` parts of nearly equal work: products with a query's blocks, and its own row.
+std::vector<std::int64_t> equal_parts(const KeySelection& selection, const Sequence& sequence,
+                                      std::int64_t parts) {
+    const auto work_of = [&](std::int64_t token) {
+        return selection.most_seen_blocks(token - sequence.query_begin) + 1;
+    };
+    std::int64_t total = 0;
+    for (std::int64_t t = sequence.query_begin; t < sequence.query_end; ++t) total += work_of(t);
+    std::vector<std::int64_t> ends;
+    std::int64_t done = 0;
+    for (std::int64_t t = sequence.query_begin; t < sequence.query_end; ++t) {
+        done += work_of(t);
+        if (done * parts >= total * (std::ssize(ends) + 1)) ends.push_back(t + 1);
+    }
+    return ends;
+}
+
+}  // namespace
 
 QuerySlices::QuerySlices(const KeySelection& selection, std::int64_t floats_per_key) {
     constexpr std::int64_t kMostSlices = 8, kLeastQueries = 256, kMostBytes = std::int64_t{1} << 29;
@@ -19,18 +39,17 @@ QuerySlices::QuerySlices(const KeySelection& selection, std::int64_t floats_per_
         const std::int64_t length = sequence.query_end - token,
                            parts = std::min(most, (length + kLeastQueries - 1) / kLeastQueries);
         num_slices_ = std::max(num_slices_, parts);
-        for (std::int64_t i = 0; i < parts; ++i) {
+        std::int64_t index = 0;
+        for (const std::int64_t end : equal_parts(selection, sequence, parts)) {
             if (queries >= kLeastQueries) {
                 units_.push_back({slices_.size(), slices_.size()});
                 queries = 0;
             }
-            const std::int64_t begin = token + length * i / parts,
-                               end = token + length * (i + 1) / parts;
-            slices_.push_back({sequence, begin, end, i});
+            slices_.push_back({sequence, token, end, index++});
             units_.back().end = slices_.size();
-            queries += end - begin;
+            queries += end - token;
+            token = end;
         }
-        token = sequence.query_end;
     }
 }
 

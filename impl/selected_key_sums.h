@@ -13,9 +13,10 @@
 /// do not depend on the number of threads.
 namespace attncheck::impl {
 
-/// How the queries of a sequence are cut: into nearly equal parts of about 256 queries or more, at
-/// most 8, fewer where the sums of all slices would take more than 2^29 bytes (those of one slice
-/// may). Then a sequence is cut alike in any company.
+/// How the queries of a sequence are cut: one slice for 256 queries, at most 8, fewer where the
+/// sums of all slices would take more than 2^29 bytes (those of one slice may). Slices of a
+/// sequence are of nearly equal work: under the causal mask the first queries have fewer blocks to
+/// see. What lists hold does not count, so a sequence is cut alike in any company.
 class QuerySlices {
 public:
     struct Slice {

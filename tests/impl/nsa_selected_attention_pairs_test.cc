@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -426,6 +427,34 @@ TEST(SelectedTileTest, SlicesCoverEveryQueryOnce) {
         EXPECT_EQ(next, selection.num_queries());
         EXPECT_EQ(most, slices.num_slices());
         EXPECT_EQ(most, floats_per_key == 320 ? 8 : floats_per_key == 200000 ? 5 : 1);
+    }
+}
+
+TEST(SelectedTileTest, SlicesHaveEqualWorkUnderTheCausalMask) {
+    SelectedProblem p({1, 1, 128, 128, 16, 8, Sees::kCausal, {{700, 48}, {3000, 64}}, 9},
+                      HalfFormat::kBf16);
+    const KeySelection selection(p.forward_args());
+    const QuerySlices slices(selection, 320);
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> work;  // of sequence and slice
+    std::map<std::int64_t, std::int64_t> total, num_slices;
+    for (std::int64_t unit = 0; unit < slices.num_units(); ++unit) {
+        slices.for_each_slice(unit, [&](const QuerySlices::Slice& slice) {
+            const std::int64_t begin = slice.sequence.query_begin;
+            ++num_slices[begin];
+            for (std::int64_t token = slice.begin; token < slice.end; ++token) {
+                // 8 listed blocks of 16 keys; a query's row is loaded and written once
+                const std::int64_t blocks = std::min<std::int64_t>(8, (token - begin) / 16 + 1) + 1;
+                work[{begin, slice.index}] += blocks;
+                total[begin] += blocks;
+            }
+        });
+    }
+    EXPECT_EQ(num_slices, (std::map<std::int64_t, std::int64_t>{{0, 3}, {700, 8}}));
+    for (const auto& [slice, blocks] : work) {
+        const std::int64_t sequence = slice.first;
+        EXPECT_NEAR(static_cast<double>(blocks * num_slices[sequence]),
+                    static_cast<double>(total[sequence]), 9.0 * num_slices[sequence])
+            << "slice " << slice.second << " of the sequence at " << sequence;
     }
 }
 
