@@ -407,18 +407,34 @@ Verdict check_case(const Property& property, const Spec& spec, PropertyContext& 
     return property.check(spec, context);
 }
 
+GeneratedClasses generated_classes(const std::string& op,
+                                   const std::vector<PropertyReport>& properties) {
+    constexpr std::int64_t kHandful = 20;
+    GeneratedClasses all;
+    int counted = 0;
+    for (const auto& p : properties) {
+        if (p.op != op) continue;
+        const auto edited = p.labels.find(kEditedLabel);
+        const std::int64_t cases = p.cases - (edited == p.labels.end() ? 0 : edited->second);
+        if (cases < kHandful) continue;
+        ++counted;
+        all.cases += cases;
+        for (const auto& [label, count] : p.labels)
+            all.percent[label] += 100.0 * static_cast<double>(count) / static_cast<double>(cases);
+    }
+    for (auto& [label, sum] : all.percent) sum /= counted;
+    return all;
+}
+
 std::vector<std::string> missing_classes(const Operator& op,
-                                         const std::map<std::string, std::int64_t>& generated,
-                                         std::int64_t cases) {
+                                         const std::map<std::string, double>& percent) {
     std::vector<std::string> missing;
     for (const RequiredClass& required : op.required_classes()) {
-        const auto it = generated.find(required.label);
-        const double share = it == generated.end() ? 0
-                                                   : 100.0 * static_cast<double>(it->second) /
-                                                         static_cast<double>(cases);
+        const auto it = percent.find(required.label);
+        const double share = it == percent.end() ? 0 : it->second;
         if (share < required.min_percent)
-            missing.push_back(fmt::format("{}: {:.2f} % of {} cases, at least {} % required",
-                                          required.label, share, cases, required.min_percent));
+            missing.push_back(fmt::format("{}: {:.2f} % of cases, at least {} % required",
+                                          required.label, share, required.min_percent));
     }
     return missing;
 }

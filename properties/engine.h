@@ -94,9 +94,19 @@ PropertyReport run_property(const Operator& op, const Property& property, Candid
 /// One case, in a fresh worker; exceptions become an "error" verdict.
 Verdict check_case(const Property& property, const Spec& spec, PropertyContext& context);
 
-/// Labels generated per operator against its quotas; empty when all are reached.
+/// What the properties of an operator generated: percentages of their unedited cases by label.
+/// Every property counts alike: where each has equal time instead of equal cases, the one with the
+/// smallest cases would have most of them. Those with a handful of cases do not count.
+struct GeneratedClasses {
+    std::map<std::string, double> percent;
+    std::int64_t cases = 0;
+};
+GeneratedClasses generated_classes(const std::string& op,
+                                   const std::vector<PropertyReport>& properties);
+
+/// Percentages of generated cases with a label against the operator's quotas; empty when all are
+/// reached.
 std::vector<std::string> missing_classes(const Operator& op,
-                                         const std::map<std::string, std::int64_t>& generated,
-                                         std::int64_t cases);
+                                         const std::map<std::string, double>& percent);
 
 }  // namespace attncheck::properties

@@ -71,18 +71,13 @@ private:
     std::int64_t cases_ = 0;
 };
 
-/// Quotas of an operator, judged over every unedited case generated for it; too few are not judged.
+/// Quotas of an operator, judged over what was generated for it; too few cases are not judged.
 void judge_classes(const Operator& op, RunReport& report) {
     constexpr std::int64_t kEnough = 1000;
-    std::map<std::string, std::int64_t> labels;
-    std::int64_t cases = 0, declined = 0;
-    for (const auto& p : report.properties) {
-        if (p.op != op.name()) continue;
-        for (const auto& [label, count] : p.labels) labels[label] += count;
-        const auto edited = p.labels.find(kEditedLabel);
-        cases += p.cases - (edited == p.labels.end() ? 0 : edited->second);
-        declined += p.declined;
-    }
+    const auto [percent, cases] = generated_classes(op.name(), report.properties);
+    const bool has_declined =
+        std::any_of(report.properties.begin(), report.properties.end(),
+                    [&](const auto& p) { return p.op == op.name() && p.declined > 0; });
     PropertyReport verdict;
     verdict.op = op.name();
     verdict.property = "required_classes";
@@ -92,12 +87,12 @@ void judge_classes(const Operator& op, RunReport& report) {
         report.properties.push_back(std::move(verdict));
         return;
     }
-    const auto missing = missing_classes(op, labels, cases);
+    const auto missing = missing_classes(op, percent);
     for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
     if (!missing.empty()) {
         verdict.status =
-            declined > 0 ? PropertyReport::Status::declined : PropertyReport::Status::error;
-        if (declined > 0) verdict.note = "the candidate declined cases: " + verdict.note;
+            has_declined ? PropertyReport::Status::declined : PropertyReport::Status::error;
+        if (has_declined) verdict.note = "the candidate declined cases: " + verdict.note;
     }
     report.properties.push_back(std::move(verdict));
 }

@@ -232,29 +232,50 @@ TEST_F(EngineOutcomeTest, EveryShardRunsAtLeastOneCase) {
 
 // Quotas are shares of all cases; what falls short is named with both numbers.
 TEST(RequiredClasses, MissingOnesAreNamed) {
-    std::map<std::string, std::int64_t> reached;
-    for (const RequiredClass& required : forward().required_classes())
-        reached[required.label] = 500;
-    EXPECT_THAT(missing_classes(forward(), reached, 1000), IsEmpty());
-    reached["leading_empty"] = 49;
-    reached.erase("no_overlap");
+    std::map<std::string, double> percent;
+    for (const RequiredClass& required : forward().required_classes()) percent[required.label] = 50;
+    EXPECT_THAT(missing_classes(forward(), percent), IsEmpty());
+    percent["leading_empty"] = 4.9;
+    percent.erase("no_overlap");
     EXPECT_THAT(
-        missing_classes(forward(), reached, 1000),
-        testing::UnorderedElementsAre("leading_empty: 4.90 % of 1000 cases, at least 5 % required",
-                                      "no_overlap: 0.00 % of 1000 cases, at least 5 % required"));
-    reached["leading_empty"] = 50;
-    EXPECT_THAT(missing_classes(forward(), reached, 1000), SizeIs(1));
+        missing_classes(forward(), percent),
+        testing::UnorderedElementsAre("leading_empty: 4.90 % of cases, at least 5 % required",
+                                      "no_overlap: 0.00 % of cases, at least 5 % required"));
+    percent["leading_empty"] = 5;
+    EXPECT_THAT(missing_classes(forward(), percent), SizeIs(1));
+}
+
+// A property with many small cases does not outweigh the others; edited cases and the first few of
+// a property say nothing.
+TEST(RequiredClasses, PropertiesCountAlike) {
+    const auto report = [](const char* op, std::int64_t cases,
+                           std::map<std::string, std::int64_t> labels) {
+        PropertyReport made;
+        made.op = op;
+        made.cases = cases;
+        made.labels = std::move(labels);
+        return made;
+    };
+    const GeneratedClasses all = generated_classes(
+        "a",
+        {report("a", 10000, {{"large", 100}, {"small", 9000}}), report("a", 20, {{"large", 10}}),
+         report("a", 70, {{"large", 10}, {kEditedLabel, 50}}), report("a", 19, {{"large", 19}}),
+         report("b", 100, {{"large", 100}})});
+    EXPECT_EQ(all.cases, 10040);
+    EXPECT_NEAR(all.percent.at("large"), (1 + 50 + 50) / 3.0, 1e-9);
+    EXPECT_NEAR(all.percent.at("small"), 30, 1e-9);
+    EXPECT_EQ(generated_classes("c", {report("a", 100, {})}).cases, 0);
 }
 
 // The generators reach every required class.
 TEST(RequiredClasses, GeneratorsReachThem) {
     constexpr std::int64_t kCases = 4000;
     for (const Operator* op : {&forward(), &gradient()}) {
-        std::map<std::string, std::int64_t> reached;
+        std::map<std::string, double> percent;
         for (std::int64_t number = 0; number < kCases; ++number)
             for (const auto& label : op->labels(sampled(*op, static_cast<std::uint64_t>(number))))
-                ++reached[label];
-        EXPECT_THAT(missing_classes(*op, reached, kCases), IsEmpty()) << op->name();
+                percent[label] += 100.0 / kCases;
+        EXPECT_THAT(missing_classes(*op, percent), IsEmpty()) << op->name();
     }
 }
 
