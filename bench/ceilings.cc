@@ -17,19 +17,7 @@
 #include "impl/amx_kernels.h"
 #include "impl/strided_rows.h"
 #include "impl/thread_pool.h"
-
-#if defined(__x86_64__)
-// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#endif
+#include "impl/wide_intrinsics.h"
 
 namespace attncheck::bench {
 namespace {

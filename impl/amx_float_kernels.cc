@@ -1,35 +1,14 @@
 #include "impl/amx_float_kernels.h"
 
 #include "impl/amx_kernels.h"
-
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
-#define ATTNCHECK_IMPL_HAVE_AMX 1
-#endif
+#include "impl/wide_intrinsics.h"
 
 #if defined(ATTNCHECK_IMPL_HAVE_AMX)
 
 #include <algorithm>
 #include <vector>
 
-// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-
-// The file is compiled for any x86-64; only what follows uses the wide instructions.
-#if defined(__clang__)
-#pragma clang attribute push( \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
-#endif
+HWY_PUSH_ATTRIBUTES(ATTNCHECK_IMPL_AVX512_BF16)
 
 namespace attncheck::impl {
 namespace {
@@ -148,11 +127,7 @@ void separate_row(const float* row, std::int64_t cols, const PlainRange& range, 
 }  // namespace
 }  // namespace attncheck::impl
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+HWY_POP_ATTRIBUTES
 
 namespace attncheck::impl {
 namespace {

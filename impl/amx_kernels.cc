@@ -4,26 +4,13 @@
 #include <cmath>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
-#define ATTNCHECK_IMPL_HAVE_AMX 1
-#endif
+#include "impl/wide_intrinsics.h"
 
 #if defined(ATTNCHECK_IMPL_HAVE_AMX)
 
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 
 namespace attncheck::impl {
 namespace {
@@ -96,13 +83,7 @@ private:
 }  // namespace attncheck::impl
 
 // The file is compiled for any x86-64; only what follows uses the wide instructions and the tiles.
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,amx-tile,amx-bf16"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,amx-tile,amx-bf16")
-#endif
+HWY_PUSH_ATTRIBUTES("avx512f,amx-tile,amx-bf16")
 
 namespace attncheck::impl {
 namespace {
@@ -313,11 +294,7 @@ void product(const PairProduct& whole) {
 }  // namespace
 }  // namespace attncheck::impl
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+HWY_POP_ATTRIBUTES
 
 namespace attncheck::impl {
 namespace {
