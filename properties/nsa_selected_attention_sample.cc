@@ -76,7 +76,7 @@ void sample_sequence(Random& random, Spec& spec) {
             q = random.between(1, std::min<Int>(3 * block, 100));
             break;
     }
-    if (random.chance(4)) q = kv = 0;
+    if (random.chance(7)) q = kv = 0;
     spec.lists[0].push_back(q);
     spec.lists[1].push_back(kv);
 }
@@ -89,7 +89,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
         const Int least = spec.numbers[kSelBlock] * spec.numbers[kSelCount];
         switch (random.between(0, 4)) {
             case 0:
-                if (tries > 12 && spec.numbers[kSelKvHeads] > 1) --spec.numbers[kSelKvHeads];
+                if (tries > 12 && spec.numbers[kSelKvHeads] > (tries > 34 ? 1 : 2))
+                    --spec.numbers[kSelKvHeads];
                 break;
             case 1:
                 q[at] = (q[at] + 1) / 2;
@@ -98,13 +99,14 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (kv[at] > least) kv[at] = least;
                 break;
             case 3:
+                if (kv[at] == 0) break;  // costs next to nothing
                 if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 20)) {
                     q.erase(q.begin() + static_cast<std::ptrdiff_t>(at));
                     kv.erase(kv.begin() + static_cast<std::ptrdiff_t>(at));
                 }
                 break;
             default:
-                if (tries > 24 && spec.numbers[kSelGroup] > 1)
+                if (tries > 34 && spec.numbers[kSelGroup] > 1)
                     spec.numbers[kSelGroup] = (spec.numbers[kSelGroup] + 1) / 2;
                 break;
         }
