@@ -1,6 +1,7 @@
 # Replays under the address and undefined-behaviour sanitizers wherever the compiler has them, so that
 # an ordinary ctest sees what a debug build would: the validators, the oracle's constraints and the
 # runtime of the two-phase interface are compiled a second time, instrumented; kernels are not.
+# tests/sanitized has the unit tests of the same sources.
 include(CheckCXXSourceCompiles)
 set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 set(CMAKE_REQUIRED_FLAGS "-fsanitize=address,undefined")
@@ -10,27 +11,29 @@ if(NOT ATTNCHECK_HAS_SANITIZERS)
   return()
 endif()
 
-file(GLOB sanitized_sources
+file(GLOB instrumented_sources
   ${PROJECT_SOURCE_DIR}/impl/*_validate.cc ${PROJECT_SOURCE_DIR}/ref/*_constraints.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/*.cc)
-list(APPEND sanitized_sources
+list(APPEND instrumented_sources
   ${PROJECT_SOURCE_DIR}/impl/argument_checks.cc ${PROJECT_SOURCE_DIR}/impl/flash_attention_optional_tensors.cc
   ${PROJECT_SOURCE_DIR}/impl/flash_attention_shapes.cc ${PROJECT_SOURCE_DIR}/impl/flash_attention_sparse_rules.cc
   ${PROJECT_SOURCE_DIR}/ref/examination.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/call_snapshot.cc
-  ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/nsa_compress.cc ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/staging.cc
-  aclnn_program.cc call_bytes.cc call_mutator.cc flash_attention_call.cc flash_attention_parts.cc fuzzed_call.cc
+  ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/nsa_compress.cc ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/staging.cc)
+add_library(attncheck_sanitized OBJECT ${instrumented_sources})
+target_include_directories(attncheck_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_compile_options(attncheck_sanitized PUBLIC -O0 ${sanitizers})
+target_link_options(attncheck_sanitized PUBLIC ${sanitizers})
+
+add_library(fuzz_sanitized OBJECT aclnn_program.cc call_bytes.cc call_mutator.cc flash_attention_call.cc flash_attention_parts.cc fuzzed_call.cc
   nsa_compress_attention_call.cc nsa_compress_call.cc nsa_selected_attention_call.cc plain_main.cc plain_mutate.cc)
-add_library(fuzz_sanitized OBJECT ${sanitized_sources})
-target_include_directories(fuzz_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-target_compile_options(fuzz_sanitized PUBLIC -O0 ${sanitizers})
+target_link_libraries(fuzz_sanitized PUBLIC attncheck_sanitized)
 
 # The kernels come from the archive, which gives only what the objects do not have.
 function(attncheck_add_sanitized_replay name question)
   add_executable(${name}_sanitized ${question}_fuzz.cc call_hooks.cc)
   target_compile_definitions(${name}_sanitized PRIVATE ${ARGN})
-  target_link_libraries(${name}_sanitized PRIVATE fuzz_sanitized attncheck_ref attncheck_impl)
-  target_link_options(${name}_sanitized PRIVATE ${sanitizers})
+  target_link_libraries(${name}_sanitized PRIVATE fuzz_sanitized attncheck_sanitized attncheck_ref attncheck_impl)
   set(plain ${CMAKE_CURRENT_BINARY_DIR}/plain/${name}_sanitized)
   file(MAKE_DIRECTORY ${plain})
   add_test(NAME fuzz.sanitized.${name}
