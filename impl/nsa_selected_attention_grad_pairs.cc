@@ -3,10 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "impl/key_panels.h"
-#include "impl/key_selection.h"
 #include "impl/nsa_selected_attention.h"
 #include "impl/selected_key_sums.h"
+#include "impl/selected_pairs_problem.h"
 #include "impl/selected_tile.h"
 #include "impl/thread_pool.h"
 #include "impl/token_heads.h"
@@ -18,27 +17,9 @@
 namespace attncheck::impl {
 namespace {
 
-struct PairsProblem {
-    const attncheck_nsa_selected_attention_grad_args& args;
-    const AttentionKernels& kernels;
-    KeySelection selection;
-    std::vector<std::uint8_t> listed;
-    PairPanels keys, values;
-    std::int64_t group_size, head_dim, value_dim;
-    float scale;
-
+struct PairsProblem : SelectedPairsProblem<attncheck_nsa_selected_attention_grad_args> {
     PairsProblem(const attncheck_nsa_selected_attention_grad_args& a, const AttentionKernels& table)
-        : args(a),
-          kernels(table),
-          selection(a),
-          listed(listed_blocks(selection)),
-          keys(input_rows(a.key), a.key.shape[2], selection, listed, table, PairPanels::kBoth),
-          values(input_rows(a.value), a.value.shape[2], selection, listed, table,
-                 PairPanels::kColumns),
-          group_size(a.query.shape[1] / a.key.shape[1]),
-          head_dim(a.query.shape[2]),
-          value_dim(a.value.shape[2]),
-          scale(static_cast<float>(a.scale_value)) {}
+        : SelectedPairsProblem(a, table, PairPanels::kBoth, PairPanels::kColumns) {}
 
     std::int64_t chunk_queries(std::int64_t num_keys) const {
         return queries_per_chunk(num_keys / selection.block(), selection.count(), group_size);

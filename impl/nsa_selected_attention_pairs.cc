@@ -5,9 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "impl/key_panels.h"
-#include "impl/key_selection.h"
 #include "impl/nsa_selected_attention.h"
+#include "impl/selected_pairs_problem.h"
 #include "impl/selected_tile.h"
 #include "impl/thread_pool.h"
 #include "impl/token_heads.h"
@@ -20,28 +19,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct PairsProblem {
-    const attncheck_nsa_selected_attention_args& args;
-    const AttentionKernels& kernels;
-    KeySelection selection;
-    std::vector<std::uint8_t> listed;
-    PairPanels keys, values;
-    std::int64_t group_size, head_dim, value_dim, chunk_queries;
-    float scale;
+struct PairsProblem : SelectedPairsProblem<attncheck_nsa_selected_attention_args> {
+    std::int64_t chunk_queries;
 
     PairsProblem(const attncheck_nsa_selected_attention_args& a, const AttentionKernels& table)
-        : args(a),
-          kernels(table),
-          selection(a),
-          listed(listed_blocks(selection)),
-          keys(input_rows(a.key), a.key.shape[2], selection, listed, table, PairPanels::kColumns),
-          values(input_rows(a.value), a.value.shape[2], selection, listed, table,
-                 PairPanels::kRowPairs),
-          group_size(a.query.shape[1] / a.key.shape[1]),
-          head_dim(a.query.shape[2]),
-          value_dim(a.value.shape[2]),
-          chunk_queries(queries_per_chunk(selection.most_blocks(), selection.count(), group_size)),
-          scale(static_cast<float>(a.scale_value)) {}
+        : SelectedPairsProblem(a, table, PairPanels::kColumns, PairPanels::kRowPairs),
+          chunk_queries(queries_per_chunk(selection.most_blocks(), selection.count(), group_size)) {
+    }
 };
 
 class ChunkForward {
