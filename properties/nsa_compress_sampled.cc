@@ -51,7 +51,8 @@ void add_compress_sampled(std::vector<Property>& list) {
     list.push_back(std::move(property));
 }
 
-/// One long sequence; several with windows that overlap little and widths off the vectors.
+/// One long sequence; several with windows that overlap little and widths off the vectors; one
+/// whose input is larger than caches are, where implementations take other ways through memory.
 std::vector<Spec> compress_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     const Int odd = Random(seed).between(1, 15);
     Spec one(schema);
@@ -65,7 +66,12 @@ std::vector<Spec> compress_large_cases(const Schema& schema, Int length, std::ui
     several.set("dtype", 0), several.set("heads", 3), several.set("dim", 80);
     several.set("block", 64), several.set("stride", 48);
     several.seed = seed + 1;
-    return {one, several};
+    constexpr Int kBeyondCaches = Int{64} << 20;
+    Spec wide = one;
+    wide.lists = {{length, odd}};
+    wide.set("heads", std::clamp<Int>(kBeyondCaches / (length * 128 * 2) + 1, 5, 128));
+    wide.seed = seed + 2;
+    return {one, several, wide};
 }
 
 }  // namespace attncheck::properties
