@@ -1,6 +1,7 @@
 // Random programs, right and wrong uses mixed, against a model: a few byte vectors and the statuses
 // that the documents promise.
 #include <deque>
+#include <ostream>
 #include <random>
 
 #include "acl_fixture.h"
@@ -243,6 +244,7 @@ struct Mode {
     const char* synchronous;
     const char* guarded;
 };
+void PrintTo(const Mode& mode, std::ostream* to) { *to << mode.name; }
 
 class RandomProgram : public DeviceTest, public testing::WithParamInterface<Mode> {};
 

@@ -12,6 +12,7 @@
 #include "impl/strided_rows.h"
 #include "impl/thread_pool.h"
 #include "tests/impl/nsa_compress_problem.h"
+#include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {
 namespace {
