@@ -1,8 +1,10 @@
 #include "impl/nsa_compress.h"
 
+#include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "impl/nsa_compress_pair_kernels.h"
 #include "impl/nsa_compress_plan.h"
 #include "impl/thread_pool.h"
 
@@ -15,10 +17,15 @@ struct CompressProblem {
     StridedRows<const std::uint16_t> input;
     StridedRows<std::uint16_t> output;
     const float* weight;  // [num_heads, block]
+    const std::uint16_t* weight_halves;
     WindowGeometry geometry;
     std::int64_t num_tokens, num_heads, head_dim;
     bool bypass_cache;
+    const CompressPairKernels* pairs;  // null where products are of single numbers
+    bool plain_weight;                 // of pairs only
 };
+
+using SlabKernel = void (*)(const CompressSlab&);
 
 // Computes output rows [row_begin, row_end) of a group of heads. A token slab is read once and
 // added to every open window; sums of open windows wait in a ring of max_open() rows.
@@ -30,12 +37,21 @@ public:
           num_heads_(num_heads),
           row_size_(num_heads * problem.head_dim),
           ring_(problem.geometry.max_open() * row_size_),
-          packed_(packed_elements()) {
-        slab_.ahead = tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
+          packed_(packed_elements()),
+          again_(problem.pairs != nullptr ? row_size_ : 0) {
+        if (problem.pairs == nullptr) {
+            slab_.ahead = tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
+            kernel_ = problem.kernels.compress_slab[static_cast<int>(problem.format)];
+        } else {
+            slab_.ahead = tokens_ahead(kPairBytesAhead, row_size_, kSlabTokens / 2);
+            kernel_ = problem.plain_weight ? problem.pairs->compress_slab
+                                           : problem.pairs->exact_compress_slab;
+        }
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
         slab_.block = problem.geometry.block;
         slab_.weight = problem.weight + head_begin * problem.geometry.block;
+        slab_.weight_halves = problem.weight_halves + head_begin * problem.geometry.block;
         if (problem.input.contiguous_dim()) {
             slab_.token_stride = problem.input.row_stride;
             slab_.head_stride = problem.input.head_stride;
@@ -57,6 +73,7 @@ public:
 private:
     // At least the slab itself, which is walked head by head.
     static constexpr std::int64_t kBytesAhead = 16 << 10;
+    static constexpr std::int64_t kPairBytesAhead = 8 << 10;  // or the half of a slab
 
     // Scratch for a packed slab of tokens or one packed output row, whichever is larger.
     std::int64_t packed_elements() const {
@@ -78,11 +95,44 @@ private:
                 std::memset(ring_row(high), 0, static_cast<std::size_t>(row_size_) * sizeof(float));
             }
             touch_pages_ahead(cursor.token_begin + pos);
-            add_slab(cursor.token_begin + pos, pos, low, high);
+            slab_.num_windows = static_cast<int>(high - low + 1);
+            for (int k = 0; k < slab_.num_windows; ++k) {
+                slab_.first_row[k] = pos - (low + k) * geometry.stride;
+                slab_.sums[k] = ring_row(low + k);
+            }
+            add_slab(cursor.token_begin + pos, kernel_);
             if (low * geometry.stride + geometry.block == pos + kSlabTokens) {
+                finish_pair_sums(cursor.token_begin + low * geometry.stride, ring_row(low));
                 store_row(cursor.window_begin + low, ring_row(low));
             }
         }
+    }
+
+    // Sums of pairs in which something subnormal may have been lost are formed again. `token` is
+    // the window's first.
+    void finish_pair_sums(std::int64_t token, float* sums) {
+        if (problem_.pairs == nullptr || order_sums(sums) || !problem_.plain_weight) return;
+        std::memset(again_.data(), 0, static_cast<std::size_t>(row_size_) * sizeof(float));
+        slab_.num_windows = 1;
+        slab_.sums[0] = again_.data();
+        for (std::int64_t row = 0; row < problem_.geometry.block; row += kSlabTokens) {
+            slab_.first_row[0] = row;
+            add_slab(token + row, problem_.pairs->exact_compress_slab);
+        }
+        order_sums(again_.data());
+        for (std::int64_t i = 0; i < row_size_; ++i) {
+            const bool is_plain = std::isfinite(sums[i]) && std::abs(sums[i]) >= kLeastSum;
+            if (!is_plain) sums[i] = again_.data()[i];
+        }
+    }
+
+    bool order_sums(float* sums) const {
+        bool plain = true;
+        for (std::int64_t head = 0; head < num_heads_; ++head) {
+            if (!problem_.pairs->order_sums(sums + head * problem_.head_dim, problem_.head_dim))
+                plain = false;
+        }
+        return plain;
     }
 
     void touch_pages_ahead(std::int64_t token) const {
@@ -93,7 +143,8 @@ private:
         touch_pages({begin, count, head_begin_, num_heads_, problem_.head_dim}, problem_.input);
     }
 
-    void add_slab(std::int64_t token, std::int64_t pos, std::int64_t low, std::int64_t high) {
+    // Windows and sums are those of slab_.
+    void add_slab(std::int64_t token, SlabKernel kernel) {
         if (problem_.input.contiguous_dim()) {
             slab_.input = problem_.input.at(token, head_begin_);
         } else {
@@ -101,12 +152,7 @@ private:
                    packed_.data());
             slab_.input = packed_.data();
         }
-        slab_.num_windows = static_cast<int>(high - low + 1);
-        for (int k = 0; k < slab_.num_windows; ++k) {
-            slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
-            slab_.sums[k] = ring_row(low + k);
-        }
-        problem_.kernels.compress_slab[static_cast<int>(problem_.format)](slab_);
+        kernel(slab_);
     }
 
     void store_row(std::int64_t row, const float* sums) {
@@ -129,7 +175,9 @@ private:
     std::int64_t head_begin_, num_heads_, row_size_;
     AlignedBuffer<float> ring_;
     AlignedBuffer<std::uint16_t> packed_;
+    AlignedBuffer<float> again_;
     CompressSlab slab_;
+    SlabKernel kernel_;
 };
 
 // An input larger than a last-level cache streams through it and would push the output out anyway.
@@ -146,16 +194,21 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
     if (num_rows == 0) return;
     const HalfFormat format = half_format(args.input);
     const AlignedBuffer<float> weight = widen_weight(args.weight, format);
+    const AlignedBuffer<std::uint16_t> halves = transpose_weight(args.weight);
+    const CompressPairKernels* pairs = format == HalfFormat::kBf16 ? kernels.pairs : nullptr;
     const CompressProblem problem{kernels,
                                   format,
                                   input_rows(args.input),
                                   output_rows(args.output),
                                   weight.data(),
+                                  halves.data(),
                                   {args.compress_block_size, args.compress_stride},
                                   args.input.shape[0],
                                   args.input.shape[1],
                                   args.input.shape[2],
-                                  worth_bypassing(args.input, args.output)};
+                                  worth_bypassing(args.input, args.output),
+                                  pairs,
+                                  pairs != nullptr && plain_weight(args.weight, halves)};
 
     const std::int64_t scratch_per_head =
         problem.geometry.max_open() * problem.head_dim * std::int64_t{sizeof(float)};

@@ -9,8 +9,9 @@ namespace attncheck::impl {
 /// Y[o_b + j, n, c] = sum_{r < block} X[a_b + j * stride + r, n, c] * W[r, n]   (nsa.md 2.3)
 ///
 /// Expects  a call that validate_nsa_compress accepts.
-/// Rounding every element is one fp32 sum in order of r, then one rounding to nearest even; the
-///          bits depend on the instruction set (fused multiply-add or not) and on nothing else.
+/// Rounding every element is one fp32 sum in order of r (bf16 with products of pairs: of pairs of
+///          rows, the odd one first), then one rounding to nearest even; the bits depend on the
+///          instruction set (fused multiply-add or not, pairs or not) and on nothing else.
 /// NaN/Inf  every product of the formula is formed and no other, so they reach exactly the windows
 ///          that hold them.
 /// Traffic  X is read once but for block - stride tokens per chunk of rows, Y is written once; of
@@ -26,8 +27,9 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
 ///          chunks depend on the shape alone, so the bits do not depend on the number of threads.
 /// Empty    tokens without a window get +0 and their X is not used; without any window dW is +0.
 /// Traffic  X and dY are read once, dX is written once, past the cache if large; an element per
-/// page
-///          of a large X and dX is read ahead of its use as well.
+///          page of a large X and dX is read ahead of its use as well. With products of pairs a
+///          chunk whose dW is not finite, or so small that something may have been lost, is
+///          computed twice.
 /// Memory   at most kMaxPartialBytes for the partial dW, whatever T is.
 void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const KernelTable& kernels);
 

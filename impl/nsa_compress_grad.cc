@@ -1,7 +1,10 @@
+#include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "impl/bf16_dot_kernels.h"
 #include "impl/nsa_compress.h"
+#include "impl/nsa_compress_pair_kernels.h"
 #include "impl/nsa_compress_plan.h"
 #include "impl/thread_pool.h"
 
@@ -14,14 +17,17 @@ struct GradientProblem {
     StridedRows<const std::uint16_t> output_grad, input;
     StridedRows<std::uint16_t> input_grad;
     const float* weight;  // [num_heads, block]
+    const std::uint16_t* weight_halves;
     WindowGeometry geometry;
     std::int64_t num_tokens, num_rows, num_heads, head_dim;
     bool bypass_cache;
+    const CompressPairKernels* pairs;  // null where products are of single numbers
+    bool plain_weight;                 // of pairs only
 };
 
 // Both gradients of tokens [token_begin, token_end) and a group of heads. dY rows of the open
-// windows are widened once and wait in a ring of max_open() rows; the dW of these tokens is a
-// partial result of its own.
+// windows are widened once (products of pairs: copied) and wait in a ring of max_open() rows; the
+// dW of these tokens is a partial result of its own.
 class GradientUnit {
 public:
     GradientUnit(const GradientProblem& problem, std::int64_t head_begin, std::int64_t num_heads)
@@ -29,14 +35,14 @@ public:
           head_begin_(head_begin),
           num_heads_(num_heads),
           row_size_(num_heads * problem.head_dim),
-          ring_(problem.geometry.max_open() * row_size_),
+          ring_(problem.pairs != nullptr ? 0 : problem.geometry.max_open() * row_size_),
+          half_ring_(problem.pairs == nullptr ? 0 : problem.geometry.max_open() * row_size_),
+          grad_pairs_(problem.pairs == nullptr ? 0
+                                               : (problem.geometry.max_open() + 1) / 2 * row_size_),
           lanes_(num_heads * problem.geometry.block * kLanesPerSum),
           packed_input_(std::max(problem.input.contiguous_dim() ? 0 : kSlabTokens * row_size_,
                                  problem.output_grad.contiguous_dim() ? 0 : row_size_)),
           packed_grad_(problem.input_grad.contiguous_dim() ? 0 : kSlabTokens * row_size_) {
-        std::memset(lanes_.data(), 0,
-                    static_cast<std::size_t>(num_heads * problem.geometry.block * kLanesPerSum) *
-                        sizeof(float));
         const bool direct_input = problem.input.contiguous_dim(),
                    direct_grad = problem.input_grad.contiguous_dim();
         slab_.input_token_stride = direct_input ? problem.input.row_stride : row_size_;
@@ -50,11 +56,45 @@ public:
         slab_.weight = problem.weight + head_begin * problem.geometry.block;
         slab_.weight_grad_lanes = lanes_.data();
         slab_.bypass_cache = problem.bypass_cache;
+        pair_slab_.input_token_stride = slab_.input_token_stride;
+        pair_slab_.input_head_stride = slab_.input_head_stride;
+        pair_slab_.ahead = slab_.ahead;
+        pair_slab_.grad_token_stride = slab_.grad_token_stride;
+        pair_slab_.grad_head_stride = slab_.grad_head_stride;
+        pair_slab_.num_heads = num_heads;
+        pair_slab_.head_dim = problem.head_dim;
+        pair_slab_.block = problem.geometry.block;
+        pair_slab_.weight = problem.weight_halves + head_begin * problem.geometry.block;
+        pair_slab_.grad_pairs = grad_pairs_.data();
+        pair_slab_.weight_grad_lanes = lanes_.data();
+        pair_slab_.bypass_cache = problem.bypass_cache;
     }
 
+    // partial: [num_heads, block] of dW.
+    void run(SequenceCursor cursor, std::int64_t token_begin, std::int64_t token_end,
+             float* partial) {
+        exact_ = !problem_.plain_weight;
+        run_tokens(cursor, token_begin, token_end);
+        reduce_weight_grad(partial);
+        if (problem_.pairs == nullptr || all_plain_sums(partial)) return;
+        // Something subnormal may have been lost: once more, with the same bits in dX.
+        exact_ = true;
+        run_tokens(cursor, token_begin, token_end);
+        const std::int64_t count = num_heads_ * problem_.geometry.block;
+        const AlignedBuffer<float> again(count);
+        reduce_weight_grad(again.data());
+        for (std::int64_t i = 0; i < count; ++i) {
+            if (!is_plain_sum(partial[i])) partial[i] = again.data()[i];
+        }
+    }
+
+private:
     // `cursor` is at the sequence of token_begin, or done when the tokens lie beyond the last
     // sequence.
-    void run(SequenceCursor cursor, std::int64_t token_begin, std::int64_t token_end) {
+    void run_tokens(SequenceCursor cursor, std::int64_t token_begin, std::int64_t token_end) {
+        std::memset(lanes_.data(), 0,
+                    static_cast<std::size_t>(num_heads_ * problem_.geometry.block * kLanesPerSum) *
+                        sizeof(float));
         token_end_ = token_end;
         std::int64_t token = token_begin;
         for (; token < token_end && !cursor.done(); cursor.next()) {
@@ -66,7 +106,23 @@ public:
         zero_tokens(token, token_end);
     }
 
-    // partial: [num_heads, block] of this chunk and group. Fixed order of lanes, so fixed bits.
+    static bool is_plain_sum(float sum) {
+        return std::isfinite(sum) && std::abs(sum) >= kLeastWeightGrad;
+    }
+
+    // Of the rows of W that have met a token in a product of pairs.
+    bool all_plain_sums(const float* partial) const {
+        const std::int64_t block = problem_.geometry.block;
+        for (std::int64_t row = 0; row < block; ++row) {
+            if (!paired_rows_[row / kSlabTokens]) continue;
+            for (std::int64_t head = 0; head < num_heads_; ++head) {
+                if (!is_plain_sum(partial[head * block + row])) return false;
+            }
+        }
+        return true;
+    }
+
+    // Fixed order of lanes, so fixed bits.
     void reduce_weight_grad(float* partial) const {
         for (std::int64_t i = 0; i < num_heads_ * problem_.geometry.block; ++i) {
             const float* lanes = lanes_.data() + i * kLanesPerSum;
@@ -77,13 +133,15 @@ public:
         }
     }
 
-private:
     // A slab of the usual four heads of 128; half and twice of it measured the same.
     static constexpr std::int64_t kBytesAhead = 8 << 10;
     static constexpr std::int64_t kRowsAhead = 2;  // of dY
 
-    float* ring_row(std::int64_t window) const {
-        return ring_.data() + window % problem_.geometry.max_open() * row_size_;
+    std::int64_t ring_index(std::int64_t window) const {
+        return window % problem_.geometry.max_open();
+    }
+    const std::uint16_t* half_row(std::int64_t window) const {
+        return half_ring_.data() + ring_index(window) * row_size_;
     }
 
     // pos_begin is a multiple of 16. Window ends are too: a slab that the end of the sequence cuts
@@ -99,7 +157,7 @@ private:
             const std::int64_t low = geometry.first_open(pos);
             const std::int64_t high = std::min(num_windows - 1, geometry.last_open(pos));
             for (next_window = std::max(next_window, low); next_window <= high; ++next_window) {
-                load_output_grad(cursor.window_begin + next_window, ring_row(next_window));
+                load_output_grad(cursor.window_begin + next_window, next_window);
             }
             touch_pages_ahead(cursor.token_begin + pos);
             run_slab(cursor.token_begin + pos, pos, low, high);
@@ -121,19 +179,26 @@ private:
         touch_pages(rows_until(token_end_), problem_.input_grad);
     }
 
-    void load_output_grad(std::int64_t row, float* to) {
-        const auto widen_row = problem_.kernels.widen_row[static_cast<int>(problem_.format)];
-        if (!problem_.output_grad.contiguous_dim()) {
-            gather(problem_.output_grad, {row, 1, head_begin_, num_heads_, problem_.head_dim},
-                   packed_input_.data());
-            widen_row(packed_input_.data(), to, row_size_);
-            return;
+    void load_output_grad(std::int64_t row, std::int64_t window) {
+        const std::int64_t at = ring_index(window) * row_size_;
+        const RowBlock rows{row, 1, head_begin_, num_heads_, problem_.head_dim};
+        if (problem_.pairs != nullptr) {
+            gather(problem_.output_grad, rows, half_ring_.data() + at);
+            plain_rows_[ring_index(window)] =
+                bf16_dot_kernels()->all_plain(half_ring_.data() + at, row_size_);
+        } else {
+            const auto widen_row = problem_.kernels.widen_row[static_cast<int>(problem_.format)];
+            if (!problem_.output_grad.contiguous_dim()) {
+                gather(problem_.output_grad, rows, packed_input_.data());
+                widen_row(packed_input_.data(), ring_.data() + at, row_size_);
+                return;
+            }
+            for (std::int64_t head = 0; head < num_heads_; ++head) {
+                widen_row(problem_.output_grad.at(row, head_begin_ + head),
+                          ring_.data() + at + head * problem_.head_dim, problem_.head_dim);
+            }
         }
-        for (std::int64_t head = 0; head < num_heads_; ++head) {
-            widen_row(problem_.output_grad.at(row, head_begin_ + head),
-                      to + head * problem_.head_dim, problem_.head_dim);
-        }
-        request_output_grad(row + kRowsAhead);
+        if (problem_.output_grad.contiguous_dim()) request_output_grad(row + kRowsAhead);
     }
 
     void request_output_grad(std::int64_t row) const {
@@ -148,22 +213,51 @@ private:
 
     void run_slab(std::int64_t token, std::int64_t pos, std::int64_t low, std::int64_t high) {
         const RowBlock rows{token, kSlabTokens, head_begin_, num_heads_, problem_.head_dim};
+        const std::uint16_t* input = packed_input_.data();
         if (problem_.input.contiguous_dim()) {
-            slab_.input = problem_.input.at(token, head_begin_);
+            input = problem_.input.at(token, head_begin_);
         } else {
             gather(problem_.input, rows, packed_input_.data());
-            slab_.input = packed_input_.data();
         }
         const bool direct_grad = problem_.input_grad.contiguous_dim();
-        slab_.input_grad =
+        std::uint16_t* input_grad =
             direct_grad ? problem_.input_grad.at(token, head_begin_) : packed_grad_.data();
+        if (problem_.pairs != nullptr) {
+            multiply_pairs(input, input_grad, pos, low, high);
+        } else {
+            multiply(input, input_grad, pos, low, high);
+        }
+        if (!direct_grad) scatter(packed_grad_.data(), rows, problem_.input_grad);
+    }
+
+    void multiply(const std::uint16_t* input, std::uint16_t* input_grad, std::int64_t pos,
+                  std::int64_t low, std::int64_t high) {
+        slab_.input = input;
+        slab_.input_grad = input_grad;
         slab_.num_windows = static_cast<int>(high - low + 1);
         for (int k = 0; k < slab_.num_windows; ++k) {
             slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
-            slab_.output_grad[k] = ring_row(low + k);
+            slab_.output_grad[k] = ring_.data() + ring_index(low + k) * row_size_;
         }
         problem_.kernels.gradient_slab[static_cast<int>(problem_.format)](slab_);
-        if (!direct_grad) scatter(packed_grad_.data(), rows, problem_.input_grad);
+    }
+
+    void multiply_pairs(const std::uint16_t* input, std::uint16_t* input_grad, std::int64_t pos,
+                        std::int64_t low, std::int64_t high) {
+        pair_slab_.input = input;
+        pair_slab_.input_grad = input_grad;
+        pair_slab_.num_windows = static_cast<int>(high - low + 1);
+        bool exact = exact_;
+        for (int k = 0; k < pair_slab_.num_windows; ++k) {
+            pair_slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
+            pair_slab_.output_grad[k] = half_row(low + k);
+            exact = exact || !plain_rows_[ring_index(low + k)];
+        }
+        for (int k = 0; k < pair_slab_.num_windows; ++k) {
+            if (!exact) paired_rows_[pair_slab_.first_row[k] / kSlabTokens] = true;
+        }
+        exact ? problem_.pairs->exact_gradient_slab(pair_slab_)
+              : problem_.pairs->gradient_slab(pair_slab_);
     }
 
     void zero_tokens(std::int64_t begin, std::int64_t end) {
@@ -174,9 +268,16 @@ private:
 
     const GradientProblem& problem_;
     std::int64_t head_begin_, num_heads_, row_size_, token_end_ = 0;
-    AlignedBuffer<float> ring_, lanes_;
+    AlignedBuffer<float> ring_;
+    AlignedBuffer<std::uint16_t> half_ring_;
+    AlignedBuffer<std::uint32_t> grad_pairs_;
+    AlignedBuffer<float> lanes_;
     AlignedBuffer<std::uint16_t> packed_input_, packed_grad_;
     GradientSlab slab_;
+    PairGradientSlab pair_slab_;
+    bool exact_ = true;                               // pairs only
+    bool plain_rows_[kMaxOpenWindows] = {};           // of the ring
+    bool paired_rows_[kMaxBlock / kSlabTokens] = {};  // of W, by slabs
 };
 
 // Chunks of tokens, a function of the shape alone. A boundary inside a sequence is moved back to a
@@ -236,18 +337,23 @@ bool worth_bypassing(const attncheck_tensor& grad) {
 void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const KernelTable& kernels) {
     const HalfFormat format = half_format(args.input);
     const AlignedBuffer<float> weight = widen_weight(args.weight, format);
+    const AlignedBuffer<std::uint16_t> halves = transpose_weight(args.weight);
+    const CompressPairKernels* pairs = format == HalfFormat::kBf16 ? kernels.pairs : nullptr;
     const GradientProblem problem{kernels,
                                   format,
                                   input_rows(args.output_grad),
                                   input_rows(args.input),
                                   output_rows(args.input_grad),
                                   weight.data(),
+                                  halves.data(),
                                   {args.compress_block_size, args.compress_stride},
                                   args.input.shape[0],
                                   args.output_grad.shape[0],
                                   args.input.shape[1],
                                   args.input.shape[2],
-                                  worth_bypassing(args.input_grad)};
+                                  worth_bypassing(args.input_grad),
+                                  pairs,
+                                  pairs != nullptr && plain_weight(args.weight, halves)};
     const std::int64_t whole_pack = problem.num_tokens;
     const attncheck_int_array one_sequence{&whole_pack, 1};
     const std::vector<TokenChunk> chunks =
@@ -268,9 +374,8 @@ void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const Kerne
                                      ? chunks[static_cast<std::size_t>(chunk) + 1].begin
                                      : problem.num_tokens;
         GradientUnit gradient(problem, groups.begin(group), groups.size(group));
-        gradient.run(start.cursor, start.begin, end);
-        gradient.reduce_weight_grad(partials.data() +
-                                    (chunk * problem.num_heads + groups.begin(group)) * block);
+        gradient.run(start.cursor, start.begin, end,
+                     partials.data() + (chunk * problem.num_heads + groups.begin(group)) * block);
         if (problem.bypass_cache) kernels.end_of_stores();
     };
     if (problem.num_tokens < kSerialElements / (problem.num_heads * problem.head_dim)) {

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "impl/instruction_set.h"
+#include "impl/lines_ahead.h"
+#include "impl/nsa_compress_pair_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "impl/nsa_compress_kernels.cc"
@@ -22,59 +24,12 @@ HWY_INLINE FloatVec load_half(const std::uint16_t* from) {
     return Format::widen(hn::LoadU(HalfTag(), from));
 }
 
-constexpr std::int64_t kLineElements = 32;  // of 2 bytes in a line of 64 bytes
-constexpr std::uintptr_t kLineBytes = 2 * kLineElements;
-
-// Asks for a line into the second level: requests into the first are slower (12 instead of 20 GB/s
-// forward). The address is a hint that may lie outside the tensor, hence integer arithmetic. Called
-// from functions that are always inlined only: GCC takes any other that does nothing else for one
-// without effect and drops the call.
-HWY_INLINE void request_line(std::uintptr_t row, std::int64_t element) {
-    const std::uintptr_t address = row + static_cast<std::uintptr_t>(element) * 2;
-    __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+// Of all heads where they are neighbours in memory, else of one.
+LinesAhead lines_of(const CompressSlab& slab, std::int64_t head) {
+    const std::int64_t heads = slab.head_stride == slab.head_dim ? slab.num_heads : 1;
+    return {slab.input + head * slab.head_stride, slab.ahead, heads * slab.head_dim,
+            slab.token_stride};
 }
-
-HWY_INLINE std::uintptr_t byte_address(const std::uint16_t* base, std::int64_t elements) {
-    return reinterpret_cast<std::uintptr_t>(base) +
-           static_cast<std::uintptr_t>(elements) * sizeof(std::uint16_t);
-}
-
-// Walks the lines of later tokens in the order of memory while the kernel goes through a slab in
-// an order of its own: memory delivers in sequence twice as fast as in the kernel's order.
-class LinesAhead {
-public:
-    LinesAhead(std::uintptr_t begin, std::int64_t row_elements, std::int64_t row_stride)
-        : line_(begin),
-          row_end_(begin + static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
-          row_bytes_(static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
-          row_step_(static_cast<std::uintptr_t>(row_stride) * sizeof(std::uint16_t)) {}
-    HWY_INLINE void request_next() {
-        request_line(line_, 0);
-        line_ += kLineBytes;
-        if (line_ >= row_end_) {
-            line_ = row_end_ - row_bytes_ + row_step_;
-            row_end_ += row_step_;
-        }
-    }
-
-private:
-    std::uintptr_t line_, row_end_, row_bytes_, row_step_;
-};
-
-struct SlabLinesAhead {
-    LinesAhead far, near;
-
-    // Of all heads where they are neighbours in memory, else of one.
-    static SlabLinesAhead of(const CompressSlab& slab, std::int64_t head) {
-        const std::int64_t heads = slab.head_stride == slab.head_dim ? slab.num_heads : 1;
-        const auto lines = [&](std::int64_t tokens) {
-            return LinesAhead(
-                byte_address(slab.input, tokens * slab.token_stride + head * slab.head_stride),
-                heads * slab.head_dim, slab.token_stride);
-        };
-        return {lines(slab.ahead.far), lines(slab.ahead.near)};
-    }
-};
 
 template <class Format>
 void widen_row(const std::uint16_t* from, float* to, std::int64_t count) {
@@ -95,7 +50,7 @@ void narrow_row(const float* from, std::uint16_t* to, std::int64_t count) {
 // multiply-adds.
 template <class Format, int kWindows, int kVectors>
 HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::int64_t c,
-                              SlabLinesAhead& ahead) {
+                              LinesAhead& ahead) {
     const FloatTag d;
     const std::uint16_t* input = slab.input + head * slab.head_stride + c;
     const float* weight[kWindows];
@@ -106,15 +61,12 @@ HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::
         sums[k] = slab.sums[k] + head * slab.head_dim + c;
         for (int v = 0; v < kVectors; ++v) sum[k][v] = hn::Load(d, sums[k] + v * kLanes);
     }
-    SlabLinesAhead lines = ahead;
+    LinesAhead lines = ahead;
 #pragma GCC unroll 1
     for (std::int64_t i = 0; i < kSlabTokens; ++i) {
         const std::uint16_t* token = input + i * slab.token_stride;
         for (int v = 0; v < kVectors; ++v) {
-            if (v * kLanes % kLineElements == 0) {
-                lines.far.request_next();
-                lines.near.request_next();
-            }
+            if (v * kLanes % kLineElements == 0) lines.request_next();
             const FloatVec x = load_half<Format>(token + v * kLanes);
             for (int k = 0; k < kWindows; ++k) {
                 sum[k][v] = hn::MulAdd(x, hn::Set(d, weight[k][i]), sum[k][v]);
@@ -139,7 +91,7 @@ constexpr int widest_tile() {
 
 template <class Format, int kWindows, int kVectors>
 HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std::int64_t c,
-                               SlabLinesAhead& ahead) {
+                               LinesAhead& ahead) {
     for (; c + kVectors * kLanes <= slab.head_dim; c += kVectors * kLanes) {
         compress_tile<Format, kWindows, kVectors>(slab, head, c, ahead);
     }
@@ -150,9 +102,9 @@ HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std:
 
 template <class Format, int kWindows>
 void compress_windows(const CompressSlab& slab) {
-    SlabLinesAhead ahead = SlabLinesAhead::of(slab, 0);
+    LinesAhead ahead = lines_of(slab, 0);
     for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-        if (head > 0 && slab.head_stride != slab.head_dim) ahead = SlabLinesAhead::of(slab, head);
+        if (head > 0 && slab.head_stride != slab.head_dim) ahead = lines_of(slab, head);
         compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, head, 0, ahead);
     }
 }
@@ -192,66 +144,97 @@ HWY_INLINE FloatVec load_once(const float* from) {
     return loaded;
 }
 
-// One pass over a token row gives both gradients:  dX = sum_k w_k * dY_k,   dW_k += dY_k . X.
+// Rows that are done at once, as many as registers allow: what is loaded of dY serves them all.
+template <int kWindows>
+constexpr int rows_at_once() {
+    if (kLanes < 16 || kWindows > 4) return 1;
+    return kWindows <= 2 ? 4 : 2;
+}
+
+// One pass over kRows token rows of a head gives both gradients:
+//   dX = sum_k w_k * dY_k,   dW_k += dY_k . X
 template <class Format, int kWindows, bool kBypassCache>
-HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::int64_t head) {
+HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std::int64_t head,
+                              LinesAhead& ahead) {
+    constexpr int kRows = rows_at_once<kWindows>();
     const FloatTag d;
+    const std::int64_t input_stride = slab.input_token_stride, grad_stride = slab.grad_token_stride;
     const std::uint16_t* HWY_RESTRICT input =
-        slab.input + token * slab.input_token_stride + head * slab.input_head_stride;
+        slab.input + token * input_stride + head * slab.input_head_stride;
     std::uint16_t* HWY_RESTRICT input_grad =
-        slab.input_grad + token * slab.grad_token_stride + head * slab.grad_head_stride;
+        slab.input_grad + token * grad_stride + head * slab.grad_head_stride;
     const float* HWY_RESTRICT output_grad[kWindows];
-    FloatVec weight[kWindows], product[kWindows];
+    FloatVec weight[kWindows][kRows], product[kWindows][kRows];
     for (int k = 0; k < kWindows; ++k) {
         output_grad[k] = slab.output_grad[k] + head * slab.head_dim;
-        weight[k] = hn::Set(d, slab.weight[head * slab.block + slab.first_row[k] + token]);
-        product[k] = hn::Zero(d);
+        for (int t = 0; t < kRows; ++t) {
+            weight[k][t] =
+                hn::Set(d, slab.weight[head * slab.block + slab.first_row[k] + token + t]);
+            product[k][t] = hn::Zero(d);
+        }
     }
     const std::int64_t head_dim = slab.head_dim;
-    const std::uintptr_t far = byte_address(input, slab.ahead.far * slab.input_token_stride),
-                         near = byte_address(input, slab.ahead.near * slab.input_token_stride);
-    const auto vector_at = [&](std::int64_t c) HWY_ATTR {
-        const FloatVec x = load_half<Format>(input + c);
-        FloatVec g = load_once(output_grad[0] + c);
-        FloatVec sum = hn::Mul(g, weight[0]);
-        product[0] = hn::MulAdd(g, x, product[0]);
-        for (int k = 1; k < kWindows; ++k) {
-            g = load_once(output_grad[k] + c);
-            sum = hn::MulAdd(g, weight[k], sum);
-            product[k] = hn::MulAdd(g, x, product[k]);
+    const auto sums_at = [&](std::int64_t c, FloatVec(&sum)[kRows]) HWY_ATTR {
+        FloatVec g[kWindows];
+        for (int k = 0; k < kWindows; ++k) g[k] = load_once(output_grad[k] + c);
+        for (int t = 0; t < kRows; ++t) {
+            const FloatVec x = load_half<Format>(input + t * input_stride + c);
+            sum[t] = hn::Mul(g[0], weight[0][t]);
+            product[0][t] = hn::MulAdd(g[0], x, product[0][t]);
+            for (int k = 1; k < kWindows; ++k) {
+                sum[t] = hn::MulAdd(g[k], weight[k][t], sum[t]);
+                product[k][t] = hn::MulAdd(g[k], x, product[k][t]);
+            }
         }
-        return sum;
     };
+    LinesAhead lines = ahead;
+    FloatVec low[kRows];
     std::int64_t c = 0;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if constexpr (kBypassCache) {  // whole lines
+        FloatVec high[kRows];
         for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
-            request_line(far, c);
-            request_line(near, c);
-            const FloatVec low = vector_at(c), high = vector_at(c + kLanes);
-            hn::Stream(Format::narrow_sums(low, high), LineTag(), input_grad + c);
+            lines.request_next<kRows>();
+            sums_at(c, low);
+            sums_at(c + kLanes, high);
+            for (int t = 0; t < kRows; ++t) {
+                hn::Stream(Format::narrow_sums(low[t], high[t]), LineTag(),
+                           input_grad + t * grad_stride + c);
+            }
         }
     }
 #endif
     for (; c < head_dim; c += kLanes) {
-        if (kBypassCache && c % kLineElements == 0) {
-            request_line(far, c);
-            request_line(near, c);
+        if (kBypassCache && c % kLineElements == 0) lines.request_next<kRows>();
+        sums_at(c, low);
+        for (int t = 0; t < kRows; ++t) {
+            store_half<kBypassCache>(Format::narrow_sum(low[t]), input_grad + t * grad_stride + c);
         }
-        store_half<kBypassCache>(Format::narrow_sum(vector_at(c)), input_grad + c);
     }
+    ahead = lines;
     for (int k = 0; k < kWindows; ++k) {
         const std::int64_t row = head * slab.block + slab.first_row[k] + token;
-        float* lanes = slab.weight_grad_lanes + row * kLanesPerSum;
-        hn::Store(hn::Add(hn::Load(d, lanes), product[k]), d, lanes);
+        for (int t = 0; t < kRows; ++t) {
+            float* lanes = slab.weight_grad_lanes + (row + t) * kLanesPerSum;
+            hn::Store(hn::Add(hn::Load(d, lanes), product[k][t]), d, lanes);
+        }
     }
 }
 
 template <class Format, int kWindows, bool kBypassCache>
 HWY_INLINE void gradient_rows(const GradientSlab& slab) {
-    for (std::int64_t token = 0; token < kSlabTokens; ++token) {
+    const bool one_run = slab.input_head_stride == slab.head_dim;  // all heads of a token
+    const auto lines_of = [&](std::int64_t token, std::int64_t head) {
+        return LinesAhead(
+            slab.input + token * slab.input_token_stride + head * slab.input_head_stride,
+            slab.ahead, one_run ? slab.num_heads * slab.head_dim : slab.head_dim,
+            slab.input_token_stride);
+    };
+    for (std::int64_t token = 0; token < kSlabTokens; token += rows_at_once<kWindows>()) {
+        LinesAhead ahead = lines_of(token, 0);
         for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-            gradient_row<Format, kWindows, kBypassCache>(slab, token, head);
+            if (head > 0 && !one_run) ahead = lines_of(token, head);
+            gradient_head<Format, kWindows, kBypassCache>(slab, token, head, ahead);
         }
     }
 }
@@ -300,6 +283,7 @@ const KernelTable* kernel_table() {
         {&compress_slab<Fp16>, &compress_slab<Bf16>},
         {&gradient_slab<Fp16>, &gradient_slab<Bf16>},
         &end_of_stores,
+        nullptr,
     };
     return &table;
 }
@@ -325,6 +309,7 @@ KernelTable kernels_of(const InstructionSet& set) {
     KernelTable kernels = *HWY_DISPATCH_TABLE(kernel_table)[choice.GetIndex()]();
 #endif
     kernels.isa = set.name;
+    if (set.bf16_dot != nullptr) kernels.pairs = compress_pair_kernels();
     return kernels;
 }
 

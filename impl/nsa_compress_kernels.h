@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "impl/lines_ahead.h"
 #include "impl/window_geometry.h"
 
 /// Micro-kernels on one slab: kSlabTokens tokens that lie in the same `num_windows` windows.
@@ -14,17 +15,12 @@
 /// once, to nearest even.
 namespace attncheck::impl {
 
-/// How many tokens ahead of their use the kernels ask for lines of the input, twice for every line:
-/// a processor drops requests when too many are under way, and the second one catches those.
-struct TokensAhead {
-    std::int64_t far, near;
-};
-
 struct CompressSlab {
     const std::uint16_t* input;  // token 0, head 0
     std::int64_t token_stride, head_stride, num_heads, head_dim;
-    TokensAhead ahead;    // whole slabs
+    TokensAhead ahead;    // whole slabs, halves of slabs for pair kernels
     const float* weight;  // [num_heads, block]: the weights of a window are contiguous
+    const std::uint16_t* weight_halves;  // the same in bf16; for pair kernels only
     std::int64_t block;
     int num_windows;                          // 1 .. kMaxOpenWindows
     std::int64_t first_row[kMaxOpenWindows];  // r of token 0 in each window
@@ -49,6 +45,8 @@ struct GradientSlab {
 /// A dW element is kept as this many partial sums, which vectors of up to 16 lanes add to directly.
 inline constexpr std::int64_t kLanesPerSum = 16;
 
+struct CompressPairKernels;  // nsa_compress_pair_kernels.h
+
 /// One instruction set's kernels; the arrays are indexed by HalfFormat.
 struct KernelTable {
     const char* isa;
@@ -60,7 +58,8 @@ struct KernelTable {
     void (*stream_row[2])(const float* from, std::uint16_t* to, std::int64_t count);
     void (*compress_slab[2])(const CompressSlab&);
     void (*gradient_slab[2])(const GradientSlab&);
-    void (*end_of_stores)();  // orders cache-bypassing stores before whatever follows
+    void (*end_of_stores)();           // orders cache-bypassing stores before whatever follows
+    const CompressPairKernels* pairs;  // for bf16 in place of compress_slab and gradient_slab
 };
 
 /// Kernels of default_instruction_set(), with its exception.

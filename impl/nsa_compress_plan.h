@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "impl/bf16_dot_kernels.h"
 #include "impl/half_formats.h"
 #include "impl/nsa_compress_kernels.h"
 #include "impl/strided_rows.h"
@@ -23,6 +24,27 @@ inline AlignedBuffer<float> widen_weight(const attncheck_tensor& weight, HalfFor
         }
     }
     return widened;
+}
+
+/// W as it is, transposed likewise; pairs of neighbouring rows then are neighbours in memory.
+inline AlignedBuffer<std::uint16_t> transpose_weight(const attncheck_tensor& weight) {
+    const std::int64_t block = weight.shape[0], num_heads = weight.shape[1];
+    const auto* data = static_cast<const std::uint16_t*>(weight.data);
+    AlignedBuffer<std::uint16_t> transposed(block * num_heads);
+    for (std::int64_t head = 0; head < num_heads; ++head) {
+        for (std::int64_t row = 0; row < block; ++row) {
+            transposed.data()[head * block + row] =
+                data[row * weight.strides[0] + head * weight.strides[1]];
+        }
+    }
+    return transposed;
+}
+
+/// Whether pair kernels may multiply by the transposed W. Where they are there, so are those that
+/// look for plain numbers.
+inline bool plain_weight(const attncheck_tensor& weight,
+                         const AlignedBuffer<std::uint16_t>& transposed) {
+    return bf16_dot_kernels()->all_plain(transposed.data(), weight.shape[0] * weight.shape[1]);
 }
 
 /// Heads are cut into groups whose scratch stays in the first levels of cache.
@@ -62,8 +84,7 @@ inline constexpr std::int64_t kBypassBytes = std::int64_t{4} << 20;
 
 /// Whether every head of every row of a contiguous head dimension begins at a line of memory.
 inline bool rows_at_lines(const attncheck_tensor& tensor) {
-    constexpr std::int64_t kLineBytes = 64;  // widest store: a whole line
-    const auto aligned = [](std::int64_t stride) { return stride % (kLineBytes / 2) == 0; };
+    const auto aligned = [](std::int64_t stride) { return stride % kLineElements == 0; };
     return reinterpret_cast<std::uintptr_t>(tensor.data) % kLineBytes == 0 &&
            tensor.strides[2] == 1 && aligned(tensor.strides[0]) && aligned(tensor.strides[1]);
 }

@@ -1,0 +1,420 @@
+#include "impl/nsa_compress_pair_kernels.h"
+
+#include "impl/lines_ahead.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define ATTNCHECK_IMPL_HAVE_BF16_DOT 1
+#endif
+
+#if defined(ATTNCHECK_IMPL_HAVE_BF16_DOT)
+
+// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+// The file is compiled for any x86-64; only what follows uses the wide instructions.
+#if defined(__clang__)
+#pragma clang attribute push( \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+#endif
+
+namespace attncheck::impl {
+namespace {
+
+constexpr std::int64_t kLanes = 16;
+
+inline __m512 even_halves(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+inline __m512 odd_halves(__m512i pairs) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+template <bool kExact>
+inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
+    if constexpr (kExact) {
+        return _mm512_fmadd_ps(even_halves(a), even_halves(b),
+                               _mm512_fmadd_ps(odd_halves(a), odd_halves(b), sum));
+    } else {
+        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    }
+}
+
+inline __m512i load_line(const std::uint16_t* from) { return _mm512_loadu_si512(from); }
+// 16 halves; the upper ones are zero.
+inline __m512i load_half_line(const std::uint16_t* from) {
+    return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+inline __m512i widen(const std::uint16_t* from) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+inline __m512i broadcast_pair(const std::uint16_t* from) {
+    std::uint32_t pair;
+    __builtin_memcpy(&pair, from, sizeof pair);
+    return _mm512_set1_epi32(static_cast<int>(pair));
+}
+
+// Half a slab: 8 rows of the usual 4 heads of 128, and what was asked for of the next 8, fit the
+// first level. All heads of 8 tokens are done before the next 8 are begun.
+constexpr int kTokens = 8, kPairs = kTokens / 2;
+static_assert(kSlabTokens % kTokens == 0);
+
+using Pairs = __m512i[kPairs];
+
+template <bool kExact>
+inline void add_pairs(float* sums, const Pairs& pairs, const Pairs& weight) {
+    __m512 sum = _mm512_load_ps(sums);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPairs; ++p) sum = dot<kExact>(sum, pairs[p], weight[p]);
+    _mm512_store_ps(sums, sum);
+}
+
+inline void load_weights(const CompressSlab& slab, std::int64_t token, std::int64_t head, int k,
+                         Pairs& weight) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPairs; ++p) {
+        weight[p] = broadcast_pair(slab.weight_halves + head * slab.block + slab.first_row[k] +
+                                   token + 2 * p);
+    }
+}
+
+// The last 16 channels of a head where they are half a line; in the order of channels. Out of line:
+// its weights would take the registers of the loop before it.
+template <bool kExact>
+[[gnu::noinline]] void compress_half_line(const CompressSlab& slab, const std::uint16_t* from,
+                                          std::int64_t token, std::int64_t head) {
+    const std::int64_t c = head * slab.head_dim + slab.head_dim - kLanes;
+    Pairs pairs, weight;
+    for (int p = 0; p < kPairs; ++p, from += 2 * slab.token_stride) {
+        pairs[p] =
+            _mm512_or_si512(widen(from), _mm512_slli_epi32(widen(from + slab.token_stride), 16));
+    }
+    for (int k = 0; k < slab.num_windows; ++k) {
+        load_weights(slab, token, head, k, weight);
+        add_pairs<kExact>(slab.sums[k] + c, pairs, weight);
+    }
+}
+
+// One head of kTokens tokens. Words of two vectors are interleaved within 128 bits, which costs one
+// instruction everywhere; hence the order of sums: channels 0-3 8-11 16-19 24-27, then the others.
+template <bool kExact, int kWindows>
+inline void compress_head(const CompressSlab& slab, std::int64_t token, std::int64_t head,
+                          LinesAhead& ahead) {
+    const std::int64_t stride = slab.token_stride, head_dim = slab.head_dim;
+    const std::uint16_t* from = slab.input + token * stride + head * slab.head_stride;
+    Pairs weight[kWindows];
+    float* sums[kWindows];
+#pragma GCC unroll 8
+    for (int k = 0; k < kWindows; ++k) {
+        sums[k] = slab.sums[k] + head * head_dim;
+        load_weights(slab, token, head, k, weight[k]);
+    }
+    LinesAhead lines = ahead;
+    std::int64_t c = 0;
+    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes, from += 2 * kLanes) {
+        lines.request_next_slowly<kTokens>();
+        // GCC would keep a pointer for every row, more than there are registers.
+        __asm__("" : "+r"(from));
+        Pairs low, high;
+#pragma GCC unroll 4
+        for (int p = 0; p < kPairs; ++p) {
+            const __m512i even = load_line(from + 2 * p * stride),
+                          odd = load_line(from + (2 * p + 1) * stride);
+            low[p] = _mm512_unpacklo_epi16(even, odd);
+            high[p] = _mm512_unpackhi_epi16(even, odd);
+        }
+#pragma GCC unroll 8
+        for (int k = 0; k < kWindows; ++k) {
+            add_pairs<kExact>(sums[k] + c, low, weight[k]);
+            add_pairs<kExact>(sums[k] + c + kLanes, high, weight[k]);
+        }
+    }
+    if (c < head_dim) {
+        lines.request_next<kTokens>();
+        compress_half_line<kExact>(slab, from, token, head);
+    }
+    ahead = lines;
+}
+
+template <bool kExact, int kWindows>
+void compress_windows(const CompressSlab& slab) {
+    const bool one_run = slab.head_stride == slab.head_dim;  // all heads of a token
+    const auto lines_from = [&](std::int64_t token, std::int64_t head) {
+        return LinesAhead(slab.input + token * slab.token_stride + head * slab.head_stride,
+                          slab.ahead, one_run ? slab.num_heads * slab.head_dim : slab.head_dim,
+                          slab.token_stride);
+    };
+    for (std::int64_t token = 0; token < kSlabTokens; token += kTokens) {
+        LinesAhead ahead = lines_from(token, 0);
+        for (std::int64_t head = 0; head < slab.num_heads; ++head) {
+            if (head > 0 && !one_run) ahead = lines_from(token, head);
+            compress_head<kExact, kWindows>(slab, token, head, ahead);
+        }
+    }
+}
+
+bool order_sums(float* sums, std::int64_t head_dim) {
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
+                  second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    const __m512 least = _mm512_set1_ps(kLeastSum), most = _mm512_set1_ps(0x1.fffffep127f);
+    unsigned plain = 0xffff;
+    const auto check = [&](__m512 sum) {
+        const __m512 magnitude = _mm512_abs_ps(sum);
+        plain &= _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(magnitude, least, _CMP_GE_OQ),
+                                         magnitude, most, _CMP_LE_OQ);
+    };
+    std::int64_t c = 0;
+    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
+        const __m512 low = _mm512_load_ps(sums + c), high = _mm512_load_ps(sums + c + kLanes);
+        check(low);
+        check(high);
+        _mm512_store_ps(sums + c, _mm512_permutex2var_ps(low, first, high));
+        _mm512_store_ps(sums + c + kLanes, _mm512_permutex2var_ps(low, second, high));
+    }
+    if (c < head_dim) check(_mm512_load_ps(sums + c));
+    return plain == 0xffff;
+}
+
+// [windows, head_dim] to pairs of neighbouring windows in the order of channels; the partner of a
+// last one is zero. All heads at once.
+void pair_windows(const PairGradientSlab& slab) {
+    const std::int64_t row_size = slab.num_heads * slab.head_dim;
+    std::uint32_t* to = slab.grad_pairs;
+    for (int k = 0; k < slab.num_windows; k += 2, to += row_size) {
+        const bool has_odd = k + 1 < slab.num_windows;
+        for (std::int64_t c = 0; c < row_size; c += kLanes) {
+            const __m512i even = widen(slab.output_grad[k] + c),
+                          odd =
+                              has_odd ? widen(slab.output_grad[k + 1] + c) : _mm512_setzero_si512();
+            _mm512_storeu_si512(to + c, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+        }
+    }
+}
+
+// The 16 low bits of a NaN are 0: it is an operand's, widened, or the default one.
+inline __m512i round_sum(__m512 sum) {
+    const __m512i bits = _mm512_castps_si512(sum);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_srli_epi32(
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+}
+
+template <bool kExact>
+inline __m256i narrow_half_line(__m512 sum) {
+    if constexpr (kExact) return _mm512_cvtepi32_epi16(round_sum(sum));
+    return (__m256i)_mm512_cvtneps_pbh(sum);
+}
+
+template <bool kExact>
+inline __m512i narrow_line(__m512 low, __m512 high) {
+    if constexpr (kExact) {
+        return _mm512_inserti64x4(_mm512_castsi256_si512(narrow_half_line<true>(low)),
+                                  narrow_half_line<true>(high), 1);
+    }
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+// Tokens of which a column of lines is done at once, as many as registers allow: what is loaded of
+// dY serves them all.
+template <int kWindows>
+constexpr int kRows = kWindows <= 2   ? 4
+                      : kWindows <= 4 ? 2
+                                      : 1;
+
+// One pass over kRows<kWindows> rows of a head gives both gradients:
+//   dX = sum_k w_k * dY_k,   dW_k += dY_k . X
+template <bool kExact, int kWindows, bool kBypassCache>
+inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std::int64_t head,
+                          LinesAhead& ahead) {
+    constexpr int kCount = kRows<kWindows>, kWindowPairs = (kWindows + 1) / 2;
+    const std::int64_t head_dim = slab.head_dim, row_size = slab.num_heads * head_dim,
+                       input_stride = slab.input_token_stride, grad_stride = slab.grad_token_stride;
+    const std::uint16_t* input = slab.input + token * input_stride + head * slab.input_head_stride;
+    std::uint16_t* input_grad =
+        slab.input_grad + token * grad_stride + head * slab.grad_head_stride;
+    const std::uint16_t* output_grad[kWindows];
+    float* lanes[kWindows];
+    __m512 product[kWindows][kCount];
+    const auto weight_row = [&](int k) { return head * slab.block + slab.first_row[k] + token; };
+#pragma GCC unroll 8
+    for (int k = 0; k < kWindows; ++k) {
+        output_grad[k] = slab.output_grad[k] + head * head_dim;
+        lanes[k] = slab.weight_grad_lanes + weight_row(k) * kLanesPerSum;
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t)
+            product[k][t] = _mm512_load_ps(lanes[k] + t * kLanesPerSum);
+    }
+    const std::uint32_t* pairs[kWindowPairs];
+    __m512i weight[kWindowPairs][kCount];
+#pragma GCC unroll 4
+    for (int q = 0; q < kWindowPairs; ++q) {
+        pairs[q] = slab.grad_pairs + q * row_size + head * head_dim;
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t) {
+            const std::uint32_t even = slab.weight[weight_row(2 * q) + t],
+                                odd = 2 * q + 1 < kWindows ? slab.weight[weight_row(2 * q + 1) + t]
+                                                           : 0;
+            weight[q][t] = _mm512_set1_epi32(static_cast<int>(even | odd << 16));
+        }
+    }
+    LinesAhead lines = ahead;
+    std::int64_t c = 0;
+    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
+        if constexpr (kBypassCache) lines.request_next<kCount>();
+        __m512i x[kCount];
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t) x[t] = load_line(input + t * input_stride + c);
+#pragma GCC unroll 8
+        for (int k = 0; k < kWindows; ++k) {
+            const __m512i grad = load_line(output_grad[k] + c);
+#pragma GCC unroll 4
+            for (int t = 0; t < kCount; ++t) product[k][t] = dot<kExact>(product[k][t], grad, x[t]);
+        }
+        __m512 low[kCount], high[kCount];
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t) low[t] = high[t] = _mm512_setzero_ps();
+#pragma GCC unroll 4
+        for (int q = 0; q < kWindowPairs; ++q) {
+            const __m512i first = _mm512_loadu_si512(pairs[q] + c),
+                          second = _mm512_loadu_si512(pairs[q] + c + kLanes);
+#pragma GCC unroll 4
+            for (int t = 0; t < kCount; ++t) {
+                low[t] = dot<kExact>(low[t], first, weight[q][t]);
+                high[t] = dot<kExact>(high[t], second, weight[q][t]);
+            }
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t) {
+            const __m512i line = narrow_line<kExact>(low[t], high[t]);
+            std::uint16_t* to = input_grad + t * grad_stride + c;
+            if constexpr (kBypassCache) {
+                _mm512_stream_si512(reinterpret_cast<__m512i*>(to), line);
+            } else {
+                _mm512_storeu_si512(to, line);
+            }
+        }
+    }
+    if (c < head_dim) {
+        if constexpr (kBypassCache) lines.request_next<kCount>();
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t) {
+            const __m512i x = load_half_line(input + t * input_stride + c);
+            __m512 sum = _mm512_setzero_ps();
+#pragma GCC unroll 8
+            for (int k = 0; k < kWindows; ++k)
+                product[k][t] = dot<kExact>(product[k][t], load_half_line(output_grad[k] + c), x);
+#pragma GCC unroll 4
+            for (int q = 0; q < kWindowPairs; ++q)
+                sum = dot<kExact>(sum, _mm512_loadu_si512(pairs[q] + c), weight[q][t]);
+            auto* to = reinterpret_cast<__m256i*>(input_grad + t * grad_stride + c);
+            const __m256i line = narrow_half_line<kExact>(sum);
+            if constexpr (kBypassCache) {
+                _mm256_stream_si256(to, line);
+            } else {
+                _mm256_storeu_si256(to, line);
+            }
+        }
+    }
+    ahead = lines;
+#pragma GCC unroll 8
+    for (int k = 0; k < kWindows; ++k) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kCount; ++t)
+            _mm512_store_ps(lanes[k] + t * kLanesPerSum, product[k][t]);
+    }
+}
+
+template <bool kExact, int kWindows, bool kBypassCache>
+void gradient_rows(const PairGradientSlab& slab) {
+    const bool one_run = slab.input_head_stride == slab.head_dim;  // all heads of a token
+    const auto lines_from = [&](std::int64_t token, std::int64_t head) {
+        return LinesAhead(
+            slab.input + token * slab.input_token_stride + head * slab.input_head_stride,
+            slab.ahead, one_run ? slab.num_heads * slab.head_dim : slab.head_dim,
+            slab.input_token_stride);
+    };
+    for (std::int64_t token = 0; token < kSlabTokens; token += kRows<kWindows>) {
+        LinesAhead ahead = lines_from(token, 0);
+        for (std::int64_t head = 0; head < slab.num_heads; ++head) {
+            if (head > 0 && !one_run) ahead = lines_from(token, head);
+            gradient_head<kExact, kWindows, kBypassCache>(slab, token, head, ahead);
+        }
+    }
+}
+
+template <bool kExact>
+void compress_slab(const CompressSlab& slab) {
+    using Kernel = void (*)(const CompressSlab&);
+    static constexpr Kernel kKernels[kMaxOpenWindows] = {
+        &compress_windows<kExact, 1>, &compress_windows<kExact, 2>, &compress_windows<kExact, 3>,
+        &compress_windows<kExact, 4>, &compress_windows<kExact, 5>, &compress_windows<kExact, 6>,
+        &compress_windows<kExact, 7>, &compress_windows<kExact, 8>,
+    };
+    kKernels[slab.num_windows - 1](slab);
+}
+
+template <bool kExact, bool kBypassCache>
+void run_gradient(const PairGradientSlab& slab) {
+    using Kernel = void (*)(const PairGradientSlab&);
+    static constexpr Kernel kKernels[kMaxOpenWindows] = {
+        &gradient_rows<kExact, 1, kBypassCache>, &gradient_rows<kExact, 2, kBypassCache>,
+        &gradient_rows<kExact, 3, kBypassCache>, &gradient_rows<kExact, 4, kBypassCache>,
+        &gradient_rows<kExact, 5, kBypassCache>, &gradient_rows<kExact, 6, kBypassCache>,
+        &gradient_rows<kExact, 7, kBypassCache>, &gradient_rows<kExact, 8, kBypassCache>,
+    };
+    kKernels[slab.num_windows - 1](slab);
+}
+
+template <bool kExact>
+void gradient_slab(const PairGradientSlab& slab) {
+    pair_windows(slab);
+    if (slab.bypass_cache) {
+        run_gradient<kExact, true>(slab);
+    } else {
+        run_gradient<kExact, false>(slab);
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::impl
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace attncheck::impl {
+
+const CompressPairKernels* compress_pair_kernels() {
+    static constexpr CompressPairKernels kTable = {
+        &compress_slab<false>, &compress_slab<true>, &order_sums,
+        &gradient_slab<false>, &gradient_slab<true>,
+    };
+    static const bool available =
+        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bf16");
+    return available ? &kTable : nullptr;
+}
+
+}  // namespace attncheck::impl
+
+#else
+
+namespace attncheck::impl {
+const CompressPairKernels* compress_pair_kernels() { return nullptr; }
+}  // namespace attncheck::impl
+
+#endif
