@@ -93,6 +93,7 @@ const std::vector<Recipe>& recipes() {
         {"subnormal X", scaled(-130), scaled(4), scaled(4)},
         {"subnormal W", scaled(10), scaled(-129), scaled(0)},
         {"subnormal dY", scaled(10), scaled(10), scaled(-129)},
+        {"dY of every size", scaled(0), scaled(4), spread(-135, 18)},
         {"tiny dY", scaled(0), scaled(-36), scaled(-95)},
         {"zero X", scaled(-1000), scaled(0), scaled(0)},
         {"large W", scaled(-20), scaled(30), scaled(-3)},
