@@ -16,8 +16,8 @@ struct CompressProblem {
     HalfFormat format;
     StridedRows<const std::uint16_t> input;
     StridedRows<std::uint16_t> output;
-    const float* weight;  // [num_heads, block]
-    const std::uint16_t* weight_halves;
+    const float* weight;                 // [num_heads, block]; null with products of pairs
+    const std::uint16_t* weight_halves;  // the same, null without
     WindowGeometry geometry;
     std::int64_t num_tokens, num_heads, head_dim;
     bool bypass_cache;
@@ -37,12 +37,13 @@ public:
           num_heads_(num_heads),
           row_size_(num_heads * problem.head_dim),
           ring_(problem.geometry.max_open() * row_size_),
-          packed_(packed_elements()),
-          again_(problem.pairs != nullptr ? row_size_ : 0) {
+          packed_(packed_elements()) {
         if (problem.pairs == nullptr) {
             slab_.ahead = tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
+            slab_.weight = problem.weight + head_begin * problem.geometry.block;
             kernel_ = problem.kernels.compress_slab[static_cast<int>(problem.format)];
         } else {
+            slab_.weight_halves = problem.weight_halves + head_begin * problem.geometry.block;
             slab_.ahead = tokens_ahead(kPairBytesAhead, row_size_, kSlabTokens / 2);
             kernel_ = problem.plain_weight ? problem.pairs->compress_slab
                                            : problem.pairs->exact_compress_slab;
@@ -50,8 +51,6 @@ public:
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
         slab_.block = problem.geometry.block;
-        slab_.weight = problem.weight + head_begin * problem.geometry.block;
-        slab_.weight_halves = problem.weight_halves + head_begin * problem.geometry.block;
         if (problem.input.contiguous_dim()) {
             slab_.token_stride = problem.input.row_stride;
             slab_.head_stride = problem.input.head_stride;
@@ -112,17 +111,18 @@ private:
     // the window's first.
     void finish_pair_sums(std::int64_t token, float* sums) {
         if (problem_.pairs == nullptr || order_sums(sums) || !problem_.plain_weight) return;
-        std::memset(again_.data(), 0, static_cast<std::size_t>(row_size_) * sizeof(float));
+        const AlignedBuffer<float> again(row_size_);
+        std::memset(again.data(), 0, static_cast<std::size_t>(row_size_) * sizeof(float));
         slab_.num_windows = 1;
-        slab_.sums[0] = again_.data();
+        slab_.sums[0] = again.data();
         for (std::int64_t row = 0; row < problem_.geometry.block; row += kSlabTokens) {
             slab_.first_row[0] = row;
             add_slab(token + row, problem_.pairs->exact_compress_slab);
         }
-        order_sums(again_.data());
+        order_sums(again.data());
         for (std::int64_t i = 0; i < row_size_; ++i) {
             const bool is_plain = std::isfinite(sums[i]) && std::abs(sums[i]) >= kLeastSum;
-            if (!is_plain) sums[i] = again_.data()[i];
+            if (!is_plain) sums[i] = again.data()[i];
         }
     }
 
@@ -175,7 +175,6 @@ private:
     std::int64_t head_begin_, num_heads_, row_size_;
     AlignedBuffer<float> ring_;
     AlignedBuffer<std::uint16_t> packed_;
-    AlignedBuffer<float> again_;
     CompressSlab slab_;
     SlabKernel kernel_;
 };
@@ -193,22 +192,21 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
     const std::int64_t num_rows = args.output.shape[0];
     if (num_rows == 0) return;
     const HalfFormat format = half_format(args.input);
-    const AlignedBuffer<float> weight = widen_weight(args.weight, format);
-    const AlignedBuffer<std::uint16_t> halves = transpose_weight(args.weight);
     const CompressPairKernels* pairs = format == HalfFormat::kBf16 ? kernels.pairs : nullptr;
+    const TransposedWeight weight(args.weight, format, pairs != nullptr);
     const CompressProblem problem{kernels,
                                   format,
                                   input_rows(args.input),
                                   output_rows(args.output),
-                                  weight.data(),
-                                  halves.data(),
+                                  weight.floats(),
+                                  weight.halves(),
                                   {args.compress_block_size, args.compress_stride},
                                   args.input.shape[0],
                                   args.input.shape[1],
                                   args.input.shape[2],
                                   worth_bypassing(args.input, args.output),
                                   pairs,
-                                  pairs != nullptr && plain_weight(args.weight, halves)};
+                                  weight.plain()};
 
     const std::int64_t scratch_per_head =
         problem.geometry.max_open() * problem.head_dim * std::int64_t{sizeof(float)};

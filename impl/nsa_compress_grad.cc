@@ -16,8 +16,8 @@ struct GradientProblem {
     HalfFormat format;
     StridedRows<const std::uint16_t> output_grad, input;
     StridedRows<std::uint16_t> input_grad;
-    const float* weight;  // [num_heads, block]
-    const std::uint16_t* weight_halves;
+    const float* weight;                 // [num_heads, block]; null with products of pairs
+    const std::uint16_t* weight_halves;  // the same, null without
     WindowGeometry geometry;
     std::int64_t num_tokens, num_rows, num_heads, head_dim;
     bool bypass_cache;
@@ -35,10 +35,7 @@ public:
           head_begin_(head_begin),
           num_heads_(num_heads),
           row_size_(num_heads * problem.head_dim),
-          ring_(problem.pairs != nullptr ? 0 : problem.geometry.max_open() * row_size_),
-          half_ring_(problem.pairs == nullptr ? 0 : problem.geometry.max_open() * row_size_),
-          grad_pairs_(problem.pairs == nullptr ? 0
-                                               : (problem.geometry.max_open() + 1) / 2 * row_size_),
+          ring_(ring_bytes()),
           lanes_(num_heads * problem.geometry.block * kLanesPerSum),
           packed_input_(std::max(problem.input.contiguous_dim() ? 0 : kSlabTokens * row_size_,
                                  problem.output_grad.contiguous_dim() ? 0 : row_size_)),
@@ -53,7 +50,8 @@ public:
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
         slab_.block = problem.geometry.block;
-        slab_.weight = problem.weight + head_begin * problem.geometry.block;
+        if (problem.pairs == nullptr)
+            slab_.weight = problem.weight + head_begin * problem.geometry.block;
         slab_.weight_grad_lanes = lanes_.data();
         slab_.bypass_cache = problem.bypass_cache;
         pair_slab_.input_token_stride = slab_.input_token_stride;
@@ -64,8 +62,11 @@ public:
         pair_slab_.num_heads = num_heads;
         pair_slab_.head_dim = problem.head_dim;
         pair_slab_.block = problem.geometry.block;
-        pair_slab_.weight = problem.weight_halves + head_begin * problem.geometry.block;
-        pair_slab_.grad_pairs = grad_pairs_.data();
+        if (problem.pairs != nullptr)
+            pair_slab_.weight = problem.weight_halves + head_begin * problem.geometry.block;
+        // Behind the ring of halves.
+        pair_slab_.grad_pairs = reinterpret_cast<std::uint32_t*>(half_row(0)) +
+                                problem.geometry.max_open() * row_size_ / 2;
         pair_slab_.weight_grad_lanes = lanes_.data();
         pair_slab_.bypass_cache = problem.bypass_cache;
     }
@@ -137,11 +138,21 @@ private:
     static constexpr std::int64_t kBytesAhead = 8 << 10;
     static constexpr std::int64_t kRowsAhead = 2;  // of dY
 
+    // dY rows of open windows in fp32; with products of pairs in bf16, and room for their pairs.
+    std::int64_t ring_bytes() const {
+        const std::int64_t max_open = problem_.geometry.max_open();
+        return problem_.pairs == nullptr
+                   ? max_open * row_size_ * 4
+                   : max_open * row_size_ * 2 + (max_open + 1) / 2 * row_size_ * 4;
+    }
     std::int64_t ring_index(std::int64_t window) const {
         return window % problem_.geometry.max_open();
     }
-    const std::uint16_t* half_row(std::int64_t window) const {
-        return half_ring_.data() + ring_index(window) * row_size_;
+    float* float_row(std::int64_t window) const {
+        return reinterpret_cast<float*>(ring_.data()) + ring_index(window) * row_size_;
+    }
+    std::uint16_t* half_row(std::int64_t window) const {
+        return reinterpret_cast<std::uint16_t*>(ring_.data()) + ring_index(window) * row_size_;
     }
 
     // pos_begin is a multiple of 16. Window ends are too: a slab that the end of the sequence cuts
@@ -180,22 +191,21 @@ private:
     }
 
     void load_output_grad(std::int64_t row, std::int64_t window) {
-        const std::int64_t at = ring_index(window) * row_size_;
         const RowBlock rows{row, 1, head_begin_, num_heads_, problem_.head_dim};
         if (problem_.pairs != nullptr) {
-            gather(problem_.output_grad, rows, half_ring_.data() + at);
+            gather(problem_.output_grad, rows, half_row(window));
             plain_rows_[ring_index(window)] =
-                bf16_dot_kernels()->all_plain(half_ring_.data() + at, row_size_);
+                bf16_dot_kernels()->all_plain(half_row(window), row_size_);
         } else {
             const auto widen_row = problem_.kernels.widen_row[static_cast<int>(problem_.format)];
             if (!problem_.output_grad.contiguous_dim()) {
                 gather(problem_.output_grad, rows, packed_input_.data());
-                widen_row(packed_input_.data(), ring_.data() + at, row_size_);
+                widen_row(packed_input_.data(), float_row(window), row_size_);
                 return;
             }
             for (std::int64_t head = 0; head < num_heads_; ++head) {
                 widen_row(problem_.output_grad.at(row, head_begin_ + head),
-                          ring_.data() + at + head * problem_.head_dim, problem_.head_dim);
+                          float_row(window) + head * problem_.head_dim, problem_.head_dim);
             }
         }
         if (problem_.output_grad.contiguous_dim()) request_output_grad(row + kRowsAhead);
@@ -237,7 +247,7 @@ private:
         slab_.num_windows = static_cast<int>(high - low + 1);
         for (int k = 0; k < slab_.num_windows; ++k) {
             slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
-            slab_.output_grad[k] = ring_.data() + ring_index(low + k) * row_size_;
+            slab_.output_grad[k] = float_row(low + k);
         }
         problem_.kernels.gradient_slab[static_cast<int>(problem_.format)](slab_);
     }
@@ -268,9 +278,7 @@ private:
 
     const GradientProblem& problem_;
     std::int64_t head_begin_, num_heads_, row_size_, token_end_ = 0;
-    AlignedBuffer<float> ring_;
-    AlignedBuffer<std::uint16_t> half_ring_;
-    AlignedBuffer<std::uint32_t> grad_pairs_;
+    AlignedBuffer<std::byte> ring_;
     AlignedBuffer<float> lanes_;
     AlignedBuffer<std::uint16_t> packed_input_, packed_grad_;
     GradientSlab slab_;
@@ -336,16 +344,15 @@ bool worth_bypassing(const attncheck_tensor& grad) {
 
 void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const KernelTable& kernels) {
     const HalfFormat format = half_format(args.input);
-    const AlignedBuffer<float> weight = widen_weight(args.weight, format);
-    const AlignedBuffer<std::uint16_t> halves = transpose_weight(args.weight);
     const CompressPairKernels* pairs = format == HalfFormat::kBf16 ? kernels.pairs : nullptr;
+    const TransposedWeight weight(args.weight, format, pairs != nullptr);
     const GradientProblem problem{kernels,
                                   format,
                                   input_rows(args.output_grad),
                                   input_rows(args.input),
                                   output_rows(args.input_grad),
-                                  weight.data(),
-                                  halves.data(),
+                                  weight.floats(),
+                                  weight.halves(),
                                   {args.compress_block_size, args.compress_stride},
                                   args.input.shape[0],
                                   args.output_grad.shape[0],
@@ -353,7 +360,7 @@ void nsa_compress_grad(const attncheck_nsa_compress_grad_args& args, const Kerne
                                   args.input.shape[2],
                                   worth_bypassing(args.input_grad),
                                   pairs,
-                                  pairs != nullptr && plain_weight(args.weight, halves)};
+                                  weight.plain()};
     const std::int64_t whole_pack = problem.num_tokens;
     const attncheck_int_array one_sequence{&whole_pack, 1};
     const std::vector<TokenChunk> chunks =

@@ -228,9 +228,7 @@ inline __m512i narrow_line(__m512 low, __m512 high) {
 // Tokens of which a column of lines is done at once, as many as registers allow: what is loaded of
 // dY serves them all.
 template <int kWindows>
-constexpr int kRows = kWindows <= 2   ? 4
-                      : kWindows <= 4 ? 2
-                                      : 1;
+constexpr int kRows = kWindows <= 4 ? 4 : 2;
 
 // One pass over kRows<kWindows> rows of a head gives both gradients:
 //   dX = sum_k w_k * dY_k,   dW_k += dY_k . X

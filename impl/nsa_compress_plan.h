@@ -2,6 +2,7 @@
 #define ATTNCHECK_IMPL_NSA_COMPRESS_PLAN_H
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "impl/bf16_dot_kernels.h"
@@ -12,40 +13,45 @@
 /// How both directions cut a problem into units: chunks along the tokens times groups of heads.
 namespace attncheck::impl {
 
-/// W as fp32, transposed to [num_heads, block]: the kernels walk r with the head fixed.
-inline AlignedBuffer<float> widen_weight(const attncheck_tensor& weight, HalfFormat format) {
-    const std::int64_t block = weight.shape[0], num_heads = weight.shape[1];
-    const auto* data = static_cast<const std::uint16_t*>(weight.data);
-    AlignedBuffer<float> widened(block * num_heads);
-    for (std::int64_t head = 0; head < num_heads; ++head) {
-        for (std::int64_t row = 0; row < block; ++row) {
-            widened.data()[head * block + row] =
-                widen(format, data[row * weight.strides[0] + head * weight.strides[1]]);
+/// W transposed to [num_heads, block], for the kernels walk r with the head fixed: in fp32, or as
+/// it is for products of pairs, of which neighbouring rows then are neighbours in memory.
+class TransposedWeight {
+public:
+    TransposedWeight(const attncheck_tensor& weight, HalfFormat format, bool in_pairs)
+        : in_pairs_(in_pairs),
+          data_(weight.shape[0] * weight.shape[1] *
+                static_cast<std::int64_t>(in_pairs ? sizeof(std::uint16_t) : sizeof(float))) {
+        const std::int64_t block = weight.shape[0], num_heads = weight.shape[1];
+        const auto* from = static_cast<const std::uint16_t*>(weight.data);
+        auto* halves = reinterpret_cast<std::uint16_t*>(data_.data());
+        auto* floats = reinterpret_cast<float*>(data_.data());
+        for (std::int64_t head = 0; head < num_heads; ++head) {
+            for (std::int64_t row = 0; row < block; ++row) {
+                const std::uint16_t half = from[row * weight.strides[0] + head * weight.strides[1]];
+                const std::int64_t to = head * block + row;
+                if (in_pairs) {
+                    halves[to] = half;
+                } else {
+                    floats[to] = widen(format, half);
+                }
+            }
         }
+        // Where kernels of pairs are, so are those that look for plain numbers.
+        plain_ = in_pairs && bf16_dot_kernels()->all_plain(halves, block * num_heads);
     }
-    return widened;
-}
-
-/// W as it is, transposed likewise; pairs of neighbouring rows then are neighbours in memory.
-inline AlignedBuffer<std::uint16_t> transpose_weight(const attncheck_tensor& weight) {
-    const std::int64_t block = weight.shape[0], num_heads = weight.shape[1];
-    const auto* data = static_cast<const std::uint16_t*>(weight.data);
-    AlignedBuffer<std::uint16_t> transposed(block * num_heads);
-    for (std::int64_t head = 0; head < num_heads; ++head) {
-        for (std::int64_t row = 0; row < block; ++row) {
-            transposed.data()[head * block + row] =
-                data[row * weight.strides[0] + head * weight.strides[1]];
-        }
+    const float* floats() const {
+        return in_pairs_ ? nullptr : reinterpret_cast<const float*>(data_.data());
     }
-    return transposed;
-}
+    const std::uint16_t* halves() const {
+        return in_pairs_ ? reinterpret_cast<const std::uint16_t*>(data_.data()) : nullptr;
+    }
+    /// Whether the kernels that are not exact may multiply pairs by it.
+    bool plain() const { return plain_; }
 
-/// Whether pair kernels may multiply by the transposed W. Where they are there, so are those that
-/// look for plain numbers.
-inline bool plain_weight(const attncheck_tensor& weight,
-                         const AlignedBuffer<std::uint16_t>& transposed) {
-    return bf16_dot_kernels()->all_plain(transposed.data(), weight.shape[0] * weight.shape[1]);
-}
+private:
+    bool in_pairs_, plain_;
+    AlignedBuffer<std::byte> data_;
+};
 
 /// Heads are cut into groups whose scratch stays in the first levels of cache.
 struct HeadGroups {
