@@ -20,6 +20,7 @@ struct CompressProblem {
     const std::uint16_t* weight_halves;  // the same, null without
     WindowGeometry geometry;
     std::int64_t num_tokens, num_heads, head_dim;
+    bool from_memory;  // the input is larger than a last-level cache
     bool bypass_cache;
     const CompressPairKernels* pairs;  // null where products are of single numbers
     bool plain_weight;                 // of pairs only
@@ -39,15 +40,15 @@ public:
           ring_(problem.geometry.max_open() * row_size_),
           packed_(packed_elements()) {
         if (problem.pairs == nullptr) {
-            slab_.ahead = tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
             slab_.weight = problem.weight + head_begin * problem.geometry.block;
             kernel_ = problem.kernels.compress_slab[static_cast<int>(problem.format)];
         } else {
             slab_.weight_halves = problem.weight_halves + head_begin * problem.geometry.block;
-            slab_.ahead = tokens_ahead(kPairBytesAhead, row_size_, kSlabTokens / 2);
             kernel_ = problem.plain_weight ? problem.pairs->compress_slab
                                            : problem.pairs->exact_compress_slab;
         }
+        slab_.ahead = tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
+        slab_.from_memory = problem.from_memory;
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
         slab_.block = problem.geometry.block;
@@ -72,7 +73,6 @@ public:
 private:
     // At least the slab itself, which is walked head by head.
     static constexpr std::int64_t kBytesAhead = 16 << 10;
-    static constexpr std::int64_t kPairBytesAhead = 8 << 10;  // or the half of a slab
 
     // Scratch for a packed slab of tokens or one packed output row, whichever is larger.
     std::int64_t packed_elements() const {
@@ -179,11 +179,9 @@ private:
     SlabKernel kernel_;
 };
 
-// An input larger than a last-level cache streams through it and would push the output out anyway.
-bool worth_bypassing(const attncheck_tensor& input, const attncheck_tensor& output) {
-    constexpr std::int64_t kStreamedBytes = std::int64_t{32} << 20;
-    return rows_at_lines(output) &&
-           input.shape[0] >= kStreamedBytes / 2 / (input.shape[1] * input.shape[2]);
+bool larger_than_cache(const attncheck_tensor& input) {
+    constexpr std::int64_t kCacheBytes = std::int64_t{32} << 20;
+    return input.shape[0] >= kCacheBytes / 2 / (input.shape[1] * input.shape[2]);
 }
 
 }  // namespace
@@ -193,6 +191,8 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
     if (num_rows == 0) return;
     const HalfFormat format = half_format(args.input);
     const CompressPairKernels* pairs = format == HalfFormat::kBf16 ? kernels.pairs : nullptr;
+    // Such an input streams through the cache and would push the output out anyway.
+    const bool from_memory = larger_than_cache(args.input);
     const TransposedWeight weight(args.weight, format, pairs != nullptr);
     const CompressProblem problem{kernels,
                                   format,
@@ -204,7 +204,8 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
                                   args.input.shape[0],
                                   args.input.shape[1],
                                   args.input.shape[2],
-                                  worth_bypassing(args.input, args.output),
+                                  from_memory,
+                                  from_memory && rows_at_lines(args.output),
                                   pairs,
                                   weight.plain()};
 

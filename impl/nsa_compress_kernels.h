@@ -18,7 +18,8 @@ namespace attncheck::impl {
 struct CompressSlab {
     const std::uint16_t* input;  // token 0, head 0
     std::int64_t token_stride, head_stride, num_heads, head_dim;
-    TokensAhead ahead;    // whole slabs, halves of slabs for pair kernels
+    TokensAhead ahead;    // whole slabs
+    bool from_memory;     // the input is larger than a last-level cache; for pair kernels only
     const float* weight;  // [num_heads, block]: the weights of a window are contiguous
     const std::uint16_t* weight_halves;  // the same in bf16; for pair kernels only
     std::int64_t block;

@@ -123,7 +123,11 @@ inline void compress_head(const CompressSlab& slab, std::int64_t token, std::int
     LinesAhead lines = ahead;
     std::int64_t c = 0;
     for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes, from += 2 * kLanes) {
-        lines.request_next_slowly<kTokens>();
+        if (slab.from_memory) {
+            lines.request_next_slowly<kTokens>();
+        } else {
+            lines.request_next<kTokens>();
+        }
         // GCC would keep a pointer for every row, more than there are registers.
         __asm__("" : "+r"(from));
         Pairs low, high;
