@@ -24,12 +24,42 @@ HWY_INLINE FloatVec load_half(const std::uint16_t* from) {
     return Format::widen(hn::LoadU(HalfTag(), from));
 }
 
-// Of all heads where they are neighbours in memory, else of one.
-LinesAhead lines_of(const CompressSlab& slab, std::int64_t head) {
-    const std::int64_t heads = slab.head_stride == slab.head_dim ? slab.num_heads : 1;
-    return {slab.input + head * slab.head_stride, slab.ahead, heads * slab.head_dim,
-            slab.token_stride};
-}
+// LinesAhead forward, in two walks: fp16 is no faster than memory there, and a loop that asks for
+// one line at a time does so evenly.
+class LineWalk {
+public:
+    LineWalk(std::uintptr_t begin, std::int64_t row_elements, std::int64_t row_stride)
+        : line_(begin),
+          row_end_(begin + static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
+          row_bytes_(static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
+          row_step_(static_cast<std::uintptr_t>(row_stride) * sizeof(std::uint16_t)) {}
+    HWY_INLINE void request_next() {
+        request_line(line_);
+        line_ += kLineBytes;
+        if (line_ >= row_end_) {
+            line_ = row_end_ - row_bytes_ + row_step_;
+            row_end_ += row_step_;
+        }
+    }
+
+private:
+    std::uintptr_t line_, row_end_, row_bytes_, row_step_;
+};
+
+struct SlabLinesAhead {
+    LineWalk far, near;
+
+    // Of all heads where they are neighbours in memory, else of one.
+    static SlabLinesAhead of(const CompressSlab& slab, std::int64_t head) {
+        const std::int64_t heads = slab.head_stride == slab.head_dim ? slab.num_heads : 1;
+        const auto lines = [&](std::int64_t tokens) {
+            return LineWalk(
+                byte_address(slab.input, tokens * slab.token_stride + head * slab.head_stride),
+                heads * slab.head_dim, slab.token_stride);
+        };
+        return {lines(slab.ahead.far), lines(slab.ahead.near)};
+    }
+};
 
 template <class Format>
 void widen_row(const std::uint16_t* from, float* to, std::int64_t count) {
@@ -50,7 +80,7 @@ void narrow_row(const float* from, std::uint16_t* to, std::int64_t count) {
 // multiply-adds.
 template <class Format, int kWindows, int kVectors>
 HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::int64_t c,
-                              LinesAhead& ahead) {
+                              SlabLinesAhead& ahead) {
     const FloatTag d;
     const std::uint16_t* input = slab.input + head * slab.head_stride + c;
     const float* weight[kWindows];
@@ -61,12 +91,15 @@ HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::
         sums[k] = slab.sums[k] + head * slab.head_dim + c;
         for (int v = 0; v < kVectors; ++v) sum[k][v] = hn::Load(d, sums[k] + v * kLanes);
     }
-    LinesAhead lines = ahead;
+    SlabLinesAhead lines = ahead;
 #pragma GCC unroll 1
     for (std::int64_t i = 0; i < kSlabTokens; ++i) {
         const std::uint16_t* token = input + i * slab.token_stride;
         for (int v = 0; v < kVectors; ++v) {
-            if (v * kLanes % kLineElements == 0) lines.request_next();
+            if (v * kLanes % kLineElements == 0) {
+                lines.far.request_next();
+                lines.near.request_next();
+            }
             const FloatVec x = load_half<Format>(token + v * kLanes);
             for (int k = 0; k < kWindows; ++k) {
                 sum[k][v] = hn::MulAdd(x, hn::Set(d, weight[k][i]), sum[k][v]);
@@ -91,7 +124,7 @@ constexpr int widest_tile() {
 
 template <class Format, int kWindows, int kVectors>
 HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std::int64_t c,
-                               LinesAhead& ahead) {
+                               SlabLinesAhead& ahead) {
     for (; c + kVectors * kLanes <= slab.head_dim; c += kVectors * kLanes) {
         compress_tile<Format, kWindows, kVectors>(slab, head, c, ahead);
     }
@@ -102,9 +135,9 @@ HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std:
 
 template <class Format, int kWindows>
 void compress_windows(const CompressSlab& slab) {
-    LinesAhead ahead = lines_of(slab, 0);
+    SlabLinesAhead ahead = SlabLinesAhead::of(slab, 0);
     for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-        if (head > 0 && slab.head_stride != slab.head_dim) ahead = lines_of(slab, head);
+        if (head > 0 && slab.head_stride != slab.head_dim) ahead = SlabLinesAhead::of(slab, head);
         compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, head, 0, ahead);
     }
 }
@@ -144,19 +177,70 @@ HWY_INLINE FloatVec load_once(const float* from) {
     return loaded;
 }
 
-// Rows that are done at once, as many as registers allow: what is loaded of dY serves them all.
-template <int kWindows>
-constexpr int rows_at_once() {
-    if (kLanes < 16 || kWindows > 4) return 1;
-    return kWindows <= 2 ? 4 : 2;
+// One pass over a token row gives both gradients:  dX = sum_k w_k * dY_k,   dW_k += dY_k . X.
+template <class Format, int kWindows, bool kBypassCache>
+HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::int64_t head) {
+    const FloatTag d;
+    const std::uint16_t* HWY_RESTRICT input =
+        slab.input + token * slab.input_token_stride + head * slab.input_head_stride;
+    std::uint16_t* HWY_RESTRICT input_grad =
+        slab.input_grad + token * slab.grad_token_stride + head * slab.grad_head_stride;
+    const float* HWY_RESTRICT output_grad[kWindows];
+    FloatVec weight[kWindows], product[kWindows];
+    for (int k = 0; k < kWindows; ++k) {
+        output_grad[k] = slab.output_grad[k] + head * slab.head_dim;
+        weight[k] = hn::Set(d, slab.weight[head * slab.block + slab.first_row[k] + token]);
+        product[k] = hn::Zero(d);
+    }
+    const std::int64_t head_dim = slab.head_dim;
+    const std::uintptr_t far = byte_address(input, slab.ahead.far * slab.input_token_stride),
+                         near = byte_address(input, slab.ahead.near * slab.input_token_stride);
+    const auto vector_at = [&](std::int64_t c) HWY_ATTR {
+        const FloatVec x = load_half<Format>(input + c);
+        FloatVec g = load_once(output_grad[0] + c);
+        FloatVec sum = hn::Mul(g, weight[0]);
+        product[0] = hn::MulAdd(g, x, product[0]);
+        for (int k = 1; k < kWindows; ++k) {
+            g = load_once(output_grad[k] + c);
+            sum = hn::MulAdd(g, weight[k], sum);
+            product[k] = hn::MulAdd(g, x, product[k]);
+        }
+        return sum;
+    };
+    std::int64_t c = 0;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    if constexpr (kBypassCache) {  // whole lines
+        for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
+            request_line(far + static_cast<std::uintptr_t>(c) * 2);
+            request_line(near + static_cast<std::uintptr_t>(c) * 2);
+            const FloatVec low = vector_at(c), high = vector_at(c + kLanes);
+            hn::Stream(Format::narrow_sums(low, high), LineTag(), input_grad + c);
+        }
+    }
+#endif
+    for (; c < head_dim; c += kLanes) {
+        if (kBypassCache && c % kLineElements == 0) {
+            request_line(far + static_cast<std::uintptr_t>(c) * 2);
+            request_line(near + static_cast<std::uintptr_t>(c) * 2);
+        }
+        store_half<kBypassCache>(Format::narrow_sum(vector_at(c)), input_grad + c);
+    }
+    for (int k = 0; k < kWindows; ++k) {
+        const std::int64_t row = head * slab.block + slab.first_row[k] + token;
+        float* lanes = slab.weight_grad_lanes + row * kLanesPerSum;
+        hn::Store(hn::Add(hn::Load(d, lanes), product[k]), d, lanes);
+    }
 }
 
-// One pass over kRows token rows of a head gives both gradients:
-//   dX = sum_k w_k * dY_k,   dW_k += dY_k . X
+// Rows that are done at once where registers allow: what is loaded of dY serves them all.
+constexpr int kRows = 4;
+template <int kWindows>
+constexpr bool kInRows = kLanes >= 16 && kWindows <= 2;
+
+// The same for kRows token rows of a head.
 template <class Format, int kWindows, bool kBypassCache>
 HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std::int64_t head,
                               LinesAhead& ahead) {
-    constexpr int kRows = rows_at_once<kWindows>();
     const FloatTag d;
     const std::int64_t input_stride = slab.input_token_stride, grad_stride = slab.grad_token_stride;
     const std::uint16_t* HWY_RESTRICT input =
@@ -223,18 +307,25 @@ HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std:
 
 template <class Format, int kWindows, bool kBypassCache>
 HWY_INLINE void gradient_rows(const GradientSlab& slab) {
-    const bool one_run = slab.input_head_stride == slab.head_dim;  // all heads of a token
-    const auto lines_of = [&](std::int64_t token, std::int64_t head) {
-        return LinesAhead(
-            slab.input + token * slab.input_token_stride + head * slab.input_head_stride,
-            slab.ahead, one_run ? slab.num_heads * slab.head_dim : slab.head_dim,
-            slab.input_token_stride);
-    };
-    for (std::int64_t token = 0; token < kSlabTokens; token += rows_at_once<kWindows>()) {
-        LinesAhead ahead = lines_of(token, 0);
-        for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-            if (head > 0 && !one_run) ahead = lines_of(token, head);
-            gradient_head<Format, kWindows, kBypassCache>(slab, token, head, ahead);
+    if constexpr (!kInRows<kWindows>) {
+        for (std::int64_t token = 0; token < kSlabTokens; ++token) {
+            for (std::int64_t head = 0; head < slab.num_heads; ++head)
+                gradient_row<Format, kWindows, kBypassCache>(slab, token, head);
+        }
+    } else {
+        const bool one_run = slab.input_head_stride == slab.head_dim;  // all heads of a token
+        const auto lines_of = [&](std::int64_t token, std::int64_t head) {
+            return LinesAhead(
+                slab.input + token * slab.input_token_stride + head * slab.input_head_stride,
+                slab.ahead, one_run ? slab.num_heads * slab.head_dim : slab.head_dim,
+                slab.input_token_stride);
+        };
+        for (std::int64_t token = 0; token < kSlabTokens; token += kRows) {
+            LinesAhead ahead = lines_of(token, 0);
+            for (std::int64_t head = 0; head < slab.num_heads; ++head) {
+                if (head > 0 && !one_run) ahead = lines_of(token, head);
+                gradient_head<Format, kWindows, kBypassCache>(slab, token, head, ahead);
+            }
         }
     }
 }
