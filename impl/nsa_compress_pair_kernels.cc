@@ -1,32 +1,11 @@
 #include "impl/nsa_compress_pair_kernels.h"
 
 #include "impl/lines_ahead.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define ATTNCHECK_IMPL_HAVE_BF16_DOT 1
-#endif
+#include "impl/wide_intrinsics.h"
 
 #if defined(ATTNCHECK_IMPL_HAVE_BF16_DOT)
 
-// GCC takes the undefined operands inside some of its own intrinsics for a mistake.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-
-// The file is compiled for any x86-64; only what follows uses the wide instructions.
-#if defined(__clang__)
-#pragma clang attribute push( \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
-#endif
+HWY_PUSH_ATTRIBUTES(ATTNCHECK_IMPL_AVX512_BF16)
 
 namespace attncheck::impl {
 namespace {
@@ -391,11 +370,7 @@ void gradient_slab(const PairGradientSlab& slab) {
 }  // namespace
 }  // namespace attncheck::impl
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+HWY_POP_ATTRIBUTES
 
 namespace attncheck::impl {
 
