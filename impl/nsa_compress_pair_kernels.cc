@@ -1,5 +1,6 @@
 #include "impl/nsa_compress_pair_kernels.h"
 
+#include "impl/bf16_dot_kernels.h"
 #include "impl/lines_ahead.h"
 #include "impl/wide_intrinsics.h"
 
@@ -379,11 +380,7 @@ const CompressPairKernels* compress_pair_kernels() {
         &compress_slab<false>, &compress_slab<true>, &order_sums,
         &gradient_slab<false>, &gradient_slab<true>,
     };
-    static const bool available =
-        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bf16");
-    return available ? &kTable : nullptr;
+    return bf16_dot_kernels() != nullptr ? &kTable : nullptr;
 }
 
 }  // namespace attncheck::impl
