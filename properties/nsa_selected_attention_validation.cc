@@ -46,6 +46,10 @@ void add_attribute_edits(EditGroups& groups, const SelectedParts& parts) {
     for (const char* alone : {"sparse_mode=1", "all.value_dim=192", "all.dim=64", "all.group=33",
                               "selected_block_count=33", "scale_value=nan"})
         groups.push_back({alone});
+    const auto other_half =
+        parts.dtype == ref::Dtype::fp16 ? ATTNCHECK_BFLOAT16 : ATTNCHECK_FLOAT16;
+    for (const char* tensor : {"key", "value"})
+        groups.push_back({fmt::format("{}.dtype={}", tensor, static_cast<int>(other_half))});
 }
 
 /// Every single change that is tried.
@@ -76,6 +80,8 @@ EditGroups possible_edits(const Spec& spec) {
         for (const std::int64_t value : {std::int64_t{-1}, all_blocks - 1, all_blocks,
                                          std::int64_t{INT32_MAX}, std::int64_t{INT32_MIN}})
             at(t, value);
+    // A block that the first sequence does not have, but the pack may.
+    groups.push_back({indices.front()});
     groups.push_back(indices);
     return groups;
 }
