@@ -110,7 +110,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_selected_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits);
+    add_validation_properties(list, plain_data, possible_edits, 24);
 }
 
 }  // namespace attncheck::properties
