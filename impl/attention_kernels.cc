@@ -20,7 +20,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
-constexpr std::int64_t kPanelCols = 16;
 
 // Register tile: kMaxRows x kMaxCols sums, the loaded vectors and a broadcast fit in 32 registers
 // on targets with 16 lanes and in 16 on the others.
@@ -52,19 +51,6 @@ private:
     const std::uint16_t* column_[kCols];
 };
 
-template <class Format, int kCols>
-class RowOperand {
-public:
-    HWY_INLINE RowOperand(const RowProduct& p, std::int64_t col) : rows_(p.right), col_(col) {}
-    HWY_INLINE FloatVec vector(std::int64_t k, int v) const {
-        return load<Format>(rows_[k] + col_ + v * kLanes);
-    }
-
-private:
-    const std::uint16_t* const* rows_;
-    std::int64_t col_;
-};
-
 template <class, int kCols>
 class MatrixOperand {
 public:
@@ -81,9 +67,6 @@ private:
 };
 
 HWY_INLINE const float* left_at(const PanelProduct& p, std::int64_t row, std::int64_t k) {
-    return p.left + row * p.left_stride + k;
-}
-HWY_INLINE const float* left_at(const RowProduct& p, std::int64_t row, std::int64_t k) {
     return p.left + row * p.left_stride + k;
 }
 HWY_INLINE const float* left_at(const FloatProduct& p, std::int64_t row, std::int64_t k) {
@@ -176,10 +159,6 @@ void multiply(const Product& p) {
 template <class Format>
 void panel_product(const PanelProduct& p) {
     multiply<PanelOperand, Format>(p);
-}
-template <class Format>
-void row_product(const RowProduct& p) {
-    multiply<RowOperand, Format>(p);
 }
 void scaled_product(const ScaledProduct& p) { multiply<MatrixOperand, Fp32>(p); }
 void float_product(const FloatProduct& p) { multiply<MatrixOperand, Fp32>(p); }
@@ -317,7 +296,6 @@ const AttentionKernels* attention_kernels() {
         &scale_and_add,
         &dot,
         {&panel_product<Fp16>, &panel_product<Bf16>},
-        {&row_product<Fp16>, &row_product<Bf16>},
         &scaled_product,
         &float_product,
         &transposed_product,

@@ -15,23 +15,17 @@
 /// strides count elements; pointers are aligned to an element only.
 namespace attncheck::impl {
 
-/// out[m, n] = factor * sum_k left[m, k] * right[k, n]; right as panels [cols / 16, depth, 16].
+/// Columns of a panel.
+inline constexpr std::int64_t kPanelCols = 16;
+
+/// out[m, n] = factor * sum_k left[m, k] * right[k, n]; right as panels
+/// [cols / kPanelCols, depth, kPanelCols].
 struct PanelProduct {
     const float* left;
     std::int64_t left_stride, rows;
     const std::uint16_t* panels;
     std::int64_t depth, cols;
     float factor;
-    float* out;
-    std::int64_t out_stride;
-};
-
-/// out[m, n] += sum_k left[m, k] * right[k][n]; a 16-bit row per k, anywhere.
-struct RowProduct {
-    const float* left;
-    std::int64_t left_stride, rows;
-    const std::uint16_t* const* right;
-    std::int64_t depth, cols;
     float* out;
     std::int64_t out_stride;
 };
@@ -113,7 +107,6 @@ struct AttentionKernels {
     void (*scale_and_add)(float* row, float factor, const float* more, std::int64_t count);
     float (*dot)(const float* left, const float* right, std::int64_t count);
     void (*panel_product[2])(const PanelProduct&);
-    void (*row_product[2])(const RowProduct&);
     void (*scaled_product)(const ScaledProduct&);
     void (*float_product)(const FloatProduct&);
     void (*transposed_product)(const TransposedProduct&);

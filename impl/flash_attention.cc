@@ -141,7 +141,7 @@ private:
             if (rescale[r] == 1.0f) continue;
             kernels.scale_row(sums + r * width, rescale[r], width);
         }
-        if (problem_.as_pairs()) probs_.round_for_keys(tile.rows, tile.cols());
+        probs_.round_for_keys(tile.rows, tile.cols());
         value_.add_sum_over_keys(probs_, tile.rows, tile.keys, pairs_.visible_and_kept(), sums);
     }
 

@@ -325,14 +325,14 @@ private:
         fill_weights(skip, keys, static_cast<std::size_t>(row));
 
         const PairFlags visible = pairs_.visible();
-        if (problem_.as_pairs()) score_grads_.round_for_keys(tile.rows, tile.cols());
+        score_grads_.round_for_keys(tile.rows, tile.cols());
         keys.key().add_sum_over_keys(score_grads_, tile.rows, tile.keys, visible,
                                      query_grads_.sums(chunk_, row));
-        if (problem_.as_pairs()) score_grads_.round_for_rows(tile.rows, tile.cols());
+        score_grads_.round_for_rows(tile.rows, tile.cols());
         query_.add_sum_over_rows(score_grads_, skip, tile.rows, tile.keys, visible,
                                  keys.key_sums());
         pairs_.drop(probs_.data(), problem_.plan.keep_factor());
-        if (problem_.as_pairs()) probs_.round_for_rows(tile.rows, tile.cols());
+        probs_.round_for_rows(tile.rows, tile.cols());
         output_grad_.add_sum_over_rows(probs_, skip, tile.rows, tile.keys,
                                        pairs_.visible_and_kept(), keys.value_sums());
     }

@@ -16,16 +16,19 @@ std::int64_t padded_elements(std::int64_t rows, std::int64_t width) {
 
 TileWeights::TileWeights(std::int64_t max_rows, const AttentionKernels& kernels, bool as_pairs)
     : kernels_(kernels),
+      as_pairs_(as_pairs),
       weights_(max_rows * kFlashTileKeys),
       halves_(as_pairs ? max_rows * kFlashTileKeys : 0),
       row_pairs_(as_pairs ? (max_rows + 1) / kPairs * kFlashTileKeys : 0) {}
 
 void TileWeights::round_for_keys(std::int64_t rows, std::int64_t cols) {
+    if (!as_pairs_) return;
     has_lost_ = kernels_.bf16_dot->narrow_rows({weights_.data(), kFlashTileKeys, rows, cols},
                                                halves_.data());
 }
 
 void TileWeights::round_for_rows(std::int64_t rows, std::int64_t cols) {
+    if (!as_pairs_) return;
     has_lost_ = kernels_.bf16_dot->narrow_row_pairs({weights_.data(), kFlashTileKeys, rows, cols},
                                                     row_pairs_.data());
 }
@@ -85,16 +88,22 @@ void TileRows::load(const RowView& view, const RowView& rope, std::int64_t b, st
     note_plain_rows();
 }
 
-void TileRows::load_halves(const std::uint16_t* rows, std::int64_t count) {
+void TileRows::load_halves(const std::uint16_t* rows, std::int64_t count, HalfFormat format) {
     count_ = count;
     forget();
+    if (!as_pairs_) {
+        packed_.load_halves(rows, count, format, kernels_);
+        packed_.set_aside_non_finite(kernels_);
+        has_floats_ = true;
+        return;
+    }
     std::copy_n(rows, count * width(), halves_.data());
     note_plain_rows();
 }
 
 PackedRows& TileRows::floats() {
     if (!has_floats_) {
-        packed_.load_bf16(halves_.data(), count_, kernels_);
+        packed_.load_halves(halves_.data(), count_, HalfFormat::kBf16, kernels_);
         packed_.set_aside_non_finite(kernels_);
         has_floats_ = true;
     }

@@ -29,7 +29,7 @@ public:
 
     /// fp32, to be filled in; exactly 0 where a pair is hidden.
     float* data() const { return weights_.data(); }
-    /// After filling: what sums over keys, or over rows, need.
+    /// After filling: what sums over keys, or over rows, need; nothing unless as pairs.
     void round_for_keys(std::int64_t rows, std::int64_t cols);
     void round_for_rows(std::int64_t rows, std::int64_t cols);
     /// Whether rounding has left out a weight.
@@ -46,7 +46,7 @@ private:
     void split(std::int64_t rows, std::int64_t cols);
 
     const AttentionKernels& kernels_;
-    bool has_lost_ = false;
+    bool as_pairs_, has_lost_ = false;
     AlignedBuffer<float> weights_;
     AlignedBuffer<std::uint16_t> halves_;
     AlignedBuffer<std::uint32_t> row_pairs_;
@@ -64,8 +64,8 @@ public:
     /// `rope` may be a view of dim 0.
     void load(const RowView& view, const RowView& rope, std::int64_t b, std::int64_t head,
               std::int64_t position, std::int64_t count);
-    /// The same from bf16 rows [count, width()] without padding between channels, as pairs only.
-    void load_halves(const std::uint16_t* rows, std::int64_t count);
+    /// The same from rows [count, width()] of 16-bit numbers; bf16 if as pairs.
+    void load_halves(const std::uint16_t* rows, std::int64_t count, HalfFormat format);
 
     std::int64_t count() const { return count_; }
     /// out[r, key] = factor * <this row begin + r, key> for some rows and the first keys; out

@@ -29,12 +29,12 @@ void PackedRows::load(const RowView& view, const RowView& rope, std::int64_t b, 
     std::fill(to, rows_.data() + padded_to_vectors(count) * width_, 0.0f);
 }
 
-void PackedRows::load_bf16(const std::uint16_t* rows, std::int64_t count,
-                           const AttentionKernels& kernels) {
+void PackedRows::load_halves(const std::uint16_t* rows, std::int64_t count, HalfFormat format,
+                             const AttentionKernels& kernels) {
     count_ = count;
     aside_.clear();
     const std::int64_t size = count * width_;
-    kernels.widen_row[static_cast<int>(HalfFormat::kBf16)](rows, rows_.data(), size);
+    kernels.widen_row[static_cast<int>(format)](rows, rows_.data(), size);
     std::fill(rows_.data() + size, rows_.data() + padded_to_vectors(count) * width_, 0.0f);
 }
 

@@ -41,8 +41,9 @@ public:
     /// `rope` may be a view of dim 0.
     void load(const RowView& view, const RowView& rope, std::int64_t b, std::int64_t head,
               std::int64_t position, std::int64_t count, const AttentionKernels& kernels);
-    /// The same from rows [count, width()] of bf16 numbers.
-    void load_bf16(const std::uint16_t* rows, std::int64_t count, const AttentionKernels& kernels);
+    /// The same from rows [count, width()] of 16-bit numbers.
+    void load_halves(const std::uint16_t* rows, std::int64_t count, HalfFormat format,
+                     const AttentionKernels& kernels);
     /// After load: to[c, r] = row r, channel c; stride kFlashTileKeys, zeros up to 16-fold columns.
     void transpose(float* to, const AttentionKernels& kernels) const;
     /// After load: makes the operand of the sums below.

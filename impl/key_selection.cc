@@ -1,7 +1,6 @@
 #include "impl/key_selection.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "impl/thread_pool.h"
 
@@ -69,10 +68,6 @@ Sequence KeySelection::sequence_of_query(std::int64_t token) const {
     return sequence(index_of_token(query_ends_, token));
 }
 
-Sequence KeySelection::sequence_of_key(std::int64_t token) const {
-    return sequence(index_of_token(key_ends_, token));
-}
-
 void KeySelection::visible_ranges(std::int64_t query_pos, std::int64_t key_pos, std::int64_t size,
                                   VisibleRanges& seen) const {
     seen.count = 0;
@@ -98,31 +93,6 @@ void KeySelection::visible_ranges(std::int64_t query_pos, std::int64_t key_pos, 
     }
 }
 
-SelectingQueries::SelectingQueries(const KeySelection& selection)
-    : num_blocks_(selection.num_blocks()),
-      ends_(selection.num_kv_heads() * num_blocks_),
-      queries_(0) {
-    const std::int64_t num_units = selection.num_kv_heads() * num_blocks_;
-    std::fill_n(ends_.data(), num_units, 0);
-    parallel_for(selection.num_kv_heads(), [&](std::int64_t kv_head) {
-        std::int64_t* counts = ends_.data() + kv_head * num_blocks_;
-        for_each_listed(selection, kv_head,
-                        [&](std::int64_t, std::int64_t block) { ++counts[block]; });
-    });
-    // ends_[u] becomes the begin of unit u, and filling moves it to the end.
-    std::int64_t total = 0;
-    for (std::int64_t unit = 0; unit < num_units; ++unit) {
-        total += std::exchange(ends_.data()[unit], total);
-    }
-    queries_ = AlignedBuffer<std::int32_t>(total);
-    parallel_for(selection.num_kv_heads(), [&](std::int64_t kv_head) {
-        std::int64_t* ends = ends_.data() + kv_head * num_blocks_;
-        for_each_listed(selection, kv_head, [&](std::int64_t query, std::int64_t block) {
-            queries_.data()[ends[block]++] = static_cast<std::int32_t>(query);
-        });
-    });
-}
-
 std::vector<std::uint8_t> listed_blocks(const KeySelection& selection) {
     const std::int64_t num_blocks = selection.num_blocks();
     std::vector<std::uint8_t> listed(
@@ -132,18 +102,6 @@ std::vector<std::uint8_t> listed_blocks(const KeySelection& selection) {
         for_each_listed(selection, kv_head,
                         [&](std::int64_t, std::int64_t block) { of_head[block] = 1; });
     });
-    return listed;
-}
-
-std::vector<std::uint8_t> listed_blocks(const KeySelection& selection,
-                                        const SelectingQueries& selecting) {
-    const std::int64_t num_blocks = selection.num_blocks();
-    std::vector<std::uint8_t> listed(
-        static_cast<std::size_t>(selection.num_kv_heads() * num_blocks));
-    for (std::int64_t unit = 0; unit < selection.num_kv_heads() * num_blocks; ++unit) {
-        listed[static_cast<std::size_t>(unit)] =
-            selecting.count(unit / num_blocks, unit % num_blocks) > 0;
-    }
     return listed;
 }
 

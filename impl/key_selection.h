@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
-#include "impl/strided_rows.h"
 
 /// Which keys a query sees in NsaSelectedAttention: the list of blocks, the sequences, the mask.
 ///
@@ -23,14 +22,10 @@ inline constexpr std::int64_t kMaxTokens = std::int64_t{2} << 20;
 inline constexpr std::int64_t kMaxAttentionHeads = 128;
 inline constexpr std::int64_t kMaxHeadsPerGroup = 32;
 inline constexpr std::int64_t kMaxSequenceLen = std::int64_t{128} << 10;
-inline constexpr std::int64_t kMaxSelectedBlock = 128;  // a multiple of kKeyGroup
+inline constexpr std::int64_t kMaxSelectedBlock = 128;
 inline constexpr std::int64_t kMaxSelectedCount = 32;
 inline constexpr std::int64_t kMaxAttentionDim = 192;
 inline constexpr std::int64_t kMaxForwardSequences = 1024;
-
-/// Blocks are multiples of this many keys, and so is the first key of every sequence, because a
-/// sequence has whole blocks only.
-inline constexpr std::int64_t kKeyGroup = 16;
 
 /// Tokens of one sequence, half-open.
 struct Sequence {
@@ -75,7 +70,6 @@ public:
     std::int64_t most_blocks() const;
 
     Sequence sequence_of_query(std::int64_t token) const;  // token < num_queries()
-    Sequence sequence_of_key(std::int64_t token) const;    // token < num_keys()
 
     /// Entry `i` of the list of a query of a sequence with keys: a block of that sequence.
     std::int64_t listed_block(std::int64_t query, std::int64_t kv_head, std::int64_t i) const {
@@ -115,34 +109,8 @@ private:
     std::int64_t mask_query_stride_, mask_key_stride_;
 };
 
-/// The lists turned round: per kv head and block of the pack, the queries that list it, in order of
-/// the queries, as often as they list it. Blocks in the future of a query are left out.
-///
-/// Memory  T1 * N2 * K int32 and one int64 per kv head and block.
-class SelectingQueries {
-public:
-    explicit SelectingQueries(const KeySelection& selection);
-
-    std::int64_t count(std::int64_t kv_head, std::int64_t block) const {
-        const std::int64_t unit = kv_head * num_blocks_ + block;
-        return ends_.data()[unit] - begin(unit);
-    }
-    const std::int32_t* queries(std::int64_t kv_head, std::int64_t block) const {
-        return queries_.data() + begin(kv_head * num_blocks_ + block);
-    }
-
-private:
-    std::int64_t begin(std::int64_t unit) const { return unit == 0 ? 0 : ends_.data()[unit - 1]; }
-
-    std::int64_t num_blocks_;
-    AlignedBuffer<std::int64_t> ends_;
-    AlignedBuffer<std::int32_t> queries_;
-};
-
 /// Whether any query lists a block; [num_kv_heads, num_blocks], 1 or 0.
 std::vector<std::uint8_t> listed_blocks(const KeySelection& selection);
-std::vector<std::uint8_t> listed_blocks(const KeySelection& selection,
-                                        const SelectingQueries& selecting);
 
 }  // namespace attncheck::impl
 

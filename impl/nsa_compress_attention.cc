@@ -130,22 +130,22 @@ private:
     void pack_keys(std::int64_t begin, std::int64_t count) {
         const std::int64_t dim = plan_.head_dim(), stride = problem_.key.dim_stride;
         std::uint16_t* to = panels_.data();
-        for (std::int64_t group = 0; group < count; group += kKeyGroup, to += dim * kKeyGroup) {
-            const std::int64_t present = std::min(kKeyGroup, count - group);
-            if (present < kKeyGroup) std::fill_n(to, dim * kKeyGroup, std::uint16_t{0});
-            const std::uint16_t* rows[kKeyGroup];
+        for (std::int64_t group = 0; group < count; group += kPanelCols, to += dim * kPanelCols) {
+            const std::int64_t present = std::min(kPanelCols, count - group);
+            if (present < kPanelCols) std::fill_n(to, dim * kPanelCols, std::uint16_t{0});
+            const std::uint16_t* rows[kPanelCols];
             for (std::int64_t key = 0; key < present; ++key)
                 rows[key] = problem_.key.at(queries_.sequence.key_begin + begin + group + key,
                                             queries_.kv_head);
-            if (present == kKeyGroup && stride == 1) {
+            if (present == kPanelCols && stride == 1) {
                 for (std::int64_t c = 0; c < dim; ++c)
-                    for (std::int64_t key = 0; key < kKeyGroup; ++key)
-                        to[c * kKeyGroup + key] = rows[key][c];
+                    for (std::int64_t key = 0; key < kPanelCols; ++key)
+                        to[c * kPanelCols + key] = rows[key][c];
                 continue;
             }
             for (std::int64_t c = 0; c < dim; ++c)
                 for (std::int64_t key = 0; key < present; ++key)
-                    to[c * kKeyGroup + key] = rows[key][c * stride];
+                    to[c * kPanelCols + key] = rows[key][c * stride];
         }
     }
 

@@ -7,6 +7,7 @@
 
 #include "impl/attention_kernels.h"
 #include "impl/key_selection.h"
+#include "impl/strided_rows.h"
 
 /// Sums over the queries of selected attention: every slice of the queries of a sequence has its
 /// own, so that nothing is locked, and they are added up in the order of the slices, so that bits

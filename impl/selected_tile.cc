@@ -104,29 +104,4 @@ void SelectedTile::mark_seen(std::uint8_t* flags) const {
     }
 }
 
-TileDetour::TileDetour(const attncheck_tensor& key, const attncheck_tensor& value,
-                       const AttentionKernels& kernels)
-    : key_tensor_(input_rows(key)),
-      value_tensor_(input_rows(value)),
-      query_(kSelectedTileRows, key.shape[2], kernels, true),
-      output_grad_(kSelectedTileRows, value.shape[2], kernels, true),
-      key_(kMaxSelectedBlock, key.shape[2], kernels, true),
-      value_(kMaxSelectedBlock, value.shape[2], kernels, true),
-      seen_(kSelectedTileRows * kFlashTileKeys) {}
-
-void TileDetour::start(const SelectedTile& tile, std::int64_t block, const std::uint16_t* query,
-                       const std::uint16_t* output_grad) {
-    query_.load_halves(query, tile.rows());
-    if (output_grad != nullptr) output_grad_.load_halves(output_grad, tile.rows());
-    tile.mark_seen(seen_.data());
-    if (tile.kv_head() == kv_head_ && tile.key_token() == key_token_) return;
-    kv_head_ = tile.kv_head();
-    key_token_ = tile.key_token();
-    std::uint16_t halves[kMaxSelectedBlock * kMaxAttentionDim];
-    gather(key_tensor_, {key_token_, block, kv_head_, 1, key_.width()}, halves);
-    key_.load_halves(halves, block);
-    gather(value_tensor_, {key_token_, block, kv_head_, 1, value_.width()}, halves);
-    value_.load_halves(halves, block);
-}
-
 }  // namespace attncheck::impl

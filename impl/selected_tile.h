@@ -96,12 +96,18 @@ public:
     /// 1 where a pair is seen, [rows(), kFlashTileKeys].
     void mark_seen(std::uint8_t* flags) const;
 
-    /// [num_queries, G, width] of the tile from [queries of the chunk, G, width].
+    /// visit(source, target, count) for every query: where its G rows of `width` elements are in
+    /// [queries of the chunk, G, width] and in [num_queries, G, width] of the tile.
+    template <class Visit>
+    void for_each_query(std::int64_t width, const Visit& visit) const {
+        const std::int64_t size = group_size_ * width;
+        for (std::int64_t i = 0; i < num_queries_; ++i) visit(queries_[i] * size, i * size, size);
+    }
     template <class Element>
     void gather(const Element* from, std::int64_t width, Element* to) const {
-        const std::int64_t size = group_size_ * width;
-        for (std::int64_t i = 0; i < num_queries_; ++i, to += size)
-            std::copy_n(from + queries_[i] * size, size, to);
+        for_each_query(width, [&](std::int64_t source, std::int64_t target, std::int64_t size) {
+            std::copy_n(from + source, size, to + target);
+        });
     }
     void scatter(const float* from, float* to) const {
         for (std::int64_t i = 0; i < num_queries_; ++i, from += group_size_)
@@ -129,30 +135,6 @@ void for_each_tile_of_block(const std::int32_t* queries, std::int64_t count,
         visit(queries + begin, end - begin);
     }
 }
-
-/// The operands of a tile as dense attention has them, for tiles with numbers that are not plain.
-/// The shares of plain numbers have the bits that pair products of the whole tile would give.
-class TileDetour {
-public:
-    TileDetour(const attncheck_tensor& key, const attncheck_tensor& value,
-               const AttentionKernels& kernels);
-
-    /// Copies the rows [rows, D] and, unless null, [rows, Dv], and the block unless it was the
-    /// last.
-    void start(const SelectedTile& tile, std::int64_t block, const std::uint16_t* query,
-               const std::uint16_t* output_grad);
-    TileRows& query() { return query_; }
-    TileRows& output_grad() { return output_grad_; }
-    TileRows& key() { return key_; }
-    TileRows& value() { return value_; }
-    PairFlags visible() const { return {seen_.data(), nullptr}; }
-
-private:
-    StridedRows<const std::uint16_t> key_tensor_, value_tensor_;
-    TileRows query_, output_grad_, key_, value_;
-    std::int64_t kv_head_ = -1, key_token_ = -1;
-    AlignedBuffer<std::uint8_t> seen_;
-};
 
 }  // namespace attncheck::impl
 

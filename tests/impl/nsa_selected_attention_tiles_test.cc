@@ -1,10 +1,12 @@
-// What selected attention in pair products adds to the calls of
-// nsa_selected_attention_kernel_test.cc: chunks and slices of queries, lists turned round, numbers
-// that the instruction would flush. The tests hold on every machine and say something where it is.
+// What going block by block adds to the calls of nsa_selected_attention_kernel_test.cc: chunks and
+// slices of queries, lists turned round, elements for which a tile is computed in another way. The
+// tests of numbers that pair products would flush hold on every machine and say something where
+// there are any.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -14,11 +16,12 @@
 #include "impl/selected_tile.h"
 #include "impl/thread_pool.h"
 #include "nsa_selected_attention_checks.h"
+#include "print_half_format.h"
 
 namespace attncheck::impl {
 namespace {
 
-class NsaSelectedAttentionPairsTest : public testing::Test {
+class NsaSelectedAttentionTilesTest : public testing::TestWithParam<HalfFormat> {
 protected:
     void TearDown() override { set_num_threads(0); }
 };
@@ -34,10 +37,10 @@ std::vector<SelectedShape> chunked_shapes() {
     };
 }
 
-TEST_F(NsaSelectedAttentionPairsTest, ChunksAndSlicesAgreeWithPlainLoops) {
+TEST_P(NsaSelectedAttentionTilesTest, ChunksAndSlicesAgreeWithPlainLoops) {
     for (const SelectedShape& shape : chunked_shapes()) {
         SCOPED_TRACE(testing::Message() << "G " << shape.group_size);
-        SelectedProblem p(shape, HalfFormat::kBf16);
+        SelectedProblem p(shape, GetParam());
         run(p);
         expect_right(p);
     }
@@ -45,9 +48,9 @@ TEST_F(NsaSelectedAttentionPairsTest, ChunksAndSlicesAgreeWithPlainLoops) {
 
 // All queries list one block, and some all of its copies: the most rows that a block can meet and
 // the most rounds.
-TEST_F(NsaSelectedAttentionPairsTest, EveryQueryMayListOneBlockOnly) {
+TEST_P(NsaSelectedAttentionTilesTest, EveryQueryMayListOneBlockOnly) {
     for (const Sees sees : {Sees::kAll, Sees::kCausal, Sees::kMask}) {
-        SelectedProblem p({1, 17, 128, 128, 16, 8, sees, {{70, 128}}}, HalfFormat::kBf16);
+        SelectedProblem p({1, 17, 128, 128, 16, 8, sees, {{70, 128}}}, GetParam());
         for (std::int64_t t = 0; t < 70; ++t) {
             for (std::int64_t i = 0; i < 8; ++i)
                 p.topk.at(t, 0, i) = t % 3 == 0 ? 2 : static_cast<std::int32_t>(i == 5 ? 2 : i);
@@ -57,13 +60,13 @@ TEST_F(NsaSelectedAttentionPairsTest, EveryQueryMayListOneBlockOnly) {
     }
 }
 
-TEST_F(NsaSelectedAttentionPairsTest, BitsDoNotDependOnThreads) {
+TEST_P(NsaSelectedAttentionTilesTest, BitsDoNotDependOnThreads) {
     for (const SelectedShape& shape : chunked_shapes()) {
-        SelectedProblem one(shape, HalfFormat::kBf16);
+        SelectedProblem one(shape, GetParam());
         set_num_threads(1);
         run(one);
         for (const int threads : {2, 5}) {
-            SelectedProblem many(shape, HalfFormat::kBf16);
+            SelectedProblem many(shape, GetParam());
             set_num_threads(threads);
             run(many);
             EXPECT_TRUE(Bits(many) == Bits(one)) << threads;
@@ -96,12 +99,12 @@ SelectedProblem in_company(SelectedProblem& whole) {
 }
 
 // Lengths of other sequences, and so what else is in a unit of work, change no bits.
-TEST_F(NsaSelectedAttentionPairsTest, ASequenceHasTheSameBitsInAnyCompany) {
+TEST_P(NsaSelectedAttentionTilesTest, ASequenceHasTheSameBitsInAnyCompany) {
     for (SelectedShape shape : chunked_shapes()) {
         if (shape.sees == Sees::kMask) continue;  // its rows are longer in company
         shape.lengths = {shape.lengths.size() > 2 ? shape.lengths[0] : shape.lengths.back()};
         shape.spare_queries = shape.spare_keys = 0;
-        SelectedProblem alone(shape, HalfFormat::kBf16);
+        SelectedProblem alone(shape, GetParam());
         run(alone);
         SelectedProblem together = in_company(alone);
         run(together);
@@ -141,17 +144,23 @@ void expect_same_elsewhere(HalfTensor& actual, HalfTensor& clean, const char* na
     }
 }
 
-struct NotPlain : NsaSelectedAttentionPairsTest {
-    // Two chunks of which all queries meet block 0; half the keys are hidden by the mask or the
-    // order.
+// Two chunks of which all queries meet block 0; half the keys are hidden by the mask.
+struct OneElement {
     static constexpr std::int64_t kBadHead = 33, kGroup = 32;
     SelectedShape shape{2, kGroup, 128, 128, 16, 2, Sees::kMask, {{20, 48}, {9, 32}}, 1, 1};
-    SelectedProblem clean{shape, HalfFormat::kBf16}, p{shape, HalfFormat::kBf16};
+    SelectedProblem clean, p;
     const Pairs pairs{p};
+
+    explicit OneElement(HalfFormat format) : clean(shape, format), p(shape, format) {}
 
     bool sees(std::int64_t t, std::int64_t head, std::int64_t key) const {
         return head / kGroup == 1 && pairs.sees(t, 1, key);
     }
+};
+
+struct NotPlain : testing::Test, OneElement {
+    NotPlain() : OneElement(HalfFormat::kBf16) {}
+
     // The gradient of the clean output and statistics, so that dP alone follows a value.
     void gradient_of_clean_forward() {
         p.output = clean.output;
@@ -318,9 +327,64 @@ TEST_F(NotPlain, WholeTensorsAreNotFlushed) {
     }
 }
 
+// NaN or infinity sends a tile another way; what does not depend on it keeps its bits.
+TEST_P(NsaSelectedAttentionTilesTest, WhatIsNotFiniteChangesNothingElse) {
+    OneElement one(GetParam());
+    SelectedProblem &clean = one.clean, &p = one.p;
+    const std::int64_t query = 17, head = OneElement::kBadHead, key = 5, channel = 99;
+    const DependsOn nothing = [](auto...) { return false; };
+    const DependsOn row_of_query = [&](std::int64_t t, std::int64_t h, std::int64_t) {
+        return t == query && h == head;
+    };
+    const DependsOn keys_of_query = [&](std::int64_t j, std::int64_t n, std::int64_t) {
+        return n == 1 && one.pairs.sees(query, 1, j);
+    };
+    const DependsOn rows_of_key = [&](std::int64_t t, std::int64_t h, std::int64_t) {
+        return one.sees(t, h, key);
+    };
+    const DependsOn neighbours_of_key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
+        return n == 1 && one.pairs.share_query(1, key, j);
+    };
+    const auto in_channel = [&](const DependsOn& depends) -> DependsOn {
+        return [&](std::int64_t i, std::int64_t j, std::int64_t c) {
+            return c == channel && depends(i, j, c);
+        };
+    };
+    run(clean);
+    for (const float number :
+         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+          std::numeric_limits<float>::quiet_NaN()}) {
+        const std::uint16_t bad = narrow(GetParam(), number);
+        const auto expect_same = [&](const DependsOn& output, const DependsOn& dq,
+                                     const DependsOn& dk, const DependsOn& dv) {
+            run(p);
+            expect_same_elsewhere(p.output, clean.output, "output", output);
+            expect_same_elsewhere(p.dq, clean.dq, "dq", dq);
+            expect_same_elsewhere(p.dk, clean.dk, "dk", dk);
+            expect_same_elsewhere(p.dv, clean.dv, "dv", dv);
+            p = clean;
+        };
+        p.query.at(query, head, channel) = bad;
+        expect_same(row_of_query, row_of_query, keys_of_query, keys_of_query);
+        p.output_grad.at(query, head, channel) = bad;
+        expect_same(nothing, row_of_query, keys_of_query, in_channel(keys_of_query));
+        p.key.at(key, 1, channel) = bad;
+        expect_same(rows_of_key, rows_of_key, neighbours_of_key, neighbours_of_key);
+        p.value.at(key, 1, channel) = bad;
+        expect_same(in_channel(rows_of_key), rows_of_key, neighbours_of_key, nothing);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, NsaSelectedAttentionTilesTest,
+                         testing::Values(HalfFormat::kFp16, HalfFormat::kBf16),
+                         [](const auto& param_info) {
+                             return std::string(param_info.param == HalfFormat::kFp16 ? "Fp16"
+                                                                                      : "Bf16");
+                         });
+
 // The mean of the values of a row is finite, its sums before the division are not; other rows of
 // the chunk, and other channels, keep their bits.
-TEST_F(NsaSelectedAttentionPairsTest, OnlySumsThatOverflowAreComputedAgain) {
+TEST(SelectedTileTest, OnlySumsThatOverflowAreComputedAgain) {
     const SelectedShape shape{1, 4, 128, 128, 128, 3, Sees::kAll, {{40, 640}}};
     SelectedProblem clean(shape, HalfFormat::kBf16);
     for (std::int64_t t = 0; t < 40; ++t) {
