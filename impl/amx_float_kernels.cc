@@ -271,13 +271,13 @@ void float_product(const FloatProduct& p) {
     left_parts.split_rows(weights, kWeights, kWeightScale);
     right_parts.split_row_pairs(elements, kSumElements, 1.0f);
     const std::int64_t pairs = (p.depth + 1) / 2;
-    multiply_parts(*kUnit(), {nullptr, pairs, 1, p.rows, nullptr, p.cols, pairs, p.cols, true,
-                              1.0f / kWeightScale, p.out, p.out_stride});
+    multiply_parts(*kUnit(), {nullptr, pairs, 1, p.rows, nullptr, p.cols, pairs, p.cols,
+                              p.accumulate, 1.0f / kWeightScale, p.out, p.out_stride});
     add_lost(weights, elements,
              [&](const float* left, std::int64_t left_stride, const float* right,
                  std::int64_t right_stride) {
                  vectors().float_product({left, left_stride, p.rows, right, right_stride, p.depth,
-                                          p.cols, p.out, p.out_stride});
+                                          p.cols, true, p.out, p.out_stride});
              });
 }
 

@@ -85,6 +85,9 @@ HWY_INLINE void store_sum(const PanelProduct& p, FloatVec sum, float* out) {
 HWY_INLINE void store_sum(const ScaledProduct& p, FloatVec sum, float* out) {
     hn::StoreU(hn::Mul(hn::Set(FloatTag(), p.factor), sum), FloatTag(), out);
 }
+HWY_INLINE void store_sum(const FloatProduct& p, FloatVec sum, float* out) {
+    hn::StoreU(p.accumulate ? hn::Add(hn::LoadU(FloatTag(), out), sum) : sum, FloatTag(), out);
+}
 template <class Product>
 HWY_INLINE void store_sum(const Product&, FloatVec sum, float* out) {
     hn::StoreU(hn::Add(hn::LoadU(FloatTag(), out), sum), FloatTag(), out);

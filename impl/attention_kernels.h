@@ -30,7 +30,7 @@ struct PanelProduct {
     std::int64_t out_stride;
 };
 
-/// out[m, n] = factor * sum_k left[m, k] * right[k, n].
+/// out[m, n] = factor * sum_k left[m, k] * right[k, n]. For products of elements.
 struct ScaledProduct {
     const float* left;
     std::int64_t left_stride, rows;
@@ -41,12 +41,14 @@ struct ScaledProduct {
     std::int64_t out_stride;
 };
 
-/// out[m, n] += sum_k left[m, k] * right[k, n].
+/// out[m, n] = sum_k left[m, k] * right[k, n], or out += that. For sums of weights times elements:
+/// with a weight of 0, a finite element changes no bits of other products.
 struct FloatProduct {
     const float* left;
     std::int64_t left_stride, rows;
     const float* right;
     std::int64_t right_stride, depth, cols;
+    bool accumulate;
     float* out;
     std::int64_t out_stride;
 };

@@ -206,7 +206,7 @@ void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::i
     weights.split(rows, padded_to_vectors(keys));
     add_in_fp32(weights, [&](const float* left, const float* right) {
         kernels_.float_product(
-            {left, kFlashTileKeys, rows, right, width(), keys, width(), out, width()});
+            {left, kFlashTileKeys, rows, right, width(), keys, width(), true, out, width()});
     });
     if (!all_plain_) packed_.add_aside_over_keys(weights.data(), rows, keys, flags, out);
 }

@@ -61,7 +61,7 @@ void PackedRows::add_sum_over_keys(const float* left, std::int64_t rows, std::in
                                    PairFlags flags, float* out,
                                    const AttentionKernels& kernels) const {
     kernels.float_product(
-        {left, kFlashTileKeys, rows, operand(), width_, keys, width_, out, width_});
+        {left, kFlashTileKeys, rows, operand(), width_, keys, width_, true, out, width_});
     add_aside_over_keys(left, rows, keys, flags, out);
 }
 

@@ -179,7 +179,7 @@ private:
                     inverse_sums[static_cast<std::size_t>(g)] = 1.0f / sum_of_row(row + g);
                 kernels_.float_product({inverse_sums.data(), group_size_, 1,
                                         probs_.data() + row * cols_, cols_, group_size_, cols_,
-                                        group_probs_.data(), cols_});
+                                        true, group_probs_.data(), cols_});
             }
             block_scores(group_probs_.data(), keys_, plan_.geometry(), scores.data());
             plan_.force_blocks(queries_.query_begin + q, num_blocks, scores.data());

@@ -130,9 +130,9 @@ void SelectedBlocks::sum_over_keys(const TileWeights& weights, const SelectedTil
                                    float* out) const {
     const std::uint32_t* rows = rows_.data() + first_row(tile) * words_;
     if (!as_pairs_) {
-        kernels_.scaled_product({weights.data(), kFlashTileKeys, tile.rows(),
-                                 reinterpret_cast<const float*>(rows), dim_, tile.cols(), dim_,
-                                 1.0f, out, dim_});
+        kernels_.float_product({weights.data(), kFlashTileKeys, tile.rows(),
+                                reinterpret_cast<const float*>(rows), dim_, tile.cols(), dim_,
+                                false, out, dim_});
         return;
     }
     kernels_.bf16_dot->product({weights.pairs_of_keys(), kFlashTileKeys / kPairs, 1, tile.rows(),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "properties/call_properties.h"
 #include "properties/nsa_selected_attention_case.h"
@@ -65,6 +66,14 @@ EditGroups possible_edits(const Spec& spec) {
     add_length_edits(groups, "actual_seq_kv_len", spec.lists[1], parts.shape.total_keys);
     groups.push_back(
         values_of("actual_seq_kv_len.size", {std::ssize(spec.lists[1]) - 1, std::int64_t{0}}));
+    // Whole blocks, but fewer than are listed.
+    const std::vector<std::int64_t>& keys = spec.lists[1];
+    if (keys.back() > 0 && parts.shape.count > 1) {
+        groups.push_back(
+            {fmt::format("actual_seq_kv_len[{}]={}", keys.size() - 1,
+                         std::accumulate(keys.begin(), keys.end() - 1,
+                                         parts.shape.block * (parts.shape.count - 1)))});
+    }
     // Block indices: of another sequence, one behind the last, negative.
     const std::int64_t all_blocks =
         parts.shape.total_keys / std::max<std::int64_t>(parts.shape.block, 1);

@@ -100,11 +100,13 @@ TEST_F(AmxFloatKernelsTest, ProductsAreAsExactAsThoseOfVectors) {
                     for (Matrix* matrix : {&left, &right, &transposed}) fill(*matrix, fp16);
                     scaled(kernels_, left, right, out);
                     expect_products(left, false, right, out, 0.3, 0);
-                    out = result(rows, cols, 3.0f);
-                    kernels_.float_product({left.data.data(), left.stride, rows, right.data.data(),
-                                            right.stride, depth, cols, out.data.data(),
-                                            out.stride});
-                    expect_products(left, false, right, out, 1, 3);
+                    for (const bool accumulate : {true, false}) {
+                        out = result(rows, cols, 3.0f);
+                        kernels_.float_product({left.data.data(), left.stride, rows,
+                                                right.data.data(), right.stride, depth, cols,
+                                                accumulate, out.data.data(), out.stride});
+                        expect_products(left, false, right, out, 1, accumulate ? 3 : 0);
+                    }
                     out = result(rows, cols, 3.0f);
                     kernels_.transposed_product({transposed.data.data(), transposed.stride, rows,
                                                  right.data.data(), right.stride, depth, cols,
@@ -158,7 +160,8 @@ TEST_F(AmxFloatKernelsTest, SumsCountEveryWeightAndElement) {
             right.at(32, 47) = element;
             right.at(32, 3) = 1.5f;
             kernels_.float_product({left.data.data(), left.stride, kRows, right.data.data(),
-                                    right.stride, kDepth, kCols, out.data.data(), out.stride});
+                                    right.stride, kDepth, kCols, true, out.data.data(),
+                                    out.stride});
             kernels_.transposed_product({transposed.data.data(), transposed.stride, kRows,
                                          right.data.data(), right.stride, kDepth, kCols,
                                          other.data.data(), other.stride});
@@ -183,7 +186,7 @@ TEST_F(AmxFloatKernelsTest, SumsThatVanishHaveNoSign) {
     left.at(0, 0) = 0x1p-149f;
     right.data.assign(right.data.size(), -0x1p-20f);
     kernels_.float_product(
-        {left.data.data(), 2, 1, right.data.data(), 16, 2, 16, out.data.data(), out.stride});
+        {left.data.data(), 2, 1, right.data.data(), 16, 2, 16, true, out.data.data(), out.stride});
     for (std::int64_t n = 0; n < 16; ++n) EXPECT_EQ(std::bit_cast<std::uint32_t>(out.at(0, n)), 0u);
 }
 
