@@ -137,11 +137,7 @@ private:
     }
 
     void read_earlier() {
-        std::ifstream in(options_.earlier);
-        const Json earlier = Json::parse(in, nullptr, false);
-        if (earlier.is_discarded() || !earlier.contains("mutants"))
-            throw std::runtime_error(options_.earlier + " is not the JSON of a grading");
-        for (const Json& one : earlier["mutants"])
+        for (const auto& one : read_scores(options_.earlier))
             if (const std::string property = one.value("property", ""); !property.empty())
                 killer_[one.value("id", "")] = property.substr(property.find('.') + 1);
     }

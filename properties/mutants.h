@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,12 @@ Grades grade(const std::vector<Mutant>& mutants, const MutationOptions& options,
 /// Operator by difficulty by tier, times, sizes, certificates. Returns the number of gaps.
 int print_scores(std::ostream& out, const std::vector<MutantScore>& scores);
 
-std::string scores_json(const std::vector<MutantScore>& scores);
+/// The list of mutants in the JSON of a grading. Throws std::runtime_error when it cannot be read.
+nlohmann::ordered_json read_scores(const std::string& path);
+
+/// Mutants that `earlier`, the JSON of another run, has and this one did not grade stay as they
+/// are. Throws std::runtime_error when it cannot be read.
+std::string scores_json(const std::vector<MutantScore>& scores, const std::string& earlier = {});
 
 /// Rewrites what stands between "<!-- score:FAMILY:begin -->" and "<!-- score:FAMILY:end -->" for
 /// every family that was graded and has these markers: the counts by difficulty, or the single

@@ -132,7 +132,11 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
                      "grade the tolerance of another project in place of the suite, on the cases "
                      "of agreement")
         ->check(CLI::IsMember(rule_names()));
-    command->add_option("--json", arguments.json, "write the scores as JSON")->type_name("FILE");
+    command
+        ->add_option("--json", arguments.json,
+                     "write the scores as JSON, those of --earlier where this run has none; it may "
+                     "be the same file")
+        ->type_name("FILE");
     command
         ->add_option("--counts", arguments.counts,
                      "Markdown file whose tables of counts are rewritten")
@@ -191,7 +195,7 @@ int grade_mutants(const MutantsArguments& arguments) {
         fmt::print("interrupted: this is what was graded so far\n");
         return kInterrupted;
     }
-    if (!arguments.json.empty()) write_file(arguments.json, scores_json(scores));
+    if (!arguments.json.empty()) write_file(arguments.json, scores_json(scores, arguments.earlier));
     if (!arguments.counts.empty()) rewrite_counts(arguments.counts, scores);
     if (!arguments.details.empty()) rewrite_details(arguments.details, scores);
     std::vector<std::string> unexpected;

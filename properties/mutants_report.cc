@@ -19,7 +19,8 @@ namespace attncheck::properties {
 namespace {
 
 constexpr std::array kDifficulties{"easy", "medium", "hard", "fiendish", "unknown"};
-constexpr std::array kTiers{"bound", "deviation", "filter", "relation", "memory", "crash", "validation"};
+constexpr std::array kTiers{"bound",  "deviation", "filter",    "relation",
+                            "memory", "crash",     "validation"};
 
 /// Values of the graded mutants in the order in which they first appear.
 std::vector<std::string> values_of(const std::vector<MutantScore>& scores,
@@ -174,26 +175,39 @@ int print_scores(std::ostream& out, const std::vector<MutantScore>& scores) {
     return gaps;
 }
 
-std::string scores_json(const std::vector<MutantScore>& scores) {
+nlohmann::ordered_json read_scores(const std::string& path) {
+    std::ifstream in(path);
+    const auto read = nlohmann::ordered_json::parse(in, nullptr, false);
+    if (read.is_discarded() || !read.contains("mutants"))
+        throw std::runtime_error(path + " is not the JSON of a grading");
+    return read["mutants"];
+}
+
+std::string scores_json(const std::vector<MutantScore>& scores, const std::string& earlier) {
     using Json = nlohmann::ordered_json;
     Json list = Json::array();
+    std::map<std::string, std::size_t> places;
+    if (!earlier.empty()) list = read_scores(earlier);
+    for (const Json& one : list) places.emplace(one.value("id", ""), places.size());
     const auto rounded = [](double seconds) { return std::round(seconds * 100) / 100; };
-    for (const auto& score : scores)
-        list.push_back({{"id", score.mutant.id},
-                        {"operator", score.mutant.label},
-                        {"difficulty", score.mutant.difficulty},
-                        {"status", score.mutant.status},
-                        {"killed", score.killed},
-                        {"tier", score.tier},
-                        {"property", score.property},
-                        {"failure", score.failure},
-                        {"cases", score.cases},
-                        {"seconds", rounded(score.seconds)},
-                        {"shrink_seconds", rounded(score.shrink_seconds)},
-                        {"elements", score.elements},
-                        {"certified", score.certified()},
-                        {"certificate", score.certificate},
-                        {"case", score.smallest}});
+    for (const auto& score : scores) {
+        const std::size_t place = places.emplace(score.mutant.id, places.size()).first->second;
+        list[place] = {{"id", score.mutant.id},
+                       {"operator", score.mutant.label},
+                       {"difficulty", score.mutant.difficulty},
+                       {"status", score.mutant.status},
+                       {"killed", score.killed},
+                       {"tier", score.tier},
+                       {"property", score.property},
+                       {"failure", score.failure},
+                       {"cases", score.cases},
+                       {"seconds", rounded(score.seconds)},
+                       {"shrink_seconds", rounded(score.shrink_seconds)},
+                       {"elements", score.elements},
+                       {"certified", score.certified()},
+                       {"certificate", score.certificate},
+                       {"case", score.smallest}};
+    }
     // A mutant a line: differences between two runs are readable.
     std::string text = "{\"schema\":1,\"mutants\":[\n";
     for (std::size_t i = 0; i < list.size(); ++i)

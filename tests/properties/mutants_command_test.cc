@@ -82,6 +82,22 @@ TEST_F(MutantsCommandTest, EarlierKillerIsTriedFirst) {
     EXPECT_LE(Json::parse(text_of("scores.json")).at("mutants")[0].at("cases"), 100);
 }
 
+// What is not graded again stays, in its place.
+TEST_F(MutantsCommandTest, ScoresOfAnEarlierRunStay) {
+    write("scores.json",
+          R"({"schema":1,"mutants":[{"id":"NC-02","cases":7},{"id":"NC-01"},{"id":"FA-01"}]})");
+    const Ran ran = grade("--only NC-01 --only NC-03 --earlier " + file("scores.json") +
+                          " --json " + file("scores.json"));
+    ASSERT_EQ(ran.status, 0) << ran.printed;
+    const Json mutants = Json::parse(text_of("scores.json")).at("mutants");
+    ASSERT_EQ(mutants.size(), 4);
+    EXPECT_EQ(mutants[0], (Json{{"id", "NC-02"}, {"cases", 7}}));
+    EXPECT_EQ(mutants[1].at("id"), "NC-01");
+    EXPECT_TRUE(mutants[1].at("killed"));
+    EXPECT_EQ(mutants[2], (Json{{"id", "FA-01"}}));
+    EXPECT_EQ(mutants[3].at("id"), "NC-03");
+}
+
 // A killer of yesterday that no longer kills does not make a survivor.
 TEST_F(MutantsCommandTest, WholeSuiteFollowsAKillerThatFails) {
     write("earlier.json",
