@@ -208,10 +208,9 @@ void write_tile(const PairProduct& p, std::int64_t row, std::int64_t col, const 
     float* to = p.out + row * p.out_stride + col;
     for (std::int64_t r = 0; r < rows; ++r, to += p.out_stride) {
         const __m512 sum = _mm512_load_ps(sums + r * kEdge);
-        _mm512_storeu_ps(
-            to, p.accumulate
-                    ? _mm512_add_ps(_mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to)), zero)
-                    : _mm512_mul_ps(sum, factor));
+        const __m512 scaled = p.accumulate ? _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to))
+                                           : _mm512_mul_ps(sum, factor);
+        _mm512_storeu_ps(to, _mm512_add_ps(scaled, zero));
     }
 }
 

@@ -262,8 +262,10 @@ void scale_row(float* row, float factor, std::int64_t count) {
 void scale_and_add(float* row, float factor, const float* more, std::int64_t count) {
     const FloatTag d;
     const FloatVec factors = hn::Set(d, factor);
-    for (std::int64_t c = 0; c < count; c += kLanes)
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, row + c), factors, hn::LoadU(d, more + c)), d, row + c);
+    for (std::int64_t c = 0; c < count; c += kLanes) {
+        const FloatVec sum = hn::MulAdd(hn::LoadU(d, row + c), factors, hn::LoadU(d, more + c));
+        hn::StoreU(hn::Add(sum, hn::Zero(d)), d, row + c);
+    }
 }
 
 float dot(const float* left, const float* right, std::int64_t count) {

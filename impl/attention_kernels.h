@@ -105,7 +105,7 @@ struct AttentionKernels {
     void (*store_quotient[2])(const float* from, float divisor, std::uint16_t* to,
                               std::int64_t count);
     void (*scale_row)(float* row, float factor, std::int64_t count);
-    /// row = row * factor + more.
+    /// row = row * factor + more; what comes out as 0 is +0, so that more zeros change no bits.
     void (*scale_and_add)(float* row, float factor, const float* more, std::int64_t count);
     float (*dot)(const float* left, const float* right, std::int64_t count);
     void (*panel_product[2])(const PanelProduct&);

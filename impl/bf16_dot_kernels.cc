@@ -45,10 +45,10 @@ void multiply_tile(const PairProduct& problem, std::int64_t row, std::int64_t co
 #pragma GCC unroll 8
         for (int v = 0; v < kCols; ++v) {
             float* to = out + r * p.out_stride + v * kLanes;
-            _mm512_storeu_ps(
-                to, kAccumulate ? _mm512_add_ps(
-                                      _mm512_fmadd_ps(sum[r][v], factor, _mm512_loadu_ps(to)), zero)
-                                : _mm512_mul_ps(sum[r][v], factor));
+            const __m512 scaled = kAccumulate
+                                      ? _mm512_fmadd_ps(sum[r][v], factor, _mm512_loadu_ps(to))
+                                      : _mm512_mul_ps(sum[r][v], factor);
+            _mm512_storeu_ps(to, _mm512_add_ps(scaled, zero));
         }
     }
 }

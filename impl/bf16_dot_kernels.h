@@ -25,9 +25,8 @@ namespace attncheck::impl {
 
 inline constexpr float kWeightScale = 0x1p76f;
 
-/// out[m, n] = factor * sum_k left[m, k] * right[k, n], or out += that. What is added to and comes
-/// out as 0 is +0, though a negative sum may have vanished: to add more products of 0 then changes
-/// no bits.
+/// out[m, n] = factor * sum_k left[m, k] * right[k, n], or out += that. What comes out as 0 is +0,
+/// though a negative sum may have vanished: to add more products of 0 then changes no bits.
 /// left holds pairs along k, element (m, k) at m * left_row + k * left_depth, one of which is 1;
 /// right pairs along k, [depth_pairs, cols]; cols is a multiple of 16.
 struct PairProduct {

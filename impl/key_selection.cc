@@ -15,7 +15,7 @@ std::int64_t begin_of(const attncheck_int_array& ends, std::int64_t index) {
     return index == 0 ? 0 : ends.values[index - 1];
 }
 
-// visit(query, block of the pack) for every list entry of a kv head that is not in the future.
+// visit(block of the pack) for every list entry of a kv head that is not in the future.
 template <class Visit>
 void for_each_listed(const KeySelection& selection, std::int64_t kv_head, const Visit& visit) {
     Sequence sequence;
@@ -27,7 +27,7 @@ void for_each_listed(const KeySelection& selection, std::int64_t kv_head, const 
         for (std::int64_t i = 0; i < selection.count(); ++i) {
             const std::int64_t block = selection.listed_block(query, kv_head, i);
             if (selection.is_future(query_pos, block * selection.block())) continue;
-            visit(query, first_block + block);
+            visit(first_block + block);
         }
     }
 }
@@ -99,8 +99,7 @@ std::vector<std::uint8_t> listed_blocks(const KeySelection& selection) {
         static_cast<std::size_t>(selection.num_kv_heads() * num_blocks));
     parallel_for(selection.num_kv_heads(), [&](std::int64_t kv_head) {
         std::uint8_t* of_head = listed.data() + kv_head * num_blocks;
-        for_each_listed(selection, kv_head,
-                        [&](std::int64_t, std::int64_t block) { of_head[block] = 1; });
+        for_each_listed(selection, kv_head, [&](std::int64_t block) { of_head[block] = 1; });
     });
     return listed;
 }

@@ -45,9 +45,6 @@ struct VisibleRanges {
     void add(std::int64_t begin, std::int64_t end) {
         range[count++] = {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)};
     }
-    bool covers(std::int64_t size) const {
-        return count == 1 && range[0].begin == 0 && range[0].end == size;
-    }
 };
 
 /// The selection of a validated call. Copies nothing: arrays and tensors stay the caller's.

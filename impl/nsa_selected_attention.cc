@@ -171,7 +171,7 @@ private:
                                    chunk_.kv_head * problem_.group_size + r % problem_.group_size;
             float row_max = -kMax, row_sum = kMax;
             if (query_sees_[static_cast<std::size_t>(query)] == 0) {
-                writer_.write_zeros(token, head, 1);
+                writer_.write_zeros(token, head);
             } else {
                 row_max = row_max_.data()[r];
                 row_sum = row_max == -kInfinity ? std::numeric_limits<float>::quiet_NaN()

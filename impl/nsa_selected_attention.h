@@ -1,8 +1,6 @@
 #ifndef ATTNCHECK_IMPL_NSA_SELECTED_ATTENTION_H
 #define ATTNCHECK_IMPL_NSA_SELECTED_ATTENTION_H
 
-#include <cstdint>
-
 #include "attncheck/candidate.h"
 #include "impl/attention_kernels.h"
 

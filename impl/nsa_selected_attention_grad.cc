@@ -88,7 +88,7 @@ private:
             const std::int64_t query = r / group_size, token = chunk_.begin + query,
                                head = head_begin + r % group_size;
             const std::uint16_t* grad = output_grad_.data() + r * value_dim;
-            reader.read(token, head, 1, output);
+            reader.read(token, head, output);
             problem_.kernels.widen_row[static_cast<int>(problem_.format)](grad, output_grad,
                                                                           value_dim);
             delta_.data()[r] = problem_.kernels.dot(output_grad, output, value_dim);

@@ -96,20 +96,20 @@ SelectedBlocks::SelectedBlocks(const attncheck_tensor& tensor, const KeySelectio
 }
 
 void SelectedBlocks::pack(const std::uint16_t* halves, std::int64_t first_row, Forms forms) {
-    std::uint32_t *columns = columns_.data() + first_row * words_,
-                  *rows = rows_.data() + first_row * words_;
-    alignas(64) float floats[kMaxSelectedBlock * kMaxAttentionDim];
+    const std::int64_t at = first_row * words_;
+    const bool has_rows = (forms & kRows) != 0, has_columns = (forms & kColumns) != 0;
+    if (as_pairs_ && has_rows)
+        kernels_.bf16_dot->pair_rows(halves, block_, dim_, rows_.data() + at);
     const std::uint32_t* words = reinterpret_cast<const std::uint32_t*>(halves);
+    alignas(64) float floats[kMaxSelectedBlock * kMaxAttentionDim];
     if (!as_pairs_) {
-        float* to = (forms & kRows) != 0 ? reinterpret_cast<float*>(rows) : floats;
+        float* to = has_rows ? reinterpret_cast<float*>(rows_.data() + at) : floats;
         kernels_.widen_row[static_cast<int>(format_)](halves, to, block_ * dim_);
         words = reinterpret_cast<const std::uint32_t*>(to);
-    } else if ((forms & kRows) != 0) {
-        kernels_.bf16_dot->pair_rows(halves, block_, dim_, rows);
     }
     // Words, whatever they stand for.
-    if ((forms & kColumns) != 0)
-        kernels_.transpose_words({words, words_, block_, words_, columns, block_});
+    if (has_columns)
+        kernels_.transpose_words({words, words_, block_, words_, columns_.data() + at, block_});
 }
 
 void SelectedBlocks::multiply(const GatheredRows& rows, const SelectedTile& tile, float factor,
@@ -150,7 +150,8 @@ TileOperands::TileOperands(const attncheck_tensor& key, const attncheck_tensor& 
       key_(kMaxSelectedBlock, key.shape[2], kernels, takes_pairs(key.dtype, kernels)),
       value_(kMaxSelectedBlock, value.shape[2], kernels, takes_pairs(key.dtype, kernels)),
       seen_(kSelectedTileRows * kFlashTileKeys),
-      gathered_(static_cast<std::size_t>(kSelectedTileRows * kMaxAttentionDim)) {}
+      gathered_(static_cast<std::size_t>(std::max(kSelectedTileRows, kMaxSelectedBlock) *
+                                         kMaxAttentionDim)) {}
 
 void TileOperands::start(const SelectedTile& tile, std::int64_t block, const std::uint16_t* query,
                          const std::uint16_t* output_grad) {

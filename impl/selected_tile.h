@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "impl/attention_kernels.h"
-#include "impl/flash_attention_operand.h"
+#include "impl/flash_attention_plan.h"
 #include "impl/key_selection.h"
 
 /// Selected attention block by block: consecutive queries of one sequence and kv head, a *chunk*,

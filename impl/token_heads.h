@@ -7,10 +7,10 @@
 #include "impl/attention_kernels.h"
 #include "impl/strided_rows.h"
 
-/// The rows of several heads of one token, between a tensor of any strides and fp32 tiles.
+/// Rows, each of a token and a head, between a tensor of any strides and fp32.
 namespace attncheck::impl {
 
-/// Reads [num_heads, dim] of a token, widened exactly. Not for use by two threads at once.
+/// Reads single rows, widened exactly. Not for use by two threads at once.
 class TokenHeadsReader {
 public:
     TokenHeadsReader(const attncheck_tensor& tensor, const AttentionKernels& kernels)
@@ -19,15 +19,13 @@ public:
           widen_row_(kernels.widen_row[static_cast<int>(half_format(tensor))]),
           packed_(rows_.contiguous_dim() ? 0 : dim_) {}
 
-    void read(std::int64_t token, std::int64_t head_begin, std::int64_t num_heads, float* to) {
-        for (std::int64_t head = head_begin; head < head_begin + num_heads; ++head, to += dim_) {
-            const std::uint16_t* row = rows_.at(token, head);
-            if (!rows_.contiguous_dim()) {
-                gather(rows_, {token, 1, head, 1, dim_}, packed_.data());
-                row = packed_.data();
-            }
-            widen_row_(row, to, dim_);
+    void read(std::int64_t token, std::int64_t head, float* to) {
+        const std::uint16_t* row = rows_.at(token, head);
+        if (!rows_.contiguous_dim()) {
+            gather(rows_, {token, 1, head, 1, dim_}, packed_.data());
+            row = packed_.data();
         }
+        widen_row_(row, to, dim_);
     }
 
 private:
@@ -55,8 +53,8 @@ public:
         kernels_.store_quotient[format_](from, divisor, target(token, head), dim_);
         finish(token, head);
     }
-    void write_zeros(std::int64_t token, std::int64_t head_begin, std::int64_t num_heads) {
-        fill_zero({token, 1, head_begin, num_heads, dim_}, rows_);
+    void write_zeros(std::int64_t token, std::int64_t head) {
+        fill_zero({token, 1, head, 1, dim_}, rows_);
     }
 
 private:

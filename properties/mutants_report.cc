@@ -188,10 +188,10 @@ std::string scores_json(const std::vector<MutantScore>& scores, const std::strin
     Json list = Json::array();
     std::map<std::string, std::size_t> places;
     if (!earlier.empty()) list = read_scores(earlier);
-    for (const Json& one : list) places.emplace(one.value("id", ""), places.size());
+    for (std::size_t i = 0; i < list.size(); ++i) places.emplace(list[i].value("id", ""), i);
     const auto rounded = [](double seconds) { return std::round(seconds * 100) / 100; };
     for (const auto& score : scores) {
-        const std::size_t place = places.emplace(score.mutant.id, places.size()).first->second;
+        const std::size_t place = places.emplace(score.mutant.id, list.size()).first->second;
         list[place] = {{"id", score.mutant.id},
                        {"operator", score.mutant.label},
                        {"difficulty", score.mutant.difficulty},

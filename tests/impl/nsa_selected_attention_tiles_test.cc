@@ -375,6 +375,28 @@ TEST_P(NsaSelectedAttentionTilesTest, WhatIsNotFiniteChangesNothingElse) {
     }
 }
 
+// A sum that a later block makes vanish, and a negative share of that block that vanishes too: a
+// hidden NaN there, which sends the tile another way, decides about no sign.
+TEST_P(NsaSelectedAttentionTilesTest, WhatVanishesHasNoSign) {
+    SelectedProblem clean({1, 1, 128, 128, 16, 2, Sees::kMask, {{1, 32}}, 0, 0, 1.0}, GetParam());
+    const auto number = [](float value) { return narrow(GetParam(), value); };
+    for (HalfTensor* tensor : {&clean.query, &clean.key, &clean.value})
+        std::fill(tensor->storage.begin(), tensor->storage.end(), std::uint16_t{0});
+    for (std::int64_t j = 0; j < 32; ++j) clean.mask.at(0, 0, j) = j > 0 && j < 16 ? 1 : 0;
+    for (std::int32_t i = 0; i < 2; ++i) clean.topk.at(0, 0, i) = i;
+    clean.query.at(0, 0, 0) = number(1);
+    clean.key.at(16, 0, 0) = number(120);
+    clean.key.at(31, 0, 0) = number(17);  // exp(17 - 120) is about 2^-149
+    clean.value.at(0, 0, 0) = number(-1);
+    clean.value.at(31, 0, 0) = number(-0.25f);
+    clean.mask.at(0, 0, 19) = 1;
+    SelectedProblem p = clean;
+    p.value.at(19, 0, 0) = number(std::numeric_limits<float>::quiet_NaN());
+    forward(clean);
+    forward(p);
+    EXPECT_EQ(p.output.logical(), clean.output.logical());
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, NsaSelectedAttentionTilesTest,
                          testing::Values(HalfFormat::kFp16, HalfFormat::kBf16),
                          [](const auto& param_info) {
