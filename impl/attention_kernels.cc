@@ -86,7 +86,8 @@ HWY_INLINE void store_sum(const ScaledProduct& p, FloatVec sum, float* out) {
     hn::StoreU(hn::Mul(hn::Set(FloatTag(), p.factor), sum), FloatTag(), out);
 }
 HWY_INLINE void store_sum(const FloatProduct& p, FloatVec sum, float* out) {
-    hn::StoreU(p.accumulate ? hn::Add(hn::LoadU(FloatTag(), out), sum) : sum, FloatTag(), out);
+    const FloatVec before = p.accumulate ? hn::LoadU(FloatTag(), out) : hn::Zero(FloatTag());
+    hn::StoreU(hn::Add(before, sum), FloatTag(), out);
 }
 template <class Product>
 HWY_INLINE void store_sum(const Product&, FloatVec sum, float* out) {

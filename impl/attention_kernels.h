@@ -41,8 +41,8 @@ struct ScaledProduct {
     std::int64_t out_stride;
 };
 
-/// out[m, n] = sum_k left[m, k] * right[k, n], or out += that. For sums of weights times elements:
-/// with a weight of 0, a finite element changes no bits of other products.
+/// out[m, n] = 0 + sum_k left[m, k] * right[k, n], or out += that. For sums of weights times
+/// elements: with a weight of 0, a finite element changes no bits.
 struct FloatProduct {
     const float* left;
     std::int64_t left_stride, rows;

@@ -99,18 +99,10 @@ private:
             });
     }
 
-    bool is_plain() const {
-        const std::int32_t* queries = tile_.queries();
-        return problem_.keys.is_plain(tile_) && problem_.values.is_plain(tile_) &&
-               std::all_of(queries, queries + tile_.num_queries(), [&](std::int32_t query) {
-                   return query_is_plain_[static_cast<std::size_t>(query)] != 0;
-               });
-    }
-
     void add_tile(float prob_factor) {
         const AttentionKernels& kernels = problem_.kernels;
         const std::int64_t rows = tile_.rows(), cols = tile_.cols(), value_dim = problem_.value_dim;
-        const bool plain = is_plain();
+        const bool plain = problem_.is_plain(tile_, query_is_plain_);
         if (plain) {
             tile_query_.gather(tile_, query_.data());
             problem_.keys.multiply(tile_query_, tile_, problem_.scale, probs_.data());

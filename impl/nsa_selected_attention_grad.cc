@@ -102,16 +102,8 @@ private:
         }
     }
 
-    bool is_plain() const {
-        const std::int32_t* queries = tile_.queries();
-        return problem_.keys.is_plain(tile_) && problem_.values.is_plain(tile_) &&
-               std::all_of(queries, queries + tile_.num_queries(), [&](std::int32_t query) {
-                   return is_plain_[static_cast<std::size_t>(query)] != 0;
-               });
-    }
-
     void add_tile(const KeySums::Block& sums) {
-        const bool plain = is_plain();
+        const bool plain = problem_.is_plain(tile_, is_plain_);
         has_operands_ = false;
         // Plain as they are, weights that rounding has left out may need the other operands.
         if (plain) {

@@ -1,6 +1,7 @@
 #ifndef ATTNCHECK_IMPL_SELECTED_CALL_H
 #define ATTNCHECK_IMPL_SELECTED_CALL_H
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -40,6 +41,14 @@ struct SelectedCall {
 
     bool is_plain(const std::uint16_t* elements, std::int64_t count) const {
         return all_plain(elements, count, format, kernels, as_pairs);
+    }
+    /// Whether the tile's block is plain in K and in V, and so are its queries by their flags.
+    bool is_plain(const SelectedTile& tile, const std::vector<std::uint8_t>& query_is_plain) const {
+        const std::int32_t* queries = tile.queries();
+        return keys.is_plain(tile) && values.is_plain(tile) &&
+               std::all_of(queries, queries + tile.num_queries(), [&](std::int32_t query) {
+                   return query_is_plain[static_cast<std::size_t>(query)] != 0;
+               });
     }
 };
 

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "impl/nsa_selected_attention.h"
 #include "impl/thread_pool.h"
@@ -573,6 +575,26 @@ TEST(AttentionKernelsTest, ExponentialIsWithinTwoUlp) {
         EXPECT_EQ(y[10], 0.0f);
         EXPECT_EQ(y[11], 0.0f);
         EXPECT_TRUE(std::isnan(y[12]));
+    }
+}
+
+// A negative sum that vanishes leaves +0, so that zeros that are added for another reason, as for
+// elements of hidden keys, change nothing. Found by `verify` (dropped_values, dq of -0).
+TEST(AttentionKernelsTest, SumsThatVanishHaveNoSign) {
+    for (const char* isa : kInstructionSets) {
+        const auto kernels = find_attention_kernels(isa);
+        if (!kernels) continue;
+        SCOPED_TRACE(isa);
+        const float left[2] = {0x1p-149f, 0.0f};
+        std::vector<float> right(32, -0x1p-20f), out(16, 0.0f);
+        right.back() = 1.0f;
+        for (const bool accumulate : {true, false}) {
+            for (const std::int64_t depth : {1, 2}) {
+                kernels->float_product(
+                    {left, 2, 1, right.data(), 16, depth, 16, accumulate, out.data(), 16});
+                for (const float sum : out) EXPECT_EQ(std::bit_cast<std::uint32_t>(sum), 0u);
+            }
+        }
     }
 }
 

@@ -156,6 +156,50 @@ struct OneElement {
     bool sees(std::int64_t t, std::int64_t head, std::int64_t key) const {
         return head / kGroup == 1 && pairs.sees(t, 1, key);
     }
+
+    // What may follow a row of q or dO (token t, head kBadHead), or of K or V (kv head 1).
+    static DependsOn row_of_query(std::int64_t query) {
+        return [=](std::int64_t t, std::int64_t head, std::int64_t) {
+            return t == query && head == kBadHead;
+        };
+    }
+    DependsOn keys_of_query(std::int64_t query) const {
+        return [=, this](std::int64_t j, std::int64_t n, std::int64_t) {
+            return n == 1 && pairs.sees(query, 1, j);
+        };
+    }
+    static DependsOn row_of_key(std::int64_t key) {
+        return [=](std::int64_t j, std::int64_t n, std::int64_t) { return n == 1 && j == key; };
+    }
+    DependsOn queries_of_key(std::int64_t key) const {
+        return [=, this](std::int64_t t, std::int64_t head, std::int64_t) {
+            return sees(t, head, key);
+        };
+    }
+    DependsOn neighbours_of_key(std::int64_t key) const {
+        return [=, this](std::int64_t j, std::int64_t n, std::int64_t) {
+            return n == 1 && pairs.share_query(1, key, j);
+        };
+    }
+    static DependsOn in_channel(std::int64_t channel, const DependsOn& depends) {
+        return [=](std::int64_t i, std::int64_t j, std::int64_t c) {
+            return c == channel && depends(i, j, c);
+        };
+    }
+    static DependsOn nothing() {
+        return [](auto...) { return false; };
+    }
+
+    void expect_same(const DependsOn& output, const DependsOn& dq, const DependsOn& dk,
+                     const DependsOn& dv) {
+        expect_same_elsewhere(p.output, clean.output, "output", output);
+        expect_same_gradient(dq, dk, dv);
+    }
+    void expect_same_gradient(const DependsOn& dq, const DependsOn& dk, const DependsOn& dv) {
+        expect_same_elsewhere(p.dq, clean.dq, "dq", dq);
+        expect_same_elsewhere(p.dk, clean.dk, "dk", dk);
+        expect_same_elsewhere(p.dv, clean.dv, "dv", dv);
+    }
 };
 
 struct NotPlain : testing::Test, OneElement {
@@ -185,94 +229,52 @@ constexpr float kLogitSized[] = {0x1p-133f, -0x1p-100f, 0x1p-39f};
 TEST_F(NotPlain, InAQueryIsComputedExactlyAndNowhereElse) {
     run(clean);
     for (const float number : kLogitSized) {
-        const std::int64_t bad = 17;
         p = clean;
-        p.query.at(bad, kBadHead, 3) = narrow(HalfFormat::kBf16, number);
+        p.query.at(17, kBadHead, 3) = narrow(HalfFormat::kBf16, number);
         run(p);
         expect_right(p);
-        const DependsOn row = [&](std::int64_t t, std::int64_t head, std::int64_t) {
-            return t == bad && head == kBadHead;
-        };
-        const DependsOn key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
-            return n == 1 && pairs.sees(bad, 1, j);
-        };
-        expect_same_elsewhere(p.output, clean.output, "output", row);
-        expect_same_elsewhere(p.dq, clean.dq, "dq", row);
-        expect_same_elsewhere(p.dk, clean.dk, "dk", key);
-        expect_same_elsewhere(p.dv, clean.dv, "dv", key);
+        expect_same(row_of_query(17), row_of_query(17), keys_of_query(17), keys_of_query(17));
     }
 }
 
 TEST_F(NotPlain, InAKeyIsComputedExactlyAndNowhereElse) {
     run(clean);
     for (const float number : kLogitSized) {
-        const std::int64_t bad = 5;
         p = clean;
-        p.key.at(bad, 1, 77) = narrow(HalfFormat::kBf16, number);
+        p.key.at(5, 1, 77) = narrow(HalfFormat::kBf16, number);
         run(p);
         expect_right(p);
-        const DependsOn row = [&](std::int64_t t, std::int64_t head, std::int64_t) {
-            return sees(t, head, bad);
-        };
-        const DependsOn key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
-            return n == 1 && pairs.share_query(1, bad, j);
-        };
-        expect_same_elsewhere(p.output, clean.output, "output", row);
-        expect_same_elsewhere(p.dq, clean.dq, "dq", row);
-        expect_same_elsewhere(p.dk, clean.dk, "dk", key);
-        expect_same_elsewhere(p.dv, clean.dv, "dv", key);
+        expect_same(queries_of_key(5), queries_of_key(5), neighbours_of_key(5),
+                    neighbours_of_key(5));
     }
 }
 
 TEST_F(NotPlain, InAValueIsComputedExactlyAndNowhereElse) {
     run(clean);
     for (const float number : kNotPlain) {
-        const std::int64_t bad = 5, channel = 99;
         p = clean;
-        p.value.at(bad, 1, channel) = narrow(HalfFormat::kBf16, number);
+        p.value.at(5, 1, 99) = narrow(HalfFormat::kBf16, number);
         forward(p);
         ExpectedForward e = expected_forward(p);
         expect_near(p, p.output, e.output, "attention_out");
         EXPECT_EQ(p.row_max.logical(), clean.row_max.logical());
         EXPECT_EQ(p.row_sum.logical(), clean.row_sum.logical());
-        expect_same_elsewhere(p.output, clean.output, "output",
-                              [&](std::int64_t t, std::int64_t head, std::int64_t c) {
-                                  return c == channel && sees(t, head, bad);
-                              });
+        expect_same_elsewhere(p.output, clean.output, "output", in_channel(99, queries_of_key(5)));
         gradient_of_clean_forward();
         expect_right_gradient();
-        expect_same_elsewhere(
-            p.dq, clean.dq, "dq",
-            [&](std::int64_t t, std::int64_t head, std::int64_t) { return sees(t, head, bad); });
-        expect_same_elsewhere(
-            p.dk, clean.dk, "dk",
-            [&](std::int64_t j, std::int64_t n, std::int64_t) { return n == 1 && j == bad; });
-        EXPECT_EQ(p.dv.logical(), clean.dv.logical());
+        expect_same_gradient(queries_of_key(5), row_of_key(5), nothing());
     }
 }
 
 TEST_F(NotPlain, InAnOutputGradientIsComputedExactlyAndNowhereElse) {
     run(clean);
     for (const float number : kNotPlain) {
-        const std::int64_t bad = 17, channel = 99;
         p = clean;
-        p.output_grad.at(bad, kBadHead, channel) = narrow(HalfFormat::kBf16, number);
+        p.output_grad.at(17, kBadHead, 99) = narrow(HalfFormat::kBf16, number);
         gradient(p);
         expect_right_gradient();
-        expect_same_elsewhere(p.dq, clean.dq, "dq",
-                              [&](std::int64_t t, std::int64_t head, std::int64_t) {
-                                  return t == bad && head == kBadHead;
-                              });
-        const auto key = [&](std::int64_t j, std::int64_t n) {
-            return n == 1 && pairs.sees(bad, 1, j);
-        };
-        expect_same_elsewhere(
-            p.dk, clean.dk, "dk",
-            [&](std::int64_t j, std::int64_t n, std::int64_t) { return key(j, n); });
-        expect_same_elsewhere(p.dv, clean.dv, "dv",
-                              [&](std::int64_t j, std::int64_t n, std::int64_t c) {
-                                  return c == channel && key(j, n);
-                              });
+        expect_same_gradient(row_of_query(17), keys_of_query(17),
+                             in_channel(99, keys_of_query(17)));
     }
 }
 
@@ -280,19 +282,10 @@ TEST_F(NotPlain, InAnOutputGradientIsComputedExactlyAndNowhereElse) {
 TEST_F(NotPlain, WeightsComeFromGivenStatisticsToo) {
     run(clean);
     p = clean;
-    const std::int64_t bad = 17;
-    p.row_sum.at(bad, kBadHead, 0) *= 0x1p-40f;
+    p.row_sum.at(17, kBadHead, 0) *= 0x1p-40f;
     gradient(p);
     expect_right_gradient();
-    expect_same_elsewhere(p.dq, clean.dq, "dq",
-                          [&](std::int64_t t, std::int64_t head, std::int64_t) {
-                              return t == bad && head == kBadHead;
-                          });
-    const DependsOn key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
-        return n == 1 && pairs.sees(bad, 1, j);
-    };
-    expect_same_elsewhere(p.dk, clean.dk, "dk", key);
-    expect_same_elsewhere(p.dv, clean.dv, "dv", key);
+    expect_same_gradient(row_of_query(17), keys_of_query(17), keys_of_query(17));
 }
 
 void shrink(HalfTensor& tensor, float factor) {
@@ -330,48 +323,31 @@ TEST_F(NotPlain, WholeTensorsAreNotFlushed) {
 // NaN or infinity sends a tile another way; what does not depend on it keeps its bits.
 TEST_P(NsaSelectedAttentionTilesTest, WhatIsNotFiniteChangesNothingElse) {
     OneElement one(GetParam());
-    SelectedProblem &clean = one.clean, &p = one.p;
+    SelectedProblem& p = one.p;
     const std::int64_t query = 17, head = OneElement::kBadHead, key = 5, channel = 99;
-    const DependsOn nothing = [](auto...) { return false; };
-    const DependsOn row_of_query = [&](std::int64_t t, std::int64_t h, std::int64_t) {
-        return t == query && h == head;
-    };
-    const DependsOn keys_of_query = [&](std::int64_t j, std::int64_t n, std::int64_t) {
-        return n == 1 && one.pairs.sees(query, 1, j);
-    };
-    const DependsOn rows_of_key = [&](std::int64_t t, std::int64_t h, std::int64_t) {
-        return one.sees(t, h, key);
-    };
-    const DependsOn neighbours_of_key = [&](std::int64_t j, std::int64_t n, std::int64_t) {
-        return n == 1 && one.pairs.share_query(1, key, j);
-    };
-    const auto in_channel = [&](const DependsOn& depends) -> DependsOn {
-        return [&](std::int64_t i, std::int64_t j, std::int64_t c) {
-            return c == channel && depends(i, j, c);
-        };
-    };
-    run(clean);
+    const DependsOn row = one.row_of_query(query), keys = one.keys_of_query(query),
+                    rows = one.queries_of_key(key), neighbours = one.neighbours_of_key(key);
+    run(one.clean);
     for (const float number :
          {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
           std::numeric_limits<float>::quiet_NaN()}) {
         const std::uint16_t bad = narrow(GetParam(), number);
-        const auto expect_same = [&](const DependsOn& output, const DependsOn& dq,
-                                     const DependsOn& dk, const DependsOn& dv) {
-            run(p);
-            expect_same_elsewhere(p.output, clean.output, "output", output);
-            expect_same_elsewhere(p.dq, clean.dq, "dq", dq);
-            expect_same_elsewhere(p.dk, clean.dk, "dk", dk);
-            expect_same_elsewhere(p.dv, clean.dv, "dv", dv);
-            p = clean;
-        };
+        p = one.clean;
         p.query.at(query, head, channel) = bad;
-        expect_same(row_of_query, row_of_query, keys_of_query, keys_of_query);
+        run(p);
+        one.expect_same(row, row, keys, keys);
+        p = one.clean;
         p.output_grad.at(query, head, channel) = bad;
-        expect_same(nothing, row_of_query, keys_of_query, in_channel(keys_of_query));
+        run(p);
+        one.expect_same(one.nothing(), row, keys, one.in_channel(channel, keys));
+        p = one.clean;
         p.key.at(key, 1, channel) = bad;
-        expect_same(rows_of_key, rows_of_key, neighbours_of_key, neighbours_of_key);
+        run(p);
+        one.expect_same(rows, rows, neighbours, neighbours);
+        p = one.clean;
         p.value.at(key, 1, channel) = bad;
-        expect_same(in_channel(rows_of_key), rows_of_key, neighbours_of_key, nothing);
+        run(p);
+        one.expect_same(one.in_channel(channel, rows), rows, neighbours, one.nothing());
     }
 }
 
@@ -395,6 +371,29 @@ TEST_P(NsaSelectedAttentionTilesTest, WhatVanishesHasNoSign) {
     forward(clean);
     forward(p);
     EXPECT_EQ(p.output.logical(), clean.output.logical());
+}
+
+// A negative sum that a later block makes vanish, and a block behind that of which the row sees
+// nothing: whether another row of the tile does decides about no sign.
+TEST_P(NsaSelectedAttentionTilesTest, ATileWithoutAVisibleKeyChangesNoSign) {
+    SelectedProblem alone({1, 1, 128, 128, 16, 3, Sees::kMask, {{2, 48}}, 0, 0, 1.0}, GetParam());
+    const auto number = [](float value) { return narrow(GetParam(), value); };
+    for (HalfTensor* tensor : {&alone.query, &alone.key, &alone.value})
+        std::fill(tensor->storage.begin(), tensor->storage.end(), std::uint16_t{0});
+    for (std::int64_t t = 0; t < 2; ++t) {
+        for (std::int64_t j = 0; j < 48; ++j)
+            alone.mask.at(0, t, j) = t == 0 && (j == 0 || j == 16) ? 0 : 1;
+        for (std::int32_t i = 0; i < 3; ++i) alone.topk.at(t, 0, i) = i;
+    }
+    alone.query.at(0, 0, 0) = number(1);
+    alone.key.at(16, 0, 0) = number(103);  // exp(-103) is about 2^-149
+    alone.value.at(0, 0, 0) = number(-0.125f);
+    SelectedProblem p = alone;
+    p.mask.at(0, 1, 35) = 0;
+    forward(alone);
+    forward(p);
+    for (std::int64_t c = 0; c < 128; ++c)
+        EXPECT_EQ(p.output.at(0, 0, c), alone.output.at(0, 0, c)) << c;
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, NsaSelectedAttentionTilesTest,
