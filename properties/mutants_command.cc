@@ -139,11 +139,13 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
         ->type_name("FILE");
     command
         ->add_option("--counts", arguments.counts,
-                     "Markdown file whose tables of counts are rewritten")
+                     "Markdown file whose tables of counts are rewritten, of graded families and "
+                     "from this run alone")
         ->type_name("FILE");
     command
         ->add_option("--details", arguments.details,
-                     "Markdown file whose tables of single mutants are rewritten")
+                     "Markdown file whose tables of single mutants are rewritten, of graded "
+                     "families and from this run alone")
         ->type_name("FILE");
     command
         ->add_option("--minima", arguments.minima,
