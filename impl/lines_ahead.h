@@ -16,16 +16,32 @@ namespace attncheck::impl {
 inline constexpr std::uintptr_t kLineBytes = 64;
 inline constexpr std::int64_t kLineElements = 32;  // of 2 bytes
 
-/// How many tokens ahead of their use the kernels ask for lines of the input, twice for every line:
-/// a processor drops requests when too many are under way, and the second one catches those.
+/// How lines are asked for, which processors want differently.
+enum class LineRequests : std::uint8_t {
+    /// Into the first level, `near` ahead. On Zen 5 the forward of 64 MiB takes 0.7 (fp16) and 0.8
+    /// (bf16) of the time that it takes with kTwice, about as long as reading alone; gradients gain
+    /// nothing.
+    kOnce,
+    /// Into the second level, `far` and again `near` ahead. Zen 4 drops requests when many are on
+    /// their way, and the second one catches those; requests into the first level were slower
+    /// there (12 instead of 20 GB/s forward).
+    kTwice,
+};
+
+/// What is faster forward where that was measured (Zen 4 and 5), kOnce elsewhere.
+LineRequests default_line_requests();
+
+/// How many tokens ahead of their use the kernels ask for lines of the input.
 struct TokensAhead {
     std::int64_t far, near;
 };
 
-/// Asks for a line into the second level: requests into the first are slower (12 instead of 20 GB/s
-/// forward). Always inlined: GCC takes any other function that does nothing else for one without
-/// effect and drops the call.
-ATTNCHECK_IMPL_INLINE void request_line(std::uintptr_t address) {
+/// Asks for a line into the first or second level. Always inlined: GCC takes any other function
+/// that does nothing else for one without effect and drops the call.
+ATTNCHECK_IMPL_INLINE void request_into_first(std::uintptr_t address) {
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 3);
+}
+ATTNCHECK_IMPL_INLINE void request_into_second(std::uintptr_t address) {
     __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
 
@@ -48,42 +64,53 @@ public:
           run_end_(run == stride ? UINTPTR_MAX : line_ + run_bytes_),
           step_(static_cast<std::uintptr_t>(stride) * 2) {}
 
-    ATTNCHECK_IMPL_INLINE void request_next() {
-        request_line(line_ + to_far_);
-        request_line(line_);
-        line_ += kLineBytes;
-        if (line_ >= run_end_) {
-            line_ = run_end_ - run_bytes_ + step_;
-            run_end_ += step_;
-        }
-    }
-    /// kCount times request_next.
+    /// Asks twice for each of the next kCount lines.
     template <int kCount>
     ATTNCHECK_IMPL_INLINE void request_next() {
-        request<kCount, false>();
+        request<kCount, LineRequests::kTwice, false>();
     }
-    /// The same, one line in six cycles at most. For kernels that are faster than memory: they
-    /// would ask in bursts, more of which are dropped. Read alone, 64 MiB came at 22 to 26 GB/s
-    /// without a pause, at 30 with 6 cycles, at 25 with 8; forward with pairs of bf16 at 23, at 29
-    /// with 6.
+    template <int kCount>
+    ATTNCHECK_IMPL_INLINE void request_next_once() {
+        request<kCount, LineRequests::kOnce, false>();
+    }
+    /// As request_next, one line in six cycles at most. For kernels that are faster than memory:
+    /// they would ask in bursts, more of which are dropped. Read alone, 64 MiB came at 22 to 26
+    /// GB/s without a pause, at 30 with 6 cycles, at 25 with 8; forward with pairs of bf16 at 23,
+    /// at 29 with 6.
     template <int kCount>
     ATTNCHECK_IMPL_INLINE void request_next_slowly() {
-        request<kCount, true>();
+        request<kCount, LineRequests::kTwice, true>();
     }
 
 private:
-    template <int kCount, bool kSlowly>
+    template <LineRequests kRequests>
+    ATTNCHECK_IMPL_INLINE void request_line(std::uintptr_t address) const {
+        if constexpr (kRequests == LineRequests::kTwice) {
+            request_into_second(address + to_far_);
+            request_into_second(address);
+        } else {
+            request_into_first(address);
+        }
+    }
+
+    template <int kCount, LineRequests kRequests, bool kSlowly>
     ATTNCHECK_IMPL_INLINE void request() {
         if (line_ + kCount * kLineBytes >= run_end_) {
 #pragma GCC unroll 1
-            for (int i = 0; i < kCount; ++i) request_next();
+            for (int i = 0; i < kCount; ++i) {
+                request_line<kRequests>(line_);
+                line_ += kLineBytes;
+                if (line_ >= run_end_) {
+                    line_ = run_end_ - run_bytes_ + step_;
+                    run_end_ += step_;
+                }
+            }
             return;
         }
 #pragma GCC unroll 16
         for (std::uintptr_t i = 0; i < kCount; ++i) {
             const std::uintptr_t offset = kSlowly ? 0 : i * kLineBytes;
-            request_line(line_ + to_far_ + offset);
-            request_line(line_ + offset);
+            request_line<kRequests>(line_ + offset);
             if (kSlowly) line_ = after_five_cycles(line_) + kLineBytes;
         }
         if (!kSlowly) line_ += kCount * kLineBytes;

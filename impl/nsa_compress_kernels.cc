@@ -33,13 +33,14 @@ public:
           row_end_(begin + static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
           row_bytes_(static_cast<std::uintptr_t>(row_elements) * sizeof(std::uint16_t)),
           row_step_(static_cast<std::uintptr_t>(row_stride) * sizeof(std::uint16_t)) {}
-    HWY_INLINE void request_next() {
-        request_line(line_);
+    HWY_INLINE std::uintptr_t next() {
+        const std::uintptr_t line = line_;
         line_ += kLineBytes;
         if (line_ >= row_end_) {
             line_ = row_end_ - row_bytes_ + row_step_;
             row_end_ += row_step_;
         }
+        return line;
     }
 
 private:
@@ -48,6 +49,7 @@ private:
 
 struct SlabLinesAhead {
     LineWalk far, near;
+    LineRequests requests;
 
     // Of all heads where they are neighbours in memory, else of one.
     static SlabLinesAhead of(const CompressSlab& slab, std::int64_t head) {
@@ -57,7 +59,15 @@ struct SlabLinesAhead {
                 byte_address(slab.input, tokens * slab.token_stride + head * slab.head_stride),
                 heads * slab.head_dim, slab.token_stride);
         };
-        return {lines(slab.ahead.far), lines(slab.ahead.near)};
+        return {lines(slab.ahead.far), lines(slab.ahead.near), slab.requests};
+    }
+    HWY_INLINE void request_next() {
+        if (requests == LineRequests::kTwice) {
+            request_into_second(far.next());
+            request_into_second(near.next());
+        } else {
+            request_into_first(near.next());
+        }
     }
 };
 
@@ -96,10 +106,7 @@ HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::
     for (std::int64_t i = 0; i < kSlabTokens; ++i) {
         const std::uint16_t* token = input + i * slab.token_stride;
         for (int v = 0; v < kVectors; ++v) {
-            if (v * kLanes % kLineElements == 0) {
-                lines.far.request_next();
-                lines.near.request_next();
-            }
+            if (v * kLanes % kLineElements == 0) lines.request_next();
             const FloatVec x = load_half<Format>(token + v * kLanes);
             for (int k = 0; k < kWindows; ++k) {
                 sum[k][v] = hn::MulAdd(x, hn::Set(d, weight[k][i]), sum[k][v]);
@@ -211,8 +218,8 @@ HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if constexpr (kBypassCache) {  // whole lines
         for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
-            request_line(far + static_cast<std::uintptr_t>(c) * 2);
-            request_line(near + static_cast<std::uintptr_t>(c) * 2);
+            request_into_second(far + static_cast<std::uintptr_t>(c) * 2);
+            request_into_second(near + static_cast<std::uintptr_t>(c) * 2);
             const FloatVec low = vector_at(c), high = vector_at(c + kLanes);
             hn::Stream(Format::narrow_sums(low, high), LineTag(), input_grad + c);
         }
@@ -220,8 +227,8 @@ HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::
 #endif
     for (; c < head_dim; c += kLanes) {
         if (kBypassCache && c % kLineElements == 0) {
-            request_line(far + static_cast<std::uintptr_t>(c) * 2);
-            request_line(near + static_cast<std::uintptr_t>(c) * 2);
+            request_into_second(far + static_cast<std::uintptr_t>(c) * 2);
+            request_into_second(near + static_cast<std::uintptr_t>(c) * 2);
         }
         store_half<kBypassCache>(Format::narrow_sum(vector_at(c)), input_grad + c);
     }
@@ -368,6 +375,7 @@ void end_of_stores() { hwy::FlushStream(); }
 const KernelTable* kernel_table() {
     static const KernelTable table = {
         nullptr,
+        LineRequests::kOnce,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&narrow_row<Fp16>, &narrow_row<Bf16>},
         {&stream_row<Fp16>, &stream_row<Bf16>},
@@ -400,6 +408,7 @@ KernelTable kernels_of(const InstructionSet& set) {
     KernelTable kernels = *HWY_DISPATCH_TABLE(kernel_table)[choice.GetIndex()]();
 #endif
     kernels.isa = set.name;
+    kernels.requests = default_line_requests();
     if (set.bf16_dot != nullptr) kernels.pairs = compress_pair_kernels();
     return kernels;
 }

@@ -18,7 +18,8 @@ namespace attncheck::impl {
 struct CompressSlab {
     const std::uint16_t* input;  // token 0, head 0
     std::int64_t token_stride, head_stride, num_heads, head_dim;
-    TokensAhead ahead;    // whole slabs
+    TokensAhead ahead;  // whole slabs
+    LineRequests requests;
     bool from_memory;     // the input is larger than a last-level cache; for pair kernels only
     const float* weight;  // [num_heads, block]: the weights of a window are contiguous
     const std::uint16_t* weight_halves;  // the same in bf16; for pair kernels only
@@ -51,6 +52,7 @@ struct CompressPairKernels;  // nsa_compress_pair_kernels.h
 /// One instruction set's kernels; the arrays are indexed by HalfFormat.
 struct KernelTable {
     const char* isa;
+    LineRequests requests;  // forward, of inputs whose rows are short enough
     // Rows of `count` elements, a multiple of 16.
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
     // Of sums of products of such elements: the 16 low bits of a NaN are 0 then.

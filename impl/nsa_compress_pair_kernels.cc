@@ -45,23 +45,28 @@ inline __m512i broadcast_pair(const std::uint16_t* from) {
     return _mm512_set1_epi32(static_cast<int>(pair));
 }
 
-// Half a slab: 8 rows of the usual 4 heads of 128, and what was asked for of the next 8, fit the
-// first level. All heads of 8 tokens are done before the next 8 are begun.
-constexpr int kTokens = 8, kPairs = kTokens / 2;
-static_assert(kSlabTokens % kTokens == 0);
-
+template <int kPairs>
 using Pairs = __m512i[kPairs];
 
-template <bool kExact>
-inline void add_pairs(float* sums, const Pairs& pairs, const Pairs& weight) {
+// A column of lines is done for so many tokens at once, all heads of these before the next tokens
+// are begun. The fewer there are, the more evenly lines are read in the order of memory, and the
+// more often sums are.
+constexpr int tokens_at_once(int num_windows, LineRequests requests) {
+    if (requests == LineRequests::kTwice || num_windows > 4) return kPairTokens;
+    return num_windows > 2 ? 4 : 2;
+}
+
+template <bool kExact, int kPairs>
+inline void add_pairs(float* sums, const Pairs<kPairs>& pairs, const Pairs<kPairs>& weight) {
     __m512 sum = _mm512_load_ps(sums);
 #pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) sum = dot<kExact>(sum, pairs[p], weight[p]);
     _mm512_store_ps(sums, sum);
 }
 
+template <int kPairs>
 inline void load_weights(const CompressSlab& slab, std::int64_t token, std::int64_t head, int k,
-                         Pairs& weight) {
+                         Pairs<kPairs>& weight) {
 #pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) {
         weight[p] = broadcast_pair(slab.weight_halves + head * slab.block + slab.first_row[k] +
@@ -71,29 +76,30 @@ inline void load_weights(const CompressSlab& slab, std::int64_t token, std::int6
 
 // The last 16 channels of a head where they are half a line; in the order of channels. Out of line:
 // its weights would take the registers of the loop before it.
-template <bool kExact>
+template <bool kExact, int kPairs>
 [[gnu::noinline]] void compress_half_line(const CompressSlab& slab, const std::uint16_t* from,
                                           std::int64_t token, std::int64_t head) {
     const std::int64_t c = head * slab.head_dim + slab.head_dim - kLanes;
-    Pairs pairs, weight;
+    Pairs<kPairs> pairs, weight;
     for (int p = 0; p < kPairs; ++p, from += 2 * slab.token_stride) {
         pairs[p] =
             _mm512_or_si512(widen(from), _mm512_slli_epi32(widen(from + slab.token_stride), 16));
     }
     for (int k = 0; k < slab.num_windows; ++k) {
         load_weights(slab, token, head, k, weight);
-        add_pairs<kExact>(slab.sums[k] + c, pairs, weight);
+        add_pairs<kExact, kPairs>(slab.sums[k] + c, pairs, weight);
     }
 }
 
 // One head of kTokens tokens. Words of two vectors are interleaved within 128 bits, which costs one
 // instruction everywhere; hence the order of sums: channels 0-3 8-11 16-19 24-27, then the others.
-template <bool kExact, int kWindows>
+template <bool kExact, int kWindows, LineRequests kRequests>
 inline void compress_head(const CompressSlab& slab, std::int64_t token, std::int64_t head,
                           LinesAhead& ahead) {
+    constexpr int kTokens = tokens_at_once(kWindows, kRequests), kPairs = kTokens / 2;
     const std::int64_t stride = slab.token_stride, head_dim = slab.head_dim;
     const std::uint16_t* from = slab.input + token * stride + head * slab.head_stride;
-    Pairs weight[kWindows];
+    Pairs<kPairs> weight[kWindows];
     float* sums[kWindows];
 #pragma GCC unroll 8
     for (int k = 0; k < kWindows; ++k) {
@@ -101,16 +107,21 @@ inline void compress_head(const CompressSlab& slab, std::int64_t token, std::int
         load_weights(slab, token, head, k, weight[k]);
     }
     LinesAhead lines = ahead;
-    std::int64_t c = 0;
-    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes, from += 2 * kLanes) {
-        if (slab.from_memory) {
+    const auto request_lines = [&] {
+        if constexpr (kRequests == LineRequests::kOnce) {
+            lines.request_next_once<kTokens>();
+        } else if (slab.from_memory) {
             lines.request_next_slowly<kTokens>();
         } else {
             lines.request_next<kTokens>();
         }
+    };
+    std::int64_t c = 0;
+    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes, from += 2 * kLanes) {
+        request_lines();
         // GCC would keep a pointer for every row, more than there are registers.
         __asm__("" : "+r"(from));
-        Pairs low, high;
+        Pairs<kPairs> low, high;
 #pragma GCC unroll 4
         for (int p = 0; p < kPairs; ++p) {
             const __m512i even = load_line(from + 2 * p * stride),
@@ -120,19 +131,21 @@ inline void compress_head(const CompressSlab& slab, std::int64_t token, std::int
         }
 #pragma GCC unroll 8
         for (int k = 0; k < kWindows; ++k) {
-            add_pairs<kExact>(sums[k] + c, low, weight[k]);
-            add_pairs<kExact>(sums[k] + c + kLanes, high, weight[k]);
+            add_pairs<kExact, kPairs>(sums[k] + c, low, weight[k]);
+            add_pairs<kExact, kPairs>(sums[k] + c + kLanes, high, weight[k]);
         }
     }
     if (c < head_dim) {
-        lines.request_next<kTokens>();
-        compress_half_line<kExact>(slab, from, token, head);
+        request_lines();
+        compress_half_line<kExact, kPairs>(slab, from, token, head);
     }
     ahead = lines;
 }
 
-template <bool kExact, int kWindows>
-void compress_windows(const CompressSlab& slab) {
+template <bool kExact, int kWindows, LineRequests kRequests>
+void compress_tokens(const CompressSlab& slab) {
+    constexpr int kTokens = tokens_at_once(kWindows, kRequests);
+    static_assert(kSlabTokens % kTokens == 0);
     const bool one_run = slab.head_stride == slab.head_dim;  // all heads of a token
     const auto lines_from = [&](std::int64_t token, std::int64_t head) {
         return LinesAhead(slab.input + token * slab.token_stride + head * slab.head_stride,
@@ -143,8 +156,17 @@ void compress_windows(const CompressSlab& slab) {
         LinesAhead ahead = lines_from(token, 0);
         for (std::int64_t head = 0; head < slab.num_heads; ++head) {
             if (head > 0 && !one_run) ahead = lines_from(token, head);
-            compress_head<kExact, kWindows>(slab, token, head, ahead);
+            compress_head<kExact, kWindows, kRequests>(slab, token, head, ahead);
         }
+    }
+}
+
+template <bool kExact, int kWindows>
+void compress_windows(const CompressSlab& slab) {
+    if (slab.requests == LineRequests::kTwice) {
+        compress_tokens<kExact, kWindows, LineRequests::kTwice>(slab);
+    } else {
+        compress_tokens<kExact, kWindows, LineRequests::kOnce>(slab);
     }
 }
 
@@ -256,7 +278,10 @@ inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std:
         if constexpr (kBypassCache) lines.request_next<kCount>();
         __m512i x[kCount];
 #pragma GCC unroll 4
-        for (int t = 0; t < kCount; ++t) x[t] = load_line(input + t * input_stride + c);
+        for (int t = 0; t < kCount; ++t) {
+            x[t] = load_line(input + t * input_stride + c);
+            __asm__("" : "+v"(x[t]));  // GCC would load it again for every window
+        }
 #pragma GCC unroll 8
         for (int k = 0; k < kWindows; ++k) {
             const __m512i grad = load_line(output_grad[k] + c);

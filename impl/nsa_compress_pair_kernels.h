@@ -46,6 +46,10 @@ struct PairGradientSlab {
     bool bypass_cache;
 };
 
+/// Forward: tokens that are done before the next are begun, at most. 8 rows of the usual 4 heads of
+/// 128, and what was asked for of the next 8, fit the first level.
+inline constexpr std::int64_t kPairTokens = 8;
+
 struct CompressPairKernels {
     /// As KernelTable::compress_slab, `weight_halves` in place of `weight`; the sums are in an
     /// order of their own until order_sums.

@@ -270,7 +270,8 @@ TEST_F(NsaCompressPairsTest, WhatIsComputedAgainLeavesTheRestAlone) {
     }
 }
 
-// The instruction is the two multiply-adds on this machine, to the last bit of fp32.
+// The instruction is the two multiply-adds on this machine, to the last bit of fp32, however many
+// tokens are taken at once.
 TEST_F(NsaCompressPairsTest, InstructionAndExactKernelsHaveTheSameBits) {
     constexpr std::int64_t kDim = 80, kBlock = 128, kHeads = 2;
     std::mt19937 random(3);
@@ -282,28 +283,31 @@ TEST_F(NsaCompressPairsTest, InstructionAndExactKernelsHaveTheSameBits) {
     };
     const auto input = halves(kSlabTokens * kHeads * kDim), weight = halves(kHeads * kBlock);
     const CompressPairKernels& pairs = *compress_pair_kernels();
-    for (int windows = 1; windows <= kMaxOpenWindows; ++windows) {
+    const auto sums_of = [&](int windows, LineRequests requests, bool exact) {
+        const AlignedBuffer<float> sums(windows * kHeads * kDim);
+        std::fill_n(sums.data(), windows * kHeads * kDim, 0.5f);
         CompressSlab slab{};
         slab.input = input.data();
         slab.token_stride = kHeads * kDim;
         slab.head_stride = slab.head_dim = kDim;
         slab.num_heads = kHeads;
         slab.ahead = {32, 16};
+        slab.requests = requests;
         slab.weight_halves = weight.data();
         slab.block = kBlock;
         slab.num_windows = windows;
-        std::vector<float> results[2];
-        for (const bool exact : {false, true}) {
-            const AlignedBuffer<float> sums(windows * kHeads * kDim);
-            std::fill_n(sums.data(), windows * kHeads * kDim, 0.5f);
-            for (int k = 0; k < windows; ++k) {
-                slab.first_row[k] = (windows - 1 - k) * 16;
-                slab.sums[k] = sums.data() + k * kHeads * kDim;
-            }
-            (exact ? pairs.exact_compress_slab : pairs.compress_slab)(slab);
-            results[exact].assign(sums.data(), sums.data() + windows * kHeads * kDim);
+        for (int k = 0; k < windows; ++k) {
+            slab.first_row[k] = (windows - 1 - k) * 16;
+            slab.sums[k] = sums.data() + k * kHeads * kDim;
         }
-        EXPECT_EQ(results[0], results[1]) << windows;
+        (exact ? pairs.exact_compress_slab : pairs.compress_slab)(slab);
+        return std::vector<float>(sums.data(), sums.data() + windows * kHeads * kDim);
+    };
+    for (int windows = 1; windows <= kMaxOpenWindows; ++windows) {
+        const std::vector<float> exact = sums_of(windows, LineRequests::kOnce, true);
+        EXPECT_EQ(sums_of(windows, LineRequests::kOnce, false), exact) << windows;
+        EXPECT_EQ(sums_of(windows, LineRequests::kTwice, true), exact) << windows;
+        EXPECT_EQ(sums_of(windows, LineRequests::kTwice, false), exact) << windows;
     }
 }
 

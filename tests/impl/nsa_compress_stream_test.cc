@@ -24,9 +24,10 @@ protected:
     void TearDown() override { set_num_threads(0); }
 };
 
-// Large results are stored past the cache, and pages of what is to come are touched: with sequences
-// that end between chunks and slabs, tokens behind the last one, a head dimension that ends within
-// a line (and a gap behind it), and row ends that are not those of slabs.
+// Large results are stored past the cache, lines of what is to come are asked for once or twice and
+// its pages touched: with sequences that end between chunks and slabs, tokens behind the last one,
+// a head dimension that ends within a line (and a gap behind it), and row ends that are not those
+// of slabs.
 TEST_P(NsaCompressStreamTest, LargeTensorsPastTheCacheHaveTheSameBits) {
     struct Large {
         Shape shape;
@@ -48,8 +49,12 @@ TEST_P(NsaCompressStreamTest, LargeTensorsPastTheCacheHaveTheSameBits) {
             return p;
         };
         const auto cached = make(false), streamed = make(true);
-        for (const int threads : {1, 3}) {
+        for (const auto& [threads, requests] :
+             {std::pair(1, LineRequests::kOnce), std::pair(3, LineRequests::kOnce),
+              std::pair(1, LineRequests::kTwice), std::pair(3, LineRequests::kTwice)}) {
             set_num_threads(threads);
+            KernelTable kernels = default_kernels();
+            kernels.requests = requests;
             for (Tensor* tensor : {&streamed->output, &streamed->input_grad})
                 std::fill(tensor->storage.begin(), tensor->storage.end(), kPoison);
             const std::size_t gaps =
@@ -57,7 +62,7 @@ TEST_P(NsaCompressStreamTest, LargeTensorsPastTheCacheHaveTheSameBits) {
             const std::size_t grad_gaps =
                 streamed->input_grad.storage.size() - streamed->input_grad.logical().size();
             cached->run();
-            streamed->run();
+            streamed->run_with(kernels);
             EXPECT_EQ(streamed->output.poisoned(), gaps);
             EXPECT_EQ(streamed->input_grad.poisoned(), grad_gaps);
             EXPECT_TRUE(streamed->output.logical() == cached->output.logical());
