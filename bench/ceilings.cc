@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -166,8 +165,8 @@ void copy_streaming(char* to, const char* from, std::size_t bytes) {
     _mm_sfence();
 }
 
-// Lines are asked for twice ahead of use, pages touched before: the means of the compression
-// operators, whose ceiling this is.
+// The means of the compression operators, whose ceiling this is (impl/lines_ahead.h): lines are
+// asked for twice ahead of use and pages touched before, or, of whole lines below, asked for once.
 constexpr std::size_t kPage = 4096, kNear = 8 << 10, kFar = 16 << 10, kTouched = 64 << 10;
 
 void touch(const char* address) { static_cast<void>(*static_cast<const volatile char*>(address)); }
@@ -211,6 +210,31 @@ void read_ahead(char* result, const char* from, std::size_t bytes) {
 }
 #endif
 
+#if defined(__x86_64__)
+template <bool kAhead>
+__attribute__((target("avx512f"))) void copy_lines(char* to, const char* from, std::size_t bytes) {
+    constexpr std::size_t kOnce = 12 << 10;
+    for (std::size_t i = 0; i + 64 <= bytes; i += 64) {
+        if (kAhead && i + kOnce < bytes) _mm_prefetch(from + i + kOnce, _MM_HINT_T0);
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_load_si512(from + i));
+    }
+    _mm_sfence();
+}
+
+__attribute__((target("avx512f"))) void read_lines(char* result, const char* from,
+                                                   std::size_t bytes) {
+    __m512i sums[4] = {};
+    for (std::size_t i = 0; i + 256 <= bytes; i += 256) {
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j)
+            sums[j] = _mm512_xor_si512(sums[j], _mm512_load_si512(from + i + 64 * j));
+    }
+    sums[0] =
+        _mm512_xor_si512(_mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
+    _mm512_store_si512(result, sums[0]);
+}
+#endif
+
 // Into registers, in the order of memory and without any help.
 void read_plain(char* result, const char* from, std::size_t bytes) {
     std::uint64_t sums[8] = {};
@@ -222,19 +246,28 @@ void read_plain(char* result, const char* from, std::size_t bytes) {
     std::memcpy(result, sums, 64);
 }
 
+struct Ways {
+    std::vector<Copy> plain_copies{copy_memcpy, copy_cached}, copies_ahead, reads{read_plain};
+
+    Ways() {
 #if defined(__SSE2__)
-constexpr Copy kPlainCopies[] = {copy_memcpy, copy_cached, copy_streaming};
-constexpr Copy kCopiesAhead[] = {copy_ahead};
-constexpr Copy kReads[] = {read_plain, read_ahead};
-#else
-constexpr Copy kPlainCopies[] = {copy_memcpy, copy_cached};
-constexpr Copy kCopiesAhead[] = {copy_memcpy};
-constexpr Copy kReads[] = {read_plain};
+        plain_copies.push_back(copy_streaming);
+        copies_ahead.push_back(copy_ahead);
+        reads.push_back(read_ahead);
 #endif
+#if defined(__x86_64__)
+        if (__builtin_cpu_supports("avx512f")) {
+            plain_copies.push_back(copy_lines<false>);
+            copies_ahead.push_back(copy_lines<true>);
+            reads.push_back(read_lines);
+        }
+#endif
+    }
+};
 
 // 64 MiB (to 64 MiB): as much as the compression of the table moves, more than a last-level cache.
 // Bytes a second of one pass over the source, all of it touched before.
-double source_bandwidth(Clock clock, int threads, std::span<const Copy> ways) {
+double source_bandwidth(Clock clock, int threads, const std::vector<Copy>& ways) {
     static constexpr std::int64_t kBytes = std::int64_t{64} << 20;
     static const impl::AlignedBuffer<char> from(kBytes), to(kBytes);
     const std::int64_t part = kBytes / threads / 64 * 64;
@@ -287,10 +320,11 @@ Ceilings measure_ceilings(Clock clock, int threads) {
         best_rate(clock, threads, fp32.run != nullptr ? fp32 : PeakLoop{fma_plain, 64 * 2.0});
     result.bf16_dot_flops = best_rate(clock, threads, bf16_loop());
     result.amx_bf16_flops = best_rate(clock, threads, amx_loop());
-    result.plain_copy_bytes = 2 * source_bandwidth(clock, threads, kPlainCopies);
+    const Ways ways;
+    result.plain_copy_bytes = 2 * source_bandwidth(clock, threads, ways.plain_copies);
     result.copy_bytes =
-        std::max(result.plain_copy_bytes, 2 * source_bandwidth(clock, threads, kCopiesAhead));
-    result.read_bytes = source_bandwidth(clock, threads, kReads);
+        std::max(result.plain_copy_bytes, 2 * source_bandwidth(clock, threads, ways.copies_ahead));
+    result.read_bytes = source_bandwidth(clock, threads, ways.reads);
     return result;
 }
 
