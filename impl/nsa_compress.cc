@@ -47,12 +47,11 @@ public:
             kernel_ = problem.plain_weight ? problem.pairs->compress_slab
                                            : problem.pairs->exact_compress_slab;
         }
-        const TokensAhead once = tokens_ahead(kOnceBytes, row_size_,
-                                              problem.pairs != nullptr ? kPairTokens : kSlabTokens);
-        const bool ask_once = problem.kernels.requests == LineRequests::kOnce &&
-                              2 * once.near * row_size_ <= kMostOnceBytes;
-        slab_.requests = ask_once ? LineRequests::kOnce : LineRequests::kTwice;
-        slab_.ahead = ask_once ? once : tokens_ahead(kBytesAhead, row_size_, kSlabTokens);
+        const RequestPlan lines(problem.kernels.requests, row_size_,
+                                problem.pairs != nullptr ? kPairTokens : kSlabTokens,
+                                tokens_ahead(kBytesAhead, row_size_, kSlabTokens));
+        slab_.requests = lines.requests;
+        slab_.ahead = lines.ahead;
         slab_.from_memory = problem.from_memory;
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
@@ -78,8 +77,6 @@ public:
 private:
     // At least the slab itself, which is walked head by head.
     static constexpr std::int64_t kBytesAhead = 16 << 10;
-    // Into the first level, where there must be room for the rest too.
-    static constexpr std::int64_t kOnceBytes = 12 << 10, kMostOnceBytes = 16 << 10;
 
     // Scratch for a packed slab of tokens or one packed output row, whichever is larger.
     std::int64_t packed_elements() const {

@@ -27,7 +27,7 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
 ///          chunks depend on the shape alone, so the bits do not depend on the number of threads.
 /// Empty    tokens without a window get +0 and their X is not used; without any window dW is +0.
 /// Traffic  X and dY are read once, dX is written once, past the cache if large; an element per
-///          page of a large X and dX is read ahead of its use as well. With products of pairs a
+///          page of a large X and dX may be read ahead of its use as well. With products of pairs a
 ///          chunk whose dW is not finite, or so small that something may have been lost, is
 ///          computed twice.
 /// Memory   at most kMaxPartialBytes for the partial dW, whatever T is.

@@ -56,7 +56,9 @@ public:
         slab_.bypass_cache = problem.bypass_cache;
         pair_slab_.input_token_stride = slab_.input_token_stride;
         pair_slab_.input_head_stride = slab_.input_head_stride;
-        pair_slab_.ahead = slab_.ahead;
+        const RequestPlan lines(problem.kernels.requests, row_size_, 1, slab_.ahead);
+        pair_slab_.requests = lines.requests;
+        pair_slab_.ahead = lines.ahead;
         pair_slab_.grad_token_stride = slab_.grad_token_stride;
         pair_slab_.grad_head_stride = slab_.grad_head_stride;
         pair_slab_.num_heads = num_heads;
@@ -179,7 +181,9 @@ private:
     // X beyond this unit as well, for its thread is likely to get the next one too; not dX, which
     // others may be writing there.
     void touch_pages_ahead(std::int64_t token) const {
-        if (!problem_.bypass_cache) return;
+        const bool asked_once =
+            problem_.pairs != nullptr && pair_slab_.requests == LineRequests::kOnce;
+        if (asked_once || !problem_.bypass_cache) return;
         const std::int64_t begin = token + tokens_to_touch_ahead(row_size_);
         const auto rows_until = [&](std::int64_t end) {
             const std::int64_t count = std::clamp<std::int64_t>(end - begin, 0, kSlabTokens);

@@ -52,7 +52,7 @@ struct CompressPairKernels;  // nsa_compress_pair_kernels.h
 /// One instruction set's kernels; the arrays are indexed by HalfFormat.
 struct KernelTable {
     const char* isa;
-    LineRequests requests;  // forward, of inputs whose rows are short enough
+    LineRequests requests;  // of rows that are short enough; gradient_slab always asks twice
     // Rows of `count` elements, a multiple of 16.
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
     // Of sums of products of such elements: the 16 low bits of a NaN are 0 then.

@@ -273,9 +273,17 @@ inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std:
         }
     }
     LinesAhead lines = ahead;
+    const auto request_lines = [&] {
+        if constexpr (!kBypassCache) return;
+        if (slab.requests == LineRequests::kOnce) {
+            lines.request_next_once<kCount>();
+        } else {
+            lines.request_next<kCount>();
+        }
+    };
     std::int64_t c = 0;
     for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
-        if constexpr (kBypassCache) lines.request_next<kCount>();
+        request_lines();
         __m512i x[kCount];
 #pragma GCC unroll 4
         for (int t = 0; t < kCount; ++t) {
@@ -313,7 +321,7 @@ inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std:
         }
     }
     if (c < head_dim) {
-        if constexpr (kBypassCache) lines.request_next<kCount>();
+        request_lines();
 #pragma GCC unroll 4
         for (int t = 0; t < kCount; ++t) {
             const __m512i x = load_half_line(input + t * input_stride + c);

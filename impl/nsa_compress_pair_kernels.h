@@ -34,6 +34,7 @@ struct PairGradientSlab {
     const std::uint16_t* input;
     std::int64_t input_token_stride, input_head_stride;
     TokensAhead ahead;
+    LineRequests requests;
     std::uint16_t* input_grad;
     std::int64_t grad_token_stride, grad_head_stride, num_heads, head_dim;
     const std::uint16_t* weight;  // [num_heads, block]

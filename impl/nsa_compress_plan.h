@@ -79,6 +79,22 @@ inline TokensAhead tokens_ahead(std::int64_t bytes, std::int64_t row_elements, s
     return {2 * near, near};
 }
 
+/// How lines of rows are asked for: once, 12 KiB ahead, if that is wanted and fits the first level
+/// beside what is in use there; else twice, `twice` ahead.
+struct RequestPlan {
+    LineRequests requests;
+    TokensAhead ahead;
+
+    RequestPlan(LineRequests wanted, std::int64_t row_elements, std::int64_t unit,
+                TokensAhead twice) {
+        constexpr std::int64_t kBytes = 12 << 10, kMostBytes = 16 << 10;
+        const TokensAhead once = tokens_ahead(kBytes, row_elements, unit);
+        const bool fits = 2 * once.near * row_elements <= kMostBytes;
+        requests = fits ? wanted : LineRequests::kTwice;
+        ahead = requests == LineRequests::kOnce ? once : twice;
+    }
+};
+
 /// How far ahead of its use a page of a large tensor is touched: beyond any line asked for.
 inline std::int64_t tokens_to_touch_ahead(std::int64_t row_elements) {
     return tokens_ahead(64 << 10, row_elements, kSlabTokens).near;
