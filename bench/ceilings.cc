@@ -279,7 +279,7 @@ double source_bandwidth(Clock clock, int threads, const std::vector<Copy>& ways)
     static_cast<void>(touched);
     double best_s = std::numeric_limits<double>::infinity();
     for (const Copy copy : ways) {
-        for (int repetition = 0; repetition < 3; ++repetition) {
+        for (int repetition = 0; repetition < kCopyRepetitions; ++repetition) {
             best_s = std::min(best_s, seconds(clock, [&] {
                                   impl::parallel_for(threads, [&](std::int64_t thread) {
                                       copy(to.data() + thread * part, from.data() + thread * part,

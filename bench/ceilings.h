@@ -15,6 +15,10 @@ enum class Clock { kWall, kCpu };
 
 double seconds(Clock clock, const std::function<void()>& run);
 
+/// How often in a row a round measures a way to copy, and what is compared with copying: behind the
+/// first time, what a cache has kept of the tensors comes from there.
+inline constexpr int kCopyRepetitions = 3;
+
 /// Rates of `threads` threads together; 0 where the machine has no such instruction.
 struct Ceilings {
     double fp32_flops = 0;        ///< fused multiply-adds of the widest vectors, 2 operations each
