@@ -18,7 +18,7 @@ namespace attncheck::impl {
 struct CompressSlab {
     const std::uint16_t* input;  // token 0, head 0
     std::int64_t token_stride, head_stride, num_heads, head_dim;
-    TokensAhead ahead;  // whole slabs
+    TokensAhead ahead;
     LineRequests requests;
     bool from_memory;     // the input is larger than a last-level cache; for pair kernels only
     const float* weight;  // [num_heads, block]: the weights of a window are contiguous
