@@ -78,11 +78,31 @@ public:
     /// True if <q, k> or the logit, to base e or 2, may leave the range of the accumulator although
     /// it is finite.
     bool may_overflow(double magnitude) const {
-        return std::isfinite(magnitude) &&
-               magnitude * (1 + growth_) * std::fmax(1, scale_ * 1.45) >= largest_ * (1 - 0x1p-10);
+        return std::isfinite(magnitude) && may_overflow_by(magnitude, 0);
+    }
+
+    /// The same with a bias. `gap` = row maximum - logit: the logit of a column that weighs nothing
+    /// may fall to -infinity, which leaves the row as it is.
+    bool may_overflow(double magnitude, double bias, double gap) const {
+        if (may_overflow(magnitude)) return true;
+        if (!std::isfinite(magnitude) || !std::isfinite(bias)) return false;
+        const bool weighs = bias > 0 || gap <= kSafeGap + std::fabs(bias) * 0x1p-10;
+        return weighs && may_overflow_by(magnitude, std::fabs(bias));
     }
 
 private:
+    static constexpr double kSafeGap = 200;  ///< e^-200 vanishes in fp32
+
+    /// The bias is added before or after the scale; log2 e < 1.45 may be part of it. What is added
+    /// before has been stored, and only a sum of its own size takes it out of the range.
+    bool may_overflow_by(double magnitude, double bias) const {
+        const double product = magnitude * (1 + growth_), limit = largest_ * (1 - 0x1p-10);
+        return product * std::fmax(1, scale_ * 1.45) >= limit ||
+               (product * scale_ + bias) * 1.45 >= limit ||
+               (bias > 0 && product >= largest_ * 0x1p-26 &&
+                product * scale_ + bias >= limit * scale_);
+    }
+
     double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
 };
 

@@ -67,7 +67,8 @@ private:
                 in_.key.data() +
                 (columns[j].key * shape_.kv_heads + n / shape_.group()) * shape_.head_dim;
             const double magnitude = magnitude_product(q, k, shape_.head_dim);
-            unjudged_ = unjudged_ || score_error_.may_overflow(magnitude);
+            unjudged_ = unjudged_ || score_error_.may_overflow(magnitude, columns[j].bias,
+                                                               row.row_max - row.logits[j]);
             lattice_ = lattice_ && score_error_.is_exact(magnitude);
             error_[j] = std::isfinite(row.logits[j])
                             ? score_error_(row.logits[j], columns[j].bias, magnitude)

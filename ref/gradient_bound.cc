@@ -137,7 +137,8 @@ void GradientBound::measure_columns(std::int64_t n, std::size_t at,
         logits_[j] = in_.forward.scale * inner_product(q_, k, shape_.head_dim) + columns[j].bias;
         score_errors_[j] =
             std::isfinite(logits_[j]) ? score_error_(logits_[j], columns[j].bias, magnitude) : 0;
-        unjudged_ = unjudged_ || score_error_.may_overflow(magnitude);
+        unjudged_ =
+            unjudged_ || score_error_.may_overflow(magnitude, columns[j].bias, m - logits_[j]);
         exact_scores = exact_scores && score_error_.is_exact(magnitude);
         largest = logits_[j] > largest ? logits_[j] : largest;
     }

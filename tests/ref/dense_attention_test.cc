@@ -501,6 +501,66 @@ TEST(ExpectedAttention, DoesNotJudgeRowsBeyondTheRangeOfFp32) {
     EXPECT_EQ(forward_of(p).output.bound[0], kInfinity);
 }
 
+/// One row that sees two keys with these biases.
+Problem biased_row(double first, double second, double scale = 1, double product = 1) {
+    Problem p({1, 2, 1, 1, 1, 1});
+    p.query = {1}, p.key = {product, product}, p.value = {1, 2}, p.output_grad = {1};
+    p.scale = scale;
+    p.columns[0] = {{0, first}, {1, second}};
+    return p;
+}
+
+bool judges_maximum(const Problem& p, Dtype type = Dtype::bf16,
+                    const RoundingClass& rounding = {}) {
+    return all_judged(expected_attention(p.shape, p.lister(), p.inputs(), type, rounding).row_max);
+}
+
+/// The gradient of such a row with a maximum that is stored as fp32.
+bool judges_gradient(const Problem& p) {
+    Forward<double> f = run_forward(p);
+    for (double& m : f.row_max) m = static_cast<float>(m);
+    const ExpectedAttentionGrad grad = gradient(p, f);
+    return all_judged(grad.query_grad) && all_judged(grad.key_grad) && all_judged(grad.value_grad);
+}
+
+// A bias takes a logit out of fp32 as a product does; to base 2 earlier.
+TEST(ExpectedAttention, DoesNotJudgeRowsWhoseBiasLeavesFp32) {
+    EXPECT_TRUE(judges_maximum(biased_row(2e38, 0)));
+    EXPECT_FALSE(judges_maximum(biased_row(3e38, 0)));
+    EXPECT_FALSE(judges_maximum(biased_row(4e38, 0)));
+    EXPECT_FALSE(judges_maximum(biased_row(0, 4e38)));
+    EXPECT_FALSE(judges_maximum(biased_row(2e38, 0, 1, 1e38)));
+    // Sums of a half-precision accumulator.
+    const RoundingClass half = parse_rounding_class("acc=half");
+    EXPECT_FALSE(judges_maximum(biased_row(60000, 0), Dtype::fp16, half));
+    EXPECT_TRUE(judges_maximum(biased_row(60000, 0), Dtype::fp16));
+    // An infinite one is what it is.
+    EXPECT_TRUE(judges_maximum(biased_row(-kInfinity, 0)));
+    EXPECT_TRUE(judges_maximum(biased_row(kInfinity, 0)));
+    // The maximum is infinite when it is stored, and infinity minus infinity NaN.
+    EXPECT_FALSE(judges_gradient(biased_row(4e38, 0)));
+    EXPECT_TRUE(judges_gradient(biased_row(1e4, 0)));
+}
+
+// -infinity where the exact logit is very low weighs nothing either, unless nothing else weighs.
+TEST(ExpectedAttention, JudgesRowsWithVeryLowBiases) {
+    EXPECT_TRUE(judges_maximum(biased_row(-4e38, 0)));
+    EXPECT_TRUE(judges_maximum(biased_row(0, -3e38)));
+    EXPECT_TRUE(judges_maximum(biased_row(-2e38, -2e38)));
+    EXPECT_FALSE(judges_maximum(biased_row(-4e38, -4e38)));
+    EXPECT_FALSE(judges_maximum(biased_row(-4e38, -3e38)));
+    EXPECT_FALSE(judges_maximum(biased_row(-4e38, -3.9999e38)));
+    EXPECT_TRUE(judges_gradient(biased_row(-4e38, 0)));
+    EXPECT_FALSE(judges_gradient(biased_row(-4e38, -4e38)));
+}
+
+// (<q,k> + bias) scale with a small scale: the sum leaves fp32 if both parts are large.
+TEST(ExpectedAttention, DoesNotJudgeSumsBeyondFp32BeforeTheScale) {
+    EXPECT_FALSE(judges_maximum(biased_row(0x1p127 * 0x1p-20, 0, 0x1p-20, 0x1p127)));
+    EXPECT_TRUE(judges_maximum(biased_row(0x1p127 * 0x1p-20, 0, 0x1p-20, 0x1p90)));
+    EXPECT_TRUE(judges_maximum(biased_row(-0x1p127 * 0x1p-20, 0, 0x1p-20, 1)));
+}
+
 // exp(s - m) / l does not change when m grows by c and l shrinks by e^-c; it does when only one of
 // them moves.
 TEST(ExpectedAttentionGrad, UsesTheStatisticsItIsGiven) {
