@@ -75,17 +75,15 @@ public:
     /// True if <q, k> is exact in fp32, in any order.
     bool is_exact(double magnitude) const { return magnitude == 0 || magnitude < exact_below_; }
 
-    /// True if <q, k> or the logit, to base e or 2, may leave the range of the accumulator although
-    /// it is finite.
-    bool may_overflow(double magnitude) const {
-        return std::isfinite(magnitude) && may_overflow_by(magnitude, 0);
-    }
+    /// True if the finite part of <q, k> or of the logit, to base e or 2, may leave the range of
+    /// the accumulator. magnitude is that of the finite products.
+    bool may_overflow(double magnitude) const { return may_overflow_by(magnitude, 0); }
 
     /// The same with a bias. `gap` = row maximum - logit: the logit of a column that weighs nothing
     /// may fall to -infinity, which leaves the row as it is.
     bool may_overflow(double magnitude, double bias, double gap) const {
         if (may_overflow(magnitude)) return true;
-        if (!std::isfinite(magnitude) || !std::isfinite(bias)) return false;
+        if (!std::isfinite(bias)) return false;
         const bool weighs = bias > 0 || gap <= kSafeGap + std::fabs(bias) * 0x1p-10;
         return weighs && may_overflow_by(magnitude, std::fabs(bias));
     }
@@ -128,6 +126,10 @@ double exact_sum_limit(int lowest_bit);
 
 /// sum |a b|, eight partial sums.
 double magnitude_product(const double* a, const double* b, std::int64_t count);
+
+/// The part of `magnitude` = magnitude_product(a, b, count) that comes from finite products; 0 if
+/// it is NaN, for then <a, b> is NaN in any order.
+double finite_magnitude(const double* a, const double* b, std::int64_t count, double magnitude);
 
 void require_attention_shape(const AttentionShape& shape, const AttentionInputs<double>& in);
 void require_elements(const char* tensor, std::size_t size, std::int64_t expected);

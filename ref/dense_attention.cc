@@ -67,8 +67,9 @@ private:
                 in_.key.data() +
                 (columns[j].key * shape_.kv_heads + n / shape_.group()) * shape_.head_dim;
             const double magnitude = magnitude_product(q, k, shape_.head_dim);
-            unjudged_ = unjudged_ || score_error_.may_overflow(magnitude, columns[j].bias,
-                                                               row.row_max - row.logits[j]);
+            unjudged_ = unjudged_ || score_error_.may_overflow(
+                                         finite_magnitude(q, k, shape_.head_dim, magnitude),
+                                         columns[j].bias, row.row_max - row.logits[j]);
             lattice_ = lattice_ && score_error_.is_exact(magnitude);
             error_[j] = std::isfinite(row.logits[j])
                             ? score_error_(row.logits[j], columns[j].bias, magnitude)
@@ -178,7 +179,7 @@ private:
                 continue;
             }
             const double o = std::fabs(row.output[d]);
-            if (!std::isfinite(o) || largest_[d] == 0) continue;
+            if (std::isnan(o) || largest_[d] == 0) continue;
             const double formula =
                 (moved_[d] + rho * size_[d] + sum_growth_ * (1 + gained_) * o) / low + 3 * unit * o;
             const double hull =
@@ -203,7 +204,7 @@ private:
             size_[d] += weight * size;
             lost_[d] += loss * size;
             farthest_[d] = farthest_[d] > distance ? farthest_[d] : distance;
-            largest_[d] = largest_[d] > size ? largest_[d] : size;
+            largest_[d] = size > largest_[d] && size < kInfinity ? size : largest_[d];
         }
     }
 
@@ -300,6 +301,17 @@ double magnitude_product(const double* a, const double* b, std::int64_t count) {
     double sum =
         ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
     for (; i < count; ++i) sum += std::fabs(a[i] * b[i]);
+    return sum;
+}
+
+double finite_magnitude(const double* a, const double* b, std::int64_t count, double magnitude) {
+    if (std::isfinite(magnitude)) return magnitude;
+    if (std::isnan(magnitude)) return 0;
+    double sum = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const double product = std::fabs(a[i] * b[i]);
+        if (std::isfinite(product)) sum += product;
+    }
     return sum;
 }
 

@@ -145,7 +145,7 @@ int lowest_set_bit(double value) {
 void ProductSum::add(double a, double b) {
     const double product = a * b;
     exact += product;
-    magnitude += std::fabs(product);
+    if (std::isfinite(product)) magnitude += std::fabs(product);
     terms += 1;
     lowest_bit = std::min(lowest_bit, lowest_set_bit(a) + lowest_set_bit(b));
     if (is_bf16_subnormal(a) || is_bf16_subnormal(b)) flushed += std::fabs(product);
@@ -156,8 +156,8 @@ void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, 
     out.value[index] = sum.exact;
     out.bound[index] = 0;
     out.overflow[index] = Overflow::none;
-    // No term, only zero products, or a non-finite input: nothing is rounded.
-    if (sum.magnitude == 0 || !std::isfinite(sum.exact)) return;
+    // No term, only products that are zero or not finite: nothing is rounded.
+    if (sum.magnitude == 0 || std::isnan(sum.exact)) return;
 
     const Accumulator accumulator = accumulator_of(rounding, output);
 
@@ -188,7 +188,10 @@ void finish(double exact, double error, double peak, double peak_limit, Dtype ou
     out.value[index] = exact;
     out.bound[index] = 0;
     out.overflow[index] = Overflow::none;
-    if (!std::isfinite(exact)) return;
+    if (!std::isfinite(exact)) {
+        if (std::isinf(exact) && peak >= peak_limit) leave_unjudged(out, index);
+        return;
+    }
     if (!(error < kInfinity)) return leave_unjudged(out, index);
     const double size = std::fabs(exact), largest = max_finite(output);
     // The number that is narrowed lies within E of the exact one, and its nearest neighbour no

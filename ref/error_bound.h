@@ -64,7 +64,7 @@ int lowest_set_bit(double value);
 
 /// A sum of products of stored numbers, accumulated by the oracle beside what its bound needs.
 ///
-///   exact = sum a_i b_i,   magnitude = sum |a_i b_i|
+///   exact = sum a_i b_i,   magnitude = sum |a_i b_i| over the finite products
 ///
 /// If every product is a multiple of 2^lowest_bit and magnitude < 2^(lowest_bit + 24), every
 /// partial sum in any order is exact in fp32, and the only rounding left is the one to the output
@@ -97,9 +97,10 @@ void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, 
 ///   bound = min(E + half_ulp(|exact| + E), 2 E + distance of the exact value to the nearest
 ///   representable number)
 ///
-/// peak bounds every partial sum: from peak_limit on, any non-finite result is right. A non-finite
-/// exact value gets bound 0. An infinite E, or a NaN, means that nothing can be said: bound
-/// infinite, Overflow::any.
+/// peak bounds every partial sum of finite terms: from peak_limit on, any non-finite result is
+/// right, and anything where the exact value is infinite, for a partial sum may be the opposite
+/// infinity. All other non-finite exact values get bound 0. An infinite E, or a NaN, means that
+/// nothing can be said: bound infinite, Overflow::any.
 void finish(double exact, double error, double peak, double peak_limit, Dtype output,
             ExpectedTensor& out, std::size_t index);
 

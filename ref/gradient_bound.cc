@@ -3,6 +3,13 @@
 #include <limits>
 
 namespace attncheck::ref {
+namespace {
+
+void add_finite(double& sum, double term) {
+    if (std::isfinite(term)) sum += term;
+}
+
+}  // namespace
 
 void GradientBound::measure(std::int64_t t, std::int64_t n, std::span<const KeyColumn> columns) {
     const auto at = static_cast<std::size_t>(t * shape_.query_heads + n);
@@ -23,7 +30,7 @@ void GradientBound::write_query_grad(std::size_t at, ExpectedTensor& query_grad)
     for (const GradColumn& c : columns_) {
         const double* k = in_.forward.key.data() + c.key * shape_.head_dim;
         const double error = sum_error(c, count);
-        peak += std::fabs(c.score_grad) + error + c.prob * delta_error_;
+        add_finite(peak, std::fabs(c.score_grad) + error + c.prob * delta_error_);
         for (std::size_t d = 0; d < width; ++d) {
             value_sum_[d] += c.score_grad * k[d];
             error_sum_[d] += error * std::fabs(k[d]);
@@ -56,14 +63,14 @@ void GradientBound::add_to_keys(const KeySlots& slots,
             dk[d] += c.score_grad * q_[d];
             dk_error[d] += error * std::fabs(q_[d]);
         }
-        sums.peak[key] += std::fabs(c.score_grad) + error;
+        add_finite(sums.peak[key], std::fabs(c.score_grad) + error);
         sums.unjudged[key] |= unjudged_;
         if (!c.kept) continue;
         double* const dv = sums.value_value.data() + key * value_width;
         double* const dv_error = sums.value_error.data() + key * value_width;
         const double growth = gamma(count, roundoff_.sum);
         const double prob_error = c.prob_error + growth * (c.weight + c.prob_error);
-        sums.weight[key] += c.weight + prob_error;
+        add_finite(sums.weight[key], c.weight + prob_error);
         for (std::size_t d = 0; d < value_width; ++d) {
             dv[d] += c.weight * dout_[d];
             dv_error[d] += prob_error * std::fabs(dout_[d]);
@@ -117,7 +124,7 @@ void GradientBound::measure_delta(std::size_t at) {
             if (dout_[d] != 0) given_error_ += std::fabs(dout_[d]) * e[d];
     }
     delta_error_ += given_error_;
-    check_range(delta_size_ * (1 + growth));
+    check_range(finite_magnitude(dout_, o, shape_.value_dim, delta_size_) * (1 + growth));
 }
 
 void GradientBound::measure_columns(std::int64_t n, std::size_t at,
@@ -137,8 +144,9 @@ void GradientBound::measure_columns(std::int64_t n, std::size_t at,
         logits_[j] = in_.forward.scale * inner_product(q_, k, shape_.head_dim) + columns[j].bias;
         score_errors_[j] =
             std::isfinite(logits_[j]) ? score_error_(logits_[j], columns[j].bias, magnitude) : 0;
-        unjudged_ =
-            unjudged_ || score_error_.may_overflow(magnitude, columns[j].bias, m - logits_[j]);
+        unjudged_ = unjudged_ ||
+                    score_error_.may_overflow(finite_magnitude(q_, k, shape_.head_dim, magnitude),
+                                              columns[j].bias, m - logits_[j]);
         exact_scores = exact_scores && score_error_.is_exact(magnitude);
         largest = logits_[j] > largest ? logits_[j] : largest;
     }
@@ -160,7 +168,13 @@ void GradientBound::measure_products(std::size_t j, double m, double l) {
     c.weight = c.prob * keep;
     prob_grad_size_.resize(columns_.size());
     centred_.resize(columns_.size());
-    prob_grad_size_[j] = c.kept ? keep * magnitude_product(dout_, v, shape_.value_dim) : 0;
+    prob_grad_size_[j] = 0;
+    if (c.kept) {
+        const double size = magnitude_product(dout_, v, shape_.value_dim);
+        prob_grad_size_[j] = keep * size;
+        if (std::isinf(size))
+            check_range(keep * finite_magnitude(dout_, v, shape_.value_dim, size) * 1.1);
+    }
     centred_[j] = (c.kept ? keep * inner_product(dout_, v, shape_.value_dim) : 0) - delta_;
     c.score_grad = c.prob * centred_[j];
 }

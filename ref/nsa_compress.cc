@@ -75,7 +75,7 @@ struct ProductSums {
         for (std::int64_t c = 0; c < length; ++c) {
             const double product = scalar * factors[c];
             sums[c] += product;
-            magnitudes[c] += std::fabs(product);
+            magnitudes[c] += std::isfinite(product) ? std::fabs(product) : 0;
             lowest_bits[c] = std::min(lowest_bits[c], scalar_bit + factor_bits[c]);
         }
         if (!with_flushed) return;
@@ -92,7 +92,7 @@ struct ProductSums {
         for (std::int64_t c = 0; c < length; ++c) {
             const double product = a.value[i + c] * b.value[j + c];
             sum += product;
-            total += std::fabs(product);
+            total += std::isfinite(product) ? std::fabs(product) : 0;
             bit = std::min(bit, a.lowest[i + c] + b.lowest[j + c]);
         }
         exact[element] = sum, magnitude[element] = total, lowest[element] = bit;

@@ -196,7 +196,8 @@ private:
                 in_.key.data() +
                 (columns_[c].key * shape_.kv_heads + n / shape_.group()) * shape_.head_dim;
             const double magnitude = magnitude_product(q, k, shape_.head_dim);
-            if (score_error_.may_overflow(magnitude)) out.ordered = false;
+            if (score_error_.may_overflow(finite_magnitude(q, k, shape_.head_dim, magnitude)))
+                out.ordered = false;
             const double s = row_.logits[c];
             prob_[i] = prob_of(t, n, s, row_.probs[c]);
             if (!std::isfinite(s)) continue;

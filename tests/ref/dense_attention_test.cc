@@ -542,6 +542,45 @@ TEST(ExpectedAttention, DoesNotJudgeRowsWhoseBiasLeavesFp32) {
     EXPECT_TRUE(judges_gradient(biased_row(1e4, 0)));
 }
 
+/// One row of two keys; the second one's products are -infinity and `finite`.
+Problem infinite_product(double finite) {
+    Problem p({1, 2, 1, 1, 2, 1});
+    p.query = {1, 0x1p100}, p.key = {0, 0, -kInfinity, finite}, p.value = {1, 2};
+    p.output_grad = {1};
+    p.columns[0] = {{0}, {1}};
+    return p;
+}
+
+// -infinity plus a product that leaves fp32 the other way is NaN in a kernel.
+TEST(ExpectedAttention, DoesNotJudgeInfiniteLogitsBesideAnOverflow) {
+    EXPECT_TRUE(judges_maximum(infinite_product(0x1p20)));
+    EXPECT_FALSE(judges_maximum(infinite_product(0x1p30)));
+    EXPECT_TRUE(judges_gradient(infinite_product(0x1p20)));
+    EXPECT_FALSE(judges_gradient(infinite_product(0x1p30)));
+}
+
+// The same in <dO, O>, in <dO, V> and in the sums of P V.
+TEST(ExpectedAttention, DoesNotJudgeOtherInfiniteSumsBesideAnOverflow) {
+    Problem p({1, 2, 1, 1, 1, 2});
+    p.query = {1}, p.key = {0, 0};
+    p.columns[0] = {{0}, {1}};
+    for (const double finite : {0x1p20, 0x1p30}) {
+        const bool judged = finite < 0x1p25;
+        p.output_grad = {1, 0x1p100};
+        p.value = {1, 2, 3, 4};
+        Forward<double> f = run_forward(p);
+        f.output = {kInfinity, -finite};
+        EXPECT_EQ(all_judged(gradient(p, f).query_grad), judged);
+        f = run_forward(p);
+        p.value = {1, 2, kInfinity, -finite};
+        EXPECT_EQ(all_judged(gradient(p, f).query_grad), judged);
+    }
+    p.value = {kInfinity, 1, -0x1p127, 1};
+    EXPECT_FALSE(all_judged(forward_of(p).output));
+    p.value = {kInfinity, 1, -0x1p120, 1};
+    EXPECT_TRUE(all_judged(forward_of(p).output));
+}
+
 // -infinity where the exact logit is very low weighs nothing either, unless nothing else weighs.
 TEST(ExpectedAttention, JudgesRowsWithVeryLowBiases) {
     EXPECT_TRUE(judges_maximum(biased_row(-4e38, 0)));

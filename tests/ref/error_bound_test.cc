@@ -332,6 +332,20 @@ TEST(Finish, PassesNonFiniteValuesOn) {
     EXPECT_TRUE(std::isnan(expect_sum({{kInfinity, 1}, {0, 1}}, Dtype::fp16).value));
 }
 
+// Infinity plus a partial sum that overflows the other way is NaN.
+TEST(Finish, DoesNotJudgeInfinityBesideAnOverflow) {
+    const double big = 0x1p100;
+    const Expected beside = expect_sum({{kInfinity, -big}, {1, 0x1p28}}, Dtype::bf16);
+    EXPECT_EQ(beside.overflow, Overflow::any);
+    EXPECT_EQ(beside.bound, kInfinity);
+    const Expected within = expect_sum({{kInfinity, -big}, {1, 0x1p26}}, Dtype::bf16);
+    EXPECT_EQ(within.value, kInfinity);
+    EXPECT_EQ(within.bound, 0);
+    const Expected nan = expect_sum({{kInfinity, -big}, {0, 0x1p28}}, Dtype::bf16);
+    EXPECT_TRUE(std::isnan(nan.value));
+    EXPECT_EQ(nan.overflow, Overflow::none);
+}
+
 TEST(Finish, KnowsWhenTheOutputOverflows) {
     const Expected fits = expect_sum({{65504}, {1}}, Dtype::fp16);
     EXPECT_EQ(fits.overflow, Overflow::none);
