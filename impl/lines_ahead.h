@@ -19,8 +19,7 @@ inline constexpr std::int64_t kLineElements = 32;  // of 2 bytes
 /// How lines are asked for, which processors want differently.
 enum class LineRequests : std::uint8_t {
     /// Into the first level, `near` ahead. On Zen 5 the forward of 64 MiB takes 0.7 (fp16) and 0.8
-    /// (bf16) of the time that it takes with kTwice, about as long as reading alone; the gradient
-    /// with pairs of bf16 takes 0.8 to 0.9, that of fp16 gains nothing.
+    /// (bf16) of the time that it takes with kTwice, the gradient 0.8 to 0.9.
     kOnce,
     /// Into the second level, `far` and again `near` ahead. Zen 4 drops requests when many are on
     /// their way, and the second one catches those; requests into the first level were slower
@@ -64,19 +63,15 @@ public:
           run_end_(run == stride ? UINTPTR_MAX : line_ + run_bytes_),
           step_(static_cast<std::uintptr_t>(stride) * 2) {}
 
-    /// Asks twice for each of the next kCount lines.
-    template <int kCount>
+    /// Asks for each of the next kCount lines.
+    template <int kCount, LineRequests kRequests>
     ATTNCHECK_IMPL_INLINE void request_next() {
-        request<kCount, LineRequests::kTwice, false>();
+        request<kCount, kRequests, false>();
     }
-    template <int kCount>
-    ATTNCHECK_IMPL_INLINE void request_next_once() {
-        request<kCount, LineRequests::kOnce, false>();
-    }
-    /// As request_next, one line in six cycles at most. For kernels that are faster than memory:
-    /// they would ask in bursts, more of which are dropped. Read alone, 64 MiB came at 22 to 26
-    /// GB/s without a pause, at 30 with 6 cycles, at 25 with 8; forward with pairs of bf16 at 23,
-    /// at 29 with 6.
+    /// As request_next with kTwice, one line in six cycles at most. For kernels that are faster
+    /// than memory: they would ask in bursts, more of which are dropped. Read alone, 64 MiB came at
+    /// 22 to 26 GB/s without a pause, at 30 with 6 cycles, at 25 with 8; forward with pairs of bf16
+    /// at 23, at 29 with 6.
     template <int kCount>
     ATTNCHECK_IMPL_INLINE void request_next_slowly() {
         request<kCount, LineRequests::kTwice, true>();

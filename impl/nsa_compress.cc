@@ -47,11 +47,13 @@ public:
             kernel_ = problem.plain_weight ? problem.pairs->compress_slab
                                            : problem.pairs->exact_compress_slab;
         }
+        const std::int64_t fitting = tokens_fitting(kBytesAtOnce, row_size_);
         const RequestPlan lines(problem.kernels.requests, row_size_,
-                                problem.pairs != nullptr ? kPairTokens : kSlabTokens,
+                                problem.pairs != nullptr ? kPairTokens : fitting,
                                 tokens_ahead(kBytesAhead, row_size_, kSlabTokens));
         slab_.requests = lines.requests;
         slab_.ahead = lines.ahead;
+        slab_.tokens_at_once = lines.requests == LineRequests::kOnce ? fitting : kSlabTokens;
         slab_.from_memory = problem.from_memory;
         slab_.num_heads = num_heads;
         slab_.head_dim = problem.head_dim;
@@ -75,8 +77,12 @@ public:
     }
 
 private:
-    // At least the slab itself, which is walked head by head.
+    // Asked for twice: at least the slab itself, which is walked head by head.
     static constexpr std::int64_t kBytesAhead = 16 << 10;
+    // Asked for once: tokens that single products walk head by head, which leaves room for what was
+    // asked for in the first level. Half of it measured the same with rows of 2 KiB, 1.4 times as
+    // long with rows of 4; twice of it 1.0 and 1.1 times.
+    static constexpr std::int64_t kBytesAtOnce = 8 << 10;
 
     // Scratch for a packed slab of tokens or one packed output row, whichever is larger.
     std::int64_t packed_elements() const {
@@ -131,6 +137,8 @@ private:
     }
 
     bool order_sums(float* sums) const {
+        if (problem_.head_dim % kLineElements == 0)
+            return problem_.pairs->order_sums(sums, row_size_);
         bool plain = true;
         for (std::int64_t head = 0; head < num_heads_; ++head) {
             if (!problem_.pairs->order_sums(sums + head * problem_.head_dim, problem_.head_dim))
@@ -167,6 +175,10 @@ private:
             narrow_row(sums, packed_.data(), row_size_);
             scatter(packed_.data(), {row, 1, head_begin_, num_heads_, problem_.head_dim},
                     problem_.output);
+            return;
+        }
+        if (problem_.output.head_stride == problem_.head_dim) {
+            narrow_row(sums, problem_.output.at(row, head_begin_), row_size_);
             return;
         }
         for (std::int64_t head = 0; head < num_heads_; ++head) {
@@ -215,7 +227,14 @@ void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& ke
 
     const std::int64_t scratch_per_head =
         problem.geometry.max_open() * problem.head_dim * std::int64_t{sizeof(float)};
-    const HeadGroups groups = HeadGroups::fitting(problem.num_heads, scratch_per_head);
+    HeadGroups groups = HeadGroups::fitting(problem.num_heads, scratch_per_head);
+    // Single products of longer rows are slower (of 8 KiB 1.3 to 1.5 times), those of pairs are
+    // not.
+    constexpr std::int64_t kRowBytes = 4 << 10;
+    if (pairs == nullptr && kernels.requests == LineRequests::kOnce) {
+        groups.heads_per_group = std::min(
+            groups.heads_per_group, std::max<std::int64_t>(kRowBytes / 2 / problem.head_dim, 1));
+    }
 
     // A chunk boundary costs block - stride tokens read twice: at least 64 rows per chunk bound
     // that by 1/64 for the usual block = 2 * stride; many chunks per thread even out a thread that

@@ -52,14 +52,14 @@ struct SlabLinesAhead {
     LineRequests requests;
 
     // Of all heads where they are neighbours in memory, else of one.
-    static SlabLinesAhead of(const CompressSlab& slab, std::int64_t head) {
+    static SlabLinesAhead of(const CompressSlab& slab, std::int64_t token, std::int64_t head) {
         const std::int64_t heads = slab.head_stride == slab.head_dim ? slab.num_heads : 1;
         const auto lines = [&](std::int64_t tokens) {
             return LineWalk(
                 byte_address(slab.input, tokens * slab.token_stride + head * slab.head_stride),
                 heads * slab.head_dim, slab.token_stride);
         };
-        return {lines(slab.ahead.far), lines(slab.ahead.near), slab.requests};
+        return {lines(token + slab.ahead.far), lines(token + slab.ahead.near), slab.requests};
     }
     HWY_INLINE void request_next() {
         if (requests == LineRequests::kTwice) {
@@ -84,26 +84,31 @@ void narrow_row(const float* from, std::uint16_t* to, std::int64_t count) {
     }
 }
 
+struct Tokens {
+    std::int64_t begin, count;
+};
+
 // The loop over tokens is not unrolled: the hardware follows a sequence of addresses best when one
 // instruction makes it. Forward register tile: kWindows x kVectors sums stay in registers over the
-// tokens of the slab, so that each input vector is loaded and widened once and feeds kWindows
+// tokens, so that each input vector is loaded and widened once and feeds kWindows
 // multiply-adds.
 template <class Format, int kWindows, int kVectors>
-HWY_INLINE void compress_tile(const CompressSlab& slab, std::int64_t head, std::int64_t c,
-                              SlabLinesAhead& ahead) {
+HWY_INLINE void compress_tile(const CompressSlab& slab, Tokens tokens, std::int64_t head,
+                              std::int64_t c, SlabLinesAhead& ahead) {
     const FloatTag d;
-    const std::uint16_t* input = slab.input + head * slab.head_stride + c;
+    const std::uint16_t* input =
+        slab.input + tokens.begin * slab.token_stride + head * slab.head_stride + c;
     const float* weight[kWindows];
     float* sums[kWindows];
     FloatVec sum[kWindows][kVectors];
     for (int k = 0; k < kWindows; ++k) {
-        weight[k] = slab.weight + head * slab.block + slab.first_row[k];
+        weight[k] = slab.weight + head * slab.block + slab.first_row[k] + tokens.begin;
         sums[k] = slab.sums[k] + head * slab.head_dim + c;
         for (int v = 0; v < kVectors; ++v) sum[k][v] = hn::Load(d, sums[k] + v * kLanes);
     }
     SlabLinesAhead lines = ahead;
 #pragma GCC unroll 1
-    for (std::int64_t i = 0; i < kSlabTokens; ++i) {
+    for (std::int64_t i = 0; i < tokens.count; ++i) {
         const std::uint16_t* token = input + i * slab.token_stride;
         for (int v = 0; v < kVectors; ++v) {
             if (v * kLanes % kLineElements == 0) lines.request_next();
@@ -130,22 +135,27 @@ constexpr int widest_tile() {
 }
 
 template <class Format, int kWindows, int kVectors>
-HWY_INLINE void compress_tiles(const CompressSlab& slab, std::int64_t head, std::int64_t c,
-                               SlabLinesAhead& ahead) {
+HWY_INLINE void compress_tiles(const CompressSlab& slab, Tokens tokens, std::int64_t head,
+                               std::int64_t c, SlabLinesAhead& ahead) {
     for (; c + kVectors * kLanes <= slab.head_dim; c += kVectors * kLanes) {
-        compress_tile<Format, kWindows, kVectors>(slab, head, c, ahead);
+        compress_tile<Format, kWindows, kVectors>(slab, tokens, head, c, ahead);
     }
     if constexpr (kVectors > 1) {
-        if (c < slab.head_dim) compress_tiles<Format, kWindows, kVectors / 2>(slab, head, c, ahead);
+        if (c < slab.head_dim)
+            compress_tiles<Format, kWindows, kVectors / 2>(slab, tokens, head, c, ahead);
     }
 }
 
 template <class Format, int kWindows>
 void compress_windows(const CompressSlab& slab) {
-    SlabLinesAhead ahead = SlabLinesAhead::of(slab, 0);
-    for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-        if (head > 0 && slab.head_stride != slab.head_dim) ahead = SlabLinesAhead::of(slab, head);
-        compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, head, 0, ahead);
+    for (Tokens tokens{0, slab.tokens_at_once}; tokens.begin < kSlabTokens;
+         tokens.begin += tokens.count) {
+        SlabLinesAhead ahead = SlabLinesAhead::of(slab, tokens.begin, 0);
+        for (std::int64_t head = 0; head < slab.num_heads; ++head) {
+            if (head > 0 && slab.head_stride != slab.head_dim)
+                ahead = SlabLinesAhead::of(slab, tokens.begin, head);
+            compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, tokens, head, 0, ahead);
+        }
     }
 }
 
@@ -241,11 +251,10 @@ HWY_INLINE void gradient_row(const GradientSlab& slab, std::int64_t token, std::
 
 // Rows that are done at once where registers allow: what is loaded of dY serves them all.
 constexpr int kRows = 4;
-template <int kWindows>
-constexpr bool kInRows = kLanes >= 16 && kWindows <= 2;
+constexpr int kMostInRows = kLanes >= 16 ? 2 : 0;
 
 // The same for kRows token rows of a head.
-template <class Format, int kWindows, bool kBypassCache>
+template <class Format, int kWindows, bool kBypassCache, LineRequests kRequests>
 HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std::int64_t head,
                               LinesAhead& ahead) {
     const FloatTag d;
@@ -285,7 +294,7 @@ HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std:
     if constexpr (kBypassCache) {  // whole lines
         FloatVec high[kRows];
         for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
-            lines.request_next<kRows>();
+            lines.request_next<kRows, kRequests>();
             sums_at(c, low);
             sums_at(c + kLanes, high);
             for (int t = 0; t < kRows; ++t) {
@@ -296,7 +305,7 @@ HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std:
     }
 #endif
     for (; c < head_dim; c += kLanes) {
-        if (kBypassCache && c % kLineElements == 0) lines.request_next<kRows>();
+        if (kBypassCache && c % kLineElements == 0) lines.request_next<kRows, kRequests>();
         sums_at(c, low);
         for (int t = 0; t < kRows; ++t) {
             store_half<kBypassCache>(Format::narrow_sum(low[t]), input_grad + t * grad_stride + c);
@@ -312,9 +321,9 @@ HWY_INLINE void gradient_head(const GradientSlab& slab, std::int64_t token, std:
     }
 }
 
-template <class Format, int kWindows, bool kBypassCache>
+template <class Format, int kWindows, bool kBypassCache, LineRequests kRequests>
 HWY_INLINE void gradient_rows(const GradientSlab& slab) {
-    if constexpr (!kInRows<kWindows>) {
+    if constexpr (kWindows > kMostInRows) {
         for (std::int64_t token = 0; token < kSlabTokens; ++token) {
             for (std::int64_t head = 0; head < slab.num_heads; ++head)
                 gradient_row<Format, kWindows, kBypassCache>(slab, token, head);
@@ -331,7 +340,7 @@ HWY_INLINE void gradient_rows(const GradientSlab& slab) {
             LinesAhead ahead = lines_of(token, 0);
             for (std::int64_t head = 0; head < slab.num_heads; ++head) {
                 if (head > 0 && !one_run) ahead = lines_of(token, head);
-                gradient_head<Format, kWindows, kBypassCache>(slab, token, head, ahead);
+                gradient_head<Format, kWindows, kBypassCache, kRequests>(slab, token, head, ahead);
             }
         }
     }
@@ -339,10 +348,12 @@ HWY_INLINE void gradient_rows(const GradientSlab& slab) {
 
 template <class Format, int kWindows>
 void gradient_windows(const GradientSlab& slab) {
-    if (slab.bypass_cache) {
-        gradient_rows<Format, kWindows, true>(slab);
+    if (!slab.bypass_cache) {
+        gradient_rows<Format, kWindows, false, LineRequests::kTwice>(slab);
+    } else if (kWindows <= kMostInRows && slab.requests == LineRequests::kOnce) {
+        gradient_rows<Format, kWindows, true, LineRequests::kOnce>(slab);
     } else {
-        gradient_rows<Format, kWindows, false>(slab);
+        gradient_rows<Format, kWindows, true, LineRequests::kTwice>(slab);
     }
 }
 
@@ -376,6 +387,7 @@ const KernelTable* kernel_table() {
     static const KernelTable table = {
         nullptr,
         LineRequests::kOnce,
+        kMostInRows,
         {&widen_row<Fp16>, &widen_row<Bf16>},
         {&narrow_row<Fp16>, &narrow_row<Bf16>},
         {&stream_row<Fp16>, &stream_row<Bf16>},

@@ -20,6 +20,7 @@ struct CompressSlab {
     std::int64_t token_stride, head_stride, num_heads, head_dim;
     TokensAhead ahead;
     LineRequests requests;
+    std::int64_t tokens_at_once;  // a divisor of kSlabTokens; not for pair kernels
     bool from_memory;     // the input is larger than a last-level cache; for pair kernels only
     const float* weight;  // [num_heads, block]: the weights of a window are contiguous
     const std::uint16_t* weight_halves;  // the same in bf16; for pair kernels only
@@ -33,6 +34,7 @@ struct GradientSlab {
     const std::uint16_t* input;
     std::int64_t input_token_stride, input_head_stride;
     TokensAhead ahead;
+    LineRequests requests;  // up to KernelTable::most_in_rows windows; beyond them always kTwice
     std::uint16_t* input_grad;
     std::int64_t grad_token_stride, grad_head_stride, num_heads, head_dim;
     const float* weight;  // as in CompressSlab
@@ -52,7 +54,8 @@ struct CompressPairKernels;  // nsa_compress_pair_kernels.h
 /// One instruction set's kernels; the arrays are indexed by HalfFormat.
 struct KernelTable {
     const char* isa;
-    LineRequests requests;  // of rows that are short enough; gradient_slab always asks twice
+    LineRequests requests;  // of rows that are short enough
+    int most_in_rows;       // windows for which gradient_slab takes several rows at once
     // Rows of `count` elements, a multiple of 16.
     void (*widen_row[2])(const std::uint16_t* from, float* to, std::int64_t count);
     // Of sums of products of such elements: the 16 low bits of a NaN are 0 then.

@@ -1,5 +1,7 @@
 #include "impl/nsa_compress_pair_kernels.h"
 
+#include <bit>
+
 #include "impl/bf16_dot_kernels.h"
 #include "impl/lines_ahead.h"
 #include "impl/wide_intrinsics.h"
@@ -91,72 +93,63 @@ template <bool kExact, int kPairs>
     }
 }
 
-// One head of kTokens tokens. Words of two vectors are interleaved within 128 bits, which costs one
-// instruction everywhere; hence the order of sums: channels 0-3 8-11 16-19 24-27, then the others.
-template <bool kExact, int kWindows, LineRequests kRequests>
-inline void compress_head(const CompressSlab& slab, std::int64_t token, std::int64_t head,
-                          LinesAhead& ahead) {
-    constexpr int kTokens = tokens_at_once(kWindows, kRequests), kPairs = kTokens / 2;
-    const std::int64_t stride = slab.token_stride, head_dim = slab.head_dim;
-    const std::uint16_t* from = slab.input + token * stride + head * slab.head_stride;
-    Pairs<kPairs> weight[kWindows];
-    float* sums[kWindows];
-#pragma GCC unroll 8
-    for (int k = 0; k < kWindows; ++k) {
-        sums[k] = slab.sums[k] + head * head_dim;
-        load_weights(slab, token, head, k, weight[k]);
-    }
-    LinesAhead lines = ahead;
-    const auto request_lines = [&] {
-        if constexpr (kRequests == LineRequests::kOnce) {
-            lines.request_next_once<kTokens>();
-        } else if (slab.from_memory) {
-            lines.request_next_slowly<kTokens>();
-        } else {
-            lines.request_next<kTokens>();
-        }
-    };
-    std::int64_t c = 0;
-    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes, from += 2 * kLanes) {
-        request_lines();
-        // GCC would keep a pointer for every row, more than there are registers.
-        __asm__("" : "+r"(from));
-        Pairs<kPairs> low, high;
-#pragma GCC unroll 4
-        for (int p = 0; p < kPairs; ++p) {
-            const __m512i even = load_line(from + 2 * p * stride),
-                          odd = load_line(from + (2 * p + 1) * stride);
-            low[p] = _mm512_unpacklo_epi16(even, odd);
-            high[p] = _mm512_unpackhi_epi16(even, odd);
-        }
-#pragma GCC unroll 8
-        for (int k = 0; k < kWindows; ++k) {
-            add_pairs<kExact, kPairs>(sums[k] + c, low, weight[k]);
-            add_pairs<kExact, kPairs>(sums[k] + c + kLanes, high, weight[k]);
-        }
-    }
-    if (c < head_dim) {
-        request_lines();
-        compress_half_line<kExact, kPairs>(slab, from, token, head);
-    }
-    ahead = lines;
-}
-
+// Words of two vectors are interleaved within 128 bits, which costs one instruction everywhere;
+// hence the order of sums: channels 0-3 8-11 16-19 24-27, then the others.
 template <bool kExact, int kWindows, LineRequests kRequests>
 void compress_tokens(const CompressSlab& slab) {
-    constexpr int kTokens = tokens_at_once(kWindows, kRequests);
+    constexpr int kTokens = tokens_at_once(kWindows, kRequests), kPairs = kTokens / 2;
     static_assert(kSlabTokens % kTokens == 0);
-    const bool one_run = slab.head_stride == slab.head_dim;  // all heads of a token
-    const auto lines_from = [&](std::int64_t token, std::int64_t head) {
-        return LinesAhead(slab.input + token * slab.token_stride + head * slab.head_stride,
-                          slab.ahead, one_run ? slab.num_heads * slab.head_dim : slab.head_dim,
-                          slab.token_stride);
+    const std::int64_t stride = slab.token_stride, head_dim = slab.head_dim,
+                       line_channels = head_dim / (2 * kLanes) * (2 * kLanes);
+    const bool one_run = slab.head_stride == head_dim;  // all heads of a token
+    const auto lines_from = [&](const std::uint16_t* first) {
+        return LinesAhead(first, slab.ahead, one_run ? slab.num_heads * head_dim : head_dim,
+                          stride);
     };
+    float* sums[kWindows];
+#pragma GCC unroll 8
+    for (int k = 0; k < kWindows; ++k) sums[k] = slab.sums[k];
     for (std::int64_t token = 0; token < kSlabTokens; token += kTokens) {
-        LinesAhead ahead = lines_from(token, 0);
+        const std::uint16_t* from = slab.input + token * stride;
+        LinesAhead ahead = lines_from(from);
+        const auto request_lines = [&] {
+            if (kRequests == LineRequests::kTwice && slab.from_memory) {
+                ahead.request_next_slowly<kTokens>();
+            } else {
+                ahead.request_next<kTokens, kRequests>();
+            }
+        };
+        std::int64_t c = 0;  // of all heads
         for (std::int64_t head = 0; head < slab.num_heads; ++head) {
-            if (head > 0 && !one_run) ahead = lines_from(token, head);
-            compress_head<kExact, kWindows, kRequests>(slab, token, head, ahead);
+            if (head > 0 && !one_run) ahead = lines_from(from);
+            Pairs<kPairs> weight[kWindows];
+#pragma GCC unroll 8
+            for (int k = 0; k < kWindows; ++k) load_weights(slab, token, head, k, weight[k]);
+            for (const std::int64_t end = c + line_channels; c < end;
+                 c += 2 * kLanes, from += 2 * kLanes) {
+                request_lines();
+                // GCC would keep a pointer for every row, more than there are registers.
+                __asm__("" : "+r"(from));
+                Pairs<kPairs> low, high;
+#pragma GCC unroll 4
+                for (int p = 0; p < kPairs; ++p) {
+                    const __m512i even = load_line(from + 2 * p * stride),
+                                  odd = load_line(from + (2 * p + 1) * stride);
+                    low[p] = _mm512_unpacklo_epi16(even, odd);
+                    high[p] = _mm512_unpackhi_epi16(even, odd);
+                }
+#pragma GCC unroll 8
+                for (int k = 0; k < kWindows; ++k) {
+                    add_pairs<kExact, kPairs>(sums[k] + c, low, weight[k]);
+                    add_pairs<kExact, kPairs>(sums[k] + c + kLanes, high, weight[k]);
+                }
+            }
+            if (line_channels < head_dim) {
+                request_lines();
+                compress_half_line<kExact, kPairs>(slab, from, token, head);
+                c += kLanes;
+            }
+            from += slab.head_stride - line_channels;
         }
     }
 }
@@ -170,26 +163,29 @@ void compress_windows(const CompressSlab& slab) {
     }
 }
 
-bool order_sums(float* sums, std::int64_t head_dim) {
+bool order_sums(float* sums, std::int64_t num_channels) {
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
                   second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    const __m512 least = _mm512_set1_ps(kLeastSum), most = _mm512_set1_ps(0x1.fffffep127f);
-    unsigned plain = 0xffff;
+    // Magnitudes from kLeastSum to the largest finite one are neighbours among the bit patterns.
+    const __m512i sign_off = _mm512_set1_epi32(0x7fffffff),
+                  least = _mm512_set1_epi32(std::bit_cast<std::int32_t>(kLeastSum));
+    __m512i furthest = _mm512_setzero_si512();
     const auto check = [&](__m512 sum) {
-        const __m512 magnitude = _mm512_abs_ps(sum);
-        plain &= _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(magnitude, least, _CMP_GE_OQ),
-                                         magnitude, most, _CMP_LE_OQ);
+        const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(sum), sign_off);
+        furthest = _mm512_max_epu32(furthest, _mm512_sub_epi32(magnitude, least));
     };
     std::int64_t c = 0;
-    for (; c + 2 * kLanes <= head_dim; c += 2 * kLanes) {
+    for (; c + 2 * kLanes <= num_channels; c += 2 * kLanes) {
         const __m512 low = _mm512_load_ps(sums + c), high = _mm512_load_ps(sums + c + kLanes);
         check(low);
         check(high);
         _mm512_store_ps(sums + c, _mm512_permutex2var_ps(low, first, high));
         _mm512_store_ps(sums + c + kLanes, _mm512_permutex2var_ps(low, second, high));
     }
-    if (c < head_dim) check(_mm512_load_ps(sums + c));
-    return plain == 0xffff;
+    if (c < num_channels) check(_mm512_load_ps(sums + c));
+    constexpr std::int32_t kSpan =
+        std::bit_cast<std::int32_t>(0x1.fffffep127f) - std::bit_cast<std::int32_t>(kLeastSum);
+    return _mm512_cmpgt_epu32_mask(furthest, _mm512_set1_epi32(kSpan)) == 0;
 }
 
 // [windows, head_dim] to pairs of neighbouring windows in the order of channels; the partner of a
@@ -239,8 +235,8 @@ constexpr int kRows = kWindows <= 4 ? 4 : 2;
 // One pass over kRows<kWindows> rows of a head gives both gradients:
 //   dX = sum_k w_k * dY_k,   dW_k += dY_k . X
 template <bool kExact, int kWindows, bool kBypassCache>
-inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std::int64_t head,
-                          LinesAhead& ahead) {
+ATTNCHECK_IMPL_INLINE void gradient_head(const PairGradientSlab& slab, std::int64_t token,
+                                         std::int64_t head, LinesAhead& ahead) {
     constexpr int kCount = kRows<kWindows>, kWindowPairs = (kWindows + 1) / 2;
     const std::int64_t head_dim = slab.head_dim, row_size = slab.num_heads * head_dim,
                        input_stride = slab.input_token_stride, grad_stride = slab.grad_token_stride;
@@ -272,13 +268,12 @@ inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std:
             weight[q][t] = _mm512_set1_epi32(static_cast<int>(even | odd << 16));
         }
     }
-    LinesAhead lines = ahead;
     const auto request_lines = [&] {
         if constexpr (!kBypassCache) return;
         if (slab.requests == LineRequests::kOnce) {
-            lines.request_next_once<kCount>();
+            ahead.request_next<kCount, LineRequests::kOnce>();
         } else {
-            lines.request_next<kCount>();
+            ahead.request_next<kCount, LineRequests::kTwice>();
         }
     };
     std::int64_t c = 0;
@@ -341,7 +336,6 @@ inline void gradient_head(const PairGradientSlab& slab, std::int64_t token, std:
             }
         }
     }
-    ahead = lines;
 #pragma GCC unroll 8
     for (int k = 0; k < kWindows; ++k) {
 #pragma GCC unroll 4

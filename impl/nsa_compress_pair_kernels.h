@@ -56,9 +56,9 @@ struct CompressPairKernels {
     /// order of their own until order_sums.
     void (*compress_slab)(const CompressSlab&);
     void (*exact_compress_slab)(const CompressSlab&);
-    /// The sums of one head into the order of channels. Returns whether all of them are plain
-    /// sums: finite and not below kLeastSum.
-    bool (*order_sums)(float* sums, std::int64_t head_dim);
+    /// The sums of one head into the order of channels, or of several neighbouring ones of whole
+    /// lines. Returns whether all of them are plain sums: finite and not below kLeastSum.
+    bool (*order_sums)(float* sums, std::int64_t num_channels);
     void (*gradient_slab)(const PairGradientSlab&);
     void (*exact_gradient_slab)(const PairGradientSlab&);
 };

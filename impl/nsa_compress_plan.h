@@ -79,6 +79,13 @@ inline TokensAhead tokens_ahead(std::int64_t bytes, std::int64_t row_elements, s
     return {2 * near, near};
 }
 
+/// The most tokens of a slab, a power of two, whose rows take no more than `bytes`; at least one.
+inline std::int64_t tokens_fitting(std::int64_t bytes, std::int64_t row_elements) {
+    std::int64_t tokens = kSlabTokens;
+    while (tokens > 1 && 2 * tokens * row_elements > bytes) tokens /= 2;
+    return tokens;
+}
+
 /// How lines of rows are asked for: once, 12 KiB ahead, if that is wanted and fits the first level
 /// beside what is in use there; else twice, `twice` ahead.
 struct RequestPlan {
