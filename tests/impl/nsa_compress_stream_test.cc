@@ -26,8 +26,8 @@ protected:
 
 // Large results are stored past the cache, lines of what is to come are asked for once or twice and
 // its pages touched: with sequences that end between chunks and slabs, tokens behind the last one,
-// a head dimension that ends within a line (and a gap behind it), and row ends that are not those
-// of slabs.
+// a head dimension that ends within a line (and a gap behind it), row ends that are not those of
+// slabs, and rows that are too long to be walked as a whole.
 TEST_P(NsaCompressStreamTest, LargeTensorsPastTheCacheHaveTheSameBits) {
     struct Large {
         Shape shape;
@@ -35,7 +35,8 @@ TEST_P(NsaCompressStreamTest, LargeTensorsPastTheCacheHaveTheSameBits) {
     };
     const Large all[] = {{{16500, 4, 256, 32, 16, {7, 9000, 16490}}, 256},
                          {{58300, 6, 48, 48, 16, {58300}}, 64},
-                         {{131100, 2, 64, 64, 48, {40000, 131099}}, 64}};
+                         {{131100, 2, 64, 64, 48, {40000, 131099}}, 64},
+                         {{3300, 40, 128, 32, 16, {3290}}, 128}};
     for (const auto& [shape, padded_dim] : all) {
         const auto make = [&](bool at_lines) {
             auto p = std::make_unique<Problem>(shape, GetParam());
