@@ -189,7 +189,8 @@ void finish(double exact, double error, double peak, double peak_limit, Dtype ou
     out.bound[index] = 0;
     out.overflow[index] = Overflow::none;
     if (!std::isfinite(exact)) {
-        if (std::isinf(exact) && peak >= peak_limit) leave_unjudged(out, index);
+        if (std::isinf(exact) && std::isfinite(peak) && peak >= peak_limit)
+            leave_unjudged(out, index);
         return;
     }
     if (!(error < kInfinity)) return leave_unjudged(out, index);

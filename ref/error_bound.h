@@ -99,7 +99,8 @@ void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, 
 ///
 /// peak bounds every partial sum of finite terms: from peak_limit on, any non-finite result is
 /// right, and anything where the exact value is infinite, for a partial sum may be the opposite
-/// infinity. All other non-finite exact values get bound 0. An infinite E, or a NaN, means that
+/// infinity. All other non-finite exact values get bound 0, and so does an infinite one whose peak
+/// is infinite too: it is not known to be of finite terms. An infinite E, or a NaN, means that
 /// nothing can be said: bound infinite, Overflow::any.
 void finish(double exact, double error, double peak, double peak_limit, Dtype output,
             ExpectedTensor& out, std::size_t index);

@@ -344,6 +344,12 @@ TEST(Finish, DoesNotJudgeInfinityBesideAnOverflow) {
     const Expected nan = expect_sum({{kInfinity, -big}, {0, 0x1p28}}, Dtype::bf16);
     EXPECT_TRUE(std::isnan(nan.value));
     EXPECT_EQ(nan.overflow, Overflow::none);
+    // A peak that is infinite itself says nothing about finite terms.
+    ExpectedTensor out(1);
+    finish(kInfinity, kInfinity, kInfinity, max_finite(Dtype::fp32), Dtype::fp32, out, 0);
+    EXPECT_EQ(out.value[0], kInfinity);
+    EXPECT_EQ(out.bound[0], 0);
+    EXPECT_EQ(out.overflow[0], Overflow::none);
 }
 
 TEST(Finish, KnowsWhenTheOutputOverflows) {
