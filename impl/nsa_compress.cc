@@ -49,7 +49,7 @@ public:
         }
         const std::int64_t fitting = tokens_fitting(kBytesAtOnce, row_size_);
         const RequestPlan lines(problem.kernels.requests, row_size_,
-                                problem.pairs != nullptr ? kPairTokens : fitting,
+                                problem.pairs != nullptr ? kPairTokens : 1,
                                 tokens_ahead(kBytesAhead, row_size_, kSlabTokens));
         slab_.requests = lines.requests;
         slab_.ahead = lines.ahead;
