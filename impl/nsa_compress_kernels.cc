@@ -147,8 +147,8 @@ HWY_INLINE void compress_tiles(const CompressSlab& slab, Tokens tokens, std::int
 }
 
 template <class Format, int kWindows>
-void compress_windows(const CompressSlab& slab) {
-    for (Tokens tokens{0, slab.tokens_at_once}; tokens.begin < kSlabTokens;
+HWY_INLINE void compress_windows_by(const CompressSlab& slab, std::int64_t tokens_at_once) {
+    for (Tokens tokens{0, tokens_at_once}; tokens.begin < kSlabTokens;
          tokens.begin += tokens.count) {
         SlabLinesAhead ahead = SlabLinesAhead::of(slab, tokens.begin, 0);
         for (std::int64_t head = 0; head < slab.num_heads; ++head) {
@@ -156,6 +156,15 @@ void compress_windows(const CompressSlab& slab) {
                 ahead = SlabLinesAhead::of(slab, tokens.begin, head);
             compress_tiles<Format, kWindows, widest_tile<kWindows>()>(slab, tokens, head, 0, ahead);
         }
+    }
+}
+
+template <class Format, int kWindows>
+void compress_windows(const CompressSlab& slab) {
+    if (slab.tokens_at_once == kSlabTokens) {
+        compress_windows_by<Format, kWindows>(slab, kSlabTokens);  // a number that is known
+    } else {
+        compress_windows_by<Format, kWindows>(slab, slab.tokens_at_once);
     }
 }
 
