@@ -48,7 +48,7 @@ properties::Verdict check_call(const properties::Call& call, properties::Placeme
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static fuzz::InProcessCandidate candidate;
     const std::optional<properties::Spec> spec = fuzz::read_case(FUZZED_FAMILY, data, size);
-    if (!spec) return -1;  // not for the corpus
+    if (!spec || fuzz::may_edits_be_large(*spec)) return -1;  // not for the corpus
     const auto* op = properties::find_operator(spec->schema->op);
     const std::optional<properties::Call> call = edited_call(*op, *spec);
     if (!call || !op->rule(*call).accepted() || !properties::runnable_after_edits(*call)) return -1;

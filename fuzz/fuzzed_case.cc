@@ -1,10 +1,12 @@
 #include "fuzz/fuzzed_case.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 
 namespace attncheck::fuzz {
 namespace {
@@ -20,6 +22,12 @@ double product_of(const std::vector<std::int64_t>& shape) {
 
 double sum_of(const std::vector<std::int64_t>& lengths) {
     return std::accumulate(lengths.begin(), lengths.end(), 0.0);
+}
+
+double elements_of(const std::vector<std::vector<std::int64_t>>& shapes) {
+    double elements = 0;
+    for (const auto& shape : shapes) elements += product_of(shape);
+    return elements;
 }
 
 bool is_legal_and_small(const Spec& spec) {
@@ -143,8 +151,7 @@ std::vector<const Operator*> family_of(std::string_view name) {
 
 bool is_small(const Spec& spec) {
     const auto shapes = find_operator(spec.schema->op)->shapes(spec);
-    double elements = 0;
-    for (const auto& shape : shapes) elements += product_of(shape);
+    const double elements = elements_of(shapes);
     // Every key meets every query of its sequence at most: rows of the first tensor times keys.
     const double keys = spec.lists.size() < 2 ? 1 : sum_of(spec.lists[1]);
     return elements <= kMaxElements && product_of(shapes[0]) * keys <= kMaxProducts;
@@ -159,6 +166,22 @@ std::optional<Spec> read_case(std::string_view family, const std::uint8_t* data,
     } catch (const std::invalid_argument&) {
     }
     return std::nullopt;
+}
+
+bool may_edits_be_large(const Spec& spec) {
+    constexpr double kMost = 1 << 25;  // a small case times the largest extent of one edit
+    constexpr std::string_view kExtents[] = {"dim",   "dims",  "value_dim",   "rope",
+                                             "heads", "group", "query_heads", "kv_heads"};
+    double elements = elements_of(find_operator(spec.schema->op)->shapes(spec));
+    for (const std::string_view edit : spec.edits) {
+        const std::size_t equals = edit.find('=');
+        if (!edit.starts_with("all.") || equals == edit.npos) continue;
+        if (std::ranges::find(kExtents, edit.substr(4, equals - 4)) == std::end(kExtents)) continue;
+        double value = 0;
+        std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
+        elements *= std::max(value, 1.0);
+    }
+    return elements > kMost;
 }
 
 Spec sampled_case(std::string_view family, Random& random) {

@@ -23,6 +23,10 @@ std::optional<properties::Spec> read_case(std::string_view family, const std::ui
 /// Few enough elements and products that a run takes milliseconds under sanitizers.
 bool is_small(const properties::Spec& spec);
 
+/// True if several edits together may lay out so much more than the case has that the call takes
+/// gigabytes: its elements times the extents that they name.
+bool may_edits_be_large(const properties::Spec& spec);
+
 /// A small case from the operators' own generators.
 properties::Spec sampled_case(std::string_view family, properties::Random& random);
 

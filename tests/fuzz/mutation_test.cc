@@ -91,5 +91,21 @@ TEST(FuzzedCase, RefusesWhatIsNotOfItsFamily) {
     EXPECT_FALSE(read_case("nsa_compress", bytes.data(), bytes.size() - 1).has_value());
 }
 
+// Extents of one edit are laid out, those of several multiply.
+TEST(FuzzedCase, KnowsThatEditsTogetherMayBeLarge) {
+    const auto may_be_large = [](const std::string& edits) {
+        const auto bytes = bytes_of(
+            "nsa_compress_attention{dtype=bf16 q=[7,0] cmp=[1027,2054] kv_heads=2 group=1 dim=1 "
+            "value_dim=1 block=16 stride=16 select=96 count=3 data=ones seed=0 break=[" +
+            edits + "]}");
+        const auto spec = read_case("nsa_compress_attention", bytes.data(), bytes.size());
+        return spec.has_value() && may_edits_be_large(*spec);
+    };
+    EXPECT_TRUE(may_be_large("all.dims=768,all.kv_heads=129"));
+    EXPECT_FALSE(may_be_large("all.dims=768"));
+    EXPECT_FALSE(may_be_large("all.kv_heads=129"));
+    EXPECT_FALSE(may_be_large("all.dims=16,all.kv_heads=4,all.count=1024"));
+}
+
 }  // namespace
 }  // namespace attncheck::fuzz
