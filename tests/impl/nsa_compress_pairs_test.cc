@@ -311,5 +311,29 @@ TEST_F(NsaCompressPairsTest, InstructionAndExactKernelsHaveTheSameBits) {
     }
 }
 
+// Wherever it stands, one sum that is not plain shows; both ends of the range are plain.
+TEST_F(NsaCompressPairsTest, OrderSumsKnowsPlainSums) {
+    constexpr std::int64_t kChannels = 80;  // two lines and a half
+    constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                    kLargest = std::numeric_limits<float>::max();
+    const AlignedBuffer<float> sums(kChannels);
+    const auto are_plain = [&](std::int64_t channel, float value) {
+        std::fill_n(sums.data(), kChannels, 1.0f);
+        sums.data()[channel] = value;
+        return compress_pair_kernels()->order_sums(sums.data(), kChannels);
+    };
+    for (std::int64_t c = 0; c < kChannels; ++c) {
+        for (const float sign : {1.0f, -1.0f}) {
+            EXPECT_TRUE(are_plain(c, sign * kLeastSum)) << c;
+            EXPECT_TRUE(are_plain(c, sign * kLargest)) << c;
+            EXPECT_FALSE(are_plain(c, sign * std::nextafter(kLeastSum, 0.0f))) << c;
+            EXPECT_FALSE(are_plain(c, sign * 0.0f)) << c;
+            EXPECT_FALSE(are_plain(c, sign * 0x1p-149f)) << c;
+            EXPECT_FALSE(are_plain(c, sign * kInfinity)) << c;
+            EXPECT_FALSE(are_plain(c, std::copysign(std::nanf(""), sign))) << c;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace attncheck::impl

@@ -559,7 +559,7 @@ TEST(ExpectedAttention, DoesNotJudgeInfiniteLogitsBesideAnOverflow) {
     EXPECT_FALSE(judges_gradient(infinite_product(0x1p30)));
 }
 
-// The same in <dO, O>, in <dO, V> and in the sums of P V.
+// The same in <dO, O>, in <dO, V> and in the sums of dS K and P V.
 TEST(ExpectedAttention, DoesNotJudgeOtherInfiniteSumsBesideAnOverflow) {
     Problem p({1, 2, 1, 1, 1, 2});
     p.query = {1}, p.key = {0, 0};
@@ -574,6 +574,16 @@ TEST(ExpectedAttention, DoesNotJudgeOtherInfiniteSumsBesideAnOverflow) {
         f = run_forward(p);
         p.value = {1, 2, kInfinity, -finite};
         EXPECT_EQ(all_judged(gradient(p, f).query_grad), judged);
+    }
+    // An infinite dS times one key, a finite one times another.
+    Problem dq({1, 2, 1, 1, 1, 1});
+    dq.query = {0}, dq.value = {kInfinity, 1}, dq.output_grad = {0x1p30};
+    dq.columns[0] = {{0}, {1}};
+    for (const double key : {0x1p20, 0x1p110}) {
+        dq.key = {1, -key};
+        Forward<double> f = run_forward(dq);
+        f.output = {0};
+        EXPECT_EQ(all_judged(gradient(dq, f).query_grad), key < 0x1p30);
     }
     p.value = {kInfinity, 1, -0x1p127, 1};
     EXPECT_FALSE(all_judged(forward_of(p).output));
