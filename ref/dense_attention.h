@@ -160,8 +160,8 @@ struct ExpectedAttention {
 /// the scores are too coarse to say anything the output still lies in the hull of the visible
 /// values. Rows whose visible logits are all -infinity, rows whose scores (with their biases, and
 /// the finite parts of infinite ones) may leave the range of fp32 or exceed 4e7, and NaN rows whose
-/// keys are all dropped are not judged (infinite bound, Overflow::any). Throws std::invalid_argument naming the tensor whose size does not fit the
-/// shape.
+/// keys are all dropped are not judged (infinite bound, Overflow::any). Throws
+/// std::invalid_argument naming the tensor whose size does not fit the shape.
 ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLister& list_columns,
                                      const AttentionInputs<double>& in, Dtype dtype,
                                      const RoundingClass& rounding = {},
