@@ -67,13 +67,9 @@ inline void add_pairs(float* sums, const Pairs<kPairs>& pairs, const Pairs<kPair
 }
 
 template <int kPairs>
-inline void load_weights(const CompressSlab& slab, std::int64_t token, std::int64_t head, int k,
-                         Pairs<kPairs>& weight) {
+inline void load_weights(const std::uint16_t* from, Pairs<kPairs>& weight) {
 #pragma GCC unroll 4
-    for (int p = 0; p < kPairs; ++p) {
-        weight[p] = broadcast_pair(slab.weight_halves + head * slab.block + slab.first_row[k] +
-                                   token + 2 * p);
-    }
+    for (int p = 0; p < kPairs; ++p) weight[p] = broadcast_pair(from + 2 * p);
 }
 
 // The last 16 channels of a head where they are half a line; in the order of channels. Out of line:
@@ -88,7 +84,7 @@ template <bool kExact, int kPairs>
             _mm512_or_si512(widen(from), _mm512_slli_epi32(widen(from + slab.token_stride), 16));
     }
     for (int k = 0; k < slab.num_windows; ++k) {
-        load_weights(slab, token, head, k, weight);
+        load_weights(slab.weight_halves + head * slab.block + slab.first_row[k] + token, weight);
         add_pairs<kExact, kPairs>(slab.sums[k] + c, pairs, weight);
     }
 }
@@ -99,16 +95,20 @@ template <bool kExact, int kWindows, LineRequests kRequests>
 void compress_tokens(const CompressSlab& slab) {
     constexpr int kTokens = tokens_at_once(kWindows, kRequests), kPairs = kTokens / 2;
     static_assert(kSlabTokens % kTokens == 0);
-    const std::int64_t stride = slab.token_stride, head_dim = slab.head_dim,
+    const std::int64_t stride = slab.token_stride, head_stride = slab.head_stride,
+                       num_heads = slab.num_heads, head_dim = slab.head_dim, block = slab.block,
                        line_channels = head_dim / (2 * kLanes) * (2 * kLanes);
-    const bool one_run = slab.head_stride == head_dim;  // all heads of a token
+    const bool one_run = head_stride == head_dim;  // all heads of a token
     const auto lines_from = [&](const std::uint16_t* first) {
-        return LinesAhead(first, slab.ahead, one_run ? slab.num_heads * head_dim : head_dim,
-                          stride);
+        return LinesAhead(first, slab.ahead, one_run ? num_heads * head_dim : head_dim, stride);
     };
     float* sums[kWindows];
+    const std::uint16_t* weights[kWindows];
 #pragma GCC unroll 8
-    for (int k = 0; k < kWindows; ++k) sums[k] = slab.sums[k];
+    for (int k = 0; k < kWindows; ++k) {
+        sums[k] = slab.sums[k];
+        weights[k] = slab.weight_halves + slab.first_row[k];
+    }
     for (std::int64_t token = 0; token < kSlabTokens; token += kTokens) {
         const std::uint16_t* from = slab.input + token * stride;
         LinesAhead ahead = lines_from(from);
@@ -119,12 +119,12 @@ void compress_tokens(const CompressSlab& slab) {
                 ahead.request_next<kTokens, kRequests>();
             }
         };
-        std::int64_t c = 0;  // of all heads
-        for (std::int64_t head = 0; head < slab.num_heads; ++head) {
+        std::int64_t c = 0, weight_row = token;  // of all heads
+        for (std::int64_t head = 0; head < num_heads; ++head, weight_row += block) {
             if (head > 0 && !one_run) ahead = lines_from(from);
             Pairs<kPairs> weight[kWindows];
 #pragma GCC unroll 8
-            for (int k = 0; k < kWindows; ++k) load_weights(slab, token, head, k, weight[k]);
+            for (int k = 0; k < kWindows; ++k) load_weights(weights[k] + weight_row, weight[k]);
             for (const std::int64_t end = c + line_channels; c < end;
                  c += 2 * kLanes, from += 2 * kLanes) {
                 request_lines();
@@ -149,7 +149,7 @@ void compress_tokens(const CompressSlab& slab) {
                 compress_half_line<kExact, kPairs>(slab, from, token, head);
                 c += kLanes;
             }
-            from += slab.head_stride - line_channels;
+            from += head_stride - line_channels;
         }
     }
 }
@@ -160,47 +160,6 @@ void compress_windows(const CompressSlab& slab) {
         compress_tokens<kExact, kWindows, LineRequests::kTwice>(slab);
     } else {
         compress_tokens<kExact, kWindows, LineRequests::kOnce>(slab);
-    }
-}
-
-bool order_sums(float* sums, std::int64_t num_channels) {
-    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
-                  second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    // Magnitudes from kLeastSum to the largest finite one are neighbours among the bit patterns.
-    const __m512i sign_off = _mm512_set1_epi32(0x7fffffff),
-                  least = _mm512_set1_epi32(std::bit_cast<std::int32_t>(kLeastSum));
-    __m512i furthest = _mm512_setzero_si512();
-    const auto check = [&](__m512 sum) {
-        const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(sum), sign_off);
-        furthest = _mm512_max_epu32(furthest, _mm512_sub_epi32(magnitude, least));
-    };
-    std::int64_t c = 0;
-    for (; c + 2 * kLanes <= num_channels; c += 2 * kLanes) {
-        const __m512 low = _mm512_load_ps(sums + c), high = _mm512_load_ps(sums + c + kLanes);
-        check(low);
-        check(high);
-        _mm512_store_ps(sums + c, _mm512_permutex2var_ps(low, first, high));
-        _mm512_store_ps(sums + c + kLanes, _mm512_permutex2var_ps(low, second, high));
-    }
-    if (c < num_channels) check(_mm512_load_ps(sums + c));
-    constexpr std::int32_t kSpan =
-        std::bit_cast<std::int32_t>(0x1.fffffep127f) - std::bit_cast<std::int32_t>(kLeastSum);
-    return _mm512_cmpgt_epu32_mask(furthest, _mm512_set1_epi32(kSpan)) == 0;
-}
-
-// [windows, head_dim] to pairs of neighbouring windows in the order of channels; the partner of a
-// last one is zero. All heads at once.
-void pair_windows(const PairGradientSlab& slab) {
-    const std::int64_t row_size = slab.num_heads * slab.head_dim;
-    std::uint32_t* to = slab.grad_pairs;
-    for (int k = 0; k < slab.num_windows; k += 2, to += row_size) {
-        const bool has_odd = k + 1 < slab.num_windows;
-        for (std::int64_t c = 0; c < row_size; c += kLanes) {
-            const __m512i even = widen(slab.output_grad[k] + c),
-                          odd =
-                              has_odd ? widen(slab.output_grad[k + 1] + c) : _mm512_setzero_si512();
-            _mm512_storeu_si512(to + c, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
-        }
     }
 }
 
@@ -225,6 +184,94 @@ inline __m512i narrow_line(__m512 low, __m512 high) {
                                   narrow_half_line<true>(high), 1);
     }
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+// Puts the sums of a line into the order of channels.
+class LineOrder {
+public:
+    LineOrder()  // written out: the implicit one is not of this target
+        : first_(_mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23)),
+          second_(_mm512_add_epi32(first_, _mm512_set1_epi32(8))) {}
+    ATTNCHECK_IMPL_INLINE __m512 first(__m512 low, __m512 high) const {
+        return _mm512_permutex2var_ps(low, first_, high);
+    }
+    ATTNCHECK_IMPL_INLINE __m512 second(__m512 low, __m512 high) const {
+        return _mm512_permutex2var_ps(low, second_, high);
+    }
+
+private:
+    __m512i first_, second_;
+};
+
+// Whether all sums are plain. Magnitudes from kLeastSum to the largest finite one are neighbours
+// among the bit patterns.
+class PlainSums {
+public:
+    PlainSums()
+        : sign_off_(_mm512_set1_epi32(0x7fffffff)),
+          least_(_mm512_set1_epi32(std::bit_cast<std::int32_t>(kLeastSum))),
+          furthest_(_mm512_setzero_si512()) {}
+    ATTNCHECK_IMPL_INLINE void check(__m512 sum) {
+        const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(sum), sign_off_);
+        furthest_ = _mm512_max_epu32(furthest_, _mm512_sub_epi32(magnitude, least_));
+    }
+    ATTNCHECK_IMPL_INLINE bool all() const {
+        constexpr std::int32_t kSpan =
+            std::bit_cast<std::int32_t>(0x1.fffffep127f) - std::bit_cast<std::int32_t>(kLeastSum);
+        return _mm512_cmpgt_epu32_mask(furthest_, _mm512_set1_epi32(kSpan)) == 0;
+    }
+
+private:
+    __m512i sign_off_, least_, furthest_;
+};
+
+bool order_sums(float* sums, std::int64_t num_channels) {
+    const LineOrder order;
+    PlainSums plain;
+    std::int64_t c = 0;
+    for (; c + 2 * kLanes <= num_channels; c += 2 * kLanes) {
+        const __m512 low = _mm512_load_ps(sums + c), high = _mm512_load_ps(sums + c + kLanes);
+        plain.check(low);
+        plain.check(high);
+        _mm512_store_ps(sums + c, order.first(low, high));
+        _mm512_store_ps(sums + c + kLanes, order.second(low, high));
+    }
+    if (c < num_channels) plain.check(_mm512_load_ps(sums + c));
+    return plain.all();
+}
+
+template <bool kBypassCache>
+bool round_sums(const float* sums, std::uint16_t* to, std::int64_t num_channels) {
+    const LineOrder order;
+    PlainSums plain;
+    for (std::int64_t c = 0; c < num_channels; c += 2 * kLanes) {
+        const __m512 low = _mm512_load_ps(sums + c), high = _mm512_load_ps(sums + c + kLanes);
+        plain.check(low);
+        plain.check(high);
+        const __m512i line = narrow_line<false>(order.first(low, high), order.second(low, high));
+        if constexpr (kBypassCache) {
+            _mm512_stream_si512(reinterpret_cast<__m512i*>(to + c), line);
+        } else {
+            _mm512_storeu_si512(to + c, line);
+        }
+    }
+    return plain.all();
+}
+
+// [windows, head_dim] to pairs of neighbouring windows in the order of channels; the partner of a
+// last one is zero. All heads at once.
+void pair_windows(const PairGradientSlab& slab) {
+    const std::int64_t row_size = slab.num_heads * slab.head_dim;
+    std::uint32_t* to = slab.grad_pairs;
+    for (int k = 0; k < slab.num_windows; k += 2, to += row_size) {
+        const bool has_odd = k + 1 < slab.num_windows;
+        for (std::int64_t c = 0; c < row_size; c += kLanes) {
+            const __m512i even = widen(slab.output_grad[k] + c),
+                          odd =
+                              has_odd ? widen(slab.output_grad[k + 1] + c) : _mm512_setzero_si512();
+            _mm512_storeu_si512(to + c, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+        }
+    }
 }
 
 // Tokens of which a column of lines is done at once, as many as registers allow: what is loaded of
@@ -404,7 +451,8 @@ namespace attncheck::impl {
 
 const CompressPairKernels* compress_pair_kernels() {
     static constexpr CompressPairKernels kTable = {
-        &compress_slab<false>, &compress_slab<true>, &order_sums,
+        &compress_slab<false>, &compress_slab<true>,
+        &order_sums,           {&round_sums<false>, &round_sums<true>},
         &gradient_slab<false>, &gradient_slab<true>,
     };
     return bf16_dot_kernels() != nullptr ? &kTable : nullptr;

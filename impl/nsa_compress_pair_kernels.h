@@ -59,6 +59,10 @@ struct CompressPairKernels {
     /// The sums of one head into the order of channels, or of several neighbouring ones of whole
     /// lines. Returns whether all of them are plain sums: finite and not below kLeastSum.
     bool (*order_sums)(float* sums, std::int64_t num_channels);
+    /// The same of whole lines in one pass: ordered, rounded, and with [true] stored past the cache
+    /// at `to`, which is 64-byte aligned then. `sums` stay as they are; what is stored is right if
+    /// all of them are plain.
+    bool (*round_sums[2])(const float* sums, std::uint16_t* to, std::int64_t num_channels);
     void (*gradient_slab)(const PairGradientSlab&);
     void (*exact_gradient_slab)(const PairGradientSlab&);
 };

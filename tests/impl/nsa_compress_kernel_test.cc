@@ -14,6 +14,7 @@
 
 #include "impl/half_formats.h"
 #include "impl/nsa_compress.h"
+#include "impl/strided_rows.h"
 #include "impl/thread_pool.h"
 #include "tests/impl/nsa_compress_problem.h"
 #include "tests/impl/print_half_format.h"
@@ -304,6 +305,20 @@ TEST_P(NsaCompressKernelTest, CacheBypassDoesNotChangeBits) {
     const auto wanted = p.input_grad.logical();
     const auto* got = static_cast<const std::uint16_t*>(gradient.input_grad.data);
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got));
+}
+
+// The output of an input beyond a last-level cache likewise.
+TEST_P(NsaCompressKernelTest, CacheBypassDoesNotChangeOutputs) {
+    Problem p({65536, 2, 128, 32, 16, {65536}}, GetParam());
+    auto forward = p.forward_args();
+    const auto run_at = [&](std::int64_t bytes_into_line) {
+        const AlignedBuffer<std::uint16_t> storage(4096 * 256 + 32);
+        forward.output.data = storage.data() + bytes_into_line / 2;
+        EXPECT_EQ(attncheck_nsa_compress(&forward), ATTNCHECK_OK);
+        const auto* got = static_cast<const std::uint16_t*>(forward.output.data);
+        return std::vector<std::uint16_t>(got, got + 4095 * 256);
+    };
+    EXPECT_TRUE(run_at(0) == run_at(2));
 }
 
 TEST_P(NsaCompressKernelTest, ConcurrentCallersGetTheSameBits) {

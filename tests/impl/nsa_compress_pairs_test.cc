@@ -312,15 +312,24 @@ TEST_F(NsaCompressPairsTest, InstructionAndExactKernelsHaveTheSameBits) {
 }
 
 // Wherever it stands, one sum that is not plain shows; both ends of the range are plain.
-TEST_F(NsaCompressPairsTest, OrderSumsKnowsPlainSums) {
-    constexpr std::int64_t kChannels = 80;  // two lines and a half
+TEST_F(NsaCompressPairsTest, KnowsPlainSums) {
+    constexpr std::int64_t kChannels = 80, kWholeLines = 64;
     constexpr float kInfinity = std::numeric_limits<float>::infinity(),
                     kLargest = std::numeric_limits<float>::max();
     const AlignedBuffer<float> sums(kChannels);
+    const AlignedBuffer<std::uint16_t> rounded(kWholeLines);
+    const CompressPairKernels& pairs = *compress_pair_kernels();
     const auto are_plain = [&](std::int64_t channel, float value) {
         std::fill_n(sums.data(), kChannels, 1.0f);
         sums.data()[channel] = value;
-        return compress_pair_kernels()->order_sums(sums.data(), kChannels);
+        const auto rounding = [&](bool bypass_cache) {
+            return pairs.round_sums[bypass_cache](sums.data(), rounded.data(), kWholeLines);
+        };
+        const bool past_cache = rounding(true), through_cache = rounding(false),
+                   ordering = pairs.order_sums(sums.data(), kChannels);
+        EXPECT_EQ(past_cache, ordering || channel >= kWholeLines) << channel << ' ' << value;
+        EXPECT_EQ(through_cache, past_cache) << channel << ' ' << value;
+        return ordering;
     };
     for (std::int64_t c = 0; c < kChannels; ++c) {
         for (const float sign : {1.0f, -1.0f}) {
@@ -332,6 +341,26 @@ TEST_F(NsaCompressPairsTest, OrderSumsKnowsPlainSums) {
             EXPECT_FALSE(are_plain(c, sign * kInfinity)) << c;
             EXPECT_FALSE(are_plain(c, std::copysign(std::nanf(""), sign))) << c;
         }
+    }
+}
+
+// One pass over plain sums has the bits of two, and leaves the sums as they were.
+TEST_F(NsaCompressPairsTest, RoundsSumsInTheOrderOfChannels) {
+    constexpr std::int64_t kChannels = 160;
+    const AlignedBuffer<float> sums(kChannels), ordered(kChannels);
+    std::mt19937 random(3);
+    std::normal_distribution<float> values;
+    std::generate_n(sums.data(), kChannels, [&] { return values(random); });
+    std::copy_n(sums.data(), kChannels, ordered.data());
+    const std::vector<float> before(sums.data(), sums.data() + kChannels);
+    ASSERT_TRUE(compress_pair_kernels()->order_sums(ordered.data(), kChannels));
+    for (const bool bypass_cache : {false, true}) {
+        const AlignedBuffer<std::uint16_t> rounded(kChannels);
+        const auto round_sums = compress_pair_kernels()->round_sums[bypass_cache];
+        EXPECT_TRUE(round_sums(sums.data(), rounded.data(), kChannels));
+        for (std::int64_t c = 0; c < kChannels; ++c)
+            EXPECT_EQ(rounded.data()[c], narrow_bf16(ordered.data()[c])) << c << bypass_cache;
+        EXPECT_TRUE(std::equal(before.begin(), before.end(), sums.data())) << bypass_cache;
     }
 }
 
