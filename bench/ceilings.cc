@@ -265,32 +265,6 @@ struct Ways {
     }
 };
 
-// 64 MiB (to 64 MiB): as much as the compression of the table moves, more than a last-level cache.
-// Bytes a second of one pass over the source, all of it touched before.
-double source_bandwidth(Clock clock, int threads, const std::vector<Copy>& ways) {
-    static constexpr std::int64_t kBytes = std::int64_t{64} << 20;
-    static const impl::AlignedBuffer<char> from(kBytes), to(kBytes);
-    const std::int64_t part = kBytes / threads / 64 * 64;
-    static const bool touched = [] {
-        std::memset(from.data(), 1, kBytes);
-        std::memset(to.data(), 2, kBytes);
-        return true;
-    }();
-    static_cast<void>(touched);
-    double best_s = std::numeric_limits<double>::infinity();
-    for (const Copy copy : ways) {
-        for (int repetition = 0; repetition < kCopyRepetitions; ++repetition) {
-            best_s = std::min(best_s, seconds(clock, [&] {
-                                  impl::parallel_for(threads, [&](std::int64_t thread) {
-                                      copy(to.data() + thread * part, from.data() + thread * part,
-                                           static_cast<std::size_t>(part));
-                                  });
-                              }));
-        }
-    }
-    return static_cast<double>(part * threads) / best_s;
-}
-
 }  // namespace
 
 double seconds(Clock clock, const std::function<void()>& run) {
@@ -320,11 +294,36 @@ Ceilings measure_ceilings(Clock clock, int threads) {
         best_rate(clock, threads, fp32.run != nullptr ? fp32 : PeakLoop{fma_plain, 64 * 2.0});
     result.bf16_dot_flops = best_rate(clock, threads, bf16_loop());
     result.amx_bf16_flops = best_rate(clock, threads, amx_loop());
+    return result;
+}
+
+CopyBuffers::CopyBuffers(std::int64_t bytes) : bytes_(bytes), from_(bytes), to_(bytes) {
+    std::memset(from_.data(), 1, static_cast<std::size_t>(bytes));
+    std::memset(to_.data(), 2, static_cast<std::size_t>(bytes));
+}
+
+double CopyBuffers::source_rate(Clock clock, int threads, const std::vector<Copy>& ways) const {
+    const std::int64_t part = bytes_ / threads / 64 * 64;
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const Copy copy : ways) {
+        for (int repetition = 0; repetition < kCopyRepetitions; ++repetition) {
+            best_s = std::min(best_s, seconds(clock, [&] {
+                                  impl::parallel_for(threads, [&](std::int64_t thread) {
+                                      copy(to_.data() + thread * part, from_.data() + thread * part,
+                                           static_cast<std::size_t>(part));
+                                  });
+                              }));
+        }
+    }
+    return static_cast<double>(part * threads) / best_s;
+}
+
+MemoryRates CopyBuffers::measure(Clock clock, int threads) const {
     const Ways ways;
-    result.plain_copy_bytes = 2 * source_bandwidth(clock, threads, ways.plain_copies);
-    result.copy_bytes =
-        std::max(result.plain_copy_bytes, 2 * source_bandwidth(clock, threads, ways.copies_ahead));
-    result.read_bytes = source_bandwidth(clock, threads, ways.reads);
+    MemoryRates result;
+    result.plain_copy = 2 * source_rate(clock, threads, ways.plain_copies);
+    result.copy = std::max(result.plain_copy, 2 * source_rate(clock, threads, ways.copies_ahead));
+    result.read = source_rate(clock, threads, ways.reads);
     return result;
 }
 
@@ -332,9 +331,11 @@ void keep_best(Ceilings& best, const Ceilings& round) {
     best.fp32_flops = std::max(best.fp32_flops, round.fp32_flops);
     best.bf16_dot_flops = std::max(best.bf16_dot_flops, round.bf16_dot_flops);
     best.amx_bf16_flops = std::max(best.amx_bf16_flops, round.amx_bf16_flops);
-    best.copy_bytes = std::max(best.copy_bytes, round.copy_bytes);
-    best.plain_copy_bytes = std::max(best.plain_copy_bytes, round.plain_copy_bytes);
-    best.read_bytes = std::max(best.read_bytes, round.read_bytes);
+}
+void keep_best(MemoryRates& best, const MemoryRates& round) {
+    best.copy = std::max(best.copy, round.copy);
+    best.plain_copy = std::max(best.plain_copy, round.plain_copy);
+    best.read = std::max(best.read, round.read);
 }
 
 std::string machine_features() {

@@ -318,8 +318,8 @@ std::vector<Problem> dense_problems(std::int32_t dtype, const DenseShape& shape)
                          (shape.causal ? 0.5 : 1.0),
                  dim = static_cast<double>(shape.dim),
                  value_dim = static_cast<double>(shape.value_dim);
-    return both<Dense>({"flash_attention_score", dtype_name(dtype), describe(shape), dtype,
-                        Against::kProducts, pairs * 2 * (dim + value_dim), nullptr},
+    return both<Dense>({"flash_attention_score", dtype_name(dtype), describe(shape), dtype, 0,
+                        pairs * 2 * (dim + value_dim), nullptr},
                        "flash_attention_score_grad", pairs * 2 * (3 * dim + 2 * value_dim), dtype,
                        shape);
 }
@@ -330,22 +330,22 @@ std::vector<Problem> selected_problems(std::int32_t dtype, const SelectedShape& 
                              " D=192 Dv=128 G=" + std::to_string(shape.query_heads) + " " +
                              std::to_string(shape.count) + " of " +
                              std::to_string(shape.tokens / shape.block) + " blocks";
-    return both<Selected>(
-        {"nsa_selected_attention", dtype_name(dtype), text, dtype, Against::kProducts,
-         pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
-        "nsa_selected_attention_grad", pairs * 2 * (3 * kSelectedDim + 2 * kSelectedValueDim),
-        dtype, shape);
+    return both<Selected>({"nsa_selected_attention", dtype_name(dtype), text, dtype, 0,
+                           pairs * 2 * (kSelectedDim + kSelectedValueDim), nullptr},
+                          "nsa_selected_attention_grad",
+                          pairs * 2 * (3 * kSelectedDim + 2 * kSelectedValueDim), dtype, shape);
 }
 
 std::vector<Problem> compress_problems(std::int32_t dtype, std::int64_t tokens) {
-    constexpr double kElementBytes = 2;
+    constexpr std::int64_t kElementBytes = 2;
     const double rows = kCompressHeads * kCompressDim * kElementBytes,
                  inputs = static_cast<double>(tokens) * rows +
                           kElementBytes * kCompressBlock * kCompressHeads,
                  output = static_cast<double>(compressed_rows(tokens)) * rows;
     const std::string text = "T=" + std::to_string(tokens) + " N=4 D=128 block=32 stride=16";
     return both<Compress>(
-        {"nsa_compress", dtype_name(dtype), text, dtype, Against::kCopy, inputs + output, nullptr},
+        {"nsa_compress", dtype_name(dtype), text, dtype,
+         tokens * kCompressHeads * kCompressDim * kElementBytes, inputs + output, nullptr},
         "nsa_compress_grad", 2 * inputs + output, dtype, tokens);
 }
 

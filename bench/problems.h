@@ -12,13 +12,10 @@
 /// The calls that are timed: an operator, its data, and how much work is useful in it.
 namespace attncheck::bench {
 
-/// What the rate of a problem is measured against.
-enum class Against { kProducts, kCopy };
-
 struct Problem {
     std::string op, dtype_name, shape;
     std::int32_t dtype;
-    Against against;
+    std::int64_t copy_bytes;    ///< its ceiling is a copy of so many bytes; 0: products
     double work;                ///< operations, or bytes read once plus written once
     std::function<int()> call;  ///< status of the operator; the first call makes its data
 };

@@ -9,8 +9,10 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "bench/blas_attention.h"
 #include "bench/ceilings.h"
@@ -63,7 +65,11 @@ std::vector<Problem> all_problems(const Options& options) {
         for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16})
             add(selected_problems(dtype, {.query_heads = group}));
     }
-    for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16}) add(compress_problems(dtype));
+    for (const std::int64_t tokens : {65536, 262144}) {
+        if (tokens > 65536 && !options.large) continue;
+        for (const auto dtype : {ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT16})
+            add(compress_problems(dtype, tokens));
+    }
     return problems;
 }
 
@@ -91,6 +97,11 @@ json measure(const Options& options) {
         throw std::runtime_error("--only \"" + options.only + "\" is in no row's name");
     std::vector<double> best_s(problems.size(), std::numeric_limits<double>::infinity());
     Ceilings best;
+    std::map<std::int64_t, std::pair<CopyBuffers, MemoryRates>> copies;  // by size
+    for (const Problem& problem : problems) {
+        if (problem.copy_bytes > 0)
+            copies.try_emplace(problem.copy_bytes, CopyBuffers(problem.copy_bytes), MemoryRates{});
+    }
     set_blas_threads(options.threads);
     set_dnnl_threads(options.threads);
     impl::set_num_threads(options.threads);
@@ -101,8 +112,10 @@ json measure(const Options& options) {
     for (const Problem& problem : problems) call(problem);  // makes the data
     for (int round = 0; round < options.rounds; ++round) {
         keep_best(best, measure_ceilings(clock, options.threads));
+        for (auto& [bytes, copy] : copies)
+            keep_best(copy.second, copy.first.measure(clock, options.threads));
         for (std::size_t i = 0; i < problems.size(); ++i) {
-            const int repetitions = problems[i].against == Against::kCopy ? kCopyRepetitions : 1;
+            const int repetitions = problems[i].copy_bytes > 0 ? kCopyRepetitions : 1;
             for (int repetition = 0; repetition < repetitions; ++repetition)
                 best_s[i] = std::min(best_s[i], seconds(clock, [&] { call(problems[i]); }));
         }
@@ -111,18 +124,26 @@ json measure(const Options& options) {
     json rows = json::array();
     for (std::size_t i = 0; i < problems.size(); ++i) {
         const Problem& p = problems[i];
-        const bool copies = p.against == Against::kCopy;
-        const double rate = p.work / best_s[i],
-                     ceiling = copies ? best.copy_bytes : best.product_flops(p.dtype);
+        const bool copied = p.copy_bytes > 0;
+        const double rate = p.work / best_s[i], ceiling = copied
+                                                              ? copies.at(p.copy_bytes).second.copy
+                                                              : best.product_flops(p.dtype);
         rows.push_back({{"operator", p.op},
                         {"dtype", p.dtype_name},
                         {"shape", p.shape},
-                        {"unit", copies ? "GB/s" : "GFLOP/s"},
+                        {"unit", copied ? "GB/s" : "GFLOP/s"},
                         {"ms", best_s[i] * 1e3},
                         {"rate", rate * 1e-9},
                         {"fraction", rate / ceiling}});
     }
     add_ratios(rows);
+    json memory = json::array();
+    for (const auto& [bytes, copy] : copies) {
+        memory.push_back({{"mib", bytes >> 20},
+                          {"copy_gbytes", copy.second.copy * 1e-9},
+                          {"plain_copy_gbytes", copy.second.plain_copy * 1e-9},
+                          {"read_gbytes", copy.second.read * 1e-9}});
+    }
     return {{"machine", machine_features()},
             {"instruction_set", impl::default_attention_kernels().isa},
             {"threads", options.threads},
@@ -132,9 +153,7 @@ json measure(const Options& options) {
              {{"fp32_fma_gflops", best.fp32_flops * 1e-9},
               {"bf16_dot_gflops", best.bf16_dot_flops * 1e-9},
               {"amx_bf16_gflops", best.amx_bf16_flops * 1e-9},
-              {"copy_gbytes", best.copy_bytes * 1e-9},
-              {"plain_copy_gbytes", best.plain_copy_bytes * 1e-9},
-              {"read_gbytes", best.read_bytes * 1e-9}}},
+              {"memory", memory}}},
             {"rows", rows}};
 }
 
@@ -151,11 +170,11 @@ std::string table(const json& run) {
         const double rate = ceilings[key].get<double>();
         if (rate > 0) text += fmt::format(", {} {:.0f} GFLOP/s", name, rate);
     }
-    text += fmt::format(", copy {:.1f} GB/s", ceilings["copy_gbytes"].get<double>());
-    if (ceilings.contains("read_gbytes")) {
-        text += fmt::format(" (plain {:.1f}, reading alone {:.1f})",
-                            ceilings["plain_copy_gbytes"].get<double>(),
-                            ceilings["read_gbytes"].get<double>());
+    for (const json& memory : ceilings["memory"]) {
+        text += fmt::format(", copy of {} MiB {:.1f} GB/s (plain {:.1f}, reading alone {:.1f})",
+                            memory["mib"].get<std::int64_t>(), memory["copy_gbytes"].get<double>(),
+                            memory["plain_copy_gbytes"].get<double>(),
+                            memory["read_gbytes"].get<double>());
     }
     text += ".\n\n";
     text +=

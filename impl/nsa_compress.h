@@ -15,7 +15,7 @@ namespace attncheck::impl {
 /// NaN/Inf  every product of the formula is formed and no other, so they reach exactly the windows
 ///          that hold them.
 /// Traffic  X is read once but for block - stride tokens per chunk of rows, Y is written once; of
-///          a large X also one element per page ahead of its use (touch_pages).
+///          a large X whose lines are asked for twice also one element per page (touch_pages).
 void nsa_compress(const attncheck_nsa_compress_args& args, const KernelTable& kernels);
 
 /// dX[t, n, c] = sum over windows j and rows r that meet in token t of W[r, n] * dY[j, n, c]
