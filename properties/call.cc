@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -196,6 +197,18 @@ std::vector<std::int64_t> coordinates(std::int64_t index, std::span<const std::i
         index /= shape[dim];
     }
     return out;
+}
+
+void require_edits_fit(const std::vector<std::vector<std::int64_t>>& shapes) {
+    constexpr double kMost = 1 << 27;
+    double elements = 0;
+    for (const auto& shape : shapes)
+        elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+    if (elements > kMost)
+        throw std::invalid_argument(fmt::format(
+            "case: its break entries ask for tensors of {:.3g} elements, at most {:.3g} "
+            "are laid out",
+            elements, kMost));
 }
 
 void apply_edit(Call& call, std::string_view edit) {

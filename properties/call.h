@@ -105,6 +105,10 @@ std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> shape,
 /// Row-major index to coordinates.
 std::vector<std::int64_t> coordinates(std::int64_t index, std::span<const std::int64_t> shape);
 
+/// For edits that widen what is really laid out: tensors of these shapes have at most 2^27 elements
+/// together. Throws std::invalid_argument otherwise.
+void require_edits_fit(const std::vector<std::vector<std::int64_t>>& shapes);
+
 /// Applies one illegal change, written as in a case line:
 ///   NAME=5   NAME=nan   NAME="text"   NAME.absent   NAME.dtype=0   NAME.rank=2   NAME.shape[1]=7
 ///   NAME.size=-1 NAME[0]=-5   NAME[0,2,1]=-5 (an array's entry, a tensor's element)

@@ -115,6 +115,7 @@ Call build_call(const Spec& spec) {
         else
             apply_everywhere(edit, everywhere, dtype);
     }
+    if (changed) require_edits_fit(shapes_of(*spec.schema, parts_without_values(everywhere)));
     Call call = make_call(changed ? zero_parts(everywhere, more_heads) : parts_of(spec));
     if (dtype)
         for (Tensor& tensor : call.tensors)

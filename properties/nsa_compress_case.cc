@@ -201,6 +201,7 @@ public:
         Call call;
         call.op = schema_.op;
         const auto extents = shapes(shape);
+        if (everywhere.numbers != spec.numbers) require_edits_fit(extents);
         for (std::size_t i = 0; i < schema_.tensors.size(); ++i) {
             Tensor tensor = make_tensor(schema_.tensors[i].name, schema_.tensors[i].output, dtype,
                                         extents[i], {}, spec.layouts[i]);

@@ -121,6 +121,7 @@ public:
         Spec everywhere = spec;
         std::optional<ref::Dtype> dtype;
         for (const auto& edit : spec.edits) apply_everywhere(edit, everywhere, dtype);
+        if (everywhere.numbers != spec.numbers) require_edits_fit(shapes(everywhere));
         SelectedParts parts = everywhere.numbers == spec.numbers ? selected_parts(spec)
                                                                  : selected_zero_parts(everywhere);
         if (dtype) parts.dtype = *dtype;

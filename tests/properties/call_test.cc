@@ -149,6 +149,34 @@ TEST(Edit, MayRemoveAnElementThatIsSet) {
     EXPECT_EQ(call.tensor("weight").values()[1], 2);
 }
 
+// One edit of all.KEY lays out what it names, several together not gigabytes.
+TEST(Edit, TogetherLayOutNoMoreThanALimit) {
+    const auto laid_out = [](const std::string& line, const std::string& edits) {
+        const Spec spec = spec_of(line + " data=zeros seed=0 break=[" + edits + "]}");
+        try {
+            static_cast<void>(find_operator(spec.schema->op)->build(spec));
+        } catch (const std::invalid_argument& error) {
+            EXPECT_THAT(error.what(), AllOf(HasSubstr("break"), HasSubstr("at most 1.34e+08")));
+            return false;
+        }
+        return true;
+    };
+    const std::string tokens = "nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=16",
+                      selected =
+                          "nsa_selected_attention{dtype=fp16 q=[1] kv=[16] kv_heads=1 group=1 "
+                          "dim=128 value_dim=128 block=16 count=1",
+                      compressed =
+                          "nsa_compress_attention{dtype=fp16 q=[1] cmp=[2] kv_heads=1 group=1 "
+                          "dim=1 value_dim=1 block=32 stride=16 select=32 count=1";
+    EXPECT_TRUE(laid_out(tokens, "all.heads=4096"));
+    EXPECT_TRUE(laid_out(tokens, "all.dim=4096"));
+    EXPECT_FALSE(laid_out(tokens, "all.heads=4096,all.dim=4096"));
+    EXPECT_TRUE(laid_out(selected, "all.dims=512"));
+    EXPECT_FALSE(laid_out(selected, "all.dims=512,all.kv_heads=512,all.group=512"));
+    EXPECT_TRUE(laid_out(compressed, "all.kv_heads=1024"));
+    EXPECT_FALSE(laid_out(compressed, "all.kv_heads=1024,all.group=512,all.dims=128"));
+}
+
 // Every form of an edit changes its own argument.
 TEST(Edit, ChangesTheArgumentItNames) {
     EXPECT_TRUE(edited("weight.present").tensor("weight").present);
