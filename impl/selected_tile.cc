@@ -7,10 +7,11 @@ namespace attncheck::impl {
 std::int64_t queries_per_chunk(std::int64_t num_blocks, std::int64_t count,
                                std::int64_t group_size) {
     // 256 rows fill two tiles of a block that every query lists, and are cut often enough for tests
-    // to see it; 4096, with up to 1.4 KiB each, are beyond second-level caches, but then a block
-    // would otherwise meet next to no rows: 133 rather than 100 GFLOP/s in the gradient of 32768
-    // tokens with 16 of 512 blocks.
-    constexpr std::int64_t kLeastRows = 256, kMostRows = 4096;
+    // to see it; 8192, with up to 1.4 KiB each, are beyond second-level caches, but then a block
+    // would otherwise meet next to no rows: 65536 tokens with 16 of 4096 blocks take 0.9 (forward)
+    // and 0.86 (gradient) of the time with 4096. 16384 would be 5 % faster there and, with two
+    // threads, more than a last-level cache.
+    constexpr std::int64_t kLeastRows = 256, kMostRows = 8192;
     return std::clamp(kSelectedTileRows * num_blocks / count, kLeastRows, kMostRows) / group_size;
 }
 
