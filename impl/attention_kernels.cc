@@ -173,40 +173,33 @@ void exp_row(const float* from, float* to, std::int64_t count) {
         hn::StoreU(exp_of(hn::LoadU(FloatTag(), from + i)), FloatTag(), to + i);
 }
 
-// Up to 16 rows, whose rescalings are one call of the exponential.
-HWY_INLINE void softmax_rows(const SoftmaxTile& tile, std::int64_t begin, std::int64_t end) {
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    const FloatTag d;
-    alignas(64) float shift[16], rescale[16] = {};
-    for (std::int64_t r = begin; r < end; ++r) {
-        const float old_max = tile.row_max[r],
-                    tile_max = max_of_row(tile.logits + r * tile.stride, tile.cols);
-        const float new_max = old_max >= tile_max  ? old_max
-                              : old_max != old_max ? old_max
-                                                   : tile_max;
-        shift[r - begin] = new_max == -kInfinity ? 0.0f : new_max;
-        rescale[r - begin] = old_max - shift[r - begin];
-        tile.row_max[r] = new_max;
+#include "impl/softmax_rows-inl.h"
+
+struct SoftmaxVectors {
+    const SoftmaxTile& tile;
+
+    HWY_INLINE float max_of_row(const float* row, std::int64_t cols) const {
+        return HWY_NAMESPACE::max_of_row(row, cols);
     }
-    exp_row(rescale, rescale, 16);
-    const FloatVec factor = hn::Set(d, tile.prob_factor);
-    for (std::int64_t r = begin; r < end; ++r) {
-        float* row = tile.logits + r * tile.stride;
-        const FloatVec shifts = hn::Set(d, shift[r - begin]);
+    HWY_INLINE void exp_of_16(float* values) const { exp_row(values, values, 16); }
+    HWY_INLINE float weigh(std::int64_t row, float shift) const {
+        const FloatTag d;
+        float* weights = tile.logits + row * tile.stride;
+        const FloatVec shifts = hn::Set(d, shift), factor = hn::Set(d, tile.prob_factor);
         FloatVec sum = hn::Zero(d);
         for (std::int64_t c = 0; c < tile.cols; c += kLanes) {
-            const FloatVec prob = exp_of(hn::Sub(hn::LoadU(d, row + c), shifts));
+            const FloatVec prob = exp_of(hn::Sub(hn::LoadU(d, weights + c), shifts));
             sum = hn::Add(sum, prob);
-            hn::StoreU(hn::Mul(prob, factor), d, row + c);
+            hn::StoreU(hn::Mul(prob, factor), d, weights + c);
         }
-        tile.rescale[r] = rescale[r - begin];
-        tile.row_sum[r] = tile.row_sum[r] * tile.rescale[r] + sum_of_lanes(sum);
+        return sum_of_lanes(sum);
     }
-}
+};
 
 void softmax_tile(const SoftmaxTile& tile) {
+    const SoftmaxVectors vectors{tile};
     for (std::int64_t r = 0; r < tile.rows; r += 16)
-        softmax_rows(tile, r, std::min(tile.rows, r + 16));
+        softmax_rows(tile, r, std::min(tile.rows, r + 16), vectors);
 }
 
 void gradient_tile(const GradientTile& tile) {

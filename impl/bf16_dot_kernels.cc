@@ -1,5 +1,7 @@
 #include "impl/bf16_dot_kernels.h"
 
+#include "impl/attention_kernels.h"
+#include "impl/lines_ahead.h"
 #include "impl/wide_intrinsics.h"
 
 #if defined(ATTNCHECK_IMPL_HAVE_BF16_DOT)
@@ -8,6 +10,9 @@ HWY_PUSH_ATTRIBUTES(ATTNCHECK_IMPL_AVX512_BF16)
 
 namespace attncheck::impl {
 namespace {
+
+#include "impl/row_vectors_512-inl.h"
+#include "impl/softmax_rows-inl.h"
 
 constexpr std::int64_t kLanes = 16;
 // 24 sums, 4 vectors of the right and one broadcast pair of the left: 29 of 32 registers.
@@ -166,6 +171,58 @@ bool narrow_rows(const WeightTile& tile, std::uint16_t* to) {
     return lost != 0;
 }
 
+// Weights are at most 1 unless their row has NaN, and then its sum is NaN. The factor is hardly
+// ever another one than 1.
+template <bool kHasFactor>
+struct SoftmaxVectors {
+    const SoftmaxTile& tile;
+    std::uint16_t* to;
+    bool& has_nan;
+
+    ATTNCHECK_IMPL_INLINE float max_of_row(const float* row, std::int64_t cols) const {
+        return max_of_row_512(row, cols);
+    }
+    ATTNCHECK_IMPL_INLINE void exp_of_16(float* values) const {
+        _mm512_storeu_ps(values, exp_512(_mm512_loadu_ps(values)));
+    }
+    ATTNCHECK_IMPL_INLINE float weigh(std::int64_t row, float shift) const {
+        float* weights = tile.logits + row * tile.stride;
+        std::uint16_t* halves = to + row * tile.stride;
+        const __m512 shifts = _mm512_set1_ps(shift), factor = _mm512_set1_ps(tile.prob_factor),
+                     scale = _mm512_set1_ps(kWeightScale);
+        __m512 sum = _mm512_setzero_ps();
+        const auto scaled_weights = [&](std::int64_t c) {
+            const __m512 prob = exp_512<true>(_mm512_sub_ps(_mm512_loadu_ps(weights + c), shifts)),
+                         weight = kHasFactor ? _mm512_mul_ps(prob, factor) : prob;
+            sum = _mm512_add_ps(sum, prob);
+            _mm512_storeu_ps(weights + c, weight);
+            return _mm512_mul_ps(weight, scale);
+        };
+        for (std::int64_t c = 0; c < tile.cols; c += 2 * kLanes) {
+            const __m512 low = scaled_weights(c), high = c + kLanes < tile.cols
+                                                             ? scaled_weights(c + kLanes)
+                                                             : _mm512_setzero_ps();
+            _mm512_storeu_si512(halves + c, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        }
+        const float total = sum_of_lanes_512(sum);
+        if (total != total) has_nan = true;
+        return total;
+    }
+};
+
+template <bool kHasFactor>
+bool softmax(const SoftmaxTile& tile, std::uint16_t* to) {
+    bool has_nan = false;
+    const SoftmaxVectors<kHasFactor> vectors{tile, to, has_nan};
+    for (std::int64_t r = 0; r < tile.rows; r += 16)
+        softmax_rows(tile, r, tile.rows < r + 16 ? tile.rows : r + 16, vectors);
+    return has_nan && narrow_rows({tile.logits, tile.stride, tile.rows, tile.cols}, to);
+}
+
+bool softmax_tile(const SoftmaxTile& tile, std::uint16_t* to) {
+    return tile.prob_factor == 1.0f ? softmax<false>(tile, to) : softmax<true>(tile, to);
+}
+
 bool narrow_row_pairs(const WeightTile& tile, std::uint32_t* to) {
     // Halves 0..15 are of the even row, 16..31 of the odd one.
     const __m512i interleave =
@@ -207,8 +264,8 @@ namespace attncheck::impl {
 
 const Bf16DotKernels* bf16_dot_kernels() {
     static constexpr Bf16DotKernels kTable = {
-        &product,     &all_plain,        &keep_plain,    &pair_rows,
-        &narrow_rows, &narrow_row_pairs, &split_weights,
+        &product,     &all_plain,    &keep_plain,       &pair_rows,
+        &narrow_rows, &softmax_tile, &narrow_row_pairs, &split_weights,
     };
     static const bool available =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

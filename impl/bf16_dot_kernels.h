@@ -40,6 +40,8 @@ struct PairProduct {
     std::int64_t out_stride;
 };
 
+struct SoftmaxTile;  // attention_kernels.h
+
 /// A matrix of weights to be scaled and rounded to nearest even.
 struct WeightTile {
     const float* from;
@@ -59,6 +61,8 @@ struct Bf16DotKernels {
     /// Rounded rows of halves [rows, stride], what is not plain as 0; returns whether there was
     /// any.
     bool (*narrow_rows)(const WeightTile&, std::uint16_t* to);
+    /// AttentionKernels::softmax_tile, and narrow_rows of the weights that it leaves.
+    bool (*softmax_tile)(const SoftmaxTile&, std::uint16_t* to);
     /// Rounded pairs of neighbouring rows, [(rows + 1) / 2, stride]; a missing last row is 0.
     bool (*narrow_row_pairs)(const WeightTile&, std::uint32_t* to);
     /// Weights as they are, in two matrices with the same stride: plain ones, and what narrowing

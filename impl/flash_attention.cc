@@ -134,14 +134,16 @@ private:
         pairs_.finish_logits(logits);
         pairs_.note_rows_with_keys(has_key_ + skip);
         float rescale[kFlashTileRows];
-        kernels.softmax_tile({logits, kFlashTileKeys, tile.rows, tile.cols(), prob_factor,
-                              row_max_ + skip, row_sum_ + skip, rescale});
-        pairs_.drop(logits, problem_.plan.keep_factor());
+        probs_.softmax(
+            {tile.rows, tile.cols(), prob_factor, row_max_ + skip, row_sum_ + skip, rescale});
+        if (problem_.plan.has_dropout()) {
+            pairs_.drop(logits, problem_.plan.keep_factor());
+            probs_.round_for_keys(tile.rows, tile.cols());
+        }
         for (std::int64_t r = 0; r < tile.rows; ++r) {
             if (rescale[r] == 1.0f) continue;
             kernels.scale_row(sums + r * width, rescale[r], width);
         }
-        probs_.round_for_keys(tile.rows, tile.cols());
         value_.add_sum_over_keys(probs_, tile.rows, tile.keys, pairs_.visible_and_kept(), sums);
     }
 

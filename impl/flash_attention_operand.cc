@@ -21,6 +21,16 @@ TileWeights::TileWeights(std::int64_t max_rows, const AttentionKernels& kernels,
       halves_(as_pairs ? max_rows * kFlashTileKeys : 0),
       row_pairs_(as_pairs ? (max_rows + 1) / kPairs * kFlashTileKeys : 0) {}
 
+void TileWeights::softmax(const SoftmaxStep& step) {
+    const SoftmaxTile tile{weights_.data(),  kFlashTileKeys, step.rows,    step.cols,
+                           step.prob_factor, step.row_max,   step.row_sum, step.rescale};
+    if (as_pairs_) {
+        has_lost_ = kernels_.bf16_dot->softmax_tile(tile, halves_.data());
+    } else {
+        kernels_.softmax_tile(tile);
+    }
+}
+
 void TileWeights::round_for_keys(std::int64_t rows, std::int64_t cols) {
     if (!as_pairs_) return;
     has_lost_ = kernels_.bf16_dot->narrow_rows({weights_.data(), kFlashTileKeys, rows, cols},

@@ -22,6 +22,13 @@ inline bool takes_pairs(std::int32_t dtype, const AttentionKernels& kernels) {
     return kernels.bf16_dot != nullptr && dtype == ATTNCHECK_BFLOAT16;
 }
 
+/// SoftmaxTile without the tile itself.
+struct SoftmaxStep {
+    std::int64_t rows, cols;
+    float prob_factor;
+    float *row_max, *row_sum, *rescale;
+};
+
 /// Weights of the pairs of a tile, probabilities or score gradients: [rows, kFlashTileKeys].
 class TileWeights {
 public:
@@ -29,6 +36,8 @@ public:
 
     /// fp32, to be filled in; exactly 0 where a pair is hidden.
     float* data() const { return weights_.data(); }
+    /// AttentionKernels::softmax_tile of the logits in data(), and round_for_keys.
+    void softmax(const SoftmaxStep& step);
     /// After filling: what sums over keys, or over rows, need; nothing unless as pairs.
     void round_for_keys(std::int64_t rows, std::int64_t cols);
     void round_for_rows(std::int64_t rows, std::int64_t cols);

@@ -100,7 +100,6 @@ private:
     }
 
     void add_tile(float prob_factor) {
-        const AttentionKernels& kernels = problem_.kernels;
         const std::int64_t rows = tile_.rows(), cols = tile_.cols(), value_dim = problem_.value_dim;
         const bool plain = problem_.is_plain(tile_, query_is_plain_);
         if (plain) {
@@ -116,14 +115,12 @@ private:
         float row_max[kSelectedTileRows], row_sum[kSelectedTileRows], rescale[kSelectedTileRows];
         tile_.gather(row_max_.data(), 1, row_max);
         tile_.gather(row_sum_.data(), 1, row_sum);
-        kernels.softmax_tile(
-            {probs_.data(), kFlashTileKeys, rows, cols, prob_factor, row_max, row_sum, rescale});
+        // Only NaN is ever left out by rounding, and then the sum of the row's probabilities, by
+        // which it is divided, is NaN.
+        probs_.softmax({rows, cols, prob_factor, row_max, row_sum, rescale});
         tile_.scatter(row_max, row_max_.data());
         tile_.scatter(row_sum, row_sum_.data());
 
-        // Only NaN is ever left out by rounding, and then the sum of the row's probabilities, by
-        // which it is divided, is NaN.
-        probs_.round_for_keys(rows, cols);
         if (plain) {
             problem_.values.sum_over_keys(probs_, tile_, tile_sums_.data());
         } else {

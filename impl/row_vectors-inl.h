@@ -22,6 +22,18 @@ namespace {
 
 constexpr std::int64_t kRowLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+
+#include "impl/row_vectors_512-inl.h"
+
+HWY_INLINE FloatVec exp_of(FloatVec x) { return FloatVec{exp_512(x.raw)}; }
+HWY_INLINE float sum_of_lanes(FloatVec vector) { return sum_of_lanes_512(vector.raw); }
+HWY_INLINE float max_of_row(const float* row, std::int64_t cols) {
+    return max_of_row_512(row, cols);
+}
+
+#else
+
 // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2. The Taylor polynomial of degree 7 leaves
 // out less than r^8 / 8! < 2^-27.
 HWY_INLINE FloatVec exp_polynomial(FloatVec r) {
@@ -41,23 +53,6 @@ HWY_INLINE FloatVec exp_remainder(FloatVec x, FloatVec minus_n) {
                       hn::MulAdd(minus_n, hn::Set(d, 0x1.63p-1f), x));
 }
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-
-// vscalefps reaches subnormal results and infinity in one step, vmaxps and vminps return their
-// second operand if it is NaN.
-HWY_INLINE FloatVec exp_of(FloatVec x) {
-    const FloatTag d;
-    // e^-104 rounds to 0 and e^89 to infinity.
-    const __m512 bounded =
-        _mm512_min_ps(hn::Set(d, 89.0f).raw, _mm512_max_ps(hn::Set(d, -104.0f).raw, x.raw));
-    const FloatVec n{_mm512_roundscale_ps(_mm512_mul_ps(bounded, hn::Set(d, 1.44269504f).raw),
-                                          _MM_FROUND_TO_NEAREST_INT)};
-    const FloatVec r = exp_remainder(FloatVec{bounded}, hn::Neg(n));
-    return FloatVec{_mm512_scalef_ps(exp_polynomial(r).raw, n.raw)};
-}
-
-#else
-
 // Scaling in two steps reaches subnormal results and 2^128.
 HWY_INLINE FloatVec exp_of(FloatVec x) {
     const FloatTag d;
@@ -76,45 +71,6 @@ HWY_INLINE FloatVec exp_of(FloatVec x) {
         hn::Mul(hn::Mul(exp_polynomial(r), power_of_two(half_n)), power_of_two(hn::Sub(n, half_n)));
     return hn::IfThenElse(hn::IsNaN(x), x, scaled);
 }
-
-#endif
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-
-// Halves, quarters, ... of the vector, as the loop below adds them.
-HWY_INLINE float sum_of_lanes(FloatVec vector) {
-    const __m256 eight =
-        _mm256_add_ps(_mm512_castps512_ps256(vector.raw), _mm512_extractf32x8_ps(vector.raw, 1));
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-
-// NaN if any element is. vmaxps drops a NaN in its first operand; a comparison finds it in one of
-// two vectors.
-HWY_INLINE float max_of_row(const float* row, std::int64_t cols) {
-    __m512 most = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-    unsigned nan = 0;
-    std::int64_t c = 0;
-    for (; c + 32 <= cols; c += 32) {
-        const __m512 x = _mm512_loadu_ps(row + c), y = _mm512_loadu_ps(row + c + 16);
-        nan |= _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q);
-        most = _mm512_max_ps(x, _mm512_max_ps(y, most));
-    }
-    if (c < cols) {
-        const __m512 x = _mm512_loadu_ps(row + c);
-        nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-        most = _mm512_max_ps(x, most);
-    }
-    if (nan != 0) return std::numeric_limits<float>::quiet_NaN();
-    const __m256 eight =
-        _mm256_max_ps(_mm512_castps512_ps256(most), _mm512_extractf32x8_ps(most, 1));
-    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
-
-#else
 
 HWY_INLINE float sum_of_lanes(FloatVec vector) {
     alignas(64) float lanes[kRowLanes];

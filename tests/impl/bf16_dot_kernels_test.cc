@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <ostream>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "impl/amx_kernels.h"
+#include "impl/attention_kernels.h"
 #include "impl/half_formats.h"
 #include "tests/impl/amx_traps.h"
 
@@ -188,6 +191,63 @@ TEST_P(Bf16DotKernelsTest, WeightsAreRoundedOrSetAside) {
         for (std::int64_t c = 0; c < kCols; ++c)
             ASSERT_EQ(pairs[static_cast<std::size_t>(kRows / 2 * kStride + c)] >> 16, 0u);
     }
+}
+
+// The bits of the steps one after the other, with statistics of earlier tiles, hidden keys, rows
+// without any, and with NaN and infinity among the logits.
+TEST_P(Bf16DotKernelsTest, SoftmaxIsItsStepsInOne) {
+    const AttentionKernels steps = find_attention_kernels("avx512").value();
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::mt19937 random(5);
+    std::normal_distribution<float> values(0.0f, 20.0f);
+    bool any_lost = false;
+    const auto bits = [](const std::vector<float>& numbers) {
+        std::vector<std::uint32_t> words(numbers.size());
+        std::memcpy(words.data(), numbers.data(), numbers.size() * sizeof(float));
+        return words;
+    };
+    struct Result {
+        std::vector<float> weights, row_max, row_sum, rescale;
+        std::vector<std::uint16_t> halves;
+        bool lost = false;
+    };
+    for (const std::int64_t rows : {1, 5, 16, 35}) {
+        for (const std::int64_t cols : {16, 48, 64}) {
+            for (const float odd : {0.0f, -kInfinity, kInfinity, std::nanf("")}) {
+                const float factor = random() % 2 == 0 ? 1.0f : 0x1p-21f;
+                const auto size = static_cast<std::size_t>(rows);
+                Result one{std::vector<float>(size * kStride), std::vector<float>(size, -kInfinity),
+                           std::vector<float>(size, 0.0f), std::vector<float>(size),
+                           std::vector<std::uint16_t>(size * kStride)};
+                for (float& logit : one.weights)
+                    logit = random() % 4 == 0 ? -kInfinity : values(random);
+                one.weights[random() % one.weights.size()] = odd;
+                std::fill_n(one.weights.begin() + kStride * (rows / 2), kStride, -kInfinity);
+                for (std::size_t r = 0; r < size; r += 2) {
+                    one.row_max[r] = values(random);
+                    one.row_sum[r] = 1.5f;
+                }
+                Result two = one;
+                const auto tile = [&](Result& at) {
+                    return SoftmaxTile{
+                        at.weights.data(), kStride,          rows, cols, factor, at.row_max.data(),
+                        at.row_sum.data(), at.rescale.data()};
+                };
+                one.lost = kernels().softmax_tile(tile(one), one.halves.data());
+                steps.softmax_tile(tile(two));
+                two.lost = kernels().narrow_rows({two.weights.data(), kStride, rows, cols},
+                                                 two.halves.data());
+                EXPECT_EQ(one.lost, two.lost);
+                any_lost = any_lost || one.lost;
+                EXPECT_EQ(one.halves, two.halves);
+                EXPECT_EQ(bits(one.weights), bits(two.weights));
+                EXPECT_EQ(bits(one.row_max), bits(two.row_max));
+                EXPECT_EQ(bits(one.row_sum), bits(two.row_sum));
+                EXPECT_EQ(bits(one.rescale), bits(two.rescale));
+            }
+        }
+    }
+    EXPECT_TRUE(any_lost);
 }
 
 }  // namespace
