@@ -41,6 +41,7 @@ struct PairProduct {
 };
 
 struct SoftmaxTile;  // attention_kernels.h
+struct GradientTile;
 
 /// A matrix of weights to be scaled and rounded to nearest even.
 struct WeightTile {
@@ -63,6 +64,8 @@ struct Bf16DotKernels {
     bool (*narrow_rows)(const WeightTile&, std::uint16_t* to);
     /// AttentionKernels::softmax_tile, and narrow_rows of the weights that it leaves.
     bool (*softmax_tile)(const SoftmaxTile&, std::uint16_t* to);
+    /// AttentionKernels::gradient_tile, P within an ulp of that.
+    void (*gradient_tile)(const GradientTile&);
     /// Rounded pairs of neighbouring rows, [(rows + 1) / 2, stride]; a missing last row is 0.
     bool (*narrow_row_pairs)(const WeightTile&, std::uint32_t* to);
     /// Weights as they are, in two matrices with the same stride: plain ones, and what narrowing

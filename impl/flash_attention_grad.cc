@@ -345,9 +345,9 @@ private:
         pairs_.finish_logits(probs);
         output_grad_.multiply(skip, tile.rows, keys.value(), tile.keys, 1.0f, score_grads);
         pairs_.drop(score_grads, problem_.plan.keep_factor());
-        problem_.kernels.gradient_tile({probs, score_grads, kFlashTileKeys, tile.rows, tile.cols(),
-                                        &rows_.row_max[row], &rows_.row_sum[row],
-                                        &rows_.delta[row]});
+        TileWeights::gradient(
+            probs_, score_grads_,
+            {tile.rows, tile.cols(), &rows_.row_max[row], &rows_.row_sum[row], &rows_.delta[row]});
         pairs_.fill_hidden(probs, 0.0f);
         pairs_.fill_hidden(score_grads, 0.0f);
     }

@@ -31,6 +31,14 @@ void TileWeights::softmax(const SoftmaxStep& step) {
     }
 }
 
+void TileWeights::gradient(TileWeights& probs, TileWeights& score_grads, const GradientStep& step) {
+    const AttentionKernels& kernels = probs.kernels_;
+    const auto gradient_tile =
+        probs.as_pairs_ ? kernels.bf16_dot->gradient_tile : kernels.gradient_tile;
+    gradient_tile({probs.data(), score_grads.data(), kFlashTileKeys, step.rows, step.cols,
+                   step.row_max, step.row_sum, step.delta});
+}
+
 void TileWeights::round_for_keys(std::int64_t rows, std::int64_t cols) {
     if (!as_pairs_) return;
     has_lost_ = kernels_.bf16_dot->narrow_rows({weights_.data(), kFlashTileKeys, rows, cols},

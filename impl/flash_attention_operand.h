@@ -29,6 +29,12 @@ struct SoftmaxStep {
     float *row_max, *row_sum, *rescale;
 };
 
+/// GradientTile without the tile itself.
+struct GradientStep {
+    std::int64_t rows, cols;
+    const float *row_max, *row_sum, *delta;
+};
+
 /// Weights of the pairs of a tile, probabilities or score gradients: [rows, kFlashTileKeys].
 class TileWeights {
 public:
@@ -38,6 +44,8 @@ public:
     float* data() const { return weights_.data(); }
     /// AttentionKernels::softmax_tile of the logits in data(), and round_for_keys.
     void softmax(const SoftmaxStep& step);
+    /// AttentionKernels::gradient_tile of the logits in probs.data() and dP in score_grads.data().
+    static void gradient(TileWeights& probs, TileWeights& score_grads, const GradientStep& step);
     /// After filling: what sums over keys, or over rows, need; nothing unless as pairs.
     void round_for_keys(std::int64_t rows, std::int64_t cols);
     void round_for_rows(std::int64_t rows, std::int64_t cols);

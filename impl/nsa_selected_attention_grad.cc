@@ -129,7 +129,6 @@ private:
 
     // P and dS, exactly 0 where the pair is hidden.
     void fill_weights(bool plain) {
-        const AttentionKernels& kernels = problem_.kernels;
         const std::int64_t rows = tile_.rows(), cols = tile_.cols();
         float *probs = probs_.data(), *score_grads = score_grads_.data();
         if (plain) {
@@ -144,8 +143,7 @@ private:
         tile_.gather(row_max_.data(), 1, row_max);
         tile_.gather(row_sum_.data(), 1, row_sum);
         tile_.gather(delta_.data(), 1, delta);
-        kernels.gradient_tile(
-            {probs, score_grads, kFlashTileKeys, rows, cols, row_max, row_sum, delta});
+        TileWeights::gradient(probs_, score_grads_, {rows, cols, row_max, row_sum, delta});
         tile_.fill_hidden(probs, 0.0f);
         tile_.fill_hidden(score_grads, 0.0f);
     }

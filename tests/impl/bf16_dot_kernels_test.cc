@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <ostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "impl/amx_kernels.h"
@@ -248,6 +250,51 @@ TEST_P(Bf16DotKernelsTest, SoftmaxIsItsStepsInOne) {
         }
     }
     EXPECT_TRUE(any_lost);
+}
+
+// Of ordinary sums; the bits of a division, NaN and infinity where they belong, of all others.
+TEST_P(Bf16DotKernelsTest, GradientIsWithinAnUlpOfTheDivision) {
+    const AttentionKernels divided = find_attention_kernels("avx512").value();
+    constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                    kLargest = std::numeric_limits<float>::max(),
+                    kSums[] = {1.0f,     3.7f,      0x1p-126f, 0x1p126f, 0x1p-127f,    0x1p127f,
+                               kLargest, kInfinity, 0.0f,      -2.0f,    std::nanf("")};
+    constexpr std::int64_t kRows = std::size(kSums), kCols = 48;
+    std::mt19937 random(7);
+    std::normal_distribution<float> values(0.0f, 3.0f);
+    std::vector<float> logits(kRows * kStride), prob_grads(logits.size());
+    for (float& logit : logits) logit = values(random) - 5.0f;
+    for (float& grad : prob_grads) grad = values(random);
+    for (std::int64_t r = 0; r < kRows; ++r) {
+        logits[static_cast<std::size_t>(r * kStride + 5)] = -kInfinity;
+        logits[static_cast<std::size_t>(r * kStride + 21)] = 100.0f;  // infinity
+        logits[static_cast<std::size_t>(r * kStride + 22)] = std::nanf("");
+    }
+    const std::vector<float> row_max(kRows, 0.5f), delta(kRows, 0.25f);
+    std::vector<float> probs = logits, score_grads = prob_grads;
+    const auto tile = [&](std::vector<float>& p, std::vector<float>& ds) {
+        return GradientTile{p.data(), ds.data(),      kStride, kRows,
+                            kCols,    row_max.data(), kSums,   delta.data()};
+    };
+    divided.gradient_tile(tile(logits, prob_grads));
+    kernels().gradient_tile(tile(probs, score_grads));
+    for (std::int64_t r = 0; r < kRows; ++r) {
+        const bool ordinary = kSums[r] >= 0x1p-126f && kSums[r] <= 0x1p126f;
+        for (std::int64_t c = 0; c < kCols; ++c) {
+            const auto at = static_cast<std::size_t>(r * kStride + c);
+            for (const auto& [got, wanted] :
+                 {std::pair(probs[at], logits[at]), std::pair(score_grads[at], prob_grads[at])}) {
+                if (std::isnan(wanted)) {
+                    EXPECT_TRUE(std::isnan(got)) << r << ' ' << c;
+                } else if (ordinary && std::isfinite(wanted)) {
+                    EXPECT_LE(std::fabs(got - wanted), std::fabs(wanted) * 0x1p-22f + 0x1p-149f)
+                        << r << ' ' << c;
+                } else {
+                    EXPECT_EQ(got, wanted) << r << ' ' << c;
+                }
+            }
+        }
+    }
 }
 
 }  // namespace
