@@ -170,9 +170,10 @@ public:
     }
     const TileView& at(int tile, std::int64_t depth_tile) const { return views_[tile][depth_tile]; }
 
-    /// Some rows of some words; zeros fill the tile.
-    static void copy(const std::uint32_t* from, std::int64_t stride, std::int64_t rows,
-                     std::int64_t words, std::uint32_t* to) {
+    /// Some rows of some words; zeros fill the tile. Out of line: hardly ever, beside loops that
+    /// are to be short.
+    [[gnu::noinline]] static void copy(const std::uint32_t* from, std::int64_t stride,
+                                       std::int64_t rows, std::int64_t words, std::uint32_t* to) {
         const __mmask16 mask = first(words);
         for (std::int64_t row = 0; row < kEdge; ++row, to += kEdge) {
             _mm512_storeu_si512(to, row < rows ? _mm512_maskz_loadu_epi32(mask, from + row * stride)
@@ -201,33 +202,51 @@ private:
     alignas(64) std::uint32_t copies_[2 * kMaxDepthTiles * kTileWords];
 };
 
+/// Sums of a block of tiles on their way to the result.
+struct BlockSums {
+    std::int64_t row, col;
+    int row_tiles, col_tiles;
+    alignas(64) float tiles[2][2][kTileWords];
+};
+
 /// out (+)= factor * sums, for the rows that there are; a sum that is 0 is +0.
+template <bool kAccumulate>
 void write_tile(const PairProduct& p, std::int64_t row, std::int64_t col, const float* sums) {
     const __m512 factor = _mm512_set1_ps(p.factor), zero = _mm512_setzero_ps();
-    const std::int64_t rows = smaller(kEdge, p.rows - row);
-    float* to = p.out + row * p.out_stride + col;
-    for (std::int64_t r = 0; r < rows; ++r, to += p.out_stride) {
-        const __m512 sum = _mm512_load_ps(sums + r * kEdge);
-        const __m512 scaled = p.accumulate ? _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to))
-                                           : _mm512_mul_ps(sum, factor);
+    const std::int64_t rows = smaller(kEdge, p.rows - row), stride = p.out_stride;
+    float* to = p.out + row * stride + col;
+    for (std::int64_t r = 0; r < rows; ++r, to += stride, sums += kEdge) {
+        const __m512 sum = _mm512_load_ps(sums);
+        const __m512 scaled = kAccumulate ? _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to))
+                                          : _mm512_mul_ps(sum, factor);
         _mm512_storeu_ps(to, _mm512_add_ps(scaled, zero));
     }
 }
 
+void write_block(const PairProduct& p, const BlockSums& sums) {
+    const auto write = p.accumulate ? &write_tile<true> : &write_tile<false>;
+    for (int r = 0; r < sums.row_tiles; ++r) {
+        for (int c = 0; c < sums.col_tiles; ++c)
+            write(p, sums.row + r * kEdge, sums.col + c * kEdge, sums.tiles[r][c]);
+    }
+}
+
+/// The sums of a block, in `sums`. What the unit did for the block before is written, unless null,
+/// once everything for this one has been handed to it: it works meanwhile.
 template <class Tiles, int kRowTiles, int kColTiles>
-void multiply_block(const PairProduct& p, const LeftTiles& left, std::int64_t row, std::int64_t col,
-                    Tiles& tiles) {
+void multiply_block(const PairProduct& p, const LeftTiles& left, Tiles& tiles, BlockSums& sums,
+                    const BlockSums* before) {
     tiles.template zero<0>();
     if constexpr (kColTiles > 1) tiles.template zero<1>();
     if constexpr (kRowTiles > 1) tiles.template zero<2>();
     if constexpr (kRowTiles > 1 && kColTiles > 1) tiles.template zero<3>();
     alignas(64) std::uint32_t cut[kColTiles][kTileWords];
-    for (std::int64_t pair = 0; pair < p.depth_pairs; pair += kEdge) {
-        const std::int64_t pairs = smaller(kEdge, p.depth_pairs - pair);
-        const std::uint32_t* right = p.right + pair * p.right_stride + col;
-        TileView view[2] = {{right, p.right_stride}, {right + kEdge, p.right_stride}};
-        for (int tile = 0; tile < kColTiles && pairs < kEdge; ++tile) {
-            LeftTiles::copy(view[tile].words, p.right_stride, pairs, kEdge, cut[tile]);
+    const std::int64_t depth = p.depth_pairs, stride = p.right_stride;
+    const std::uint32_t* right = p.right + sums.col;
+    for (std::int64_t pair = 0; pair < depth; pair += kEdge, right += kEdge * stride) {
+        TileView view[2] = {{right, stride}, {right + kEdge, stride}};
+        for (int tile = 0; tile < kColTiles && depth - pair < kEdge; ++tile) {
+            LeftTiles::copy(view[tile].words, stride, depth - pair, kEdge, cut[tile]);
             view[tile] = {cut[tile], kEdge};
         }
         const TileView& upper = left.at(0, pair / kEdge);
@@ -245,31 +264,36 @@ void multiply_block(const PairProduct& p, const LeftTiles& left, std::int64_t ro
             if constexpr (kColTiles > 1) tiles.template multiply<3, 5, 7>();
         }
     }
-    alignas(64) float sums[4][kTileWords];
-    tiles.template store<0>(sums[0]);
-    if constexpr (kColTiles > 1) tiles.template store<1>(sums[1]);
-    if constexpr (kRowTiles > 1) tiles.template store<2>(sums[2]);
-    if constexpr (kRowTiles > 1 && kColTiles > 1) tiles.template store<3>(sums[3]);
-    for (int r = 0; r < kRowTiles; ++r) {
-        for (int c = 0; c < kColTiles; ++c)
-            write_tile(p, row + r * kEdge, col + c * kEdge, sums[2 * r + c]);
-    }
+    if (before != nullptr) write_block(p, *before);
+    tiles.template store<0>(sums.tiles[0][0]);
+    if constexpr (kColTiles > 1) tiles.template store<1>(sums.tiles[0][1]);
+    if constexpr (kRowTiles > 1) tiles.template store<2>(sums.tiles[1][0]);
+    if constexpr (kRowTiles > 1 && kColTiles > 1) tiles.template store<3>(sums.tiles[1][1]);
 }
 
 template <class Tiles>
 void multiply_depth(const PairProduct& p, Tiles& tiles) {
+    using Multiply =
+        void (*)(const PairProduct&, const LeftTiles&, Tiles&, BlockSums&, const BlockSums*);
+    static constexpr Multiply kMultiply[2][2] = {
+        {&multiply_block<Tiles, 1, 1>, &multiply_block<Tiles, 1, 2>},
+        {&multiply_block<Tiles, 2, 1>, &multiply_block<Tiles, 2, 2>}};
     LeftTiles left;
+    BlockSums sums[2];
+    const BlockSums* before = nullptr;
     for (std::int64_t row = 0; row < p.rows; row += kBlock) {
         left.take(p, row);
-        const bool two_rows = p.rows - row > kEdge;
         for (std::int64_t col = 0; col < p.cols; col += kBlock) {
-            const bool two_cols = p.cols - col > kEdge;
-            const auto multiply =
-                two_rows ? (two_cols ? &multiply_block<Tiles, 2, 2> : &multiply_block<Tiles, 2, 1>)
-                         : (two_cols ? &multiply_block<Tiles, 1, 2> : &multiply_block<Tiles, 1, 1>);
-            multiply(p, left, row, col, tiles);
+            BlockSums& block = before == &sums[0] ? sums[1] : sums[0];
+            block.row = row;
+            block.col = col;
+            block.row_tiles = p.rows - row > kEdge ? 2 : 1;
+            block.col_tiles = p.cols - col > kEdge ? 2 : 1;
+            kMultiply[block.row_tiles - 1][block.col_tiles - 1](p, left, tiles, block, before);
+            before = &block;
         }
     }
+    if (before != nullptr) write_block(p, *before);
 }
 
 // The registers are set up and given back in every product: about fifty cycles of a thousand, and
