@@ -1,6 +1,7 @@
 #include "impl/flash_attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -54,24 +55,25 @@ std::int64_t unit_rows(const FlashPlan& plan) {
     return rows;
 }
 
-// Some queries of one head.
+// Some queries of one head, unit after unit in the same buffers: to return them to the system and
+// get them back, page by page, cost a tenth of a call.
 class ForwardUnit {
 public:
-    ForwardUnit(const ForwardProblem& problem, const FlashUnits::Unit& unit)
+    ForwardUnit(const ForwardProblem& problem, std::int64_t max_rows)
         : problem_(problem),
-          unit_(unit),
-          sequence_(problem.plan.sequence(unit.b)),
-          rows_(unit.end - unit.begin),
-          tile_rows_(std::min(rows_, kFlashTileRows)),
-          pairs_(problem.plan, tile_rows_),
-          query_(rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
+          pairs_(problem.plan, std::min(max_rows, kFlashTileRows)),
+          query_(max_rows, problem.logit_dim(), problem.kernels, problem.as_pairs()),
           key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
           value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
                  problem.as_pairs()),
-          probs_(tile_rows_, problem.kernels, problem.as_pairs()),
-          sums_(rows_ * value_.width()) {}
+          probs_(std::min(max_rows, kFlashTileRows), problem.kernels, problem.as_pairs()),
+          sums_(max_rows * value_.width()) {}
 
-    void run() {
+    void run(const FlashUnits::Unit& unit) {
+        unit_ = unit;
+        sequence_ = problem_.plan.sequence(unit.b);
+        rows_ = unit.end - unit.begin;
+        merged_ = false;
         query_.load(problem_.query, problem_.query_rope, unit_.b, unit_.head,
                     sequence_.query_begin + unit_.begin, rows_);
         add_tiles(1.0f);
@@ -184,9 +186,9 @@ private:
     }
 
     const ForwardProblem& problem_;
-    FlashUnits::Unit unit_;
-    FlashSequence sequence_;
-    std::int64_t rows_, tile_rows_;
+    FlashUnits::Unit unit_{};
+    FlashSequence sequence_{};
+    std::int64_t rows_ = 0;
     PairTile pairs_;
     TileRows query_, key_, value_;
     TileWeights probs_;
@@ -216,10 +218,19 @@ void zero_rows_beyond(const ForwardProblem& problem) {
 void flash_attention_score(const attncheck_flash_attention_score_args& args,
                            const AttentionKernels& kernels) {
     const ForwardProblem problem(flash_call(args), kernels);
-    const FlashUnits units(problem.plan, false, problem.plan.extents().query_heads,
-                           unit_rows(problem.plan));
-    parallel_for(units.count(),
-                 [&](std::int64_t unit) { ForwardUnit(problem, units.unit(unit)).run(); });
+    const FlashExtents& extents = problem.plan.extents();
+    const std::int64_t rows_at_once = unit_rows(problem.plan);
+    const FlashUnits units(problem.plan, false, extents.query_heads, rows_at_once);
+    std::int64_t longest = 0;
+    for (std::int64_t b = 0; b < extents.batch; ++b)
+        longest = std::max(longest, problem.plan.sequence(b).query_len);
+    std::atomic<std::int64_t> next{0};
+    parallel_for(std::min<std::int64_t>(units.count(), num_threads()), [&](std::int64_t) {
+        std::int64_t index = next++;
+        if (index >= units.count()) return;
+        ForwardUnit unit(problem, std::min(longest, rows_at_once));
+        for (; index < units.count(); index = next++) unit.run(units.unit(index));
+    });
     zero_rows_beyond(problem);
 }
 
