@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "impl/attention_kernels.h"
 #include "impl/wide_intrinsics.h"
 
 #if defined(ATTNCHECK_IMPL_HAVE_AMX)
@@ -83,11 +84,12 @@ private:
 }  // namespace attncheck::impl
 
 // The file is compiled for any x86-64; only what follows uses the wide instructions and the tiles.
-HWY_PUSH_ATTRIBUTES("avx512f,amx-tile,amx-bf16")
+HWY_PUSH_ATTRIBUTES(ATTNCHECK_IMPL_AVX512_BF16 ",amx-tile,amx-bf16")
 
 namespace attncheck::impl {
 namespace {
 
+#include "impl/softmax_512-inl.h"
 #include "impl/transpose_square-inl.h"
 
 // No template of the library in here: its code, shared by the whole program, would be of this
@@ -202,8 +204,9 @@ private:
     alignas(64) std::uint32_t copies_[2 * kMaxDepthTiles * kTileWords];
 };
 
-/// Sums of a block of tiles on their way to the result.
+/// Sums of a block of tiles on their way to the result of a product.
 struct BlockSums {
+    const PairProduct* product;
     std::int64_t row, col;
     int row_tiles, col_tiles;
     alignas(64) float tiles[2][2][kTileWords];
@@ -223,7 +226,8 @@ void write_tile(const PairProduct& p, std::int64_t row, std::int64_t col, const 
     }
 }
 
-void write_block(const PairProduct& p, const BlockSums& sums) {
+void write_block(const BlockSums& sums) {
+    const PairProduct& p = *sums.product;
     const auto write = p.accumulate ? &write_tile<true> : &write_tile<false>;
     for (int r = 0; r < sums.row_tiles; ++r) {
         for (int c = 0; c < sums.col_tiles; ++c)
@@ -232,10 +236,11 @@ void write_block(const PairProduct& p, const BlockSums& sums) {
 }
 
 /// The sums of a block, in `sums`. What the unit did for the block before is written, unless null,
-/// once everything for this one has been handed to it: it works meanwhile.
-template <class Tiles, int kRowTiles, int kColTiles>
+/// once everything for this one has been handed to it, and a step of `beside` is done for every
+/// tile of the depth: the unit works meanwhile.
+template <class Tiles, class Beside, int kRowTiles, int kColTiles>
 void multiply_block(const PairProduct& p, const LeftTiles& left, Tiles& tiles, BlockSums& sums,
-                    const BlockSums* before) {
+                    const BlockSums* before, Beside& beside) {
     tiles.template zero<0>();
     if constexpr (kColTiles > 1) tiles.template zero<1>();
     if constexpr (kRowTiles > 1) tiles.template zero<2>();
@@ -263,55 +268,150 @@ void multiply_block(const PairProduct& p, const LeftTiles& left, Tiles& tiles, B
             tiles.template multiply<2, 5, 6>();
             if constexpr (kColTiles > 1) tiles.template multiply<3, 5, 7>();
         }
+        beside.step();
     }
-    if (before != nullptr) write_block(p, *before);
+    if (before != nullptr) write_block(*before);
     tiles.template store<0>(sums.tiles[0][0]);
     if constexpr (kColTiles > 1) tiles.template store<1>(sums.tiles[0][1]);
     if constexpr (kRowTiles > 1) tiles.template store<2>(sums.tiles[1][0]);
     if constexpr (kRowTiles > 1 && kColTiles > 1) tiles.template store<3>(sums.tiles[1][1]);
 }
 
-template <class Tiles>
-void multiply_depth(const PairProduct& p, Tiles& tiles) {
-    using Multiply =
-        void (*)(const PairProduct&, const LeftTiles&, Tiles&, BlockSums&, const BlockSums*);
-    static constexpr Multiply kMultiply[2][2] = {
-        {&multiply_block<Tiles, 1, 1>, &multiply_block<Tiles, 1, 2>},
-        {&multiply_block<Tiles, 2, 1>, &multiply_block<Tiles, 2, 2>}};
-    LeftTiles left;
-    BlockSums sums[2];
-    const BlockSums* before = nullptr;
-    for (std::int64_t row = 0; row < p.rows; row += kBlock) {
-        left.take(p, row);
+/// Products block by block, the last one always on its way.
+template <class Tiles, class Beside>
+class BlockWalk {
+public:
+    BlockWalk(Tiles& tiles, Beside& beside) : tiles_(tiles), beside_(beside), before_(nullptr) {}
+
+    /// kBlock rows of a product, of which no more than kMaxDepthTiles are deep; `p` outlives the
+    /// walk.
+    void multiply_rows(const PairProduct& p, std::int64_t row) {
+        using Multiply = void (*)(const PairProduct&, const LeftTiles&, Tiles&, BlockSums&,
+                                  const BlockSums*, Beside&);
+        static constexpr Multiply kMultiply[2][2] = {
+            {&multiply_block<Tiles, Beside, 1, 1>, &multiply_block<Tiles, Beside, 1, 2>},
+            {&multiply_block<Tiles, Beside, 2, 1>, &multiply_block<Tiles, Beside, 2, 2>}};
+        left_.take(p, row);
         for (std::int64_t col = 0; col < p.cols; col += kBlock) {
-            BlockSums& block = before == &sums[0] ? sums[1] : sums[0];
+            BlockSums& block = before_ == &sums_[0] ? sums_[1] : sums_[0];
+            block.product = &p;
             block.row = row;
             block.col = col;
             block.row_tiles = p.rows - row > kEdge ? 2 : 1;
             block.col_tiles = p.cols - col > kEdge ? 2 : 1;
-            kMultiply[block.row_tiles - 1][block.col_tiles - 1](p, left, tiles, block, before);
-            before = &block;
+            kMultiply[block.row_tiles - 1][block.col_tiles - 1](p, left_, tiles_, block, before_,
+                                                                beside_);
+            before_ = &block;
         }
     }
-    if (before != nullptr) write_block(p, *before);
-}
+    void finish() {
+        if (before_ != nullptr) write_block(*before_);
+        before_ = nullptr;
+    }
+
+private:
+    Tiles& tiles_;
+    Beside& beside_;
+    LeftTiles left_;
+    BlockSums sums_[2];
+    const BlockSums* before_;
+};
+
+struct Nothing {
+    void step() {}
+};
+
+constexpr std::int64_t kMaxPairs = kMaxDepthTiles * kEdge;
 
 // The registers are set up and given back in every product: about fifty cycles of a thousand, and
 // nothing of another user of the unit in this thread is left in place of its own.
 template <class Tiles>
 void product(const PairProduct& whole) {
     Tiles tiles;
-    constexpr std::int64_t kMaxPairs = kMaxDepthTiles * kEdge;
+    Nothing nothing;
     PairProduct part = whole;
     std::int64_t done = 0;
     do {
         part.depth_pairs = smaller(kMaxPairs, whole.depth_pairs - done);
-        multiply_depth(part, tiles);
+        BlockWalk<Tiles, Nothing> walk(tiles, nothing);
+        for (std::int64_t row = 0; row < part.rows; row += kBlock) walk.multiply_rows(part, row);
+        walk.finish();
         done += part.depth_pairs;
         part.left = whole.left + done * whole.left_depth;
         part.right = whole.right + done * whole.right_stride;
         part.accumulate = true;
     } while (done < whole.depth_pairs);
+}
+
+/// Softmax of some rows and the rescaling of their sums, a row a step.
+template <bool kHasFactor>
+class SoftmaxSteps {
+public:
+    SoftmaxSteps(const AttentionTile& tile, unsigned& lost)
+        : tile_(tile),
+          vectors_{tile.softmax, tile.halves, lost},
+          rows_(tile.softmax, vectors_),
+          next_(0),
+          group_end_(0),
+          end_(0) {}
+
+    void start(std::int64_t begin, std::int64_t end) {
+        next_ = group_end_ = begin;
+        end_ = end;
+    }
+    void step() {
+        if (next_ >= end_) return;
+        if (next_ == group_end_) {
+            group_end_ = smaller(next_ + 16, end_);
+            rows_.start(next_, group_end_);
+        }
+        rows_.weigh(next_);
+        if (tile_.sums.accumulate) rescale_row(tile_.sums, next_, tile_.softmax.rescale[next_]);
+        ++next_;
+    }
+    void finish() {
+        while (next_ < end_) step();
+    }
+
+private:
+    const AttentionTile& tile_;
+    SoftmaxVectors<kHasFactor> vectors_;
+    SoftmaxRows<SoftmaxVectors<kHasFactor>> rows_;
+    std::int64_t next_, group_end_, end_;
+};
+
+// While the unit multiplies the queries of some rows, and the weights of those two groups before,
+// softmax of the group between is done.
+template <class Tiles, bool kHasFactor>
+bool attend_in_steps(const AttentionTile& tile) {
+    Tiles tiles;
+    unsigned lost = 0;
+    SoftmaxSteps<kHasFactor> softmax(tile, lost);
+    BlockWalk<Tiles, SoftmaxSteps<kHasFactor>> walk(tiles, softmax);
+    const std::int64_t rows = tile.softmax.rows;
+    for (std::int64_t row = 0; row < rows + 2 * kBlock; row += kBlock) {
+        if (row >= kBlock) softmax.start(row - kBlock, smaller(row, rows));
+        if (row < rows) walk.multiply_rows(tile.logits, row);
+        if (row >= 2 * kBlock) walk.multiply_rows(tile.sums, row - 2 * kBlock);
+        walk.finish();
+        softmax.finish();
+    }
+    return lost != 0;
+}
+
+template <class Tiles>
+bool attend(const AttentionTile& tile) {
+    if (tile.logits.depth_pairs > kMaxPairs || tile.sums.depth_pairs > kMaxPairs) {
+        product<Tiles>(tile.logits);
+        unsigned lost = 0;
+        SoftmaxSteps<true> softmax(tile, lost);
+        softmax.start(0, tile.softmax.rows);
+        softmax.finish();
+        product<Tiles>(tile.sums);
+        return lost != 0;
+    }
+    return tile.softmax.prob_factor == 1.0f ? attend_in_steps<Tiles, false>(tile)
+                                            : attend_in_steps<Tiles, true>(tile);
 }
 
 }  // namespace
@@ -359,11 +459,13 @@ bool request_amx() {
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-const Bf16DotKernels* with_product(void (*product)(const PairProduct&), Bf16DotKernels& table) {
+template <class Tiles>
+const Bf16DotKernels* with_products(Bf16DotKernels& table) {
     const Bf16DotKernels* others = bf16_dot_kernels();
     if (others == nullptr) return nullptr;
     table = *others;
-    table.product = product;
+    table.product = &product<Tiles>;
+    table.attend = &attend<Tiles>;
     return &table;
 }
 
@@ -382,13 +484,13 @@ const Bf16DotKernels* amx_kernels() {
 
 const Bf16DotKernels* untried_amx_kernels() {
     static Bf16DotKernels table;
-    static const Bf16DotKernels* const kernels = with_product(&product<AmxTiles>, table);
+    static const Bf16DotKernels* const kernels = with_products<AmxTiles>(table);
     return kernels;
 }
 
 const Bf16DotKernels* emulated_amx_kernels() {
     static Bf16DotKernels table;
-    static const Bf16DotKernels* const kernels = with_product(&product<EmulatedTiles>, table);
+    static const Bf16DotKernels* const kernels = with_products<EmulatedTiles>(table);
     return kernels;
 }
 

@@ -198,8 +198,7 @@ struct SoftmaxVectors {
 
 void softmax_tile(const SoftmaxTile& tile) {
     const SoftmaxVectors vectors{tile};
-    for (std::int64_t r = 0; r < tile.rows; r += 16)
-        softmax_rows(tile, r, std::min(tile.rows, r + 16), vectors);
+    softmax_of(tile, vectors);
 }
 
 void gradient_tile(const GradientTile& tile) {

@@ -1,7 +1,6 @@
 #include "impl/bf16_dot_kernels.h"
 
 #include "impl/attention_kernels.h"
-#include "impl/lines_ahead.h"
 #include "impl/wide_intrinsics.h"
 
 #if defined(ATTNCHECK_IMPL_HAVE_BF16_DOT)
@@ -11,8 +10,7 @@ HWY_PUSH_ATTRIBUTES(ATTNCHECK_IMPL_AVX512_BF16)
 namespace attncheck::impl {
 namespace {
 
-#include "impl/row_vectors_512-inl.h"
-#include "impl/softmax_rows-inl.h"
+#include "impl/softmax_512-inl.h"
 
 constexpr std::int64_t kLanes = 16;
 // 24 sums, 4 vectors of the right and one broadcast pair of the left: 29 of 32 registers.
@@ -142,90 +140,38 @@ void pair_rows(const std::uint16_t* from, std::int64_t rows, std::int64_t width,
     }
 }
 
-inline __mmask16 not_plain_weights(__m512i bits) {
-    constexpr unsigned kLimit = (127u + 20u) << 24;
-    return _mm512_cmpge_epu32_mask(_mm512_slli_epi32(bits, 1),
-                                   _mm512_set1_epi32(static_cast<int>(kLimit)));
-}
-
-// 16 scaled weights, 0 in place of those that are not plain, which are noted in `lost`.
-inline __m512 plain_weights(const float* from, unsigned& lost) {
-    const __m512 weights = _mm512_loadu_ps(from);
-    const __mmask16 outside = not_plain_weights(_mm512_castps_si512(weights));
-    lost |= outside;
-    return _mm512_maskz_mul_ps(static_cast<__mmask16>(~outside), weights,
-                               _mm512_set1_ps(kWeightScale));
-}
-
 bool narrow_rows(const WeightTile& tile, std::uint16_t* to) {
     unsigned lost = 0;
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
-        const float* from = tile.from + r * tile.stride;
-        for (std::int64_t c = 0; c < tile.cols; c += 2 * kLanes) {
-            const __m512 low = plain_weights(from + c, lost),
-                         high = c + kLanes < tile.cols ? plain_weights(from + c + kLanes, lost)
-                                                       : _mm512_setzero_ps();
-            _mm512_storeu_si512(to + r * tile.stride + c, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-        }
-    }
+    for (std::int64_t r = 0; r < tile.rows; ++r)
+        narrow_row(tile.from + r * tile.stride, tile.cols, to + r * tile.stride, lost);
     return lost != 0;
 }
 
-// Weights are at most 1 unless their row has NaN, and then its sum is NaN. The factor is hardly
-// ever another one than 1.
-template <bool kHasFactor>
-struct SoftmaxVectors {
-    const SoftmaxTile& tile;
-    std::uint16_t* to;
-    bool& has_nan;
-
-    ATTNCHECK_IMPL_INLINE float max_of_row(const float* row, std::int64_t cols) const {
-        return max_of_row_512(row, cols);
-    }
-    ATTNCHECK_IMPL_INLINE void exp_of_16(float* values) const {
-        _mm512_storeu_ps(values, exp_512(_mm512_loadu_ps(values)));
-    }
-    ATTNCHECK_IMPL_INLINE float weigh(std::int64_t row, float shift) const {
-        float* weights = tile.logits + row * tile.stride;
-        std::uint16_t* halves = to + row * tile.stride;
-        const __m512 shifts = _mm512_set1_ps(shift), factor = _mm512_set1_ps(tile.prob_factor),
-                     scale = _mm512_set1_ps(kWeightScale);
-        __m512 sum = _mm512_setzero_ps();
-        const auto scaled_weights = [&](std::int64_t c) {
-            const __m512 prob = exp_512<true>(_mm512_sub_ps(_mm512_loadu_ps(weights + c), shifts)),
-                         weight = kHasFactor ? _mm512_mul_ps(prob, factor) : prob;
-            sum = _mm512_add_ps(sum, prob);
-            _mm512_storeu_ps(weights + c, weight);
-            return _mm512_mul_ps(weight, scale);
-        };
-        for (std::int64_t c = 0; c < tile.cols; c += 2 * kLanes) {
-            const __m512 low = scaled_weights(c), high = c + kLanes < tile.cols
-                                                             ? scaled_weights(c + kLanes)
-                                                             : _mm512_setzero_ps();
-            _mm512_storeu_si512(halves + c, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-        }
-        const float total = sum_of_lanes_512(sum);
-        if (total != total) has_nan = true;
-        return total;
-    }
-};
-
 template <bool kHasFactor>
 bool softmax(const SoftmaxTile& tile, std::uint16_t* to) {
-    bool has_nan = false;
-    const SoftmaxVectors<kHasFactor> vectors{tile, to, has_nan};
-    for (std::int64_t r = 0; r < tile.rows; r += 16)
-        softmax_rows(tile, r, tile.rows < r + 16 ? tile.rows : r + 16, vectors);
-    return has_nan && narrow_rows({tile.logits, tile.stride, tile.rows, tile.cols}, to);
+    unsigned lost = 0;
+    const SoftmaxVectors<kHasFactor> vectors{tile, to, lost};
+    softmax_of(tile, vectors);
+    return lost != 0;
 }
 
 bool softmax_tile(const SoftmaxTile& tile, std::uint16_t* to) {
     return tile.prob_factor == 1.0f ? softmax<false>(tile, to) : softmax<true>(tile, to);
 }
 
-// P is rounded to bf16, so that half an ulp more does not count: the reciprocal of a row's sum takes
-// the place of divisions (one every 16 cycles on Intel's processors, more than all the rest; on a
-// Zen 5 it makes no difference). Not where the sum or its reciprocal is subnormal or no number.
+bool attend(const AttentionTile& tile) {
+    product(tile.logits);
+    const bool has_lost = softmax_tile(tile.softmax, tile.halves);
+    for (std::int64_t r = 0; r < tile.sums.rows && tile.sums.accumulate; ++r)
+        rescale_row(tile.sums, r, tile.softmax.rescale[r]);
+    product(tile.sums);
+    return has_lost;
+}
+
+// P is rounded to bf16, so that half an ulp more does not count: the reciprocal of a row's sum
+// takes the place of divisions (one every 16 cycles on Intel's processors, more than all the rest;
+// on a Zen 5 it makes no difference). Not where the sum or its reciprocal is subnormal or no
+// number.
 void gradient_tile(const GradientTile& tile) {
     for (std::int64_t r = 0; r < tile.rows; ++r) {
         float* probs = tile.logits + r * tile.stride;
@@ -287,8 +233,8 @@ namespace attncheck::impl {
 
 const Bf16DotKernels* bf16_dot_kernels() {
     static constexpr Bf16DotKernels kTable = {
-        &product,      &all_plain,     &keep_plain,       &pair_rows,     &narrow_rows,
-        &softmax_tile, &gradient_tile, &narrow_row_pairs, &split_weights,
+        &product,      &all_plain, &keep_plain,    &pair_rows,        &narrow_rows,
+        &softmax_tile, &attend,    &gradient_tile, &narrow_row_pairs, &split_weights,
     };
     static const bool available =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

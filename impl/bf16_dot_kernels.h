@@ -43,6 +43,15 @@ struct PairProduct {
 struct SoftmaxTile;  // attention_kernels.h
 struct GradientTile;
 
+/// Rows of a tile from their queries to their sums; the left operand of `sums` is `halves`, those
+/// of the weights, with the softmax's stride.
+struct AttentionTile {
+    PairProduct logits;  ///< not accumulated
+    const SoftmaxTile& softmax;
+    std::uint16_t* halves;
+    PairProduct sums;
+};
+
 /// A matrix of weights to be scaled and rounded to nearest even.
 struct WeightTile {
     const float* from;
@@ -64,6 +73,9 @@ struct Bf16DotKernels {
     bool (*narrow_rows)(const WeightTile&, std::uint16_t* to);
     /// AttentionKernels::softmax_tile, and narrow_rows of the weights that it leaves.
     bool (*softmax_tile)(const SoftmaxTile&, std::uint16_t* to);
+    /// product of the logits, softmax_tile, product of the sums; sums that are added to are
+    /// rescaled before. Returns whether rounding has left out a weight.
+    bool (*attend)(const AttentionTile&);
     /// AttentionKernels::gradient_tile, P within an ulp of that.
     void (*gradient_tile)(const GradientTile&);
     /// Rounded pairs of neighbouring rows, [(rows + 1) / 2, stride]; a missing last row is 0.

@@ -128,23 +128,26 @@ private:
 
     // The rows of the tile, of which `skip` of the unit come before, and its keys.
     void add_tile(float prob_factor) {
-        const AttentionKernels& kernels = problem_.kernels;
         const FlashTile& tile = pairs_.tile();
         const std::int64_t width = value_.width(), skip = tile.query_begin - unit_.begin;
         float *logits = probs_.data(), *sums = sums_.data() + skip * width;
-        query_.multiply(skip, tile.rows, key_, tile.keys, problem_.logit_factor(), logits);
-        pairs_.finish_logits(logits);
         pairs_.note_rows_with_keys(has_key_ + skip);
         float rescale[kFlashTileRows];
-        probs_.softmax(
-            {tile.rows, tile.cols(), prob_factor, row_max_ + skip, row_sum_ + skip, rescale});
+        const SoftmaxStep step{tile.rows,       tile.cols(),     prob_factor,
+                               row_max_ + skip, row_sum_ + skip, rescale};
+        if (pairs_.keeps_products() && query_.attend(skip, key_, value_, tile.keys,
+                                                     problem_.logit_factor(), probs_, step, sums))
+            return;
+        query_.multiply(skip, tile.rows, key_, tile.keys, problem_.logit_factor(), logits);
+        pairs_.finish_logits(logits);
+        probs_.softmax(step);
         if (problem_.plan.has_dropout()) {
             pairs_.drop(logits, problem_.plan.keep_factor());
             probs_.round_for_keys(tile.rows, tile.cols());
         }
         for (std::int64_t r = 0; r < tile.rows; ++r) {
             if (rescale[r] == 1.0f) continue;
-            kernels.scale_row(sums + r * width, rescale[r], width);
+            problem_.kernels.scale_row(sums + r * width, rescale[r], width);
         }
         value_.add_sum_over_keys(probs_, tile.rows, tile.keys, pairs_.visible_and_kept(), sums);
     }

@@ -21,13 +21,16 @@ TileWeights::TileWeights(std::int64_t max_rows, const AttentionKernels& kernels,
       halves_(as_pairs ? max_rows * kFlashTileKeys : 0),
       row_pairs_(as_pairs ? (max_rows + 1) / kPairs * kFlashTileKeys : 0) {}
 
+SoftmaxTile TileWeights::tile_of(const SoftmaxStep& step) const {
+    return {weights_.data(),  kFlashTileKeys, step.rows,    step.cols,
+            step.prob_factor, step.row_max,   step.row_sum, step.rescale};
+}
+
 void TileWeights::softmax(const SoftmaxStep& step) {
-    const SoftmaxTile tile{weights_.data(),  kFlashTileKeys, step.rows,    step.cols,
-                           step.prob_factor, step.row_max,   step.row_sum, step.rescale};
     if (as_pairs_) {
-        has_lost_ = kernels_.bf16_dot->softmax_tile(tile, halves_.data());
+        has_lost_ = kernels_.bf16_dot->softmax_tile(tile_of(step), halves_.data());
     } else {
-        kernels_.softmax_tile(tile);
+        kernels_.softmax_tile(tile_of(step));
     }
 }
 
@@ -176,6 +179,50 @@ void TileRows::split() {
     is_split_ = true;
 }
 
+PairProduct TileRows::product_of_keys(std::int64_t begin, std::int64_t rows, TileRows& keys,
+                                      std::int64_t columns, float factor, float* out) {
+    const std::int64_t pairs = width() / kPairs;
+    return {rows_as_pairs() + begin * pairs,
+            pairs,
+            1,
+            rows,
+            keys.pair_columns(),
+            kFlashTileKeys,
+            pairs,
+            columns,
+            false,
+            factor,
+            out,
+            kFlashTileKeys};
+}
+
+PairProduct TileRows::sum_over_keys(const TileWeights& weights, std::int64_t rows,
+                                    std::int64_t keys, float* out) {
+    return {weights.pairs_of_keys(),
+            kFlashTileKeys / kPairs,
+            1,
+            rows,
+            paired_rows(),
+            width(),
+            padded_to_vectors(keys) / kPairs,
+            width(),
+            true,
+            1.0f / kWeightScale,
+            out,
+            width()};
+}
+
+bool TileRows::attend(std::int64_t begin, TileRows& keys, TileRows& values, std::int64_t num_keys,
+                      float factor, TileWeights& weights, const SoftmaxStep& step, float* out) {
+    if (!as_pairs_ || !all_plain_ || !keys.all_plain_ || !values.all_plain_) return false;
+    weights.has_lost_ = kernels_.bf16_dot->attend(
+        {product_of_keys(begin, step.rows, keys, step.cols, factor, weights.data()),
+         weights.tile_of(step), weights.halves_.data(),
+         values.sum_over_keys(weights, step.rows, num_keys, out)});
+    values.add_rest_over_keys(weights, step.rows, num_keys, out);
+    return true;
+}
+
 void TileRows::multiply(std::int64_t begin, std::int64_t rows, TileRows& keys,
                         std::int64_t num_keys, float factor, float* out) {
     const std::int64_t columns = padded_to_vectors(num_keys);
@@ -185,10 +232,7 @@ void TileRows::multiply(std::int64_t begin, std::int64_t rows, TileRows& keys,
                                  kFlashTileKeys});
     };
     if (!as_pairs_) return multiply_floats(out);
-    const std::int64_t pairs = width() / kPairs;
-    kernels_.bf16_dot->product({rows_as_pairs() + begin * pairs, pairs, 1, rows,
-                                keys.pair_columns(), kFlashTileKeys, pairs, columns, false, factor,
-                                out, kFlashTileKeys});
+    kernels_.bf16_dot->product(product_of_keys(begin, rows, keys, columns, factor, out));
     if (all_plain_ && keys.all_plain_) return;
     std::vector<float> exact(static_cast<std::size_t>(rows * kFlashTileKeys));
     multiply_floats(exact.data());
@@ -214,18 +258,21 @@ void TileRows::add_in_fp32(TileWeights& weights, const Add& add) {
     add(has_lost ? weights.plain_.data() : weights.data(), rest_.data());
 }
 
-void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys,
-                                 PairFlags flags, float* out) {
-    if (!as_pairs_)
-        return packed_.add_sum_over_keys(weights.data(), rows, keys, flags, out, kernels_);
-    kernels_.bf16_dot->product({weights.pairs_of_keys(), kFlashTileKeys / kPairs, 1, rows,
-                                paired_rows(), width(), padded_to_vectors(keys) / kPairs, width(),
-                                true, 1.0f / kWeightScale, out, width()});
+void TileRows::add_rest_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys,
+                                  float* out) {
     weights.split(rows, padded_to_vectors(keys));
     add_in_fp32(weights, [&](const float* left, const float* right) {
         kernels_.float_product(
             {left, kFlashTileKeys, rows, right, width(), keys, width(), true, out, width()});
     });
+}
+
+void TileRows::add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys,
+                                 PairFlags flags, float* out) {
+    if (!as_pairs_)
+        return packed_.add_sum_over_keys(weights.data(), rows, keys, flags, out, kernels_);
+    kernels_.bf16_dot->product(sum_over_keys(weights, rows, keys, out));
+    add_rest_over_keys(weights, rows, keys, out);
     if (!all_plain_) packed_.add_aside_over_keys(weights.data(), rows, keys, flags, out);
 }
 

@@ -59,6 +59,7 @@ public:
 
 private:
     friend class TileRows;
+    SoftmaxTile tile_of(const SoftmaxStep& step) const;
     // After rounding, if it has left out anything: fills plain_ and lost_.
     void split(std::int64_t rows, std::int64_t cols);
 
@@ -89,6 +90,10 @@ public:
     /// [rows, kFlashTileKeys].
     void multiply(std::int64_t begin, std::int64_t rows, TileRows& keys, std::int64_t num_keys,
                   float factor, float* out);
+    /// multiply, softmax of `weights` and add_sum_over_keys of the values to `out`, whose rows are
+    /// rescaled before, in one; all pairs count. False where that is not possible.
+    bool attend(std::int64_t begin, TileRows& keys, TileRows& values, std::int64_t num_keys,
+                float factor, TileWeights& weights, const SoftmaxStep& step, float* out);
     /// out[row, c] += sum_key weights[row, key] * (this)[key, c] over the pairs that count and the
     /// first keys.
     void add_sum_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys,
@@ -109,6 +114,11 @@ private:
         return reinterpret_cast<const std::uint32_t*>(halves_.data());
     }
     void split();
+    PairProduct product_of_keys(std::int64_t begin, std::int64_t rows, TileRows& keys,
+                                std::int64_t columns, float factor, float* out);
+    PairProduct sum_over_keys(const TileWeights& weights, std::int64_t rows, std::int64_t keys,
+                              float* out);
+    void add_rest_over_keys(TileWeights& weights, std::int64_t rows, std::int64_t keys, float* out);
     template <class Add>
     void add_in_fp32(TileWeights& weights, const Add& add);
 

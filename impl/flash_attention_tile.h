@@ -90,6 +90,9 @@ public:
     PairFlags visible_and_kept() const {
         return {sees_all_ ? nullptr : seen_.data(), plan_.has_dropout() ? kept_.data() : nullptr};
     }
+    /// Whether products are logits as they are, all of them, and weights what softmax makes of
+    /// them.
+    bool keeps_products() const { return sees_all_ && !plan_.has_bias() && !plan_.has_dropout(); }
     /// Products <q, k>, scaled unless there is a bias, become logits: bias, and -infinity for
     /// hidden pairs.
     void finish_logits(float* products) const;

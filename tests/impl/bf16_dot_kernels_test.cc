@@ -13,6 +13,7 @@
 #include <ostream>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -250,6 +251,104 @@ TEST_P(Bf16DotKernelsTest, SoftmaxIsItsStepsInOne) {
         }
     }
     EXPECT_TRUE(any_lost);
+}
+
+// The bits of two products and the softmax between them; with sums that are added to or not, rows
+// and depths that do not fill blocks, a maximum that is NaN already.
+TEST_P(Bf16DotKernelsTest, AttentionIsItsStepsInOne) {
+    std::mt19937 random(9);
+    const auto halves = [&](std::int64_t count) {
+        std::vector<std::uint32_t> pairs(static_cast<std::size_t>(count));
+        std::normal_distribution<float> values;
+        for (std::uint32_t& pair : pairs) {
+            pair = static_cast<std::uint32_t>(narrow_bf16(values(random))) |
+                   static_cast<std::uint32_t>(narrow_bf16(values(random))) << 16;
+        }
+        return pairs;
+    };
+    const auto bits = [](const std::vector<float>& numbers) {
+        std::vector<std::uint32_t> words(numbers.size());
+        std::memcpy(words.data(), numbers.data(), numbers.size() * sizeof(float));
+        return words;
+    };
+    struct Result {
+        std::vector<float> weights, row_max, row_sum, rescale, sums;
+        std::vector<std::uint16_t> halves;
+        bool lost = false;
+    };
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const std::int64_t rows : {1, 16, 33, 64, 100}) {
+        for (const auto& [depth_pairs, keys, width] :
+             {std::tuple{8, 16, 16}, std::tuple{40, 48, 80}, std::tuple{300, 64, 64}}) {
+            for (const bool accumulate : {false, true}) {
+                const std::int64_t pairs = depth_pairs, cols = keys;
+                const std::vector<std::uint32_t> query = halves(rows * pairs),
+                                                 key = halves(pairs * kStride),
+                                                 value = halves(cols / 2 * width);
+                const auto size = static_cast<std::size_t>(rows);
+                Result one{std::vector<float>(size * kStride),
+                           std::vector<float>(size, accumulate ? 0.5f : -kInfinity),
+                           std::vector<float>(size, accumulate ? 2.0f : 0.0f),
+                           std::vector<float>(size),
+                           std::vector<float>(size * static_cast<std::size_t>(width), 3.0f),
+                           std::vector<std::uint16_t>(size * kStride)};
+                if (accumulate) one.row_max[size / 2] = std::nanf("");
+                Result two = one;
+                const float factor = accumulate ? 1.0f : 0x1p-21f;
+                const auto logits = [&](Result& at) {
+                    return PairProduct{query.data(),      pairs,  1,    rows,  key.data(),
+                                       kStride,           pairs,  cols, false, 0.125f,
+                                       at.weights.data(), kStride};
+                };
+                const auto sums = [&](Result& at) {
+                    return PairProduct{reinterpret_cast<const std::uint32_t*>(at.halves.data()),
+                                       kStride / 2,
+                                       1,
+                                       rows,
+                                       value.data(),
+                                       width,
+                                       cols / 2,
+                                       width,
+                                       accumulate,
+                                       1.0f / kWeightScale,
+                                       at.sums.data(),
+                                       width};
+                };
+                const auto tile = [&](Result& at) {
+                    return SoftmaxTile{
+                        at.weights.data(), kStride,          rows, cols, factor, at.row_max.data(),
+                        at.row_sum.data(), at.rescale.data()};
+                };
+                one.lost = kernels().attend({logits(one), tile(one), one.halves.data(), sums(one)});
+                kernels().product(logits(two));
+                two.lost = kernels().softmax_tile(tile(two), two.halves.data());
+                for (std::size_t i = 0; i < two.sums.size() && accumulate; ++i)
+                    two.sums[i] *= two.rescale[i / static_cast<std::size_t>(width)];
+                kernels().product(sums(two));
+                EXPECT_EQ(one.lost, accumulate);
+                EXPECT_EQ(two.lost, accumulate);
+                EXPECT_EQ(one.halves, two.halves);
+                EXPECT_EQ(bits(one.weights), bits(two.weights));
+                EXPECT_EQ(bits(one.row_max), bits(two.row_max));
+                EXPECT_EQ(bits(one.row_sum), bits(two.row_sum));
+                EXPECT_EQ(bits(one.rescale), bits(two.rescale));
+                EXPECT_EQ(bits(one.sums), bits(two.sums));
+            }
+        }
+    }
+}
+
+// A negative sum that the factor makes vanish leaves +0, added to something or not.
+TEST_P(Bf16DotKernelsTest, SumsThatVanishHaveNoSign) {
+    constexpr std::int64_t kCols = 16;
+    const std::uint32_t left = narrow_bf16(0x1p-73f);
+    const std::vector<std::uint32_t> right(kCols, narrow_bf16(-0x1p-20f));
+    for (const bool accumulate : {false, true}) {
+        std::vector<float> out(kCols, 0.0f);
+        kernels().product({&left, 1, 1, 1, right.data(), kCols, 1, kCols, accumulate,
+                           1.0f / kWeightScale, out.data(), kCols});
+        for (const float sum : out) EXPECT_TRUE(sum == 0.0f && !std::signbit(sum)) << accumulate;
+    }
 }
 
 // Of ordinary sums; the bits of a division, NaN and infinity where they belong, of all others.
