@@ -9,6 +9,7 @@
 
 #include "attncheck/candidate.h"
 #include "impl/half_formats.h"
+#include "impl/scratch_memory.h"
 
 namespace attncheck::impl {
 
@@ -110,16 +111,19 @@ inline void touch_pages(const RowBlock& block, const StridedRows<Element>& rows)
 template <class Element>
 class AlignedBuffer {
 public:
-    explicit AlignedBuffer(std::int64_t count)
-        : data_(static_cast<Element*>(::operator new(
-              static_cast<std::size_t>(count > 0 ? count : 1) * sizeof(Element), kAlignment))) {}
+    explicit AlignedBuffer(std::int64_t count) : AlignedBuffer(take(count)) {}
     Element* data() const { return data_.get(); }
 
 private:
-    static constexpr std::align_val_t kAlignment{64};
     struct Deleter {
-        void operator()(Element* memory) const { ::operator delete(memory, kAlignment); }
+        std::size_t capacity;
+        void operator()(Element* memory) const { give_scratch({memory, capacity}); }
     };
+    explicit AlignedBuffer(Scratch scratch)
+        : data_(static_cast<Element*>(scratch.memory), Deleter{scratch.capacity}) {}
+    static Scratch take(std::int64_t count) {
+        return take_scratch(static_cast<std::size_t>(count > 0 ? count : 1) * sizeof(Element));
+    }
     std::unique_ptr<Element, Deleter> data_;
 };
 

@@ -1,0 +1,108 @@
+#include "impl/scratch_memory.h"
+
+#include <array>
+#include <bit>
+#include <mutex>
+#include <new>
+
+namespace attncheck::impl {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kKeeps = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer) || \
+    __has_feature(thread_sanitizer)
+constexpr bool kKeeps = false;
+#else
+constexpr bool kKeeps = true;
+#endif
+#else
+constexpr bool kKeeps = true;
+#endif
+
+// The C library keeps smaller ones itself.
+constexpr std::size_t kLeastKept = 32 << 10;
+
+// Few sizes, so that blocks fit again: eight between a power of two and the next.
+std::size_t capacity_for(std::size_t bytes) {
+    if (bytes < kLeastKept) return bytes > 0 ? bytes : 1;
+    const std::size_t step = std::bit_floor(bytes) / 8;
+    return (bytes + step - 1) / step * step;
+}
+
+class KeptScratch {
+public:
+    ~KeptScratch() { drop(); }
+
+    // The smallest that is not much too large; null if there is none.
+    Scratch take(std::size_t capacity) {
+        const std::lock_guard lock(mutex_);
+        std::size_t best = count_;
+        for (std::size_t i = 0; i < count_; ++i) {
+            const std::size_t kept = blocks_[i].capacity;
+            if (kept < capacity || kept > capacity + capacity / 4) continue;
+            if (best == count_ || kept < blocks_[best].capacity) best = i;
+        }
+        if (best == count_) return {nullptr, 0};
+        const Scratch found = blocks_[best];
+        blocks_[best] = blocks_[--count_];
+        bytes_ -= found.capacity;
+        return found;
+    }
+    bool keep(Scratch scratch) noexcept {
+        const std::lock_guard lock(mutex_);
+        if (count_ == blocks_.size() || scratch.capacity > kMostKeptScratch - bytes_) return false;
+        blocks_[count_++] = scratch;
+        bytes_ += scratch.capacity;
+        return true;
+    }
+    void drop() noexcept {
+        const std::lock_guard lock(mutex_);
+        for (; count_ > 0; --count_) ::operator delete(blocks_[count_ - 1].memory, kAlignment);
+        bytes_ = 0;
+    }
+    std::size_t bytes() noexcept {
+        const std::lock_guard lock(mutex_);
+        return bytes_;
+    }
+
+private:
+    std::mutex mutex_;
+    std::array<Scratch, 256> blocks_{};
+    std::size_t count_ = 0, bytes_ = 0;
+};
+
+KeptScratch& kept() {
+    static KeptScratch all;
+    return all;
+}
+
+}  // namespace
+
+Scratch take_scratch(std::size_t bytes) {
+    const std::size_t capacity = capacity_for(bytes);
+    if (kKeeps && capacity >= kLeastKept) {
+        const Scratch found = kept().take(capacity);
+        if (found.memory != nullptr) return found;
+    }
+    try {
+        return {::operator new(capacity, kAlignment), capacity};
+    } catch (const std::bad_alloc&) {
+        drop_kept_scratch();
+        return {::operator new(capacity, kAlignment), capacity};
+    }
+}
+
+void give_scratch(Scratch scratch) noexcept {
+    if (scratch.memory == nullptr) return;
+    if (kKeeps && scratch.capacity >= kLeastKept && kept().keep(scratch)) return;
+    ::operator delete(scratch.memory, kAlignment);
+}
+
+void drop_kept_scratch() noexcept { kept().drop(); }
+std::size_t kept_scratch_bytes() noexcept { return kept().bytes(); }
+
+}  // namespace attncheck::impl
