@@ -55,8 +55,7 @@ std::int64_t unit_rows(const FlashPlan& plan) {
     return rows;
 }
 
-// Some queries of one head, unit after unit in the same buffers: to return them to the system and
-// get them back, page by page, cost a tenth of a call.
+// Some queries of one head, unit after unit in the same buffers.
 class ForwardUnit {
 public:
     ForwardUnit(const ForwardProblem& problem, std::int64_t max_rows)

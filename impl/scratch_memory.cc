@@ -1,5 +1,6 @@
 #include "impl/scratch_memory.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <mutex>
@@ -47,22 +48,21 @@ public:
             if (best == count_ || kept < blocks_[best].capacity) best = i;
         }
         if (best == count_) return {nullptr, 0};
-        const Scratch found = blocks_[best];
-        blocks_[best] = blocks_[--count_];
-        bytes_ -= found.capacity;
-        return found;
+        return remove(best);
     }
+    // What has been kept longest makes room.
     bool keep(Scratch scratch) noexcept {
+        if (scratch.capacity > kMostKeptScratch) return false;
         const std::lock_guard lock(mutex_);
-        if (count_ == blocks_.size() || scratch.capacity > kMostKeptScratch - bytes_) return false;
+        while (count_ == blocks_.size() || scratch.capacity > kMostKeptScratch - bytes_)
+            ::operator delete(remove(0).memory, kAlignment);
         blocks_[count_++] = scratch;
         bytes_ += scratch.capacity;
         return true;
     }
     void drop() noexcept {
         const std::lock_guard lock(mutex_);
-        for (; count_ > 0; --count_) ::operator delete(blocks_[count_ - 1].memory, kAlignment);
-        bytes_ = 0;
+        while (count_ > 0) ::operator delete(remove(count_ - 1).memory, kAlignment);
     }
     std::size_t bytes() noexcept {
         const std::lock_guard lock(mutex_);
@@ -70,8 +70,16 @@ public:
     }
 
 private:
+    Scratch remove(std::size_t index) noexcept {
+        const Scratch found = blocks_[index];
+        std::copy(blocks_.begin() + index + 1, blocks_.begin() + count_, blocks_.begin() + index);
+        --count_;
+        bytes_ -= found.capacity;
+        return found;
+    }
+
     std::mutex mutex_;
-    std::array<Scratch, 256> blocks_{};
+    std::array<Scratch, 256> blocks_{};  // in the order in which they came
     std::size_t count_ = 0, bytes_ = 0;
 };
 

@@ -11,7 +11,7 @@
 /// of what was given back.
 namespace attncheck::impl {
 
-inline constexpr std::size_t kMostKeptScratch = std::size_t{64} << 20;
+inline constexpr std::size_t kMostKeptScratch = std::size_t{256} << 20;
 
 /// Of `capacity` bytes, at least as many as were asked for; contents are anything.
 struct Scratch {

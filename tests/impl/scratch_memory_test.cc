@@ -57,6 +57,18 @@ TEST_F(ScratchMemoryTest, NoMoreThanTheLimitIsKept) {
     for (int i = 0; i < 9; ++i) blocks.push_back(take_scratch(kMostKeptScratch / 8));
     for (const Scratch& block : blocks) give_scratch(block);
     EXPECT_EQ(kept_scratch_bytes(), kMostKeptScratch);
+    // The one that came back first has made room for the last.
+    blocks.clear();
+    for (int i = 0; i < 8; ++i) blocks.push_back(take_scratch(kMostKeptScratch / 8));
+    EXPECT_EQ(kept_scratch_bytes(), 0u);
+    for (const Scratch& block : blocks) give_scratch(block);
+    EXPECT_EQ(kept_scratch_bytes(), kMostKeptScratch);
+    const Scratch half = take_scratch(kMostKeptScratch / 2);
+    give_scratch(half);
+    EXPECT_EQ(kept_scratch_bytes(), kMostKeptScratch);
+    const Scratch half_again = take_scratch(kMostKeptScratch / 2);
+    EXPECT_EQ(half_again.memory, half.memory);
+    give_scratch(half_again);
     give_scratch(take_scratch(2 * kMostKeptScratch));
     EXPECT_EQ(kept_scratch_bytes(), kMostKeptScratch);
     drop_kept_scratch();
