@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <mutex>
 #include <new>
 
@@ -96,12 +97,16 @@ Scratch take_scratch(std::size_t bytes) {
         const Scratch found = kept().take(capacity);
         if (found.memory != nullptr) return found;
     }
+    Scratch fresh{nullptr, capacity};
     try {
-        return {::operator new(capacity, kAlignment), capacity};
+        fresh.memory = ::operator new(capacity, kAlignment);
     } catch (const std::bad_alloc&) {
         drop_kept_scratch();
-        return {::operator new(capacity, kAlignment), capacity};
+        fresh.memory = ::operator new(capacity, kAlignment);
     }
+    // As a use of what nobody wrote would find it where blocks are kept: not zero. NaN in any type.
+    if (!kKeeps) std::memset(fresh.memory, 0xff, capacity);
+    return fresh;
 }
 
 void give_scratch(Scratch scratch) noexcept {

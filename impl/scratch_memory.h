@@ -8,7 +8,8 @@
 /// third of a call (of the dense gradient of 1024 queries on a virtual machine).
 ///
 /// Any thread may call. Where a sanitizer watches memory nothing is kept, so that it sees every use
-/// of what was given back.
+/// of what was given back, and what is taken is NaN, so that tests see every use of what nobody
+/// wrote.
 namespace attncheck::impl {
 
 inline constexpr std::size_t kMostKeptScratch = std::size_t{256} << 20;
