@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
-#include "impl/amx_kernels.h"
-#include "impl/strided_rows.h"
-#include "impl/thread_pool.h"
-#include "impl/wide_intrinsics.h"
+#include "impl/kernels/amx_kernels.h"
+#include "impl/arguments/strided_rows.h"
+#include "impl/runtime/thread_pool.h"
+#include "impl/kernels/wide_intrinsics.h"
 
 namespace attncheck::bench {
 namespace {
@@ -165,7 +165,7 @@ void copy_streaming(char* to, const char* from, std::size_t bytes) {
     _mm_sfence();
 }
 
-// The means of the compression operators, whose ceiling this is (impl/lines_ahead.h): lines are
+// The means of the compression operators, whose ceiling this is (impl/kernels/lines_ahead.h): lines are
 // asked for twice ahead of use and pages touched before, or, of whole lines below, asked for once.
 constexpr std::size_t kPage = 4096, kNear = 8 << 10, kFar = 16 << 10, kTouched = 64 << 10;
 

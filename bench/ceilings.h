@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "impl/strided_rows.h"
+#include "impl/arguments/strided_rows.h"
 
 /// What the machine can do at best, measured in the same run as the operators: an operator's speed
 /// means something only as a fraction of it.

@@ -10,7 +10,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 
 // Of the OpenMP runtime that oneDNN brings along, if that is what it was built with.
 extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);

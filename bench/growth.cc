@@ -14,9 +14,9 @@
 #include "bench/allocation_count.h"
 #include "bench/ceilings.h"
 #include "bench/problems.h"
-#include "impl/attention_kernels.h"
-#include "impl/scratch_memory.h"
-#include "impl/thread_pool.h"
+#include "impl/kernels/attention_kernels.h"
+#include "impl/runtime/scratch_memory.h"
+#include "impl/runtime/thread_pool.h"
 
 namespace attncheck::bench {
 namespace {

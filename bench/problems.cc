@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "impl/half_formats.h"
-#include "impl/strided_rows.h"
+#include "impl/kernels/half_formats.h"
+#include "impl/arguments/strided_rows.h"
 
 namespace attncheck::bench {
 namespace {

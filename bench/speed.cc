@@ -19,8 +19,8 @@
 #include "bench/dnnl_attention.h"
 #include "bench/growth.h"
 #include "bench/problems.h"
-#include "impl/attention_kernels.h"
-#include "impl/thread_pool.h"
+#include "impl/kernels/attention_kernels.h"
+#include "impl/runtime/thread_pool.h"
 
 namespace attncheck::bench {
 namespace {

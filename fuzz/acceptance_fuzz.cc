@@ -14,7 +14,7 @@
 
 #include "fuzz/fuzzed_case.h"
 #include "fuzz/in_process_candidate.h"
-#include "properties/call_properties.h"
+#include "properties/laws/call_properties.h"
 
 using namespace attncheck;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fuzz/call_bytes.h"
-#include "properties/random.h"
+#include "properties/case/random.h"
 
 namespace attncheck::fuzz {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "properties/operator.h"
+#include "properties/operators/operator.h"
 
 using namespace attncheck::properties;
 

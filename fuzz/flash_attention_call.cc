@@ -12,7 +12,7 @@
 
 #include "fuzz/flash_attention_parts.h"
 #include "fuzz/fuzzed_call.h"
-#include "impl/flash_attention_validate.h"
+#include "impl/operators/flash_attention/validate.h"
 
 namespace attncheck::fuzz {
 namespace {

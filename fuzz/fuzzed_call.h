@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "fuzz/call_bytes.h"
-#include "impl/rejection.h"
-#include "ref/constraints.h"
+#include "impl/arguments/rejection.h"
+#include "ref/constraints/constraints.h"
 
 namespace attncheck::fuzz {
 

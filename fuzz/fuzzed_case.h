@@ -1,4 +1,4 @@
-// Cases as inputs: the bytes are a case line (properties/spec.h), so that what a session finds can
+// Cases as inputs: the bytes are a case line (properties/case/spec.h), so that what a session finds can
 // be read, edited and replayed with `attncheck reproduce`. Mutation and cross-over work on the
 // parsed Spec and keep it legal and small.
 #pragma once
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "properties/operator.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::fuzz {
 

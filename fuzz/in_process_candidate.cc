@@ -4,7 +4,7 @@
 
 #include <iterator>
 
-#include "properties/worker_protocol.h"
+#include "properties/candidate/protocol.h"
 
 namespace attncheck::fuzz {
 namespace {

@@ -2,8 +2,8 @@
 // coverage see it; buffers lie between guard pages as they do for a worker.
 #pragma once
 
-#include "properties/arena.h"
-#include "properties/candidate.h"
+#include "properties/candidate/arena.h"
+#include "properties/candidate/candidate.h"
 
 namespace attncheck::fuzz {
 

@@ -10,8 +10,8 @@
 
 #include "fuzz/bytes.h"
 #include "fuzz/fuzzed_call.h"
-#include "impl/nsa_compress_attention_validate.h"
-#include "ref/nsa_compress_attention_constraints.h"
+#include "impl/operators/nsa_compress_attention/validate.h"
+#include "ref/constraints/nsa_compress_attention.h"
 
 namespace attncheck::fuzz {
 namespace {

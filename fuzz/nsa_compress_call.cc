@@ -9,7 +9,7 @@
 
 #include "fuzz/bytes.h"
 #include "fuzz/fuzzed_call.h"
-#include "impl/nsa_compress_validate.h"
+#include "impl/operators/nsa_compress/validate.h"
 
 namespace attncheck::fuzz {
 namespace {

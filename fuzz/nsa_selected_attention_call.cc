@@ -15,7 +15,7 @@
 
 #include "fuzz/bytes.h"
 #include "fuzz/fuzzed_call.h"
-#include "impl/nsa_selected_attention_validate.h"
+#include "impl/operators/nsa_selected_attention/validate.h"
 
 namespace attncheck::fuzz {
 namespace {

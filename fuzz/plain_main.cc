@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "properties/random.h"
+#include "properties/case/random.h"
 
 using Input = std::vector<std::uint8_t>;
 using attncheck::properties::Random;

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "properties/report.h"
+#include "properties/report/report.h"
 
 using namespace attncheck::properties;
 

@@ -12,12 +12,11 @@ if(NOT ATTNCHECK_HAS_SANITIZERS)
 endif()
 
 file(GLOB instrumented_sources
-  ${PROJECT_SOURCE_DIR}/impl/*_validate.cc ${PROJECT_SOURCE_DIR}/ref/*_constraints.cc
+  ${PROJECT_SOURCE_DIR}/impl/operators/*/validate.cc ${PROJECT_SOURCE_DIR}/ref/constraints/*.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/*.cc)
 list(APPEND instrumented_sources
-  ${PROJECT_SOURCE_DIR}/impl/argument_checks.cc ${PROJECT_SOURCE_DIR}/impl/flash_attention_optional_tensors.cc
-  ${PROJECT_SOURCE_DIR}/impl/flash_attention_shapes.cc ${PROJECT_SOURCE_DIR}/impl/flash_attention_sparse_rules.cc
-  ${PROJECT_SOURCE_DIR}/ref/examination.cc
+  ${PROJECT_SOURCE_DIR}/impl/arguments/argument_checks.cc ${PROJECT_SOURCE_DIR}/impl/operators/flash_attention/optional_tensors.cc
+  ${PROJECT_SOURCE_DIR}/impl/operators/flash_attention/shapes.cc ${PROJECT_SOURCE_DIR}/impl/operators/flash_attention/sparse_rules.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/call_snapshot.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/nsa_compress.cc ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/staging.cc)
 add_library(attncheck_sanitized OBJECT ${instrumented_sources})

@@ -3,15 +3,15 @@
 #include <string>
 
 #include "attncheck/candidate.h"
-#include "impl/flash_attention.h"
-#include "impl/flash_attention_validate.h"
-#include "impl/instruction_set.h"
-#include "impl/nsa_compress.h"
-#include "impl/nsa_compress_attention.h"
-#include "impl/nsa_compress_attention_validate.h"
-#include "impl/nsa_compress_validate.h"
-#include "impl/nsa_selected_attention.h"
-#include "impl/nsa_selected_attention_validate.h"
+#include "impl/operators/flash_attention/flash_attention.h"
+#include "impl/operators/flash_attention/validate.h"
+#include "impl/kernels/instruction_set.h"
+#include "impl/operators/nsa_compress/nsa_compress.h"
+#include "impl/operators/nsa_compress_attention/nsa_compress_attention.h"
+#include "impl/operators/nsa_compress_attention/validate.h"
+#include "impl/operators/nsa_compress/validate.h"
+#include "impl/operators/nsa_selected_attention/nsa_selected_attention.h"
+#include "impl/operators/nsa_selected_attention/validate.h"
 
 namespace attncheck::impl {
 namespace {

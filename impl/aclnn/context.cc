@@ -11,7 +11,7 @@
 #include "impl/aclnn/error_text.h"
 #include "impl/aclnn/handle_table.h"
 #include "impl/aclnn/settings.h"
-#include "impl/thread_pool.h"
+#include "impl/runtime/thread_pool.h"
 
 namespace attncheck::aclnn {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "acl/acl_base.h"
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include "properties/aclnn_adapter/operators.h"
 #include "properties/aclnn_adapter/vendor_libraries.h"
-#include "properties/worker_protocol.h"
+#include "properties/candidate/protocol.h"
 
 using namespace attncheck::aclnn_adapter;
 

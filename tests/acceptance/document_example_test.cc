@@ -3,8 +3,8 @@
 // bit.
 #include <gtest/gtest.h>
 
-#include "properties/operator.h"
-#include "properties/worker_candidate.h"
+#include "properties/operators/operator.h"
+#include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties {
 namespace {

@@ -1,6 +1,6 @@
 // The suite against the built-in implementation with every instruction set that this machine has,
 // forced one by one as a user would: in the environment of the command.
-#include "impl/instruction_set.h"
+#include "impl/kernels/instruction_set.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "properties/report.h"
-#include "properties/run.h"
-#include "properties/worker_candidate.h"
+#include "properties/report/report.h"
+#include "properties/search/run.h"
+#include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "acl_fixture.h"
 #include "impl/aclnn/stream.h"
-#include "impl/thread_pool.h"
+#include "impl/runtime/thread_pool.h"
 
 namespace attncheck::aclnn {
 namespace {

@@ -1,5 +1,5 @@
 // Products of fp32 matrices as products of their bf16 parts, on the emulated matrix unit.
-#include "impl/amx_float_kernels.h"
+#include "impl/kernels/amx_float_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 
 namespace attncheck::impl {
 namespace {

@@ -1,6 +1,6 @@
 // The products of bf16 pairs and what keeps numbers away from them that the instruction would
 // flush.
-#include "impl/bf16_dot_kernels.h"
+#include "impl/kernels/bf16_dot_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "impl/amx_kernels.h"
-#include "impl/attention_kernels.h"
-#include "impl/half_formats.h"
+#include "impl/kernels/amx_kernels.h"
+#include "impl/kernels/attention_kernels.h"
+#include "impl/kernels/half_formats.h"
 #include "tests/impl/amx_traps.h"
 
 namespace attncheck::impl {

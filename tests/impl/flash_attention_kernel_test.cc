@@ -2,9 +2,9 @@
 
 #include <map>
 
-#include "impl/flash_attention.h"
-#include "impl/flash_attention_validate.h"
-#include "impl/thread_pool.h"
+#include "impl/operators/flash_attention/flash_attention.h"
+#include "impl/operators/flash_attention/validate.h"
+#include "impl/runtime/thread_pool.h"
 #include "tests/impl/flash_attention_problem.h"
 #include "tests/impl/flash_attention_reference.h"
 

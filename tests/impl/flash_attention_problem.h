@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 
 // Problems of FlashAttentionScore and its gradient, and what plain loops in binary64 make of them.
 namespace attncheck::impl {

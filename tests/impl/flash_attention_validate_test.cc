@@ -1,4 +1,4 @@
-#include "impl/flash_attention_validate.h"
+#include "impl/operators/flash_attention/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "impl/attention_kernels.h"
-#include "impl/nsa_compress_kernels.h"
+#include "impl/kernels/attention_kernels.h"
+#include "impl/kernels/nsa_compress_kernels.h"
 #include "tests/impl/print_half_format.h"
 
 namespace attncheck::impl {

@@ -4,9 +4,9 @@
 #include <set>
 #include <string>
 
-#include "impl/nsa_compress_attention.h"
-#include "impl/rejection.h"
-#include "impl/thread_pool.h"
+#include "impl/operators/nsa_compress_attention/nsa_compress_attention.h"
+#include "impl/arguments/rejection.h"
+#include "impl/runtime/thread_pool.h"
 #include "nsa_compress_attention_problem.h"
 #include "tests/impl/print_half_format.h"
 

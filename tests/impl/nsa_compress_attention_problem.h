@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 #include "nsa_selected_attention_problem.h"
 
 // Problems of NsaCompressAttention and what plain loops in binary64 make of them.

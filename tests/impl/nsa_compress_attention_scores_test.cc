@@ -1,4 +1,4 @@
-#include "impl/nsa_compress_attention_scores.h"
+#include "impl/operators/nsa_compress_attention/scores.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "impl/nsa_compress_attention_validate.h"
+#include "impl/operators/nsa_compress_attention/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "impl/half_formats.h"
-#include "impl/nsa_compress.h"
-#include "impl/strided_rows.h"
-#include "impl/thread_pool.h"
+#include "impl/kernels/half_formats.h"
+#include "impl/operators/nsa_compress/nsa_compress.h"
+#include "impl/arguments/strided_rows.h"
+#include "impl/runtime/thread_pool.h"
 #include "tests/impl/nsa_compress_problem.h"
 #include "tests/impl/print_half_format.h"
 

@@ -9,10 +9,10 @@
 #include <random>
 #include <vector>
 
-#include "impl/bf16_dot_kernels.h"
-#include "impl/nsa_compress.h"
-#include "impl/nsa_compress_pair_kernels.h"
-#include "impl/strided_rows.h"
+#include "impl/kernels/bf16_dot_kernels.h"
+#include "impl/operators/nsa_compress/nsa_compress.h"
+#include "impl/kernels/nsa_compress_pair_kernels.h"
+#include "impl/arguments/strided_rows.h"
 #include "tests/impl/nsa_compress_problem.h"
 
 namespace attncheck::impl {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "impl/half_formats.h"
-#include "impl/nsa_compress.h"
+#include "impl/kernels/half_formats.h"
+#include "impl/operators/nsa_compress/nsa_compress.h"
 
 /// Calls of NsaCompress and its gradient on tensors whose every element, and every gap between
 /// elements, can be looked at.

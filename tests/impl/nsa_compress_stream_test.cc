@@ -8,9 +8,9 @@
 #include <random>
 #include <utility>
 
-#include "impl/nsa_compress.h"
-#include "impl/strided_rows.h"
-#include "impl/thread_pool.h"
+#include "impl/operators/nsa_compress/nsa_compress.h"
+#include "impl/arguments/strided_rows.h"
+#include "impl/runtime/thread_pool.h"
 #include "tests/impl/nsa_compress_problem.h"
 #include "tests/impl/print_half_format.h"
 

@@ -1,4 +1,4 @@
-#include "impl/nsa_compress_validate.h"
+#include "impl/operators/nsa_compress/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "impl/nsa_selected_attention.h"
+#include "impl/operators/nsa_selected_attention/nsa_selected_attention.h"
 #include "nsa_selected_attention_problem.h"
 
 // Calls of selected attention on a problem and what is demanded of their results.

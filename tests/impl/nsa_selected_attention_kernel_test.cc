@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "impl/nsa_selected_attention.h"
-#include "impl/thread_pool.h"
+#include "impl/operators/nsa_selected_attention/nsa_selected_attention.h"
+#include "impl/runtime/thread_pool.h"
 #include "nsa_selected_attention_checks.h"
 #include "tests/impl/print_half_format.h"
 

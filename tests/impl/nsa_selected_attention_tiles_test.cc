@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "impl/selected_key_sums.h"
-#include "impl/selected_tile.h"
-#include "impl/thread_pool.h"
+#include "impl/operators/selection/selected_key_sums.h"
+#include "impl/operators/selection/selected_tile.h"
+#include "impl/runtime/thread_pool.h"
 #include "nsa_selected_attention_checks.h"
 #include "print_half_format.h"
 

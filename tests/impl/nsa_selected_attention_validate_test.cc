@@ -1,4 +1,4 @@
-#include "impl/nsa_selected_attention_validate.h"
+#include "impl/operators/nsa_selected_attention/validate.h"
 
 #include <gtest/gtest.h>
 

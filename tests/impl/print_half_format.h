@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "impl/half_formats.h"
+#include "impl/kernels/half_formats.h"
 
 namespace attncheck::impl {
 

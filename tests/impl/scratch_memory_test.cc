@@ -1,5 +1,5 @@
 // Scratch that a call gives back serves the next one, within limits.
-#include "impl/scratch_memory.h"
+#include "impl/runtime/scratch_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "impl/strided_rows.h"
+#include "impl/arguments/strided_rows.h"
 
 namespace attncheck::impl {
 namespace {

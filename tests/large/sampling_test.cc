@@ -1,5 +1,5 @@
 // Which rows a sample holds, and that the chance to miss a defect is what is printed.
-#include "properties/sampling.h"
+#include "properties/judge/sampling.h"
 
 #include <gmock/gmock.h>
 
@@ -7,8 +7,8 @@
 #include <bit>
 #include <cmath>
 
-#include "properties/large.h"
-#include "properties/operator.h"
+#include "properties/search/large.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::properties {
 namespace {

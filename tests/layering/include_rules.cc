@@ -75,7 +75,7 @@ bool is_allowed(const std::string& room, const std::string& target, bool quoted)
         // From fuzz/ the tiles are out of reach: it may ask impl/ whether arguments are legal.
         const bool of_impl = room == "fuzz" && target.starts_with("impl/");
         return !of_impl || target.find("validate") != std::string::npos ||
-               target == "impl/rejection.h";
+               target == "impl/arguments/rejection.h";
     }
     if (quoted) return false;
     return rule.c_only ? is_c_library(target) : is_standard_cpp(target) || is_system(target);

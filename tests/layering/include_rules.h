@@ -7,7 +7,7 @@
 
 namespace attncheck::layering {
 
-/// "impl/tiles.cc:12: impl/ may not include ref/dtype.h", one entry each.
+/// "impl/tiles.cc:12: impl/ may not include ref/numbers/dtype.h", one entry each.
 using Violations = std::vector<std::string>;
 
 /// Rooms whose includes are restricted.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
-#include "impl/nsa_compress_attention.h"
+#include "impl/operators/nsa_compress_attention/nsa_compress_attention.h"
 #include "selected_case.h"
 
 namespace attncheck::mutants {

@@ -1,5 +1,5 @@
 // Calls before they lie in memory: strides of every layout, and illegal changes of an argument.
-#include "properties/call.h"
+#include "properties/case/call.h"
 
 #include <gmock/gmock.h>
 

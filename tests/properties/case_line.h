@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "properties/operator.h"
-#include "properties/spec.h"
+#include "properties/operators/operator.h"
+#include "properties/case/spec.h"
 
 namespace attncheck::properties {
 

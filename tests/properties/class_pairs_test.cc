@@ -1,6 +1,6 @@
 // Pairs of classes: which are counted, that a generator which never makes one is found out, and
 // that they survive processes, reports and merging.
-#include "properties/class_pairs.h"
+#include "properties/search/class_pairs.h"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 
 #include "pair_search.h"
 #include "planted.h"
-#include "properties/report.h"
+#include "properties/report/report.h"
 
 namespace attncheck::properties {
 namespace {

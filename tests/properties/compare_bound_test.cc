@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "properties/compare.h"
-#include "properties/random.h"
-#include "ref/dtype.h"
+#include "properties/judge/compare.h"
+#include "properties/case/random.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::properties {
 namespace {

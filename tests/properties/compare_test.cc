@@ -1,5 +1,5 @@
 // The comparator: which kinds of disagreement it sees, and in which order it reports them.
-#include "properties/compare.h"
+#include "properties/judge/compare.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "ref/dtype.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::properties {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "case_line.h"
-#include "properties/nsa_compress_attention_case.h"
+#include "properties/operators/nsa_compress_attention/case.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "properties/run.h"
+#include "properties/search/run.h"
 #include "running_candidate.h"
 
 namespace attncheck::properties {

@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "planted.h"
-#include "properties/shrink.h"
+#include "properties/search/shrink.h"
 
 namespace attncheck::properties {
 namespace {

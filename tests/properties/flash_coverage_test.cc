@@ -10,7 +10,7 @@
 #include <set>
 
 #include "case_line.h"
-#include "properties/flash_attention_case.h"
+#include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
 namespace {

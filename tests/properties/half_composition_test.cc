@@ -1,5 +1,5 @@
 // The composition in half precision against numbers worked out by hand.
-#include "properties/half_composition.h"
+#include "properties/judge/half_composition.h"
 
 #include <gtest/gtest.h>
 

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <memory>
 
-#include "properties/mixed_candidate.h"
-#include "properties/nsa_module_runs.h"
-#include "properties/report.h"
-#include "properties/worker_candidate.h"
+#include "properties/candidate/mixed_candidate.h"
+#include "properties/operators/nsa_module/runs.h"
+#include "properties/report/report.h"
+#include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties::nsa_module {
 namespace {

@@ -4,7 +4,7 @@
 // A pair that no legal case of the search has is called excluded.
 #pragma once
 
-#include "properties/class_pairs.h"
+#include "properties/search/class_pairs.h"
 
 namespace attncheck::properties {
 

@@ -1,6 +1,6 @@
-// Writes properties/excluded_pairs.cc:
+// Writes properties/search/excluded_pairs.cc:
 //
-//   build/release/bin/attncheck_pair_search > properties/excluded_pairs.cc
+//   build/release/bin/attncheck_pair_search > properties/search/excluded_pairs.cc
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
         "// found them: {} draws of every property's generator and {} crossings for each pair that "
         "they\n"
         "// left. Written by attncheck_pair_search (pair_search_main.cc).\n"
-        "#include \"properties/class_pairs.h\"\n\n"
+        "#include \"properties/search/class_pairs.h\"\n\n"
         "namespace attncheck::properties {{\n\n"
         "const std::vector<ExcludedPairs>& excluded_pairs() {{\n"
         "    // clang-format off\n"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "case_line.h"
-#include "properties/engine.h"
+#include "properties/search/engine.h"
 
 namespace attncheck::properties {
 

@@ -1,5 +1,5 @@
 // Reports for programs: the documented JSON, merging shards, JUnit, exit status and files.
-#include "properties/report.h"
+#include "properties/report/report.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

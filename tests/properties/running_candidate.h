@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "case_line.h"
-#include "properties/worker_candidate.h"
+#include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties {
 

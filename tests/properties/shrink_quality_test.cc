@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <ostream>
 
-#include "properties/engine.h"
-#include "properties/run.h"
+#include "properties/search/engine.h"
+#include "properties/search/run.h"
 #include "running_candidate.h"
 
 namespace attncheck::properties {

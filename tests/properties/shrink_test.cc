@@ -1,12 +1,12 @@
 // Neighbours of a Spec: legal, strictly simpler, and with the data they promise to keep.
-#include "properties/shrink.h"
+#include "properties/search/shrink.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "case_line.h"
-#include "properties/call.h"
+#include "properties/case/call.h"
 
 namespace attncheck::properties {
 namespace {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "case_line.h"
-#include "properties/spec.h"
+#include "properties/case/spec.h"
 
 namespace attncheck::properties {
 namespace {

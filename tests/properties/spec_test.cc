@@ -1,5 +1,5 @@
 // Case lines as people write them: what parses, what it means, and how simple it counts.
-#include "properties/spec.h"
+#include "properties/case/spec.h"
 
 #include <gmock/gmock.h>
 

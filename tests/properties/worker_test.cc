@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "properties/nsa_compress_case.h"
+#include "properties/operators/nsa_compress/case.h"
 #include "running_candidate.h"
 
 namespace attncheck::properties {

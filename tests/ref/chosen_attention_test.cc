@@ -1,5 +1,5 @@
 // Chosen rows and keys have the values and bounds of the whole reference.
-#include "ref/chosen_attention.h"
+#include "ref/operators/chosen_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "ref/flash_attention.h"
+#include "ref/operators/flash_attention.h"
 
 namespace attncheck::ref {
 namespace {

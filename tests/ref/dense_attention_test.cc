@@ -1,6 +1,6 @@
 // The oracle of attention against exact differentiation, against its identities, and on non-finite
 // and empty data.
-#include "ref/dense_attention.h"
+#include "ref/operators/dense_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "ref/dual.h"
+#include "ref/numbers/dual.h"
 
 namespace attncheck::ref {
 namespace {

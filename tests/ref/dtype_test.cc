@@ -1,5 +1,5 @@
 // Conversions and spacings of the storage types, exhaustively where the type has 16 bits.
-#include "ref/dtype.h"
+#include "ref/numbers/dtype.h"
 
 #include <gtest/gtest.h>
 

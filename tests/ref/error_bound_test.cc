@@ -1,6 +1,6 @@
 // The bound holds for every order of summation that was tried, and is not much wider than it must
 // be.
-#include "ref/error_bound.h"
+#include "ref/bounds/error_bound.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "ref/constraints.h"
+#include "ref/constraints/constraints.h"
 
 namespace attncheck::ref {
 namespace {

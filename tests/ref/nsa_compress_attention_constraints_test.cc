@@ -1,7 +1,7 @@
 // One broken rule of NsaCompressAttention at a time: status, parameter and message; then which of
 // two broken rules decides, the limits that are still accepted, and integers at the ends of their
 // type.
-#include "ref/nsa_compress_attention_constraints.h"
+#include "ref/constraints/nsa_compress_attention.h"
 
 #include <gtest/gtest.h>
 

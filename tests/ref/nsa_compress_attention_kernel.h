@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ref/nsa_compress_attention_selection.h"
+#include "ref/operators/nsa_compress_attention_selection.h"
 
 namespace attncheck::ref {
 

@@ -1,6 +1,6 @@
 // Importance scores: the worked vectors, the double sum written down once more, and emulated fp32
 // kernels that must stay within the bound.
-#include "ref/nsa_compress_attention_scores.h"
+#include "ref/operators/nsa_compress_attention_scores.h"
 
 #include <gtest/gtest.h>
 

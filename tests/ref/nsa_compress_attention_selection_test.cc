@@ -1,5 +1,5 @@
 // The judgement on lists of selected blocks: what is right, what is wrong and why, and ties.
-#include "ref/nsa_compress_attention_selection.h"
+#include "ref/operators/nsa_compress_attention_selection.h"
 
 #include <gtest/gtest.h>
 

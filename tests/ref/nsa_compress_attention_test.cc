@@ -1,5 +1,5 @@
 // Which compressed keys a query of NsaCompressAttention sees, and where its statistics lie.
-#include "ref/nsa_compress_attention.h"
+#include "ref/operators/nsa_compress_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "ref/dual.h"
+#include "ref/numbers/dual.h"
 
 namespace attncheck::ref {
 namespace {

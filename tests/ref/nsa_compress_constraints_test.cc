@@ -4,8 +4,8 @@
 #include <functional>
 #include <limits>
 
-#include "ref/constraints.h"
-#include "ref/dtype.h"
+#include "ref/constraints/constraints.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {

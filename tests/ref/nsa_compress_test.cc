@@ -1,6 +1,6 @@
 // The compress oracle against worked vectors, exact differentiation of its own forward, and the
 // plain definition of its bound.
-#include "ref/nsa_compress.h"
+#include "ref/operators/nsa_compress.h"
 
 #include <gtest/gtest.h>
 

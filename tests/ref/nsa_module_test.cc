@@ -1,14 +1,14 @@
 // The composed forward and its chained gradient against exact differentiation, and the end-to-end
 // bound against a chain that stores every intermediate tensor.
-#include "ref/nsa_module.h"
+#include "ref/operators/nsa_module.h"
 
 #include <gtest/gtest.h>
 
 #include <complex>
 #include <random>
 
-#include "ref/dual.h"
-#include "ref/nsa_module_bound.h"
+#include "ref/numbers/dual.h"
+#include "ref/bounds/nsa_module.h"
 
 namespace attncheck::ref {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "ref/constraints.h"
+#include "ref/constraints/constraints.h"
 
 namespace attncheck::ref {
 namespace {

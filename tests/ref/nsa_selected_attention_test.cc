@@ -1,5 +1,5 @@
 // Which keys a query of NsaSelectedAttention sees, and the worked vectors of the specification.
-#include "ref/nsa_selected_attention.h"
+#include "ref/operators/nsa_selected_attention.h"
 
 #include <gtest/gtest.h>
 

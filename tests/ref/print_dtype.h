@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "ref/dtype.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "properties/attention_tiers.h"
-#include "properties/nsa_compress_case.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::tiers {
 

@@ -1,15 +1,15 @@
 // The second and third tier: thresholds, validity on correct implementations, and what they say of
 // planted defects.
-#include "properties/tiers.h"
+#include "properties/judge/tiers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "properties/flash_attention_case.h"
-#include "properties/nsa_compress_attention_case.h"
-#include "properties/tier_text.h"
+#include "properties/operators/flash_attention/case.h"
+#include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/judge/tier_text.h"
 #include "validity.h"
 
 namespace attncheck::tiers {

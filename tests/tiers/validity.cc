@@ -6,9 +6,9 @@
 #include <numeric>
 #include <ostream>
 
-#include "properties/flash_attention_case.h"
-#include "properties/nsa_compress_attention_case.h"
-#include "properties/nsa_selected_attention_case.h"
+#include "properties/operators/flash_attention/case.h"
+#include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/operators/nsa_selected_attention/case.h"
 
 namespace attncheck::tiers {
 namespace {

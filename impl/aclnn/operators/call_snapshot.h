@@ -11,7 +11,7 @@
 
 #include "aclnn/acl_meta.h"
 #include "attncheck/candidate.h"
-#include "impl/rejection.h"
+#include "impl/arguments/rejection.h"
 
 namespace attncheck::aclnn {
 

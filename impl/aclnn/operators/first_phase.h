@@ -13,7 +13,7 @@
 #include "impl/aclnn/operators/call_snapshot.h"
 #include "impl/aclnn/operators/staging.h"
 #include "impl/aclnn/status.h"
-#include "impl/rejection.h"
+#include "impl/arguments/rejection.h"
 
 namespace attncheck::aclnn {
 

@@ -1,6 +1,6 @@
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 #include "impl/aclnn/operators/flash_attention_form.h"
-#include "impl/flash_attention_validate.h"
+#include "impl/operators/flash_attention/validate.h"
 
 /// FlashAttentionScoreGrad and its variants (flash_attention.md 1.2): every variant lists the
 /// parameters it has, in its order; what it lacks keeps the default below (flash_attention.md 1.3).

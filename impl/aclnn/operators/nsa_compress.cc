@@ -1,7 +1,7 @@
 #include "aclnnop/aclnn_nsa_compress.h"
 #include "aclnnop/aclnn_nsa_compress_grad.h"
 #include "impl/aclnn/operators/first_phase.h"
-#include "impl/nsa_compress_validate.h"
+#include "impl/operators/nsa_compress/validate.h"
 
 /// NsaCompress and its gradient (nsa.md 2.1, 3.1). In the forward the layout stands before the
 /// block's numbers, in the gradient after them.

@@ -1,6 +1,6 @@
 #include "aclnnop/aclnn_nsa_compress_attention.h"
 #include "impl/aclnn/operators/first_phase.h"
-#include "impl/nsa_compress_attention_validate.h"
+#include "impl/operators/nsa_compress_attention/validate.h"
 
 /// NsaCompressAttention (nsa.md 6.1).
 namespace attncheck::aclnn {

@@ -1,7 +1,7 @@
 #include "aclnnop/aclnn_nsa_selected_attention.h"
 #include "aclnnop/aclnn_nsa_selected_attention_grad.h"
 #include "impl/aclnn/operators/first_phase.h"
-#include "impl/nsa_selected_attention_validate.h"
+#include "impl/operators/nsa_selected_attention/validate.h"
 
 /// NsaSelectedAttention and its gradient (nsa.md 4.1, 5.1). The forward has the mask before the
 /// lengths and headNum before the block's numbers, the gradient the other way round.

@@ -1,0 +1,254 @@
+#include "properties/candidate/arena.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <numeric>
+#include <stdexcept>
+
+namespace attncheck::properties {
+namespace {
+
+std::byte* at(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+/// Calls work with the bytes of an element as a constant: copies of known size are single
+/// instructions.
+template <typename Work>
+void with_size(std::size_t size, const Work& work) {
+    switch (size) {
+        case 1:
+            return work(std::integral_constant<std::size_t, 1>{});
+        case 2:
+            return work(std::integral_constant<std::size_t, 2>{});
+        case 4:
+            return work(std::integral_constant<std::size_t, 4>{});
+        case 8:
+            return work(std::integral_constant<std::size_t, 8>{});
+        default:
+            throw std::logic_error(fmt::format("no element has {} bytes", size));
+    }
+}
+
+/// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
+constexpr std::byte kInputFill{0xFF};
+
+}  // namespace
+
+Arena::Arena() {
+    fd_ = memfd_create("attncheck", 0);
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(kArenaBytes)) != 0)
+        throw std::runtime_error("cannot create shared memory for the candidate's buffers");
+    if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd_, 0) == MAP_FAILED) {
+        close(fd_);
+        throw std::runtime_error("cannot map shared memory for the candidate's buffers");
+    }
+}
+
+Arena::~Arena() {
+    munmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes);
+    close(fd_);
+}
+
+std::shared_ptr<Arena> Arena::shared() {
+    static std::weak_ptr<Arena> last;
+    std::shared_ptr<Arena> arena = last.lock();
+    if (!arena) last = arena = std::make_shared<Arena>();
+    return arena;
+}
+
+void Arena::give_back(std::uint64_t bytes_used) {
+    constexpr std::uint64_t kKeep =
+        64 << 20;  // pages of small cases stay: faulting them in again costs more
+    if (bytes_used > kKeep)
+        fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kKeep),
+                  static_cast<off_t>(bytes_used - kKeep));
+}
+
+PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options,
+                         int repetitions)
+    : options_(options), next_(kControlBytes) {
+    request_.calls = static_cast<std::uint32_t>(calls.size());
+    request_.repetitions = static_cast<std::uint32_t>(repetitions);
+    for (std::size_t k = 0; k < calls.size(); ++k) {
+        const Call& call = *calls[k];
+        tensor_counts_.push_back(call.tensors.size());
+        std::vector<attncheck_tensor> tensors(call.tensors.size());
+        for (std::size_t i = 0; i < tensors.size(); ++i)
+            place_tensor(k, i, call.tensors[i], tensors[i]);
+        std::vector<attncheck_int_array> arrays(call.arrays.size());
+        for (std::size_t i = 0; i < arrays.size(); ++i) {
+            const HostArray& array = call.arrays[i];
+            arrays[i] = {nullptr, array.size};
+            if (!array.present) continue;
+            const std::size_t bytes = array.values.size() * sizeof(std::int64_t);
+            Buffer& buffer = add_buffer(k, array.name, bytes, sizeof(std::int64_t), kInputFill);
+            if (bytes > 0) std::memcpy(at(buffer.begin), array.values.data(), bytes);
+            arrays[i].values = reinterpret_cast<const std::int64_t*>(buffer.begin);
+        }
+        std::vector<const char*> texts(call.texts.size());
+        for (std::size_t i = 0; i < texts.size(); ++i)
+            if (call.texts[i].value)
+                texts[i] = reinterpret_cast<const char*>(
+                    control(call.texts[i].value->c_str(), call.texts[i].value->size() + 1));
+        const Operator* op = find_operator(call.op);
+        const std::vector<std::byte> arguments = op->pack(call, tensors, arrays, texts);
+        request_.arguments[k] = control(arguments.data(), arguments.size());
+        const auto* entry = std::find_if(std::begin(kEntryPoints), std::end(kEntryPoints),
+                                         [&](const char* name) { return call.op == name; });
+        request_.op[k] = static_cast<std::uint32_t>(entry - std::begin(kEntryPoints));
+    }
+    for (Buffer& buffer : buffers_)
+        buffer.image.assign(at(buffer.first_page), at(buffer.pages_end));
+    guards_.push_back(kArenaAddress + next_);
+    guards_.push_back(kPage);
+    next_ += kPage;
+    request_.guard_count = static_cast<std::uint32_t>(guards_.size() / 2);
+    request_.guards = control(guards_.data(), guards_.size() * sizeof guards_[0]);
+}
+
+std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
+    next_control_ = (next_control_ + 63) / 64 * 64;
+    if (next_control_ + bytes > kControlBytes)
+        throw std::runtime_error("case: arguments do not fit");
+    const std::uint64_t address = kArenaAddress + next_control_;
+    std::memcpy(at(address), data, bytes);
+    next_control_ += bytes;
+    return address;
+}
+
+PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
+                                             std::size_t element_size, std::byte fill) {
+    const std::uint64_t pages = std::max(round_up(bytes), kPage);
+    if (next_ + pages + 2 * kPage > kArenaBytes)
+        throw std::runtime_error("case: buffers do not fit in the arena");
+    guards_.push_back(kArenaAddress + next_);
+    guards_.push_back(kPage);
+    Buffer buffer;
+    buffer.call = call;
+    buffer.name = std::move(name);
+    buffer.element_size = element_size;
+    buffer.first_page = kArenaAddress + next_ + kPage;
+    buffer.pages_end = buffer.first_page + pages;
+    buffer.begin = options_.placement == Placement::ends_at_guard ? buffer.pages_end - bytes
+                                                                  : buffer.first_page;
+    buffer.end = buffer.begin + bytes;
+    next_ += kPage + pages;
+    std::memset(at(buffer.first_page), static_cast<int>(fill), pages);
+    buffers_.push_back(std::move(buffer));
+    return buffers_.back();
+}
+
+void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
+                               attncheck_tensor& out) {
+    out = {};
+    if (!tensor.present) return;
+    out.dtype = tensor.dtype;
+    out.rank = tensor.rank;
+    for (std::size_t dim = 0; dim < std::min<std::size_t>(tensor.shape.size(), ATTNCHECK_MAX_RANK);
+         ++dim) {
+        out.shape[dim] = tensor.shape[dim];
+        out.strides[dim] = tensor.strides[dim];
+    }
+    const std::span<const std::int64_t> strides(
+        tensor.strides.data(), std::min(tensor.strides.size(), tensor.buffer_shape.size()));
+    std::vector<std::int64_t> laid_out(strides.begin(), strides.end());
+    laid_out.resize(tensor.buffer_shape.size(), 0);
+    const Extent extent = extent_of(tensor.buffer_shape, laid_out);
+    const std::size_t size = tensor.element_size();
+    Buffer& buffer =
+        add_buffer(call, tensor.name, static_cast<std::size_t>(extent.count()) * size, size,
+                   tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill);
+    buffer.tensor = &tensor;
+    buffer.index = index;
+    out.data = at(buffer.begin) - extent.lowest * static_cast<std::int64_t>(size);
+    const bool dense = strides_for(Layout::dense, tensor.buffer_shape) == laid_out;
+    if (!dense) {
+        buffer.offsets = offsets_of(tensor.buffer_shape, laid_out);
+        for (auto& offset : buffer.offsets) offset -= extent.lowest;
+    }
+    if (tensor.output) return;
+    if (tensor.shared_bytes)
+        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
+    const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+        for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
+            const std::size_t element = dense ? i : static_cast<std::size_t>(buffer.offsets[i]);
+            std::memcpy(at(buffer.begin) + element * kSize, &tensor.bits[i],
+                        std::min(kSize, sizeof tensor.bits[i]));
+        }
+    };
+    with_size(size, store);
+}
+
+std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer,
+                                                      std::span<std::byte> bytes) const {
+    std::vector<std::uint32_t> bits(buffer.tensor->elements());
+    const auto take = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+        for (std::size_t i = 0; i < bits.size(); ++i) {
+            const auto element =
+                buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
+            std::byte* from = bytes.data() + element * kSize;
+            std::memcpy(&bits[i], from, std::min(kSize, sizeof bits[i]));
+            std::memset(from, static_cast<int>(options_.poison), kSize);
+        }
+    };
+    with_size(buffer.element_size, take);
+    return bits;
+}
+
+void PlacedCalls::collect(std::size_t k, CallResult& result) const {
+    result.outputs.assign(tensor_counts_[k], {});
+    for (const Buffer& buffer : buffers_) {
+        if (buffer.call != k) continue;
+        const std::span<std::byte> now(at(buffer.first_page), at(buffer.pages_end));
+        const std::size_t start = buffer.begin - buffer.first_page;
+        // What was written into an output's elements is taken out, so that the rest can be compared
+        // with what stood there before.
+        const bool is_output = buffer.tensor && buffer.tensor->output;
+        if (is_output)
+            result.outputs[buffer.index] = take_elements(buffer, now.subspan(start));
+        if (std::memcmp(now.data(), buffer.image.data(), now.size()) == 0) continue;
+        const auto differs = std::mismatch(now.begin(), now.end(), buffer.image.begin()).first;
+        const std::int64_t element = ((differs - now.begin()) - static_cast<std::int64_t>(start)) /
+                                     static_cast<std::int64_t>(buffer.element_size);
+        const bool inside =
+            differs - now.begin() >= static_cast<std::ptrdiff_t>(start) &&
+            element < static_cast<std::int64_t>((buffer.end - buffer.begin) / buffer.element_size);
+        result.damage.push_back(
+            {buffer.name,
+             !inside ? fmt::format("memory outside the tensor was written, near element offset {}",
+                                   element)
+             : is_output
+                 ? fmt::format("memory between its elements was written, at element offset {}",
+                               element)
+                 : fmt::format("an input was written, at element offset {}", element)});
+    }
+}
+
+std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
+    for (const Buffer& buffer : buffers_) {
+        if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
+            options_.placement == Placement::ends_at_guard) {
+            tensor = buffer.name;
+            return fmt::format("{} element(s) past the end of {}",
+                               (address - buffer.end) / buffer.element_size + 1, buffer.name);
+        }
+        if (address < buffer.first_page && address >= buffer.first_page - kPage &&
+            options_.placement == Placement::begins_at_guard) {
+            tensor = buffer.name;
+            return fmt::format(
+                "{} element(s) before the start of {}",
+                (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
+                buffer.name);
+        }
+    }
+    return {};
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,78 @@
+// Lays the buffers of calls out in the shared arena: each between two guard pages, flush with one
+// of them, filled with a pattern; and tells afterwards what the call left there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "properties/candidate/candidate.h"
+#include "properties/operators/operator.h"
+#include "properties/candidate/protocol.h"
+
+namespace attncheck::properties {
+
+/// A memfd mapped at kArenaAddress, shared with worker processes.
+class Arena {
+public:
+    Arena();  ///< throws std::runtime_error when the system refuses
+    ~Arena();
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+    /// The arena of this process, as long as somebody holds it: candidates of one suite take turns.
+    static std::shared_ptr<Arena> shared();
+    int descriptor() const { return fd_; }
+    void give_back(std::uint64_t bytes_used);  ///< returns pages to the system after a large case
+
+private:
+    int fd_ = -1;
+};
+
+/// One or several calls as they lie in the arena.
+class PlacedCalls {
+public:
+    PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options, int repetitions);
+
+    const Request& request() const { return request_; }
+    std::uint64_t bytes_used() const { return next_; }
+
+    /// Outputs and damage of call k, read back after it returned.
+    void collect(std::size_t k, CallResult& result) const;
+
+    /// Buffer whose guard page holds this address: "2 elements past the end of output"; empty if
+    /// none.
+    std::string locate(std::uint64_t address, std::string& tensor) const;
+
+private:
+    struct Buffer {
+        std::size_t call = 0, index = 0;  // index: of the tensor in its call
+        const Tensor* tensor = nullptr;   // or an array
+        std::string name;
+        std::size_t element_size = 1;
+        std::uint64_t first_page = 0, pages_end = 0;  // between the guards
+        std::uint64_t begin = 0, end = 0;             // the bytes of the strided extent
+        std::vector<std::int64_t>
+            offsets;  // of logical elements, in elements from `begin`; dense: empty
+        std::vector<std::byte> image;  // all pages as they were before the call
+    };
+    Buffer& add_buffer(std::size_t call, std::string name, std::size_t bytes,
+                       std::size_t element_size, std::byte fill);
+    std::uint64_t control(const void* data, std::size_t bytes);
+    /// Moves an output's elements out of its pages and puts the poison back in their place.
+    std::vector<std::uint32_t> take_elements(const Buffer& buffer,
+                                             std::span<std::byte> bytes) const;
+    void place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
+                      attncheck_tensor& out);
+
+    RunOptions options_;
+    Request request_{};
+    std::uint64_t next_ = 0, next_control_ = 0;
+    std::vector<std::uint64_t> guards_;
+    std::vector<Buffer> buffers_;
+    std::vector<std::size_t> tensor_counts_;  // per call
+};
+
+}  // namespace attncheck::properties

@@ -1,0 +1,313 @@
+#include "properties/candidate/worker_candidate.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "properties/candidate/arena.h"
+#include "properties/candidate/protocol.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string signal_name(int number) {
+    const char* name = sigabbrev_np(number);
+    return name ? std::string("SIG") + name : fmt::format("signal {}", number);
+}
+
+/// Private memory of a process that is resident, in MiB; shared buffers do not count. 0 when it
+/// cannot be read.
+std::int64_t resident_mib(pid_t pid) {
+    std::ifstream status(fmt::format("/proc/{}/status", pid));
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("RssAnon:")) return std::atoll(line.c_str() + 8) / 1024;
+    return 0;
+}
+
+class WorkerCandidate final : public Candidate {
+public:
+    explicit WorkerCandidate(const WorkerOptions& options) : options_(options) {
+        if (options_.worker.empty()) options_.worker = find_worker();
+        limit_s_ = options_.timeout_s;
+        start();
+    }
+    ~WorkerCandidate() override { stop(); }
+
+    const CandidateInfo& info() const override { return info_; }
+
+    CallResult run(const Call& call, const RunOptions& options) override {
+        const Call* one[] = {&call};
+        return run_placed(one, options, 1).front();
+    }
+
+    std::vector<CallResult> run_together(std::span<const Call* const> calls,
+                                         int repetitions) override {
+        return run_placed(calls, {}, repetitions);
+    }
+
+    void restart() override { stop(); }
+
+    void limit_time(std::chrono::duration<double> limit) override {
+        limit_s_ =
+            limit.count() > 0 ? std::min(limit.count(), options_.timeout_s) : options_.timeout_s;
+    }
+
+private:
+    std::vector<CallResult> run_placed(std::span<const Call* const> calls,
+                                       const RunOptions& options, int repetitions) {
+        if (pid_ < 0) start();
+        const PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
+        std::vector<CallResult> results(calls.size());
+        Reply reply{};
+        if (exchange(placed.request(), options, reply, results.front())) {
+            for (std::size_t k = 0; k < calls.size(); ++k) {
+                results[k].status = reply.status[k];
+                results[k].seconds = reply.seconds;
+                placed.collect(k, results[k]);
+            }
+        } else {
+            if (reply.kind == Reply::fault) {
+                const std::string place = placed.locate(reply.address, results.front().where);
+                const char* access = reply.is_write ? "write" : "read";
+                if (!place.empty()) {
+                    results.front().kind = CallResult::Kind::out_of_bounds;
+                    results.front().detail = fmt::format("out-of-bounds {} {}", access, place);
+                } else if (reply.signal == SIGSEGV || reply.signal == SIGBUS) {
+                    results.front().detail +=
+                        fmt::format(" ({} of address {:#x})", access, reply.address);
+                }
+            }
+            for (std::size_t k = 1; k < calls.size(); ++k) results[k] = results.front();
+        }
+        arena_->give_back(placed.bytes_used());
+        return results;
+    }
+
+    /// Sends a request and waits. False when the worker did not return; `result` then says what
+    /// happened.
+    bool exchange(const Request& request, const RunOptions& options, Reply& reply,
+                  CallResult& result) {
+        const double limit_s = limit_s_ * options.patience;
+        const std::int64_t limit_mib = options_.memory_mib + options.more_memory_mib;
+        if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) !=
+            static_cast<ssize_t>(sizeof request))
+            return lost(result, CallResult::Kind::crashed, {});
+        const auto start = Clock::now();
+        const auto deadline = start + std::chrono::duration<double>(limit_s);
+        std::size_t got = 0;
+        while (got < sizeof reply) {
+            pollfd waiting{socket_, POLLIN, 0};
+            const int ready =
+                poll(&waiting, 1,
+                     got == 0 && Clock::now() - start < std::chrono::milliseconds(5) ? 5 : 20);
+            if (ready < 0 && errno != EINTR) return lost(result, CallResult::Kind::crashed, {});
+            if (ready > 0) {
+                const ssize_t n =
+                    ::recv(socket_, reinterpret_cast<char*>(&reply) + got, sizeof reply - got, 0);
+                if (n <= 0) {
+                    reply.kind = Reply::returned;
+                    return lost(result, CallResult::Kind::crashed, {});
+                }
+                got += static_cast<std::size_t>(n);
+                continue;
+            }
+            if (resident_mib(pid_) > limit_mib)
+                return lost(result, CallResult::Kind::out_of_memory,
+                            fmt::format("used more than {} MiB of memory", limit_mib));
+            if (Clock::now() >= deadline)
+                return lost(result, CallResult::Kind::timed_out,
+                            fmt::format("timed out after {:g} s", limit_s));
+        }
+        if (reply.kind == Reply::fault) return lost(result, CallResult::Kind::crashed, {});
+        return true;
+    }
+
+    /// The worker is gone or must go. Always false.
+    bool lost(CallResult& result, CallResult::Kind kind, std::string detail) {
+        result.kind = kind;
+        int status = 0;
+        if (kind != CallResult::Kind::crashed) kill(pid_, SIGKILL);
+        // A worker that closed its socket without dying (the candidate called close or _exit in a
+        // thread) is ended.
+        for (int tries = 0; waitpid(pid_, &status, WNOHANG) == 0; ++tries) {
+            if (tries == 200) kill(pid_, SIGKILL);
+            usleep(1000);
+        }
+        pid_ = -1;
+        close(socket_);
+        socket_ = -1;
+        if (kind == CallResult::Kind::crashed)
+            detail = WIFSIGNALED(status)
+                         ? fmt::format("crashed: {}", signal_name(WTERMSIG(status)))
+                         : fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+        result.detail = std::move(detail);
+        return false;
+    }
+
+    void start() {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+            throw LoadError("cannot create a socket pair");
+        const std::string socket_text = std::to_string(pair[1]),
+                          arena_text = std::to_string(arena_->descriptor());
+        const char* arguments[] = {options_.worker.c_str(),
+                                   socket_text.c_str(),
+                                   arena_text.c_str(),
+                                   options_.library.c_str(),
+                                   options_.behind.empty() ? nullptr : options_.behind.c_str(),
+                                   nullptr};
+        pid_ = fork();
+        if (pid_ < 0) throw LoadError("cannot start a worker process");
+        if (pid_ == 0) {
+            setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
+            fcntl(pair[1], F_SETFD, 0);
+            fcntl(arena_->descriptor(), F_SETFD, 0);
+            const int null = open("/dev/null", O_RDWR);
+            dup2(null, 0);
+            dup2(null, 1);  // a candidate that prints must not spoil reports
+            if (!options_.show_stderr) dup2(null, 2);
+            execv(options_.worker.c_str(), const_cast<char* const*>(arguments));
+            _exit(127);
+        }
+        close(pair[1]);
+        socket_ = pair[0];
+        info_.path = options_.library;
+        try {
+            read_hello();
+        } catch (...) {
+            stop();
+            throw;
+        }
+    }
+
+    void read_hello() {
+        constexpr int kLoadTimeoutMs =
+            60'000;  // loading does not count towards the time limit of a call
+        Hello hello{};
+        if (!receive(&hello, sizeof hello, kLoadTimeoutMs) || hello.magic != kHelloMagic)
+            throw LoadError(fmt::format("{}: the worker {} died while loading it", options_.library,
+                                        options_.worker));
+        std::string text(hello.bytes, '\0');
+        if (!receive(text.data(), text.size(), kLoadTimeoutMs))
+            throw LoadError(fmt::format("{}: the worker died while loading it", options_.library));
+        std::istringstream lines(text);
+        std::string ok, names;
+        std::getline(lines, ok);
+        if (ok != "ok")
+            throw LoadError(fmt::format(
+                "cannot load {}: {}",
+                options_.behind.empty() ? options_.library : "aclnn:" + options_.behind, ok));
+        std::getline(lines, info_.name);
+        std::getline(lines, info_.precision);
+        std::getline(lines, names);
+        info_.operators.clear();
+        std::istringstream words(names);
+        for (std::string op; words >> op;) info_.operators.push_back(op);
+    }
+
+    bool receive(void* data, std::size_t bytes, int timeout_ms) {
+        char* to = static_cast<char*>(data);
+        while (bytes > 0) {
+            pollfd waiting{socket_, POLLIN, 0};
+            const int ready = poll(&waiting, 1, timeout_ms);
+            if (ready < 0 && errno == EINTR) continue;
+            if (ready <= 0) return false;
+            const ssize_t n = ::recv(socket_, to, bytes, 0);
+            if (n <= 0) return false;
+            to += n;
+            bytes -= static_cast<std::size_t>(n);
+        }
+        return true;
+    }
+
+    void stop() {
+        if (socket_ >= 0) close(socket_);
+        socket_ = -1;
+        if (pid_ > 0) {
+#ifdef ATTNCHECK_COVERAGE  // an idle worker ends itself, and writes its counters first
+            for (int tries = 0; tries < 2000; ++tries) {
+                if (waitpid(pid_, nullptr, WNOHANG) != 0) break;
+                usleep(1000);
+            }
+#endif
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        pid_ = -1;
+    }
+
+    WorkerOptions options_;
+    std::shared_ptr<Arena> arena_ = Arena::shared();
+    CandidateInfo info_;
+    double limit_s_ = 10;
+    pid_t pid_ = -1;
+    int socket_ = -1;
+};
+
+std::string find_beside(const char* variable, const std::vector<std::string>& relative,
+                        const std::string& what) {
+    namespace fs = std::filesystem;
+    if (const char* path = std::getenv(variable); path && *path) return path;
+    std::error_code ignored;
+    const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    for (const auto& path : relative)
+        if (const fs::path candidate = (here / path).lexically_normal(); fs::exists(candidate))
+            return candidate;
+    throw LoadError(
+        fmt::format("{} is not beside {}; set {} to its path", what, here.string(), variable));
+}
+
+}  // namespace
+
+bool CandidateInfo::implements(std::string_view op) const {
+    return std::find(operators.begin(), operators.end(), op) != operators.end();
+}
+
+std::string find_worker() {
+    return find_beside("ATTNCHECK_WORKER",
+                       {"attncheck-worker", "../bin/attncheck-worker", ATTNCHECK_WORKER_FROM_BIN},
+                       "attncheck-worker");
+}
+
+std::string find_builtin_library() {
+    return find_beside("ATTNCHECK_BUILTIN",
+                       {"../lib/libattncheck_builtin.so", ATTNCHECK_BUILTIN_FROM_BIN},
+                       "libattncheck_builtin.so");
+}
+
+std::string find_aclnn_adapter() {
+    return find_beside("ATTNCHECK_ACLNN_ADAPTER",
+                       {"../lib/libattncheck_aclnn_adapter.so", ATTNCHECK_ADAPTER_FROM_BIN},
+                       "libattncheck_aclnn_adapter.so");
+}
+
+std::string find_acl_library() {
+    return find_beside("ATTNCHECK_ACL", {"../lib/libattncheck_acl.so", ATTNCHECK_ACL_FROM_BIN},
+                       "libattncheck_acl.so");
+}
+
+std::string find_mutants_library() {
+    return find_beside("ATTNCHECK_MUTANTS", {"../lib/libattncheck_mutants.so"},
+                       "libattncheck_mutants.so");
+}
+
+std::unique_ptr<Candidate> open_worker_candidate(const WorkerOptions& options) {
+    return std::make_unique<WorkerCandidate>(options);
+}
+
+}  // namespace attncheck::properties

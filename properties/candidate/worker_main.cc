@@ -1,0 +1,191 @@
+// attncheck-worker: loads one candidate library and runs the calls it is told to, so that whatever
+// the candidate does to its process stays there. Started by the suite (worker_candidate.cc) as:
+// attncheck-worker SOCKET_FD ARENA_FD LIB [LIBS]
+// LIBS is for a LIB that stands in front of other libraries.
+#include <attncheck/candidate.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "properties/candidate/protocol.h"
+
+namespace {
+
+using namespace attncheck::properties;
+
+using EntryPoint = int (*)(const void*);
+
+int g_socket = -1;
+
+bool write_all(int fd, const void* data, std::size_t bytes) {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t n = write(fd, at, bytes);
+        if (n <= 0) return false;
+        at += n;
+        bytes -= static_cast<std::size_t>(n);
+    }
+    return true;
+}
+
+bool read_all(int fd, void* data, std::size_t bytes) {
+    char* at = static_cast<char*>(data);
+    while (bytes > 0) {
+        const ssize_t n = read(fd, at, bytes);
+        if (n <= 0) return false;
+        at += n;
+        bytes -= static_cast<std::size_t>(n);
+    }
+    return true;
+}
+
+void say_hello(const std::string& text) {
+    const Hello hello{kHelloMagic, static_cast<std::uint32_t>(text.size())};
+    write_all(g_socket, &hello, sizeof hello);
+    write_all(g_socket, text.data(), text.size());
+}
+
+/// Tells the suite where the fault was, then dies of the same signal.
+void on_fault(int signal_number, siginfo_t* info, void* context) {
+    Reply reply{};
+    reply.kind = Reply::fault;
+    reply.signal = signal_number;
+    reply.address = reinterpret_cast<std::uint64_t>(info->si_addr);
+#if defined(__x86_64__)
+    reply.is_write = (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+#else
+    (void)context;
+#endif
+    write_all(g_socket, &reply, sizeof reply);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+void install_fault_handler() {
+    static char stack[64 * 1024];
+    stack_t alternate{};
+    alternate.ss_sp = stack;
+    alternate.ss_size = sizeof stack;
+    sigaltstack(&alternate, nullptr);
+    struct sigaction action{};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+    for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(s, &action, nullptr);
+}
+
+void protect(const Request& request, int protection) {
+    const auto* table = reinterpret_cast<const std::uint64_t*>(request.guards);
+    for (std::uint32_t i = 0; i < request.guard_count; ++i)
+        mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
+}
+
+Reply serve(const Request& request, const EntryPoint (&entry)[std::size(kEntryPoints)]) {
+    Reply reply{};
+    protect(request, PROT_NONE);
+    const auto start = std::chrono::steady_clock::now();
+    if (request.calls == 1) {
+        for (std::uint32_t k = 0; k < request.repetitions; ++k)
+            reply.status[0] =
+                entry[request.op[0]](reinterpret_cast<const void*>(request.arguments[0]));
+    } else {
+        std::atomic<std::uint32_t> ready{0};
+        std::vector<std::thread> threads;
+        for (std::uint32_t i = 0; i < request.calls; ++i)
+            threads.emplace_back([&, i] {
+                ++ready;
+                while (ready.load() < request.calls) {
+                }
+                for (std::uint32_t k = 0; k < request.repetitions; ++k)
+                    reply.status[i] =
+                        entry[request.op[i]](reinterpret_cast<const void*>(request.arguments[i]));
+            });
+        for (auto& thread : threads) thread.join();
+    }
+    reply.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    protect(request, PROT_READ | PROT_WRITE);
+    return reply;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 4 && argc != 5) {
+        std::fprintf(stderr, "attncheck-worker is started by attncheck and is of no use alone\n");
+        return 2;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    g_socket = std::atoi(argv[1]);
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, std::atoi(argv[2]),
+             0) == MAP_FAILED) {
+        say_hello("cannot map the shared arena");
+        return 2;
+    }
+    install_fault_handler();
+
+    void* library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        say_hello(dlerror());
+        return 2;
+    }
+    const auto symbol = [&](const std::string& name) { return dlsym(library, name.c_str()); };
+    const auto implements = reinterpret_cast<int (*)(unsigned)>(symbol(kAdapterImplements));
+    if (argc == 5) {
+        const auto open = reinterpret_cast<const char* (*)(const char*)>(symbol(kAdapterOpen));
+        if (!open || !implements) {
+            say_hello(std::string(argv[3]) + " stands in front of no other libraries");
+            return 2;
+        }
+        if (const char* problem = open(argv[4])) {
+            say_hello(problem);
+            return 2;
+        }
+    }
+    const auto abi_version = reinterpret_cast<std::uint32_t (*)()>(symbol("attncheck_abi_version"));
+    const auto name = reinterpret_cast<const char* (*)()>(symbol("attncheck_candidate_name"));
+    if (!abi_version || !name) {
+        say_hello(std::string(argv[3]) + " does not export " +
+                  (abi_version ? "attncheck_candidate_name" : "attncheck_abi_version"));
+        return 2;
+    }
+    if (abi_version() != ATTNCHECK_ABI_VERSION) {
+        say_hello(std::string(argv[3]) + " has ABI version " + std::to_string(abi_version()) +
+                  ", expected " + std::to_string(ATTNCHECK_ABI_VERSION));
+        return 2;
+    }
+    const auto precision = reinterpret_cast<const char* (*)()>(symbol("attncheck_precision"));
+    EntryPoint entry[std::size(kEntryPoints)] = {};
+    std::string names;
+    for (std::size_t i = 0; i < std::size(kEntryPoints); ++i) {
+        if (implements && !implements(static_cast<unsigned>(i))) continue;
+        entry[i] =
+            reinterpret_cast<EntryPoint>(symbol(std::string("attncheck_") + kEntryPoints[i]));
+        if (entry[i]) names += std::string(kEntryPoints[i]) + ' ';
+    }
+    const char* declared = precision ? precision() : nullptr;
+    say_hello(std::string("ok\n") + (name() ? name() : "(unnamed)") + '\n' +
+              (declared ? declared : "") + '\n' + names);
+
+    Request request;
+    while (read_all(g_socket, &request, sizeof request)) {
+        const Reply reply = serve(request, entry);
+        if (!write_all(g_socket, &reply, sizeof reply)) break;
+    }
+    _exit(0);  // the candidate's own destructors are not under test
+}

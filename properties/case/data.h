@@ -1,0 +1,39 @@
+// Element values: a hash of the logical index, never of a position in a stream, so that cropping a
+// tensor keeps the value of every element that is left.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "properties/case/spec.h"
+#include "ref/numbers/dtype.h"
+
+namespace attncheck::properties {
+
+/// What the recipes need to know of a tensor to stay meaningful whatever its role.
+struct DataRole {
+    int tensor = 0;  ///< schema index, part of the hash
+    bool weights =
+        false;  ///< gets the structured part of a recipe: one-hot rows, the tame side of huge data
+    std::int64_t rows = 1;  ///< extent of dimension 0
+};
+
+/// The recipe's value of one element, not yet rounded to the storage type.
+///   zeros, ones
+///   ints        whole numbers: -1..1 for weights, -4..4 else (products and sums of a case stay
+///   exact in fp32) onehot      weights: one 1 per column, 0 elsewhere; others as normal signs +0,
+///   -0, +1, -1 normal      zero mean, unit variance (sum of four uniform numbers) cancelling  rows
+///   of alternating sign and nearly equal size: sums lose most of their digits spiky       normal,
+///   one element in 16 a thousand times larger huge        close to the largest finite number;
+///   weights stay near 1 subnormal   subnormal numbers; weights stay near 1 specials    normal, a
+///   quarter of it zero, with about two NaN or infinities per tensor
+double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
+                    std::span<const std::int64_t> index, std::int64_t elements);
+
+/// Calls work(begin, end) for ranges of rows, on threads of their own when there are many elements:
+/// values depend on their index alone.
+void for_row_ranges(std::int64_t rows, std::int64_t elements,
+                    const std::function<void(std::int64_t begin, std::int64_t end)>& work);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,54 @@
+// What the subcommands of the command line share: their arguments, exit status, and the candidate
+// that the arguments ask for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "properties/operators/operator.h"
+
+namespace attncheck::properties {
+
+inline constexpr int kUsage = 2, kNothingChecked = 3, kInterrupted = 130;
+
+class UsageError : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct Arguments {
+    std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit,
+                           html, corpus, rule, case_line, property, merged;
+    std::vector<std::string> ops, properties, files;
+    std::int64_t cases = -1, memory = 8192;
+    double seconds = 0, timeout = 10;
+    std::optional<std::uint64_t> seed;
+    int jobs = 0;
+    bool no_validation = false, stop_at_first = false;
+    double shrink = 30;
+    std::int64_t large = 0, samples = PropertyContext::kSamples;
+};
+
+std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);
+
+/// With an operator that a composition needs and the candidate lacks, the built-in one takes its
+/// place, if the composition is asked for by name and the candidate has some operator of it.
+std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
+                                     const std::vector<std::string>& asked_for,
+                                     const Arguments& arguments);
+
+/// With a gradient but not its forward, the built-in forward gives the statistics of large cases.
+std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
+                                         const Arguments& arguments);
+
+attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate);
+
+/// `attncheck verify` (verify_command.cc) and `attncheck reproduce` (reproduce_command.cc): the
+/// exit status.
+int verify_command(const Arguments& arguments);
+int reproduce_command(const Arguments& arguments);
+
+}  // namespace attncheck::properties

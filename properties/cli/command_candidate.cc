@@ -1,0 +1,81 @@
+// The candidate that the arguments of a command ask for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "properties/candidate/candidate_option.h"
+#include "properties/cli/command.h"
+#include "properties/search/large.h"
+#include "properties/candidate/mixed_candidate.h"
+#include "properties/candidate/worker_candidate.h"
+
+namespace attncheck::properties {
+
+std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
+    WorkerOptions options;
+    choose_library(arguments.candidate, options);
+    options.timeout_s = arguments.timeout;
+    options.memory_mib = arguments.memory;
+    options.show_stderr = show_stderr;
+    setenv("ATTNCHECK_PROFILE", arguments.profile.c_str(), 1);
+    return open_worker_candidate(options);
+}
+
+std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
+                                     const std::vector<std::string>& asked_for,
+                                     const Arguments& arguments) {
+    for (const std::string& name : asked_for) {
+        const Operator& op = *find_operator(name);
+        const auto entries = op.entry_points();
+        if (entries.size() < 2 || op.implemented_by(candidate->info()) ||
+            std::none_of(entries.begin(), entries.end(), [&](const std::string& entry) {
+                return candidate->info().implements(entry);
+            }))
+            continue;
+        WorkerOptions options;
+        choose_library({}, options);
+        options.timeout_s = arguments.timeout;
+        options.memory_mib = arguments.memory;
+        return std::make_unique<MixedCandidate>(std::move(candidate),
+                                                open_worker_candidate(options));
+    }
+    return candidate;
+}
+
+std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
+                                         const Arguments& arguments) {
+    for (const auto& op : operators()) {
+        const std::string forward = forward_of(*op);
+        if (forward.empty() || !op->implemented_by(candidate->info()) ||
+            candidate->info().implements(forward))
+            continue;
+        WorkerOptions options;
+        choose_library({}, options);
+        options.timeout_s = arguments.timeout;
+        options.memory_mib = arguments.memory;
+        return std::make_unique<MixedCandidate>(std::move(candidate),
+                                                open_worker_candidate(options));
+    }
+    return candidate;
+}
+
+attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate) {
+    const std::string& declared = candidate.info().precision;
+    const std::string& text = !arguments.precision.empty() ? arguments.precision
+                              : declared.empty()           ? "default"
+                                                           : declared;
+    try {
+        const auto own = attncheck::ref::parse_rounding_class(text);
+        const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
+        return mixed ? weaker(own, attncheck::ref::parse_rounding_class(mixed->second().precision))
+                     : own;
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(fmt::format(
+            "{} '{}': {}",
+            arguments.precision.empty() ? "the library's attncheck_precision()" : "--precision",
+            text, e.what()));
+    }
+}
+
+}  // namespace attncheck::properties

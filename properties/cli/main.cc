@@ -1,0 +1,214 @@
+// The command line: attncheck list | verify | reproduce | merge | mutants.
+// Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot
+// be loaded; 3 nothing was checked; 130 interrupted before anything was falsified.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "properties/cli/command.h"
+#include "properties/search/large.h"
+#include "properties/cli/mutants_command.h"
+#include "properties/report/report.h"
+#include "properties/judge/rules.h"
+
+namespace {
+
+using namespace attncheck::properties;
+
+constexpr const char* kSamplesText =
+    "random rows, and random keys, that `sampled` looks at beside the boundaries";
+int list(const Arguments& arguments) {
+    std::unique_ptr<Candidate> candidate;
+    if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
+    if (candidate)
+        fmt::print(
+            "candidate: {}\nprecision: {}\n\n", candidate->info().name,
+            candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
+    for (const auto& op : operators()) {
+        fmt::print("{}{}\n", op->name(),
+                   !candidate                              ? ""
+                   : op->implemented_by(candidate->info()) ? "  (implemented)"
+                                                           : "  (not implemented)");
+        for (const auto& property : op->properties())
+            fmt::print("  {:<20} {}\n", property.name, property.summary);
+    }
+    return 0;
+}
+
+int merge(const Arguments& arguments) {
+    std::vector<std::pair<std::string, std::string>> texts;
+    for (const auto& path : arguments.files) {
+        std::ifstream in(path, std::ios::binary);
+        if (!in) throw UsageError(fmt::format("cannot read {}", path));
+        std::ostringstream text;
+        text << in.rdbuf();
+        texts.emplace_back(path, text.str());
+    }
+    const MergedReport merged = merge_json(texts);
+    if (arguments.json.empty()) {
+        std::cout << merged.json;
+        std::cerr << merged.table;
+    } else {
+        write_file(arguments.json, merged.json);
+        std::cout << merged.table;
+    }
+    return merged.exit_status;
+}
+
+void add_candidate_options(CLI::App& command, Arguments& arguments) {
+    command
+        .add_option("--candidate", arguments.candidate,
+                    "shared library to check, or aclnn:LIB,... for libraries with the vendor's "
+                    "two-phase functions (aclnn: alone: the default ones); the built-in "
+                    "implementation if left out")
+        ->type_name("LIB");
+    command
+        .add_option("--precision", arguments.precision,
+                    "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz= such as "
+                    "'acc=fp32 p=half ds=half sum=rounded'")
+        ->type_name("PROFILE");
+    command
+        .add_option("--profile", arguments.profile,
+                    "platform profile handed to the library as ATTNCHECK_PROFILE")
+        ->check(CLI::IsMember({"ascend910b", "ascend910_93", "ascend950"}))
+        ->capture_default_str();
+    command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
+    command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")
+        ->type_name("MIB")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app{
+        "attncheck finds the smallest case on which an attention kernel is wrong, or says how "
+        "close to the rounding limit it is."};
+    app.footer(
+        "Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the "
+        "library cannot be loaded;\n"
+        "3 nothing was checked; 130 interrupted before anything was falsified.\n\n"
+        "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
+    app.require_subcommand(1);
+
+    CLI::App* list_command =
+        app.add_subcommand("list", "operators, properties, and what a library implements");
+    list_command
+        ->add_option("--candidate", arguments.candidate, "shared library to ask, or aclnn:LIB,...")
+        ->type_name("LIB");
+
+    CLI::App* verify =
+        app.add_subcommand("verify", "check a library: every property over generated cases");
+    add_candidate_options(*verify, arguments);
+    verify->add_option("--op", arguments.ops, "only this operator (may be given several times)")
+        ->type_name("NAME");
+    verify
+        ->add_option("--property", arguments.properties,
+                     "only this property (may be given several times)")
+        ->type_name("NAME");
+    verify
+        ->add_option(
+            "--cases", arguments.cases,
+            "cases per property; 100, or as many as --time allows; 0 only replays --corpus")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+    verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
+        ->check(CLI::Range(0.001, 1e9));
+    verify->add_option(
+        "--seed", arguments.seed,
+        "the same seed gives the same cases; a new one each run if left out, 1 for shards");
+    verify
+        ->add_option("--shard", arguments.shard,
+                     "run the I-th of N parts; merge their JSON reports")
+        ->type_name("I/N");
+    verify
+        ->add_option("--jobs", arguments.jobs,
+                     "properties checked at once, each in a process of its own; one for each core, "
+                     "at most 4, if left out")
+        ->check(CLI::Range(1, 256));
+    verify->add_flag("--no-validation", arguments.no_validation,
+                     "the library checks no arguments: run legal cases only");
+    verify->add_flag("--stop-at-first", arguments.stop_at_first,
+                     "end the run after the first counterexample");
+    verify->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
+        ->type_name("SECONDS")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verify
+        ->add_option("--waive", arguments.waive,
+                     "known deviations: counted and shown, not reported as failures")
+        ->type_name("FILE");
+    verify
+        ->add_option("--rule", arguments.rule,
+                     "judge agreement, and nothing else, by the tolerance of another project in "
+                     "place of the error bounds")
+        ->check(CLI::IsMember(rule_names()));
+    verify
+        ->add_option("--corpus", arguments.corpus,
+                     "folder of cases that failed once: replayed first, and extended by what is "
+                     "found")
+        ->type_name("DIR");
+    CLI::Option* const large =
+        verify
+            ->add_option(
+                "--large", arguments.large,
+                fmt::format("instead of many small cases a few of full size, about this many "
+                            "tokens ({} if no number is given, up to {}), judged by chosen rows "
+                            "and keys; --timeout then counts for every 10 GFLOP and 10 million "
+                            "elements of a call. "
+                            "65536 need 9 GB",
+                            kLargeLength, kLongestLarge))
+            ->type_name("LENGTH")
+            ->expected(0, 1)
+            ->default_str(std::to_string(kLargeLength))
+            ->check(CLI::Range(std::int64_t{256}, kLongestLarge));
+    for (const char* other : {"--cases", "--property", "--time", "--shard", "--rule", "--corpus"})
+        large->excludes(verify->get_option(other));
+    verify->add_option("--samples", arguments.samples, kSamplesText)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
+    verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")
+        ->type_name("FILE");
+    verify->add_option("--html", arguments.html, "write the report as one HTML page")
+        ->type_name("FILE");
+
+    CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
+    replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
+    replay->add_option("--property", arguments.property, "only this property")->type_name("NAME");
+    replay->add_option("--samples", arguments.samples, kSamplesText)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    add_candidate_options(*replay, arguments);
+
+    CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
+    join->add_option("file", arguments.files, "JSON reports")->required();
+    join->add_option("--json", arguments.json,
+                     "write the merged report here instead of standard output")
+        ->type_name("FILE");
+
+    MutantsArguments mutants_arguments;
+    const CLI::App* mutants = add_mutants_command(app, mutants_arguments);
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : kUsage;
+    }
+    try {
+        if (*list_command) return list(arguments);
+        if (*verify) return verify_command(arguments);
+        if (*replay) return reproduce_command(arguments);
+        if (*mutants) return grade_mutants(mutants_arguments);
+        return merge(arguments);
+    } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files
+        std::cerr << "attncheck: " << e.what() << "\n";
+        return kUsage;
+    }
+}

@@ -1,0 +1,209 @@
+#include "properties/cli/mutants_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <stdexcept>
+#include <thread>
+
+#include "properties/grading/mutants.h"
+#include "properties/report/report.h"
+#include "properties/judge/rules.h"
+#include "properties/candidate/worker_candidate.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr int kInterrupted = 130;
+
+bool chosen(const std::vector<std::string>& names, const std::string& name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<Mutant> all_mutants(const MutantsArguments& arguments) {
+    std::vector<std::string> libraries = arguments.libraries;
+    if (libraries.empty()) libraries.push_back(find_mutants_library());
+    std::vector<Mutant> all;
+    for (const auto& library : libraries)
+        for (auto& mutant : read_mutants(library)) all.push_back(std::move(mutant));
+    return all;
+}
+
+void check_names(const MutantsArguments& arguments, const std::vector<Mutant>& all) {
+    const auto check = [&](const char* what, const std::vector<std::string>& given,
+                           std::string Mutant::* field, const char* hint) {
+        for (const auto& name : given)
+            if (std::none_of(all.begin(), all.end(),
+                             [&](const Mutant& mutant) { return mutant.*field == name; }))
+                throw std::runtime_error(fmt::format("unknown {} '{}', {}", what, name, hint));
+    };
+    check("mutant", arguments.only, &Mutant::id, "`attncheck mutants --list` prints them");
+    check("family", arguments.families, &Mutant::family, "`attncheck mutants --list` prints them");
+}
+
+std::vector<Mutant> chosen_mutants(const MutantsArguments& arguments,
+                                   const std::vector<Mutant>& all) {
+    std::vector<Mutant> mutants;
+    for (const auto& mutant : all)
+        if (chosen(arguments.only, mutant.id) && chosen(arguments.families, mutant.family) &&
+            (arguments.ids == "all" || mutant.id.find("-x") == std::string::npos) &&
+            (!arguments.counted || mutant.counted()))
+            mutants.push_back(mutant);
+    if (mutants.empty()) throw std::runtime_error("no mutant is left to grade");
+    return mutants;
+}
+
+/// The libraries as they are without a mutant, one for each family: they have to hold.
+std::vector<Mutant> without_mutant(const std::vector<Mutant>& mutants) {
+    std::vector<Mutant> clean;
+    for (const auto& mutant : mutants) {
+        if (mutant.operators.empty()) continue;  // a library with a defect it cannot switch off
+        auto it = std::find_if(clean.begin(), clean.end(), [&](const Mutant& known) {
+            return known.family == mutant.family && known.library == mutant.library;
+        });
+        if (it == clean.end()) {
+            Mutant none = mutant;
+            none.id.clear();
+            none.profile.clear();
+            none.difficulty = "none";
+            none.status = "contract-dependent";
+            it = clean.insert(clean.end(), none);
+        }
+        for (const auto& name : mutant.operators)
+            if (!chosen(it->operators, name)) it->operators.push_back(name);
+    }
+    return clean;
+}
+
+void print_list(const std::vector<Mutant>& mutants) {
+    for (const auto& mutant : mutants)
+        fmt::print("{:<12} {:<26} {:<10} {:<19} {}\n", mutant.id, mutant.label, mutant.difficulty,
+                   mutant.status, mutant.description);
+}
+
+}  // namespace
+
+CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "mutants", "grade the suite: run it against libraries with known defects");
+    command
+        ->add_option("library", arguments.libraries,
+                     "shared libraries with a table of mutants, or with one defect each; the "
+                     "project's own mutants if left out")
+        ->type_name("LIB");
+    command->add_flag("--list", arguments.list, "print the mutants and run nothing");
+    command->add_option("--only", arguments.only, "only these mutants")
+        ->type_name("ID")
+        ->delimiter(',');
+    command->add_option("--family", arguments.families, "only mutants of these families")
+        ->type_name("NAME")
+        ->delimiter(',');
+    command
+        ->add_option("--ids", arguments.ids,
+                     "all, or those of the catalogue of bug classes (ids without an x)")
+        ->check(CLI::IsMember({"all", "catalogue"}))
+        ->capture_default_str();
+    command->add_flag("--counted", arguments.counted,
+                      "leave out mutants that break no promise of the contract");
+    command->add_flag("--no-clean", arguments.no_clean,
+                      "do not check that the libraries hold without a mutant");
+    command->add_option("--seed", arguments.seed, "seed of the generated cases")
+        ->capture_default_str();
+    command->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
+        ->type_name("SECONDS")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    command->add_option("--limit", arguments.limit, "time limit for one mutant")
+        ->type_name("SECONDS")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command->add_option("--jobs", arguments.jobs, "mutants graded at once; one for each core")
+        ->check(CLI::Range(1, 1024));
+    command
+        ->add_option("--earlier", arguments.earlier,
+                     "JSON of an earlier run: the property that killed a mutant then is tried "
+                     "first, the rest only if it does not")
+        ->type_name("FILE");
+    command
+        ->add_option("--rule", arguments.rule,
+                     "grade the tolerance of another project in place of the suite, on the cases "
+                     "of agreement")
+        ->check(CLI::IsMember(rule_names()));
+    command
+        ->add_option("--json", arguments.json,
+                     "write the scores as JSON, those of --earlier where this run has none; it may "
+                     "be the same file")
+        ->type_name("FILE");
+    command
+        ->add_option("--counts", arguments.counts,
+                     "Markdown file whose tables of counts are rewritten, of graded families and "
+                     "from this run alone")
+        ->type_name("FILE");
+    command
+        ->add_option("--details", arguments.details,
+                     "Markdown file whose tables of single mutants are rewritten, of graded "
+                     "families and from this run alone")
+        ->type_name("FILE");
+    command
+        ->add_option("--minima", arguments.minima,
+                     "file of lines 'ID CASE': fail when a mutant's smallest case is another")
+        ->type_name("FILE");
+    return command;
+}
+
+int grade_mutants(const MutantsArguments& arguments) {
+    const std::vector<Mutant> all = all_mutants(arguments);
+    check_names(arguments, all);
+    const std::vector<Mutant> mutants = chosen_mutants(arguments, all);
+    if (arguments.list) {
+        print_list(mutants);
+        return 0;
+    }
+    if (!arguments.json.empty()) check_writable(arguments.json);
+    MutationOptions options;
+    options.program = std::filesystem::read_symlink("/proc/self/exe");
+    options.seed = arguments.seed;
+    options.shrink_seconds = arguments.shrink;
+    options.limit_seconds = arguments.limit;
+    options.jobs = arguments.jobs > 0
+                       ? arguments.jobs
+                       : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    options.earlier = arguments.earlier;
+    options.rule = arguments.rule;
+
+    std::vector<Mutant> work;
+    if (!arguments.no_clean && arguments.only.empty()) work = without_mutant(mutants);
+    work.insert(work.end(), mutants.begin(), mutants.end());
+    const Grades grades = grade(work, options, std::cout);
+    std::vector<MutantScore> scores;
+    int broken = 0;
+    for (const MutantScore& score : grades.scores) {
+        if (!score.mutant.id.empty()) {
+            scores.push_back(score);
+            continue;
+        }
+        if (score.exit_status == 0) continue;
+        ++broken;
+        fmt::print("\n{} without a mutant, {}: exit status {} after {} cases {} {}\n",
+                   score.mutant.library, score.mutant.family, score.exit_status, score.cases,
+                   score.property, score.smallest);
+    }
+
+    const int gaps = print_scores(std::cout, scores);
+    if (grades.interrupted) {
+        fmt::print("interrupted: this is what was graded so far\n");
+        return kInterrupted;
+    }
+    if (!arguments.json.empty()) write_file(arguments.json, scores_json(scores, arguments.earlier));
+    if (!arguments.counts.empty()) rewrite_counts(arguments.counts, scores);
+    if (!arguments.details.empty()) rewrite_details(arguments.details, scores);
+    std::vector<std::string> unexpected;
+    if (!arguments.minima.empty()) unexpected = unexpected_minima(arguments.minima, scores);
+    for (const auto& one : unexpected) fmt::print("\n{}\n", one);
+    return gaps == 0 && broken == 0 && unexpected.empty() ? 0 : 1;
+}
+
+}  // namespace attncheck::properties

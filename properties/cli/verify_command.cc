@@ -1,0 +1,144 @@
+// `attncheck verify`: from its arguments to a run and its reports.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <tuple>
+
+#include "properties/cli/command.h"
+#include "properties/search/large.h"
+#include "properties/candidate/mixed_candidate.h"
+#include "properties/report/report.h"
+#include "properties/judge/rules.h"
+#include "properties/search/run.h"
+#include "properties/search/waiver.h"
+
+namespace attncheck::properties {
+namespace {
+
+void check_names(const Arguments& arguments) {
+    std::vector<std::string> ops, properties;
+    for (const auto& op : operators()) {
+        ops.push_back(op->name());
+        for (const auto& property : op->properties())
+            if (std::find(properties.begin(), properties.end(), property.name) == properties.end())
+                properties.push_back(property.name);
+    }
+    const auto check = [](const char* what, const auto& given, const auto& known) {
+        for (const auto& name : given)
+            if (std::find(known.begin(), known.end(), name) == known.end())
+                throw UsageError(
+                    fmt::format("unknown {} '{}', known: {}", what, name, fmt::join(known, " ")));
+    };
+    check("operator", arguments.ops, ops);
+    check("property", arguments.properties, properties);
+}
+
+std::pair<int, int> parse_shard(const std::string& text) {
+    int index = 0, count = 0;
+    char slash = 0, more = 0;
+    std::istringstream in(text);
+    if (!(in >> index >> slash >> count) || slash != '/' || (in >> more) || count < 1 ||
+        count > 10'000 || index < 1 || index > count)
+        throw UsageError(
+            fmt::format("--shard is '{}', expected I/N with 1 <= I <= N <= 10000", text));
+    return {index - 1, count};
+}
+
+/// A process for each core, but no more than four unasked: each may use as much memory as --memory
+/// says.
+int default_jobs() {
+    return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
+}
+
+/// The operators that the candidate has itself: what completes it is not under test.
+void leave_out_completions(const Candidate& candidate, std::vector<std::string>& ops) {
+    const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
+    if (!mixed) return;
+    if (ops.empty())
+        for (const auto& op : operators()) ops.push_back(op->name());
+    std::erase_if(ops, [&](const std::string& op) { return !mixed->first().implements(op); });
+}
+
+}  // namespace
+
+int verify_command(const Arguments& arguments) {
+    check_names(arguments);
+    for (const auto& path : {arguments.json, arguments.junit, arguments.html})
+        if (!path.empty()) check_writable(path);
+    VerifyOptions options;
+    options.operators = arguments.ops;
+    options.properties = arguments.properties;
+    options.validation = !arguments.no_validation;
+    options.stop_at_first = arguments.stop_at_first;
+    if (arguments.stop_at_first) options.engine.max_counterexamples = 1;
+    options.engine.shrink_seconds = arguments.shrink;
+    options.total_seconds = arguments.seconds;
+    if (!arguments.rule.empty()) {
+        options.engine.rule = find_rule(arguments.rule);
+        options.properties = {"agreement"};
+    }
+    // Shards of one run must agree on the seed without being told.
+    const std::uint64_t seed = arguments.seed             ? *arguments.seed
+                               : arguments.shard != "1/1" ? 1
+                                                          : std::random_device{}();
+    options.engine.seed = seed;
+    constexpr std::int64_t kDefaultCases = 100;
+    options.engine.replay_only = arguments.cases == 0;
+    if (arguments.cases == 0 && arguments.corpus.empty())
+        throw UsageError("--cases is 0, expected at least 1 unless --corpus gives cases to replay");
+    std::optional<Corpus> corpus;
+    if (!arguments.corpus.empty()) options.corpus = &corpus.emplace(arguments.corpus);
+    options.engine.cases = arguments.cases >= 0    ? arguments.cases
+                           : arguments.seconds > 0 ? 0
+                                                   : kDefaultCases;
+    options.engine.timeout_s = arguments.timeout;
+    std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
+    if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
+
+    options.engine.samples = arguments.samples;
+    auto candidate = completed(open_candidate(arguments, false), arguments.ops, arguments);
+    if (arguments.large > 0) {
+        candidate = with_forwards(std::move(candidate), arguments);
+        leave_out_completions(*candidate, options.operators);
+    }
+    options.engine.rounding = rounding_of(arguments, *candidate);
+    const CandidateInfo info = candidate->info();
+    RunReport report;
+    report.candidate = info.name;
+    report.precision_option = arguments.precision;
+    report.precision = attncheck::ref::print_rounding_class(options.engine.rounding);
+    report.library = arguments.candidate;
+    report.seed = seed;
+    report.samples = arguments.samples;
+    catch_interrupts();
+    fmt::print("checking {}, seed {}\n", report.candidate, seed);
+    std::cout.flush();
+    std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
+    const int jobs = arguments.jobs > 0 ? arguments.jobs : default_jobs();
+    if (arguments.large > 0) {
+        verify_large(*candidate, options, arguments.large, system_clock(), report, std::cout);
+    } else if (jobs == 1 || arguments.stop_at_first) {
+        verify(*candidate, options, system_clock(), report, std::cout, progress);
+    } else {
+        note_sources(*candidate, options, report);
+        candidate.reset();  // each process opens its own
+        verify_side_by_side(
+            info,
+            [&] { return completed(open_candidate(arguments, false), arguments.ops, arguments); },
+            jobs, options, system_clock(), report, std::cout, progress);
+    }
+    print_table(std::cout, report);
+    if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
+    if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
+    if (!arguments.html.empty()) write_file(arguments.html, to_html(report));
+    const int status = exit_status(report);
+    return report.interrupted && status != 1 ? kInterrupted : status;
+}
+
+}  // namespace attncheck::properties

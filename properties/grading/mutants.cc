@@ -1,0 +1,249 @@
+#include "properties/grading/mutants.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "properties/operators/operator.h"
+#include "properties/report/report.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    std::istringstream in(text);
+    for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+    return parts;
+}
+
+Mutant mutant_of_line(const std::string& library, const std::string& line) {
+    const auto fields = split(line, '\t');
+    constexpr std::size_t kFields = 8;
+    if (fields.size() != kFields)
+        throw std::runtime_error(
+            fmt::format("{}: line '{}' of its table of mutants has {} fields, expected {}", library,
+                        line, fields.size(), kFields));
+    Mutant mutant{library,   fields[0], fields[1], fields[2], split(fields[3], ','),
+                  fields[4], fields[5], {},        fields[7]};
+    if (fields[6] != "-") mutant.profile = fields[6];
+    for (const auto& name : mutant.operators)
+        if (find_operator(name) == nullptr)
+            throw std::runtime_error(fmt::format("{}: mutant {} names the unknown operator '{}'",
+                                                 library, mutant.id, name));
+    return mutant;
+}
+
+/// Elements of all tensors; 0 when there is no case.
+std::int64_t elements_of(const std::string& case_line) {
+    if (case_line.empty()) return 0;
+    const Spec spec = parse(case_line, schemas());
+    std::int64_t all = 0;
+    for (const auto& shape : find_operator(spec.schema->op)->shapes(spec)) {
+        std::int64_t elements = 1;
+        for (const std::int64_t extent : shape) elements *= extent;
+        all += elements;
+    }
+    return all;
+}
+
+/// The report of one run, read and removed.
+Json take_report(const std::string& path) {
+    std::ifstream in(path);
+    Json report = Json::parse(in, nullptr, false);
+    in.close();
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    return report;
+}
+
+/// The first counterexample says what killed the mutant; its smallest case is that of the first one
+/// that is repeatable in a fresh process.
+void read_outcome(const Json& report, MutantScore& score) {
+    for (const auto& property : report.at("properties")) {
+        if (!property.contains("counterexample")) {
+            if (!score.killed) score.cases += property.at("cases").get<std::int64_t>();
+            continue;
+        }
+        const Json& found = property["counterexample"];
+        const auto name = property.at("property").get<std::string>();
+        score.shrink_seconds += found.at("shrink_seconds").get<double>();
+        if (!score.killed) {
+            score.cases += found.at("found_after_cases").get<std::int64_t>();
+            score.property = property.at("op").get<std::string>() + "." + name;
+            score.failure = found.at("failure").get<std::string>();
+            score.tier = found.at("tier").get<std::string>();
+        }
+        const bool repeatable = found.value("repeatable", true);
+        if (!score.killed || (repeatable && !score.repeatable)) {
+            score.smallest = found.at("case").get<std::string>();
+            score.certificate = found.at("certificate").get<std::string>();
+        }
+        score.killed = true;
+        score.repeatable = score.repeatable || repeatable;
+    }
+    score.seconds -= score.shrink_seconds;
+    score.elements = elements_of(score.smallest);
+}
+
+/// The state of one grading, shared by its threads.
+class Grading {
+public:
+    Grading(const std::vector<Mutant>& mutants, const MutationOptions& options, std::ostream& out)
+        : mutants_(mutants), options_(options), out_(out), scores_(mutants.size()) {
+        if (!options.earlier.empty()) read_earlier();
+    }
+
+    Grades run() {
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < std::max(options_.jobs, 1); ++t)
+            threads.emplace_back([this] { work(); });
+        threads.clear();
+        Grades grades;
+        grades.interrupted = interrupted_;
+        for (auto& score : scores_)
+            if (score) grades.scores.push_back(std::move(*score));
+        return grades;
+    }
+
+private:
+    void work() {
+        for (std::size_t i = next_++; i < mutants_.size() && !interrupted_; i = next_++) {
+            MutantScore score = judge(mutants_[i], i);
+            if (interrupted_) return;
+            const std::lock_guard lock(printing_);
+            print(score);
+            scores_[i] = std::move(score);
+        }
+    }
+
+    void read_earlier() {
+        for (const auto& one : read_scores(options_.earlier))
+            if (const std::string property = one.value("property", ""); !property.empty())
+                killer_[one.value("id", "")] = property.substr(property.find('.') + 1);
+    }
+
+    MutantScore judge(const Mutant& mutant, std::size_t number) {
+        std::string first;
+        if (!options_.rule.empty()) return run_one(mutant, number, " --rule " + options_.rule);
+        if (const auto it = killer_.find(mutant.id); it != killer_.end())
+            first = " --property " + shell_quoted(it->second);
+        else if (mutant.id.find("VAL") != std::string::npos)
+            // A defect of the rulings meets them last in a whole run, behind seconds of computing.
+            first = " --property validation --property validation_combined";
+        // What only fails after other calls is for the properties that make them.
+        if (!first.empty())
+            if (MutantScore score = run_one(mutant, number, first);
+                score.killed && score.repeatable)
+                return score;
+        return run_one(mutant, number, {});
+    }
+
+    MutantScore run_one(const Mutant& mutant, std::size_t number, const std::string& more) {
+        const std::string path = (std::filesystem::temp_directory_path() /
+                                  fmt::format("attncheck.mutants.{}.{}.json", getpid(), number))
+                                     .string();
+        std::string command = fmt::format(
+            "ATTNCHECK_MUTANT={} timeout --foreground {} {} verify --candidate {} --stop-at-first "
+            "--seed {} --shrink {} --json {}",
+            shell_quoted(mutant.id), options_.limit_seconds, shell_quoted(options_.program),
+            shell_quoted(mutant.library), options_.seed, options_.shrink_seconds,
+            shell_quoted(path));
+        if (!mutant.profile.empty()) command += " --profile " + shell_quoted(mutant.profile);
+        for (const auto& name : mutant.operators) command += " --op " + name;
+        command += more + " >/dev/null 2>&1";
+        MutantScore score;
+        score.mutant = mutant;
+        const auto start = std::chrono::steady_clock::now();
+        const int status = std::system(command.c_str());
+        score.seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (WIFEXITED(status)) score.exit_status = WEXITSTATUS(status);
+        constexpr int kInterrupted = 130;
+        if (score.exit_status == kInterrupted ||
+            (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT))
+            interrupted_ = true;
+        const Json report = take_report(path);
+        if (!report.is_discarded()) read_outcome(report, score);
+        return score;
+    }
+
+    void print(const MutantScore& score) {
+        out_ << fmt::format("{:<12} {:<9} {:<10} {:<10} {:>6} {:>6.1f} {:>7.1f}  {:<42} {}\n",
+                            score.mutant.id,
+                            score.killed  ? "killed"
+                            : score.gap() ? "SURVIVED"
+                                          : "survived",
+                            score.tier, score.mutant.difficulty, score.cases, score.seconds,
+                            score.shrink_seconds,
+                            score.killed  ? score.property
+                            : score.gap() ? std::string("nothing")
+                                          : score.mutant.status,
+                            score.smallest)
+             << std::flush;
+    }
+
+    const std::vector<Mutant>& mutants_;
+    const MutationOptions& options_;
+    std::ostream& out_;
+    std::vector<std::optional<MutantScore>> scores_;
+    std::map<std::string, std::string>
+        killer_;  ///< property that killed a mutant in an earlier run
+    std::atomic<std::size_t> next_{0};
+    std::atomic<bool> interrupted_{false};
+    std::mutex printing_;
+};
+
+}  // namespace
+
+std::vector<Mutant> read_mutants(const std::string& library) {
+    const std::string path =
+        library.find('/') == std::string::npos && std::filesystem::exists(library) ? "./" + library
+                                                                                   : library;
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) throw std::runtime_error(fmt::format("cannot load {}", dlerror()));
+    const auto table = reinterpret_cast<const char* (*)()>(dlsym(handle, "attncheck_mutant_table"));
+    std::vector<Mutant> mutants;
+    if (table == nullptr) {
+        Mutant one;
+        one.library = path;
+        one.id = one.label = one.family = std::filesystem::path(path).stem();
+        mutants.push_back(std::move(one));
+    } else {
+        for (const auto& line : split(table(), '\n'))
+            if (!line.empty()) mutants.push_back(mutant_of_line(path, line));
+    }
+    dlclose(handle);
+    return mutants;
+}
+
+bool MutantScore::certified() const { return certificate.starts_with("no dimension can be"); }
+
+Grades grade(const std::vector<Mutant>& mutants, const MutationOptions& options,
+             std::ostream& out) {
+    Grading grading(mutants, options, out);
+    out << fmt::format("{:<12} {:<9} {:<10} {:<10} {:>6} {:>6} {:>7}  {:<42} {}\n", "mutant", "",
+                       "tier", "difficulty", "cases", "s", "shrink", "killed by", "smallest case");
+    return grading.run();
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,170 @@
+#include "properties/judge/attention_hypotheses.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attncheck::properties {
+namespace {
+
+using Columns = std::vector<ref::KeyColumn>;
+/// Changes the columns of a row in place.
+using ColumnChange = std::function<void(std::int64_t t, std::int64_t n, Columns& columns)>;
+
+bool before(const ref::KeyColumn& a, const ref::KeyColumn& b) { return a.key < b.key; }
+
+Hypothesis with_problem(std::string text, AttentionTierProblem changed, bool queries_only = false) {
+    return {std::move(text), [changed = std::move(changed), queries_only] {
+                auto tensors = changed.tensors({});
+                if (queries_only)
+                    std::erase_if(tensors, [](const TierTensor& tensor) {
+                        return tensor.row_word != "query";
+                    });
+                return tensors;
+            }};
+}
+
+class Lister {
+public:
+    explicit Lister(const AttentionTierProblem& problem) : problem_(problem) {}
+
+    std::vector<Hypothesis> list() {
+        masks();
+        features();
+        heads();
+        scales();
+        return std::move(out_);
+    }
+
+private:
+    void add_columns(const char* text, ColumnChange change) {
+        AttentionTierProblem changed = problem_;
+        changed.columns = [columns = problem_.columns, change = std::move(change)](
+                              std::int64_t t, std::int64_t n, Columns& to) {
+            if (!columns(t, n, to)) return false;
+            change(t, n, to);
+            return true;
+        };
+        out_.push_back(with_problem(text, std::move(changed)));
+    }
+
+    void masks() {
+        const auto hide = [](bool last) {
+            return [last](std::int64_t, std::int64_t, Columns& columns) {
+                if (columns.empty()) return;
+                columns.erase(last ? std::max_element(columns.begin(), columns.end(), before)
+                                   : std::min_element(columns.begin(), columns.end(), before));
+            };
+        };
+        add_columns("mask shifted by one key (last visible key hidden)", hide(true));
+        add_columns("mask shifted by one key (first visible key hidden)", hide(false));
+        const auto places = ref::sequence_places(problem_.kv_lengths, problem_.shape.kv_rows);
+        const auto show = [places](std::int64_t step) {
+            return [places, step](std::int64_t, std::int64_t, Columns& columns) {
+                if (columns.empty()) return;
+                ref::KeyColumn edge =
+                    step > 0 ? *std::max_element(columns.begin(), columns.end(), before)
+                             : *std::min_element(columns.begin(), columns.end(), before);
+                const auto sequence = places[static_cast<std::size_t>(edge.key)].sequence;
+                edge.key += step;
+                if (edge.key >= 0 && edge.key < std::ssize(places) &&
+                    places[static_cast<std::size_t>(edge.key)].sequence == sequence)
+                    columns.push_back(edge);
+            };
+        };
+        add_columns("mask shifted by one key (one key too many at the end)", show(1));
+        add_columns("mask shifted by one key (one key too many at the beginning)", show(-1));
+        const auto queries =
+            ref::sequence_places(problem_.query_lengths, problem_.shape.query_rows);
+        add_columns("mask not applied",
+                    [places, queries](std::int64_t t, std::int64_t, Columns& columns) {
+                        const auto sequence = queries[static_cast<std::size_t>(t)].sequence;
+                        columns.clear();
+                        for (std::int64_t key = 0; key < std::ssize(places); ++key)
+                            if (places[static_cast<std::size_t>(key)].sequence == sequence)
+                                columns.push_back({key, 0, true});
+                    });
+    }
+
+    void features() {
+        add_columns("bias not applied", [](std::int64_t, std::int64_t, Columns& columns) {
+            for (auto& column : columns) column.bias = 0;
+        });
+        add_columns("dropout not applied", [](std::int64_t, std::int64_t, Columns& columns) {
+            for (auto& column : columns) column.kept = true;
+        });
+        if (problem_.keep_prob == 1) return;
+        AttentionTierProblem changed = problem_;
+        changed.keep_prob = 1;
+        out_.push_back(with_problem("factor 1/keep_prob left out", std::move(changed)));
+    }
+
+    /// K and V with one head for every query head: that of head source(n).
+    AttentionTierProblem with_kv_heads(
+        const std::function<std::int64_t(std::int64_t)>& source) const {
+        AttentionTierProblem changed = problem_;
+        const ref::AttentionShape& s = problem_.shape;
+        changed.shape.kv_heads = s.query_heads;
+        const auto spread = [&](const std::vector<double>& from, std::int64_t width) {
+            std::vector<double> to;
+            for (std::int64_t row = 0; row < s.kv_rows; ++row)
+                for (std::int64_t n = 0; n < s.query_heads; ++n) {
+                    const auto first = from.begin() + (row * s.kv_heads + source(n)) * width;
+                    to.insert(to.end(), first, first + width);
+                }
+            return to;
+        };
+        changed.key = spread(problem_.key, s.head_dim);
+        changed.value = spread(problem_.value, s.value_dim);
+        return changed;
+    }
+
+    void heads() {
+        const std::int64_t kv_heads = problem_.shape.kv_heads, group = problem_.shape.group();
+        if (kv_heads > 1) {
+            out_.push_back(with_problem(
+                "key/value head of the neighbour read",
+                with_kv_heads([=](std::int64_t n) { return (n / group + 1) % kv_heads; }), true));
+            if (group > 1)
+                out_.push_back(with_problem(
+                    "key/value head n % N2 read instead of n / G",
+                    with_kv_heads([=](std::int64_t n) { return n % kv_heads; }), true));
+            out_.push_back(with_problem("key/value head 0 read by all heads",
+                                        with_kv_heads([](std::int64_t) { return 0; }), true));
+        }
+        if (group == 1 || !problem_.gradient) return;
+        add_columns("only the last head of a group counts",
+                    [group](std::int64_t, std::int64_t n, Columns& columns) {
+                        if (n % group != group - 1) columns.clear();
+                    });
+        add_columns("only the first head of a group counts",
+                    [group](std::int64_t, std::int64_t n, Columns& columns) {
+                        if (n % group != 0) columns.clear();
+                    });
+    }
+
+    void scales() {
+        const auto add = [&](const char* text, double scale) {
+            AttentionTierProblem changed = problem_;
+            changed.scale = scale;
+            if (scale != problem_.scale) out_.push_back(with_problem(text, std::move(changed)));
+        };
+        if (problem_.gradient) return;  // gains show it there
+        add("scale left out", 1);
+        add("scale applied twice", problem_.scale * problem_.scale);
+        add("absolute value of the scale taken", std::fabs(problem_.scale));
+        add("scale negated", -problem_.scale);
+        add("scale taken as 1/sqrt(D)",
+            1 / std::sqrt(static_cast<double>(problem_.shape.head_dim)));
+    }
+
+    const AttentionTierProblem& problem_;
+    std::vector<Hypothesis> out_;
+};
+
+}  // namespace
+
+std::vector<Hypothesis> attention_hypotheses(const AttentionTierProblem& problem) {
+    return Lister(problem).list();
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,137 @@
+#include "properties/judge/attention_tiers.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "properties/case/attention_data.h"
+#include "properties/judge/attention_hypotheses.h"
+
+namespace attncheck::properties {
+namespace {
+
+TierTensor make_tensor(const char* name, const char* row_word, std::int64_t heads,
+                       std::int64_t width, std::vector<ref::SequencePlace> places,
+                       ref::RoundingNoise noise, ref::Dtype dtype, const char* cast) {
+    TierTensor tensor;
+    tensor.name = name;
+    tensor.row_word = row_word;
+    tensor.heads = heads;
+    tensor.width = width;
+    tensor.places = std::move(places);
+    tensor.noise = std::move(noise);
+    tensor.dtype = dtype;
+    tensor.cast = cast;
+    return tensor;
+}
+
+bool is_zero_or_missing(const Spec& spec, const char* field) {
+    return spec.schema->number(field) < 0 || spec.number(field) == 0;
+}
+
+std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
+    std::int64_t pairs = 0;
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        pairs += spec.lists[0][b] * spec.lists[1][b] * heads;
+    return pairs;
+}
+
+}  // namespace
+
+std::vector<TierTensor> AttentionTierProblem::tensors(const ref::RoundingClass& rounding) const {
+    const auto queries = ref::sequence_places(query_lengths, shape.query_rows),
+               keys = ref::sequence_places(kv_lengths, shape.kv_rows);
+    std::vector<TierTensor> out;
+    const std::int64_t heads = shape.query_heads, kv_heads = shape.kv_heads;
+    if (gradient) {
+        auto noise = ref::attention_grad_noise(shape, columns, gradient_inputs(), queries, keys,
+                                               dtype, rounding);
+        out.push_back(make_tensor("dq", "query", heads, shape.head_dim, queries,
+                                  std::move(noise.query_grad), dtype, "ds"));
+        out.push_back(make_tensor("dk", "key", kv_heads, shape.head_dim, keys,
+                                  std::move(noise.key_grad), dtype, "ds"));
+        out.push_back(make_tensor("dv", "key", kv_heads, shape.value_dim, keys,
+                                  std::move(noise.value_grad), dtype, "p"));
+        for (TierTensor& tensor : out) tensor.scale = scale;
+        return out;
+    }
+    auto noise = ref::attention_noise(shape, columns, inputs(), keys, dtype, rounding);
+    out.push_back(make_tensor("attention_out", "query", heads, shape.value_dim, queries,
+                              std::move(noise.output), dtype, "p"));
+    out.push_back(make_tensor("softmax_max", "query", heads, 1, queries, std::move(noise.row_max),
+                              dtype, ""));
+    out.push_back(make_tensor("softmax_sum", "query", heads, 1, queries, std::move(noise.row_sum),
+                              dtype, "sum"));
+    return out;
+}
+
+Verdict judge_attention(const AttentionTierProblem& problem, const ref::RoundingClass& declared,
+                        const TierOutputs& outputs, TierScores* scores) {
+    auto tensors = problem.tensors(declared);
+    for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
+    return judge_tiers(
+        tensors, declared,
+        [&problem](const ref::RoundingClass& other) { return problem.tensors(other); }, scores,
+        [&problem] { return attention_hypotheses(problem); });
+}
+
+bool is_tier_data(const Spec& spec) {
+    if (spec.recipe != Recipe::normal || !spec.overrides.empty() || !spec.edits.empty())
+        return false;
+    for (const char* field : {"logits", "stats", "out"})
+        if (!is_zero_or_missing(spec, field)) return false;
+    const auto scale = static_cast<ScaleKind>(spec.number("scale"));
+    if (scale == ScaleKind::zero || scale == ScaleKind::large) return false;
+    return std::none_of(spec.layouts.begin(), spec.layouts.end(),
+                        [](Layout layout) { return layout == Layout::broadcast; });
+}
+
+void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t least,
+                    std::int64_t max_pairs) {
+    const auto keep_if_legal = [&spec](Spec changed) {
+        const bool legal = !find_operator(spec.schema->op)->illegal(changed);
+        if (legal) spec = std::move(changed);
+        return legal;
+    };
+    spec.recipe = Recipe::normal;
+    spec.overrides.clear();
+    for (const char* field : {"logits", "stats", "out"})
+        if (spec.schema->number(field) >= 0) spec.set(field, 0);
+    spec.set("scale", static_cast<std::int64_t>(
+                          random.pick({ScaleKind::rsqrt, ScaleKind::rsqrt, ScaleKind::rsqrt,
+                                       ScaleKind::eighth, ScaleKind::negative, ScaleKind::tenth})));
+    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+    // Empty sequences stay empty, unless nothing else is left.
+    const bool all = pairs_of(spec, 1) == 0;
+    const auto lengthen = [all](std::vector<std::int64_t>& lengths, std::int64_t length) {
+        for (auto& one : lengths)
+            if (all || one > 0) one = length;
+    };
+    for (int tries = 0; tries < 8; ++tries) {
+        Spec wide = spec;
+        if (tries > 3)
+            wide.set("kv_heads", random.between(1, 2)), wide.set("group", random.between(1, 2));
+        const std::int64_t heads = wide.number("kv_heads") * wide.number("group");
+        const auto sequences = static_cast<std::int64_t>(wide.lists[0].size());
+        const std::int64_t rows = random.between(160, 420) / (heads * sequences) + 1;
+        const std::int64_t room = std::max<std::int64_t>(max_pairs / (rows * heads * sequences), 1);
+        const std::int64_t keys = std::min<std::int64_t>(random.between(24, 200), room);
+        const bool same = random.chance(30);
+        lengthen(wide.lists[0], rows);
+        lengthen(wide.lists[1], std::max(least, (same ? rows : keys) / unit * unit));
+        if (pairs_of(wide, heads) <= 2 * max_pairs && keep_if_legal(wide)) return;
+    }
+}
+
+Property attention_tier_property(std::function<Verdict(const Spec&, PropertyContext&)> check,
+                                 std::function<void(Spec&, Random&)> adapt) {
+    Property property;
+    property.name = "deviation";
+    property.summary = "errors on zero-mean data are as rounding predicts: no gain, no lost part";
+    property.check = std::move(check);
+    property.adapt = std::move(adapt);
+    property.domain = is_tier_data;
+    property.case_divisor = 4;
+    return property;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,240 @@
+#include "properties/judge/tier_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace attncheck::properties {
+namespace {
+
+std::string percent(double value) { return fmt::format("{:+.3g} %", 100 * value); }
+
+bool is_about(double value, double target) { return std::fabs(value - target) < 0.2; }
+
+/// What the tiles of a last_tile probe are cut from.
+std::string summed_word(const TierTensor& tensor) {
+    if (tensor.row_word == "token" || tensor.row_word == "block") return "rows";
+    return tensor.row_word == "query" ? "keys" : "queries";
+}
+
+std::string words_of_defect(const TierTensor& tensor, const Finding& found) {
+    const ref::Probe& probe = tensor.noise.probes[found.probe];
+    const double b = found.coefficient;
+    switch (probe.defect) {
+        case ref::Defect::gain:
+            if (is_about(b, -1) && is_about(b * 10, -10)) return "gain -100 % (all zero?)";
+            if (std::fabs((1 + b) * tensor.scale - 1) < 0.02 && tensor.scale != 1)
+                return "gain " + percent(b) + " (scale left out?)";
+            if (std::fabs((1 + b) / tensor.scale - 1) < 0.02 && tensor.scale != 1)
+                return "gain " + percent(b) + " (scale applied twice?)";
+            return "gain " + percent(b);
+        case ref::Defect::scale:
+            return "scale inside the softmax off by " + percent(b);
+        case ref::Defect::row_term:
+            if (is_about(b, -1)) return "row term wrong (delta left out?)";
+            return "row term wrong (delta off by " + percent(b) + ")";
+        case ref::Defect::other_row:
+            if (is_about(b, 1)) return "row term wrong (delta of another row?)";
+            return "row term wrong (mixed with another row's by " + percent(b) + ")";
+        case ref::Defect::last_tile:
+            if (is_about(b, -1))
+                return fmt::format("last tile of {} {} missing", probe.tile, summed_word(tensor));
+            return fmt::format("last tile of {} {} off by {}", probe.tile, summed_word(tensor),
+                               percent(b));
+        case ref::Defect::last_weight:
+            if (is_about(b, -1)) return "last row of the weight missing";
+            return "last row of the weight off by " + percent(b);
+    }
+    return {};
+}
+
+/// The failure class: the defect without its size.
+std::string class_of_defect(const ref::Probe& probe) {
+    switch (probe.defect) {
+        case ref::Defect::gain:
+            return "gain";
+        case ref::Defect::scale:
+            return "scale inside the softmax";
+        case ref::Defect::row_term:
+        case ref::Defect::other_row:
+            return "row term";
+        case ref::Defect::last_tile:
+            return "last tile";
+        case ref::Defect::last_weight:
+            return "last row of the weight";
+    }
+    return {};
+}
+
+std::string words_of_slice(const TierTensor& tensor, const SliceName& slice) {
+    switch (slice.kind) {
+        case SliceName::Kind::all:
+            return {};
+        case SliceName::Kind::sequence:
+            return fmt::format(" in sequence {}", slice.index);
+        case SliceName::Kind::head:
+            return fmt::format(" in head {}", slice.index);
+        case SliceName::Kind::last_tile:
+            return fmt::format(" in the last {} {} rows of the sequences", slice.index,
+                               tensor.row_word);
+        case SliceName::Kind::lane:
+            return fmt::format(" in {} rows {} modulo 16", tensor.row_word, slice.index);
+        case SliceName::Kind::channel:
+            return fmt::format(" in channel {}", slice.index);
+    }
+    return {};
+}
+
+/// How much of the squared error a multiple of a direction takes away.
+struct Match {
+    double share = 0, coefficient = 0;
+};
+Match match_of(const TierTensor& tensor, const std::vector<double>& direction) {
+    double errors = 0, directions = 0, both = 0;
+    for (std::size_t i = 0; i < direction.size(); ++i) {
+        const double error = tensor.got[i] - tensor.noise.value[i];
+        errors += error * error;
+        directions += direction[i] * direction[i];
+        both += error * direction[i];
+    }
+    if (!(errors > 0) || !(directions > 0)) return {};
+    return {both * both / (errors * directions), both / directions};
+}
+
+/// Sums over one cell of the map.
+struct Cell {
+    double sum = 0, weight = 0;
+};
+
+/// Rows of the map are (sequence, head), columns are tiles of 32 rows: root mean square of z, or
+/// the coefficient of the filter in percent.
+std::string map_of(const TierTensor& tensor, const Finding& found) {
+    constexpr std::int64_t kTile = 32;
+    constexpr std::size_t kMaxLines = 8, kMaxTiles = 10;
+    const bool filter = found.kind == Finding::Kind::filter;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, Cell>> lines;
+    const ref::RoundingNoise& noise = tensor.noise;
+    for (std::size_t i = 0; i < noise.size(); ++i) {
+        if (!(noise.variance[i] > 0)) continue;
+        const auto unit = static_cast<std::int64_t>(i) / tensor.width;
+        const auto& place = tensor.places[static_cast<std::size_t>(unit / tensor.heads)];
+        Cell& cell = lines[{place.sequence, unit % tensor.heads}][place.position / kTile];
+        const double error = tensor.got[i] - noise.value[i];
+        const double r = filter ? noise.probes[found.probe].direction[i] : error;
+        cell.sum += error * r / noise.variance[i];
+        cell.weight += filter ? r * r / noise.variance[i] : 1;
+    }
+    std::string text =
+        fmt::format("\n  where: {} by tile of {} {} rows",
+                    filter ? "size in %" : "rms of error / deviation", kTile, tensor.row_word);
+    std::size_t shown = 0;
+    for (const auto& [key, cells] : lines) {
+        if (shown++ == kMaxLines) {
+            text += fmt::format("\n    ... {} more", lines.size() - kMaxLines);
+            break;
+        }
+        text += fmt::format("\n    sequence {:<3} head {:<3}", key.first, key.second);
+        for (std::size_t tile = 0; tile < std::min(cells.size(), kMaxTiles); ++tile) {
+            const Cell& cell = std::next(cells.begin(), static_cast<std::ptrdiff_t>(tile))->second;
+            if (!(cell.weight > 0))
+                text += "       -";
+            else if (filter)
+                text += fmt::format(" {:>+7.3g}", 100 * cell.sum / cell.weight);
+            else
+                text += fmt::format(" {:>7.3g}", std::sqrt(cell.sum / cell.weight));
+        }
+        if (cells.size() > kMaxTiles) text += " ...";
+    }
+    return text;
+}
+
+std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {
+    if (found.kind == Finding::Kind::slice)
+        return fmt::format(
+            "rms error {:.3g} of the predicted deviation{}{} ({} rows)", found.statistic,
+            words_of_slice(tensor, found.slice),
+            found.limit > 0 ? fmt::format(", at most {:.3g} expected", found.limit) : std::string(),
+            found.rows);
+    const auto unit = static_cast<std::int64_t>(found.element) / tensor.width;
+    const auto& place = tensor.places[static_cast<std::size_t>(unit / tensor.heads)];
+    return fmt::format(
+        "[sequence {}, {} {}, head {}, channel {}] expected {:.9g}, got {:.9g}: {:.3g} times the "
+        "predicted deviation, at most {:.3g} expected",
+        place.sequence, tensor.row_word, place.position, unit % tensor.heads,
+        static_cast<std::int64_t>(found.element) % tensor.width, tensor.noise.value[found.element],
+        tensor.got[found.element], found.statistic, found.limit);
+}
+
+}  // namespace
+
+void describe_finding(const TierTensor& tensor, const Finding& found,
+                      const ref::RoundingClass& declared,
+                      const std::optional<ref::RoundingClass>& coarser, const std::string& cause,
+                      Verdict& verdict) {
+    verdict.kind = Verdict::Kind::failed;
+    if (found.kind == Finding::Kind::filter) {
+        verdict.tier = "filter";
+        verdict.failure =
+            fmt::format("{}: {}", tensor.name, class_of_defect(tensor.noise.probes[found.probe]));
+        verdict.message = fmt::format(
+            "{}: {}{} (t = {:.0f}, {} rows; rms error {:.3g} of the predicted deviation)",
+            tensor.name, words_of_defect(tensor, found), words_of_slice(tensor, found.slice),
+            std::fabs(found.statistic), found.rows, found.rms);
+    } else {
+        verdict.tier = "deviation";
+        verdict.failure = tensor.name + (coarser ? " is less precise than declared" : " deviates");
+        verdict.message = tensor.name + ": " + words_of_deviation(tensor, found);
+        if (coarser)
+            verdict.message += fmt::format("\n  errors look like the class '{}', declared is '{}'",
+                                           ref::print_rounding_class(*coarser),
+                                           ref::print_rounding_class(declared));
+    }
+    if (!cause.empty())
+        verdict.message =
+            tensor.name + ": " + cause + verdict.message.substr(tensor.name.size() + 2);
+    verdict.message += map_of(tensor, found);
+}
+
+std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses) {
+    constexpr double kMost = 0.9;
+    std::string cause;
+    double best = kMost;
+    const ref::RoundingNoise& noise = tensor.noise;
+    const auto consider = [&](const Match& match, const std::string& text) {
+        if (!(match.share > best)) return;
+        best = match.share;
+        cause = fmt::format("{}, which explains {:.3g} % of the error; ", text, 100 * match.share);
+    };
+    for (const Hypothesis& hypothesis : hypotheses)
+        for (const TierTensor& other : hypothesis.tensors()) {
+            if (other.name != tensor.name || other.noise.size() != noise.size()) continue;
+            std::vector<double> direction(noise.size());
+            for (std::size_t i = 0; i < direction.size(); ++i)
+                direction[i] = other.noise.value[i] - noise.value[i];
+            const Match match = match_of(tensor, direction);
+            if (is_about(match.coefficient, 1)) consider(match, hypothesis.text);
+        }
+    Finding found;
+    for (found.probe = 0; found.probe < noise.probes.size(); ++found.probe) {
+        const Match match = match_of(tensor, noise.probes[found.probe].direction);
+        found.coefficient = match.coefficient;
+        consider(match, words_of_defect(tensor, found));
+    }
+    return cause;
+}
+
+/// The variance of a cast is predicted for the worst significand: half of it on average, less where
+/// probabilities of 1 are exact.
+std::string looks_like(const CastEvidence& evidence) {
+    if (evidence.word.empty() || !(evidence.expected > 0)) return {};
+    const double share = evidence.found / evidence.expected;
+    constexpr double kRounded = 0.15, kNot = 0.08;
+    const bool of_sum = evidence.word == "sum";
+    if (share > kRounded) return evidence.word + (of_sum ? "=rounded" : "=half");
+    if (share < kNot) return evidence.word + "=fp32";
+    return evidence.word + "=?";
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,73 @@
+// The second and third tier of comparison: errors in units of the deviation that rounding predicts
+// (elements, and root mean squares over slices), and matched filters that name a defect and measure
+// it (verification.md 4.6, 4.7). Knows no operator.
+//
+// Every threshold follows from one number, the probability of a false alarm that one case may have
+// (kFalseAlarm), shared out evenly over the tests of the case:
+//   element    |z| = |error| / sigma, z sub-Gaussian:        2 exp(-z^2 / 2)
+//   slice      mean z^2 = x over n independent rows:          exp(-n (x - 1 - ln x) / 2)
+//   filter     t = sum a / sqrt(sum a^2), a_r = sum e r / sigma^2 of row r, symmetric and
+//              independent:                                   2 exp(-t^2 / 2)
+// A filter fires only if the same sum also exceeds t times its predicted deviation, and both after
+// what coherent roundings may do to it is taken off.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "properties/operators/operator.h"
+#include "ref/bounds/rounding_noise.h"
+
+namespace attncheck::properties {
+
+/// Of one case. A run of a million cases, shrinking included, stays below 1e-8.
+inline constexpr double kFalseAlarm = 1e-14;
+
+/// One output [rows, heads, width], row-major, beside what rounding predicts for it.
+struct TierTensor {
+    std::string name;
+    std::string row_word;  ///< "query", "key", "token" or "block"
+    std::int64_t heads = 1, width = 1;
+    std::vector<ref::SequencePlace> places;  ///< per row
+    ref::RoundingNoise noise;
+    std::vector<double> got;
+    ref::Dtype dtype = ref::Dtype::fp16;  ///< storage type of the operands
+    double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
+    std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
+};
+
+/// How far the statistics of a case went, each in units of its threshold and as it is.
+struct TierScores {
+    double element = 0, slice = 0, filter = 0;  ///< over threshold, at most 1 when held
+    double worst_z = 0, worst_rms = 0, worst_t = 0;
+    void join(const TierScores& other);
+    double worst() const;
+};
+
+/// Noise of all tensors of a problem under a rounding class; `got` stays empty.
+using NoiseOf = std::function<std::vector<TierTensor>(const ref::RoundingClass&)>;
+
+/// What else a candidate may have computed: its exact outputs, evaluated when a failure is to be
+/// named.
+struct Hypothesis {
+    std::string text;
+    std::function<std::vector<TierTensor>()> tensors;
+};
+using HypothesesOf = std::function<std::vector<Hypothesis>()>;
+
+/// All tensors of a case. The verdict is on the first tensor that fails. Failure classes:
+///   "dk: gain"                          a filter fired; the message has the size
+///   "dk is less precise than declared"  a coarser class explains the deviation
+///   "dk deviates"                       otherwise, and where errors are far beyond rounding
+/// `noise_of` and `hypotheses` are asked on failure only. Where a hypothesis, or a defect that
+/// has a filter, explains nine tenths of a large error, the message begins with it.
+Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
+                    const NoiseOf& noise_of, TierScores* scores = nullptr,
+                    const HypothesesOf& hypotheses = {});
+
+/// Thresholds, for tests: the z of `tests` two-sided tests, and the root mean square over `rows`.
+double element_limit(double tests);
+double rms_limit(double rows, double tests);
+
+}  // namespace attncheck::properties

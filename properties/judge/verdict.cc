@@ -1,0 +1,154 @@
+#include "properties/judge/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace attncheck::properties {
+namespace {
+
+bool is_nan(ref::Dtype dtype, std::uint32_t bits) { return std::isnan(ref::decode(dtype, bits)); }
+
+/// The elements that are wrong as ranges per dimension: "dim 0: 3..3, dim 1: 0..1".
+std::string spread(const ref::ExpectedTensor& expected, const Tensor& tensor,
+                   const std::vector<std::uint32_t>& got) {
+    std::vector<std::int64_t> low, high;
+    ref::ExpectedTensor one(1);
+    for (std::size_t k = 0; k < got.size(); ++k) {
+        one.value[0] = expected.value[k];
+        one.bound[0] = expected.bound[k];
+        one.overflow[0] = expected.overflow[k];
+        if (compare(one, {&got[k], 1}, tensor.type()).ok()) continue;
+        const auto index = coordinates(static_cast<std::int64_t>(k), tensor.buffer_shape);
+        if (low.empty()) low = high = index;
+        for (std::size_t dim = 0; dim < index.size(); ++dim) {
+            low[dim] = std::min(low[dim], index[dim]);
+            high[dim] = std::max(high[dim], index[dim]);
+        }
+    }
+    std::string text;
+    for (std::size_t dim = 0; dim < low.size(); ++dim)
+        text += low[dim] == high[dim]
+                    ? fmt::format("{}{}", dim ? ", " : "", low[dim])
+                    : fmt::format("{}{}..{}", dim ? ", " : "", low[dim], high[dim]);
+    return text;
+}
+
+}  // namespace
+
+std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
+    switch (result.kind) {
+        case CallResult::Kind::crashed: {
+            const auto end = result.detail.find(" (");  // the class without the address
+            return Verdict::fail(result.detail.substr(0, end), result.detail);
+        }
+        case CallResult::Kind::out_of_bounds:
+            return Verdict::fail("out of bounds: " + result.where, result.detail);
+        case CallResult::Kind::timed_out:
+            return Verdict::fail("timed out", result.detail);
+        case CallResult::Kind::out_of_memory:
+            return Verdict::fail("out of memory", result.detail);
+        case CallResult::Kind::returned:
+            break;
+    }
+    if (result.status == ATTNCHECK_OK) return std::nullopt;
+    if (result.status == ATTNCHECK_DECLINED)
+        return Verdict{Verdict::Kind::declined, {}, {}, 0, {}, {}};
+    return Verdict::fail("rejected a legal call",
+                         fmt::format("returned {} for a legal call, expected 0", result.status));
+}
+
+std::size_t tensor_index(const Call& call, std::string_view name) {
+    return static_cast<std::size_t>(&call.tensor(name) - call.tensors.data());
+}
+
+std::string place_of(const Spec& spec, const Call& call, const std::string& tensor, std::size_t k) {
+    const auto index = coordinates(static_cast<std::int64_t>(k), call.tensor(tensor).buffer_shape);
+    return fmt::format("[{}]", find_operator(spec.schema->op)->describe(spec, tensor, index));
+}
+
+Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
+                          const ExpectedOutputs& expected) {
+    Verdict verdict;
+    for (const auto& [name, values] : expected) {
+        const Tensor& tensor = call.tensor(name);
+        const std::vector<std::uint32_t>& got = result.outputs[tensor_index(call, name)];
+        const Comparison c = compare(values, got, tensor.type());
+        if (!(c.worst_ratio <= verdict.worst_ratio)) verdict.worst_ratio = c.worst_ratio;
+        if (c.ok() || verdict.failed()) continue;
+        verdict.kind = Verdict::Kind::failed;
+        verdict.tier = "bound";
+        const char* what = c.kind == Comparison::Kind::not_finite ? "is not finite"
+                           : c.kind == Comparison::Kind::not_propagated
+                               ? "lost a NaN or infinity"
+                               : "differs from the reference";
+        verdict.failure =
+            name +
+            " is wrong";  // one class: a smaller case may show the same defect in another way
+        verdict.message = fmt::format(
+            "{} {} in {} of {} elements (index ranges [{}]); {}:\n  {}  expected {:.9g}  got "
+            "{:.9g}",
+            name, what, c.wrong, c.compared, spread(values, tensor, got),
+            c.kind == Comparison::Kind::wrong_value ? "worst" : "first",
+            place_of(spec, call, name, c.index), c.expected, c.got);
+        if (c.kind == Comparison::Kind::wrong_value)
+            verdict.message +=
+                c.bound == 0 ? fmt::format("  error {:.3g}  bound 0: the result is exact in {}",
+                                           c.error, ref::dtype_name(tensor.type()))
+                             : fmt::format("  error {:.3g}  bound {:.3g} ({:.3g} times the bound)",
+                                           c.error, c.bound, c.error / c.bound);
+    }
+    return verdict;
+}
+
+Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype,
+                             const std::vector<std::uint32_t>& left,
+                             const std::vector<std::uint32_t>& right, const std::string& relation,
+                             const std::function<std::string(std::size_t)>& where,
+                             const std::function<bool(std::size_t)>& looked_at) {
+    std::size_t wrong = 0, first = 0;
+    for (std::size_t k = 0; k < left.size(); ++k) {
+        if (looked_at && !looked_at(k)) continue;
+        if (left[k] == right[k] || (is_nan(dtype, left[k]) && is_nan(dtype, right[k]))) continue;
+        if (wrong++ == 0) first = k;
+    }
+    if (wrong == 0) return {};
+    return Verdict::fail(
+        tensor + " changed",
+        fmt::format(
+            "{}: {} differs in {} elements; first:\n  {}  {:.9g} ({:#06x}) became {:.9g} ({:#06x})",
+            relation, tensor, wrong, where(first), ref::decode(dtype, left[first]), left[first],
+            ref::decode(dtype, right[first]), right[first]));
+}
+
+Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left,
+                              const std::vector<double>& right, const std::vector<double>& bound,
+                              const std::string& relation,
+                              const std::function<std::string(std::size_t)>& where) {
+    Verdict verdict;
+    std::size_t wrong = 0, worst = 0;
+    for (std::size_t k = 0; k < left.size(); ++k) {
+        const double error = std::fabs(left[k] - right[k]);
+        const double ratio = error_ratio(error, bound[k]);
+        if (error <= bound[k]) {
+            verdict.worst_ratio = std::max(verdict.worst_ratio, ratio);
+            continue;
+        }
+        if (wrong++ == 0 || (!(ratio <= verdict.worst_ratio) && !std::isnan(verdict.worst_ratio))) {
+            worst = k;
+            verdict.worst_ratio = ratio;
+        }
+    }
+    if (wrong == 0) return verdict;
+    verdict.kind = Verdict::Kind::failed;
+    verdict.failure = tensor + " breaks the relation";
+    verdict.message = fmt::format(
+        "{}: {} differs in {} elements; worst:\n  {}  {:.9g} against {:.9g}  difference {:.3g}  "
+        "allowed {:.3g}",
+        relation, tensor, wrong, where(worst), left[worst], right[worst],
+        std::fabs(left[worst] - right[worst]), bound[worst]);
+    return verdict;
+}
+
+}  // namespace attncheck::properties

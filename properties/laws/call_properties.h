@@ -1,0 +1,94 @@
+// Laws of every operator's entry point that need no mathematics of its own: agreement with an
+// expectation, what a call may do to memory, to other calls and to later calls, and what it does
+// with illegal arguments. An operator hands in the call and its expected outputs.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "properties/judge/verdict.h"
+#include "properties/judge/half_composition.h"
+
+namespace attncheck::properties {
+
+struct CaseProblem {
+    Call call;  ///< edits not applied
+    std::function<ExpectedOutputs(const ref::RoundingClass&)> expected;
+    /// Judges outputs that have no expected value of their own, such as lists with ties; may be
+    /// empty.
+    std::function<Verdict(const CallResult&, const ref::RoundingClass&)> judge = {};
+    /// For rules that allow a multiple of it.
+    std::function<CompositionErrors()> composition_errors = {};
+};
+using MakeProblem = std::function<CaseProblem(const Spec&)>;
+
+/// Every output within its bound of the expectation and right for the judge; unwritten elements are
+/// named as such.
+Verdict check_agreement(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
+
+/// Every element of every output is written, no other byte is, and inputs are as they were.
+/// Why     the interface says so; buffers end at an inaccessible page in one run and begin at one
+/// in the other. Kills   NCG-04 ALL-11 ALL-14, reads and writes one element outside.
+Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
+
+/// The same call gives the same bits again, whatever was in the outputs before and wherever the
+/// buffers lie. Why     nothing in the formula depends on time, address or old contents. Kills
+/// accumulation into old output, uninitialised scratch, results that depend on alignment.
+Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
+
+/// Two calls at once on two threads give what each gives alone.
+/// Why     the interface allows calls from several threads.
+/// Kills   ALL-10.
+Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseProblem& problem,
+                         const CaseProblem& other);
+
+/// A result does not depend on the call before it, although that had tensors of the same shapes.
+/// Why     a call is a pure function of its arguments. Runs in a fresh process, so that the case
+/// replays. Kills   ALL-09: plans cached by shape, scratch that keeps old sums.
+/// `earlier` says in words what the call before was.
+Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProblem& before,
+                      const CaseProblem& problem, const std::string& earlier);
+
+/// Accepts exactly what the contract accepts, with its status, and leaves the outputs alone when it
+/// does not. Why     all rejection happens before anything is computed; null pointers come first
+/// (161001), all else is 161002. Domain  a legal call with one or several arguments changed; what
+/// the change amounts to is the predicate's to say. Kills   the mutants VAL-*, crashes on
+/// nonsense, half-written outputs. Shrinks to the smallest legal call and one edit.
+Verdict check_validation(const Spec& spec, PropertyContext& context);
+
+/// Edits by the rule they aim at. A rule is drawn first, then one of its edits, so that every rule
+/// gets its share.
+using EditGroups = std::vector<std::vector<std::string>>;
+
+/// Values of one argument that are illegal, or legal in an unusual way: the predicate says which.
+std::vector<std::string> values_of(const std::string& name, std::vector<std::int64_t> values);
+
+/// Absent, ranks, dtypes and extents of one tensor, around what it is.
+void add_tensor_edits(EditGroups& groups, const std::string& tensor,
+                      const std::vector<std::int64_t>& shape);
+
+/// A cumulative length array: absent, sizes, and values of its first and last entry around `ends`.
+void add_length_edits(EditGroups& groups, const std::string& array,
+                      const std::vector<std::int64_t>& lengths, std::int64_t rows);
+
+/// The two properties of validation. `plain` makes a Spec cheap to run (validation looks at
+/// arguments, not at elements); `edits` lists every single change that is tried. They get `factor`
+/// times the cases of other properties, or three eighths of it where several edits meet: 8 is for
+/// some 200 different edits, which are cheap to run.
+void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
+                               EditGroups (*edits)(const Spec&), int factor = 8);
+
+/// agreement, non_finite, memory, repeatable, concurrent and history of an operator; `earlier`
+/// turns a Spec into that of the call before (same shapes, other values), described by
+/// `earlier_words`; `tame` makes data harmless.
+struct CallProperties {
+    MakeProblem problem;
+    std::function<void(Spec&, Random&)> adapt_agreement;
+    std::function<void(Spec&)> tame;
+    std::function<void(Spec&, Random&)> adapt_history;
+    std::function<Spec(const Spec&)> earlier;
+    std::string earlier_words;
+};
+void add_call_properties(std::vector<Property>& list, const CallProperties& of);
+
+}  // namespace attncheck::properties

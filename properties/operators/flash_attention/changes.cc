@@ -1,0 +1,381 @@
+// Changes of a problem of flash attention: the same problem written in another way, heads moved,
+// drop masks rewritten, keys poisoned; and who sees which keys. Declared in flash_attention_runs.h.
+#include <algorithm>
+#include <limits>
+
+#include "properties/operators/flash_attention/fields.h"
+#include "properties/operators/flash_attention/runs.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+/// Place of a column of a query head among the keys [T2,N2].
+std::size_t key_at(const FlashParts& parts, const ref::KeyColumn& column, Int head) {
+    const Int group = parts.shape.query_heads / parts.shape.kv_heads;
+    return static_cast<std::size_t>(column.key * parts.shape.kv_heads + head / group);
+}
+
+/// The bias as given, without the scale of pse_type 1, of every pair of one sequence [N1,Sq,Skv].
+/// Hidden pairs get a number that would be noticed.
+std::vector<double> pairs_of_bias(const FlashParts& parts, std::size_t b) {
+    ref::FlashAttentionShape raw = parts.shape;
+    if (raw.bias.type == 1) raw.bias.type = 0;
+    const Int queries = raw.query_lengths[b], keys = raw.kv_lengths[b];
+    std::vector<double> values;
+    values.reserve(static_cast<std::size_t>(raw.query_heads * queries * keys));
+    for (Int n = 0; n < raw.query_heads; ++n)
+        for (Int i = 0; i < queries; ++i)
+            for (Int j = 0; j < keys; ++j)
+                values.push_back(ref::is_visible(raw, b, n, i, j) ? ref::bias_at(raw, b, n, i, j)
+                                                                  : 96);
+    return values;
+}
+
+void set_bias(FlashParts& parts, std::vector<Int> shape, const std::vector<double>& values) {
+    ref::FlashBias& bias = parts.shape.bias;
+    if (bias.type >= 2) bias.type = 0;
+    bias.shape = std::move(shape);
+    bias.query_start = bias.key_start = 0;
+    parts.query_start.reset();
+    parts.key_start.reset();
+    parts.pse.resize(values.size());
+    std::transform(values.begin(), values.end(), parts.pse.begin(),
+                   [&](double v) { return ref::encode(parts.dtype, v); });
+    bias.values = decode_all(parts.dtype, parts.pse);
+}
+
+Int pairs(const ref::FlashAttentionShape& s) { return first_pair(s, s.query_lengths.size()); }
+
+/// Written mask of the sequences [first, first + count).
+void write_mask(const ref::FlashAttentionShape& from, std::size_t first, std::size_t count,
+                std::uint64_t noise, ref::FlashMask& mask) {
+    Int rows = 0, columns = 0;
+    for (std::size_t b = first; b < first + count; ++b) {
+        rows = std::max(rows, from.query_lengths[b]);
+        columns = std::max(columns, from.kv_lengths[b]);
+    }
+    mask.sparse_mode = 1;
+    mask.pre_tokens = mask.next_tokens = 0;
+    mask.prefix.clear();
+    mask.shape = {static_cast<Int>(count), from.query_heads, rows, columns};
+    mask.values.clear();
+    Random random(noise);
+    for (std::size_t b = first; b < first + count; ++b)
+        for (Int n = 0; n < from.query_heads; ++n)
+            for (Int i = 0; i < rows; ++i)
+                for (Int j = 0; j < columns; ++j)
+                    mask.values.push_back(i < from.query_lengths[b] && j < from.kv_lengths[b]
+                                              ? !ref::is_visible(from, b, n, i, j)
+                                              : static_cast<std::uint8_t>(random.next() & 1));
+}
+
+/// Rows [first, first + count) of values [rows, width].
+template <class T>
+std::vector<T> slice(const std::vector<T>& values, Int first, Int count, Int width) {
+    if (values.empty()) return {};
+    const auto begin = values.begin() + first * width;
+    return std::vector<T>(begin, begin + count * width);
+}
+
+}  // namespace
+
+bool is_legal(const FlashParts& parts) {
+    const char* op = parts.gradient ? "flash_attention_score_grad" : "flash_attention_score";
+    return find_operator(op)->rule(make_flash_call(parts)).accepted();
+}
+
+FlashParts with_written_mask(const FlashParts& parts, std::uint64_t noise) {
+    FlashParts to = parts;
+    if (!parts.shape.mask.present) return to;
+    write_mask(parts.shape, 0, parts.shape.query_lengths.size(), noise, to.shape.mask);
+    to.prefix.reset();
+    return to;
+}
+
+std::optional<FlashParts> with_plain_bias(const FlashParts& parts) {
+    if (!parts.shape.bias.present) return parts;
+    FlashParts to = parts;
+    const ref::FlashAttentionShape& s = parts.shape;
+    std::vector<double> values;
+    for (std::size_t b = 0; b < s.query_lengths.size(); ++b) {
+        const std::vector<double> one = pairs_of_bias(parts, b);
+        values.insert(values.end(), one.begin(), one.end());
+    }
+    if (!s.packed) {
+        set_bias(to,
+                 {std::ssize(s.query_lengths), s.query_heads, s.query_lengths[0], s.kv_lengths[0]},
+                 values);
+        return to;
+    }
+    if (total(s.kv_lengths) * s.query_heads == pairs(s))
+        for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
+            if (s.query_lengths[b] != 1 && s.kv_lengths[b] != 0) return std::nullopt;
+    set_bias(to, {pairs(s)}, values);
+    return to;
+}
+
+std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts) {
+    std::optional<FlashParts> plain = with_plain_bias(parts);
+    if (plain) plain = with_written_mask(*plain, 1);
+    if (plain && !is_legal(*plain)) plain.reset();
+    return plain;
+}
+
+FlashParts single_sequence(const FlashParts& all, std::size_t b) {
+    FlashParts one = all;
+    const ref::FlashAttentionShape& from = all.shape;
+    ref::FlashAttentionShape& s = one.shape;
+    const Int queries = from.query_lengths[b], keys = from.kv_lengths[b],
+              query = ref::first_rows(from.query_lengths)[b],
+              key = ref::first_rows(from.kv_lengths)[b];
+    s.query_lengths = {queries};
+    s.kv_lengths = {keys};
+    s.total_queries = queries;
+    s.total_keys = keys;
+    const auto of_queries = [&](const auto& values, Int width) {
+        return slice(values, query, queries, s.query_heads * width);
+    };
+    const auto of_keys = [&](const auto& values, Int width) {
+        return slice(values, key, keys, s.kv_heads * width);
+    };
+    one.query = of_queries(all.query, s.head_dim);
+    one.query_rope = of_queries(all.query_rope, s.rope_dim);
+    one.key = of_keys(all.key, s.head_dim);
+    one.key_rope = of_keys(all.key_rope, s.rope_dim);
+    one.value = of_keys(all.value, s.value_dim);
+    one.output_grad = of_queries(all.output_grad, s.value_dim);
+    one.output = of_queries(all.output, s.value_dim);
+    one.row_max = of_queries(all.row_max, 1);
+    one.row_sum = of_queries(all.row_sum, 1);
+    if (s.mask.present) write_mask(from, b, 1, 1, s.mask);
+    one.prefix.reset();
+    if (s.dropout.present)
+        rewrite_dropout(s, [&, first = first_pair(from, b)](std::size_t, Int n, Int i, Int j) {
+            return drop_bit(from, first + (n * queries + i) * keys + j);
+        });
+    if (!s.bias.present) return one;
+    if (s.bias.type < 2) {
+        set_bias(one,
+                 s.packed ? std::vector<Int>{s.query_heads * queries * keys}
+                          : std::vector<Int>{1, s.query_heads, queries, keys},
+                 pairs_of_bias(all, b));
+        return one;
+    }
+    if (s.bias.shape.size() == 2) {
+        one.pse = slice(all.pse, static_cast<Int>(b), 1, s.query_heads);
+        s.bias.values = slice(from.bias.values, static_cast<Int>(b), 1, s.query_heads);
+        s.bias.shape = {s.query_heads};
+    }
+    if (from.mask.present && from.mask.sparse_mode == 8 && b != 0) {
+        s.bias.query_start = s.bias.key_start = 0;
+        one.query_start.reset();
+        one.key_start.reset();
+    }
+    return one;
+}
+
+Int first_pair(const ref::FlashAttentionShape& shape, std::size_t sequence) {
+    Int first = 0;
+    for (std::size_t b = 0; b < sequence; ++b)
+        first += shape.query_heads * shape.query_lengths[b] * shape.kv_lengths[b];
+    return first;
+}
+
+bool drop_bit(const ref::FlashAttentionShape& shape, Int bit) {
+    return shape.dropout.bytes[static_cast<std::size_t>(bit >> 3)] >> (bit & 7) & 1;
+}
+
+void rewrite_dropout(ref::FlashAttentionShape& shape,
+                     const std::function<bool(std::size_t, Int, Int, Int)>& kept) {
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>((pairs(shape) + 7) / 8));
+    Int bit = 0;
+    for (std::size_t b = 0; b < shape.query_lengths.size(); ++b)
+        for (Int n = 0; n < shape.query_heads; ++n)
+            for (Int i = 0; i < shape.query_lengths[b]; ++i)
+                for (Int j = 0; j < shape.kv_lengths[b]; ++j, ++bit)
+                    if (kept(b, n, i, j)) {
+                        std::uint8_t& byte = bytes[static_cast<std::size_t>(bit >> 3)];
+                        byte = static_cast<std::uint8_t>(byte | 1 << (bit & 7));
+                    }
+    shape.dropout.bytes = std::move(bytes);
+}
+
+namespace {
+
+/// Masks, biases and drop bits of permuted query heads.
+void move_pairs(const FlashParts& parts, const std::vector<Int>& source, FlashParts& to) {
+    const ref::FlashAttentionShape& s = parts.shape;
+    const Int heads = s.query_heads;
+    const auto& mask = s.mask.shape;
+    if (!s.mask.values.empty() && mask.size() == 4 && mask[1] == heads)
+        to.shape.mask.values = gather_heads(s.mask.values, heads, source, mask[2] * mask[3]);
+    if (s.dropout.present)
+        rewrite_dropout(to.shape, [&](std::size_t b, Int n, Int i, Int j) {
+            const Int row = source[static_cast<std::size_t>(n)] * s.query_lengths[b] + i;
+            return drop_bit(s, first_pair(s, b) + row * s.kv_lengths[b] + j);
+        });
+    if (parts.pse.empty()) return;
+    const auto& bias = s.bias.shape;
+    if (s.bias.type >= 2) {
+        to.pse = gather_heads(parts.pse, heads, source, 1);
+    } else if (bias.size() == 4) {
+        to.pse = gather_heads(parts.pse, heads, source, bias[2] * bias[3]);
+    } else {
+        const bool by_key = bias[0] == heads * total(s.kv_lengths);
+        to.pse.clear();
+        Int first = 0;
+        for (std::size_t b = 0; b < s.query_lengths.size(); ++b) {
+            const Int width = (by_key ? 1 : s.query_lengths[b]) * s.kv_lengths[b];
+            if (width == 0) continue;
+            const auto moved =
+                gather_heads(slice(parts.pse, first, heads * width, 1), heads, source, width);
+            to.pse.insert(to.pse.end(), moved.begin(), moved.end());
+            first += heads * width;
+        }
+    }
+    to.shape.bias.values = decode_all(s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype, to.pse);
+}
+
+}  // namespace
+
+FlashParts with_heads(const FlashParts& parts, const std::vector<Int>& query_source,
+                      const std::vector<Int>& kv_source) {
+    const ref::FlashAttentionShape& s = parts.shape;
+    FlashParts to = parts;
+    to.shape.kv_heads = std::ssize(kv_source);
+    const auto of_queries = [&](auto& values, Int width) {
+        values = gather_heads(values, s.query_heads, query_source, width);
+    };
+    const auto of_keys = [&](auto& values, Int width) {
+        values = gather_heads(values, s.kv_heads, kv_source, width);
+    };
+    of_queries(to.query, s.head_dim);
+    of_queries(to.query_rope, s.rope_dim);
+    of_keys(to.key, s.head_dim);
+    of_keys(to.key_rope, s.rope_dim);
+    of_keys(to.value, s.value_dim);
+    of_queries(to.output_grad, s.value_dim);
+    of_queries(to.output, s.value_dim);
+    of_queries(to.row_max, 1);
+    of_queries(to.row_sum, 1);
+    move_pairs(parts, query_source, to);
+    return to;
+}
+
+void for_each_row(const FlashParts& parts,
+                  const std::function<void(Int, Int, const std::vector<ref::KeyColumn>&)>& visit) {
+    const auto list = ref::flash_columns(parts.shape);
+    std::vector<ref::KeyColumn> columns;
+    for (Int t = 0; t < parts.shape.total_queries; ++t)
+        for (Int n = 0; n < parts.shape.query_heads; ++n) {
+            columns.clear();
+            if (list(t, n, columns)) visit(t, n, columns);
+        }
+}
+
+std::vector<char> seen_keys(const FlashParts& parts) {
+    std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
+    for_each_row(parts, [&](Int, Int n, const std::vector<ref::KeyColumn>& columns) {
+        for (const ref::KeyColumn& column : columns) seen[key_at(parts, column, n)] = 1;
+    });
+    return seen;
+}
+
+std::vector<char> keys_seen_by(const FlashParts& parts, Int t) {
+    std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
+    for (Int n = 0; n < parts.shape.query_heads; ++n) {
+        const std::vector<char> one = keys_seen_by(parts, t, n, Drops::counted);
+        for (std::size_t k = 0; k < seen.size(); ++k) seen[k] |= one[k];
+    }
+    return seen;
+}
+
+std::vector<char> keys_seen_by(const FlashParts& parts, Int t, Int head, Drops drops) {
+    std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
+    std::vector<ref::KeyColumn> columns;
+    ref::flash_columns(parts.shape)(t, head, columns);
+    for (const ref::KeyColumn& column : columns)
+        if (column.kept || drops == Drops::counted) seen[key_at(parts, column, head)] = 1;
+    return seen;
+}
+
+std::vector<char> rows_that_see(const FlashParts& parts, const std::vector<char>& keys, bool kept) {
+    std::vector<char> rows(
+        static_cast<std::size_t>(parts.shape.total_queries * parts.shape.query_heads));
+    for_each_row(parts, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
+        rows[static_cast<std::size_t>(t * parts.shape.query_heads + n)] =
+            std::any_of(columns.begin(), columns.end(), [&](const ref::KeyColumn& column) {
+                return keys[key_at(parts, column, n)] != 0 && (column.kept || !kept);
+            });
+    });
+    return rows;
+}
+
+void poison_keys(FlashParts& parts, const std::vector<char>& keys, bool value_only) {
+    const std::uint32_t nan = ref::encode(parts.dtype, std::numeric_limits<double>::quiet_NaN());
+    const auto poison = [&](std::vector<std::uint32_t>& bits, Int width) {
+        for (std::size_t k = 0; k < keys.size() && !bits.empty(); ++k)
+            if (keys[k]) std::fill_n(bits.begin() + static_cast<Int>(k) * width, width, nan);
+    };
+    poison(parts.value, parts.shape.value_dim);
+    if (value_only) return;
+    poison(parts.key, parts.shape.head_dim);
+    poison(parts.key_rope, parts.shape.rope_dim);
+}
+
+std::vector<Int> rows_with_keys(const FlashParts& parts) {
+    const auto places = row_places(parts.shape.query_lengths, parts.shape.total_queries);
+    std::vector<Int> rows;
+    for (std::size_t t = 0; t < places.size(); ++t)
+        if (places[t].sequence >= 0 &&
+            parts.shape.kv_lengths[static_cast<std::size_t>(places[t].sequence)] > 0)
+            rows.push_back(static_cast<Int>(t));
+    return rows;
+}
+
+void with_smaller_lengths(Spec& spec) {
+    for (auto& list : spec.lists)
+        for (auto& length : list) length = (length + 1) / 2;
+}
+
+void without_mask(Spec& spec) {
+    for (const FlashField field :
+         {kFaMask, kFaMaskForm, kFaTokens, kFaPre, kFaNext, kFaPrefix, kFaRope})
+        spec.numbers[field] = 0;
+}
+
+void without_bias(Spec& spec) {
+    spec.numbers[kFaPse] = spec.numbers[kFaStart] = 0;
+    spec.numbers[kFaPseType] = 1;
+}
+
+void without_dropout(Spec& spec) { spec.numbers[kFaDrop] = spec.numbers[kFaKeep] = 0; }
+
+void with_some_mask(Spec& spec, Random& random) {
+    if (spec.numbers[kFaMask] == 0) spec.numbers[kFaMask] = random.between(1, 2);
+}
+
+void with_mask_and_bias(Spec& spec, Random& random) {
+    with_some_mask(spec, random);
+    if (has_external_bias(spec)) return;
+    without_bias(spec);
+    spec.numbers[kFaRope] = 0;
+    spec.numbers[kFaPseType] = random.between(0, 1);
+    spec.numbers[kFaPse] = static_cast<Int>(is_tnd(spec) ? FlashPse::flat_pairs : FlashPse::plain);
+}
+
+bool drops_some(const Spec& spec) {
+    return spec.numbers[kFaDrop] != 0 &&
+           spec.numbers[kFaDrop] != static_cast<Int>(FlashDrop::keep_all);
+}
+
+void with_drops(Spec& spec, Random& random) {
+    if (spec.numbers[kFaRope] != 0) without_mask(spec);
+    if (drops_some(spec)) return;
+    spec.numbers[kFaDrop] = random.pick<Int>({1, 1, 3});
+    spec.numbers[kFaKeep] = random.between(0, 3);
+}
+
+}  // namespace attncheck::properties

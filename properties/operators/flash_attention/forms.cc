@@ -1,0 +1,342 @@
+// The same problem of flash attention written in another way: layouts, forms of bias and rope,
+// dropout that drops nothing, sequences packed or alone, and the list of all. Masks and modes are
+// flash_attention_mask_forms.cc's concern, problems that differ flash_attention_relations.cc's.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/operators/flash_attention/fields.h"
+#include "properties/operators/flash_attention/runs.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+bool has_rope(const Spec& spec) { return spec.numbers[kFaRope] != 0; }
+
+/// BSH, SBH, BSND or BNSD, with what only TND has left out.
+void with_batches(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    if (!is_tnd(spec)) return;
+    spec.numbers[kFaLayout] = random.pick<Int>({0, 1, 3, 4});
+    for (auto& list : spec.lists) std::fill(list.begin(), list.end(), list[0]);
+    spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
+    spec.numbers[kFaOrder] = spec.numbers[kFaRope] = 0;
+    if (spec.numbers[kFaSparse] >= 7) spec.numbers[kFaSparse] = 2;
+    if (spec.numbers[kFaMaskForm] == static_cast<Int>(FlashMaskForm::packed))
+        spec.numbers[kFaMaskForm] = 0;
+    const auto pse = static_cast<FlashPse>(spec.numbers[kFaPse]);
+    if (pse == FlashPse::flat_keys || pse == FlashPse::flat_pairs)
+        spec.numbers[kFaPse] = static_cast<Int>(FlashPse::plain);
+}
+
+void with_sequences(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    spec.numbers[kFaLayout] = static_cast<Int>(FlashLayout::tnd);
+    if (spec.numbers[kFaSparse] == 5) {
+        spec.numbers[kFaSparse] = 1;
+        spec.numbers[kFaPrefix] = 0;
+    }
+}
+
+/// The same numbers in another order of memory.
+/// Why     a layout says where an element lies, nothing else (flash_attention.md 2.1); statistics
+/// are [B,N1,S1,8] in all four.
+/// Domain  BSH, SBH, BSND and BNSD; any two of them.
+/// Demand  the same bits.
+/// Kills   mutants FA-33, FA-35, FAG-24.
+Verdict layouts(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    FlashParts other = parts;
+    Random random(mix(spec.seed));
+    while (other.layout == parts.layout || other.layout == FlashLayout::tnd)
+        other.layout = static_cast<FlashLayout>(random.between(0, 4));
+    constexpr const char* kNames[] = {"BSH", "BSND", "TND", "SBH", "BNSD"};
+    return verdict_on_identical_problems(
+        parts, other, context,
+        fmt::format("{} against {}", kNames[static_cast<int>(parts.layout)],
+                    kNames[static_cast<int>(other.layout)]));
+}
+
+/// Batches are sequences of equal lengths.
+/// Why     TND packs what the other layouts pad; mask, bias and drop mask of equal sequences have
+/// the same element order.
+/// Domain  every problem of the other layouts; modes that TND does not take become a written
+/// mask.
+/// Bound   twice that of the problem.
+/// Kills   mutants FA-15, FA-18, FA-35, FA-39, FA-42, FA-58.
+Verdict packed_layout(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    FlashParts packed = parts;
+    packed.layout = FlashLayout::tnd;
+    packed.shape.packed = true;
+    packed.same_as_input = Random(mix(spec.seed)).chance(50);
+    if (!is_legal(packed)) packed = with_written_mask(packed, spec.seed);
+    if (!is_legal(packed)) return inapplicable();
+    return verdict_on_equal_problems(parts, packed, context, "batches against TND");
+}
+
+/// Sequences packed together, and batches, give what each gives alone.
+/// Why     no row sees another sequence; offsets are the cumulative lengths (contract decision
+/// 4).
+/// Domain  up to three of the sequences, alone in TND or as one batch of BSND, with mask and bias
+/// written element by element.
+/// Bound   twice that of the packed run: a sequence alone has the same rows and keys.
+/// Kills   mutants FA-05, FA-13, FA-35, FA-39, FA-46, FA-47.
+Verdict packing(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    const ref::FlashAttentionShape& s = parts.shape;
+    const FlashRun packed(parts, context);
+    if (packed.trouble) return *packed.trouble;
+    const ExpectedOutputs expected = packed_expected_of(parts, context.rounding);
+    const auto first_query = ref::first_rows(s.query_lengths),
+               first_key = ref::first_rows(s.kv_lengths);
+    Random random(mix(spec.seed));
+    const auto count = static_cast<Int>(s.query_lengths.size());
+    const std::vector<Int> order = permutation(count, random);
+    Verdict all;
+    bool any = false;
+    for (Int k = 0; k < std::min<Int>(count, 3); ++k) {
+        const auto b = static_cast<std::size_t>(order[static_cast<std::size_t>(k)]);
+        FlashParts alone = single_sequence(parts, b);
+        if (s.packed && s.rope_dim == 0 && random.chance(50)) {
+            alone.layout = FlashLayout::bsnd;
+            alone.shape.packed = alone.same_as_input = false;
+            if (alone.shape.bias.present && alone.shape.bias.type < 2)
+                alone.shape.bias.shape = {1, s.query_heads, s.query_lengths[b], s.kv_lengths[b]};
+        }
+        if (!is_legal(alone)) continue;
+        any = true;
+        const FlashRun run(alone, context);
+        if (run.trouble) return *run.trouble;
+        for (const auto& [name, dtype, bits] : packed.outputs) {
+            const bool of_keys = is_of_keys(name);
+            const Int rows = of_keys ? s.total_keys : s.total_queries;
+            if (rows == 0) continue;
+            const std::size_t width = bits.size() / static_cast<std::size_t>(rows),
+                              first =
+                                  static_cast<std::size_t>(of_keys ? first_key[b] : first_query[b]);
+            const std::vector<double> together = packed.values(name), apart = run.values(name),
+                                      bound = allowance(tensor_of(expected, name));
+            const auto part = [&](const std::vector<double>& values) {
+                const auto begin = values.begin() + static_cast<Int>(first * width);
+                return std::vector<double>(begin, begin + std::ssize(apart));
+            };
+            join(all, verdict_on_flash(alone, name, part(together), apart, times(part(bound), 2),
+                                       fmt::format("{} {} packed against alone",
+                                                   s.packed ? "sequence" : "batch", b)));
+        }
+    }
+    return any ? all : inapplicable();
+}
+
+void with_several(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    if (spec.lists[0].size() > 1) return;
+    spec.lists[0].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[0][0]);
+    spec.lists[1].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[1][0]);
+}
+
+/// A bias is its numbers, however they are given.
+/// Why     broadcast, compressed and flat forms repeat elements; ALiBi is -slope |j - i| or
+/// -slope sqrt|j - i| with the start indices (flash_attention.md 3.2), the same as an external
+/// bias behind the scale.
+/// Domain  every form; ALiBi is rounded to the input type.
+/// Bound   the bounds of both; for ALiBi what the rounding moves is the reference's to say.
+/// Kills   mutants FA-15, FA-26, FA-42, FA-46, FAG-18, FAG-19.
+Verdict expanded_bias(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    const std::optional<FlashParts> plain = with_plain_bias(parts);
+    if (!plain || !is_legal(*plain)) return inapplicable();
+    const char* relation = "bias written element by element";
+    return parts.shape.bias.type >= 2
+               ? verdict_on_rounded_problems(parts, *plain, context, relation)
+               : verdict_on_equal_problems(parts, *plain, context, relation);
+}
+
+void with_some_bias(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    if (random.chance(20)) {  // 1024 rows of a bias that depends on i - j alone
+        spec.numbers[kFaLayout] = static_cast<Int>(FlashLayout::tnd);
+        spec.numbers[kFaRope] = spec.numbers[kFaMaskForm] = spec.numbers[kFaStart] = 0;
+        spec.numbers[kFaTokens] = spec.numbers[kFaPre] = spec.numbers[kFaNext] =
+            spec.numbers[kFaPrefix] = 0;
+        spec.numbers[kFaPse] = random.between(5, 6);
+        spec.numbers[kFaPseType] = random.between(0, 1);
+        spec.numbers[kFaMask] = 1;
+        spec.numbers[kFaSparse] = random.between(2, 3);
+        spec.lists[1] = spec.lists[0];
+        return;
+    }
+    if (spec.numbers[kFaPse] != 0 || has_rope(spec)) return;
+    spec.numbers[kFaPse] = is_tnd(spec) ? random.between(7, 8) : random.between(1, 4);
+    spec.numbers[kFaPseType] = random.between(0, 1);
+}
+
+/// A bias before the scale is scale times the bias behind it.
+/// Why     (q k + b) scale = q k scale + b scale (flash_attention.md 3.1).
+/// Domain  products scale b that the input type holds; scales 1 and 1/8.
+/// Bound   twice that of the problem.
+/// Kills   mutants FA-32, FA-42, FA-44, FA-45, FAG-19, FAG-40.
+Verdict bias_type(const Spec& spec, PropertyContext& context) {
+    FlashParts parts = flash_parts(spec);
+    parts.shape.bias.type = 1;
+    FlashParts behind = parts;
+    behind.shape.bias.type = 0;
+    if (!change_exactly(parts.dtype, behind.pse,
+                        [&](double b, std::size_t) { return parts.shape.scale * b; }))
+        return inapplicable();
+    behind.shape.bias.values = decode_all(parts.dtype, behind.pse);
+    return verdict_on_equal_problems(parts, behind, context, "pse_type 1 against pse_type 0");
+}
+
+void with_external_bias(Spec& spec, Random& random) {
+    if (spec.numbers[kFaPseType] >= 2) without_bias(spec);
+    with_some_bias(spec, random);
+    spec.numbers[kFaScale] = random.pick<Int>({0, 2});
+}
+
+/// The rope parts are more channels.
+/// Why     the logit is a product over the concatenation (flash_attention.md 2.6).
+/// Domain  D + Dr <= 512.
+/// Bound   the bounds of both: the longer product has the same terms.
+/// Kills   mutants FA-32, FA-63, FA-66, FAG-04, FAG-28, FAG-36.
+Verdict rope_concatenation(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    const ref::FlashAttentionShape& s = parts.shape;
+    FlashParts wide = parts;
+    wide.shape.head_dim = s.head_dim + s.rope_dim;
+    wide.shape.rope_dim = 0;
+    wide.query = beside(parts.query, s.head_dim, parts.query_rope, s.rope_dim);
+    wide.key = beside(parts.key, s.head_dim, parts.key_rope, s.rope_dim);
+    wide.query_rope.clear();
+    wide.key_rope.clear();
+    const FlashRun left(parts, context), right(wide, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const ExpectedOutputs expected = packed_expected_of(wide, context.rounding);
+    Verdict all;
+    for (const auto& [name, dtype, bits] : right.outputs)
+        join(all, verdict_on_flash(wide, name, wide_values(parts, left, name), right.values(name),
+                                   times(allowance(tensor_of(expected, name)), 2),
+                                   "ropes against one wider head"));
+    return all;
+}
+
+/// Ropes of zeros are no ropes.
+/// Why     they add zeros to every logit; dq_rope and dk_rope are sums of products with zeros.
+/// Bound   twice that of the problem; the gradients of the ropes are 0.
+/// Kills   mutants FA-18, FA-33, FA-42, FA-44, FAG-18.
+Verdict zero_rope(const Spec& spec, PropertyContext& context) {
+    FlashParts with = flash_parts(spec), without = with;
+    std::fill(with.query_rope.begin(), with.query_rope.end(), 0u);
+    std::fill(with.key_rope.begin(), with.key_rope.end(), 0u);
+    without.query_rope.clear();
+    without.key_rope.clear();
+    without.shape.rope_dim = 0;
+    if (with.gradient) {
+        give_reference_statistics(with);
+        without.output = with.output;
+        without.row_max = with.row_max;
+        without.row_sum = with.row_sum;
+    }
+    Verdict all = verdict_on_equal_problems(without, with, context, "ropes of zeros");
+    if (!with.gradient || all.failed()) return all;
+    const FlashRun run(with, context);
+    if (run.trouble) return *run.trouble;
+    for (const char* name : {"dq_rope", "dk_rope"}) {
+        const std::vector<double> values = run.values(name);
+        const std::vector<double> zeros(values.size(), 0);
+        join(all,
+             verdict_on_flash(with, name, values, zeros, zeros, "gradient of a rope of zeros"));
+    }
+    return all;
+}
+
+void with_rope(Spec& spec, Random& random) {
+    with_sequences(spec, random);
+    if (has_rope(spec)) return;
+    without_bias(spec);
+    without_dropout(spec);
+    spec.numbers[kFaDtype] = 1;
+    spec.numbers[kFaDim] = std::max<Int>(spec.numbers[kFaDim], 8);
+    spec.numbers[kFaRope] = 8 * random.between(1, std::min<Int>(8, spec.numbers[kFaDim] / 8));
+    with_some_mask(spec, random);
+    if (spec.numbers[kFaSparse] == 6) spec.numbers[kFaSparse] = 2;
+    spec.numbers[kFaPrefix] = 0;
+}
+
+/// A drop mask that keeps everything is no drop mask.
+/// Why     the factor is 1 / keep_prob = 1 (contract decision 9).
+/// Domain  bits all one, keep_prob 1.
+/// Demand  the same bits.
+Verdict dropout_none(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    FlashParts without = parts;
+    without.shape.dropout.present = false;
+    without.shape.dropout.bytes.clear();
+    return verdict_on_identical_problems(parts, without, context,
+                                         "drop mask that keeps everything");
+}
+
+bool keeps_all(const Spec& spec) {
+    return spec.numbers[kFaDrop] == static_cast<Int>(FlashDrop::keep_all) &&
+           spec.numbers[kFaKeep] == 0 && spec.recipe != Recipe::zeros && spec.overrides.empty();
+}
+
+void with_all_kept(Spec& spec, Random& random) {
+    if (spec.recipe == Recipe::zeros) spec.recipe = Recipe::normal;
+    if (has_rope(spec)) without_mask(spec);
+    spec.numbers[kFaDrop] = static_cast<Int>(FlashDrop::keep_all);
+    spec.numbers[kFaKeep] = 0;
+    (void)random;
+}
+
+/// The two orders of the statistics hold the same numbers.
+/// Why     "same_as_input" is [T1,N1], otherwise every sequence is a block [N1,Sq]
+/// (flash_attention.md 2.4).
+/// Domain  TND. In the gradient the given statistics change their order and the gradients keep
+/// their bits.
+/// Demand  the same bits.
+/// Kills   mutants FA-x67.
+Verdict statistics_order(const Spec& spec, PropertyContext& context) {
+    const FlashParts parts = flash_parts(spec);
+    FlashParts other = parts;
+    other.same_as_input = !parts.same_as_input;
+    return verdict_on_identical_problems(parts, other, context,
+                                         "the other order of the statistics");
+}
+
+}  // namespace
+
+void add_flash_form_relations(std::vector<Property>& list) {
+    const auto add = [&](const char* name, const char* summary, auto check, auto adapt,
+                         std::function<bool(const Spec&)> domain) {
+        list.push_back({name, summary, check, adapt, std::move(domain)});
+    };
+    const auto plain = [](bool (*domain)(const Spec&)) {
+        return [domain](const Spec& spec) { return moderate(spec) && domain(spec); };
+    };
+    const auto batches = [](const Spec& spec) { return !is_tnd(spec); };
+    add("layouts", "BSH, SBH, BSND and BNSD give the same bits", layouts, with_batches, batches);
+    add("packed_layout", "batches are sequences of equal lengths", packed_layout, with_batches,
+        plain([](const Spec& spec) { return !is_tnd(spec); }));
+    add("packing", "sequences and batches give what each gives alone", packing, with_several,
+        moderate);
+    add_flash_mask_forms(list);
+    add("expanded_bias", "every form of bias is its numbers", expanded_bias, with_some_bias,
+        moderate);
+    add("bias_type", "a bias before the scale is scale times the bias behind it", bias_type,
+        with_external_bias, plain(has_external_bias));
+    add("rope_concatenation", "rope parts are more channels", rope_concatenation, with_rope,
+        plain([](const Spec& spec) {
+            return has_rope(spec) && spec.numbers[kFaDim] + spec.numbers[kFaRope] <= 512;
+        }));
+    add("zero_rope", "ropes of zeros are no ropes", zero_rope, with_rope, plain(has_rope));
+    add("dropout_none", "a drop mask that keeps everything is no drop mask", dropout_none,
+        with_all_kept, keeps_all);
+    add_flash_mode_forms(list);
+    add("statistics_order", "both orders of the statistics in TND hold the same numbers",
+        statistics_order, with_sequences, is_tnd);
+}
+
+}  // namespace attncheck::properties

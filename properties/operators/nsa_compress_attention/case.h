@@ -1,0 +1,155 @@
+// NsaCompressAttention as a case: fields, legality, and how a Spec becomes a call.
+//
+//   nsa_compress_attention{dtype=bf16 q=[5,0,3] cmp=[9,0,4] kv_heads=2 group=4 dim=64 value_dim=32
+//   block=32 stride=16 select=64 count=2 mask=bool hides=ramp scale=rsqrt data=normal seed=7}
+//
+// q and cmp hold the lengths of the single sequences (the call gets their cumulative sums, and
+// those of the selection blocks that follow from cmp); beyond_q and beyond_cmp add rows behind the
+// last sequence. hides and forces say what the two masks contain, logits and data how the tensors
+// are filled (nsa_compress_attention_data.cc); with data=zeros everything is zero, the masks too,
+// but for the elements that `set` names.
+//
+// Legend: l block, d stride, l' select, K count, M = l' / d, N = floor(l / d); Cmp compressed keys
+// and Sel = ceil(Cmp / M) selection blocks of a sequence.
+#pragma once
+
+#include "properties/case/attention_data.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/judge/verdict.h"
+#include "ref/operators/nsa_compress_attention.h"
+#include "ref/constraints/nsa_compress_attention.h"
+#include "ref/operators/nsa_compress_attention_selection.h"
+
+namespace attncheck::properties::compress_attention {
+
+/// Numbers of the Spec, in schema order.
+enum Field {
+    kDtype,
+    kKvHeads,
+    kGroup,
+    kDim,
+    kValueDim,
+    kBlock,
+    kStride,
+    kSelect,
+    kCount,
+    kMask,
+    kHides,
+    kTopkMask,
+    kForces,
+    kSparse,
+    kScale,
+    kLogits,
+    kBeyondQ,
+    kBeyondCmp
+};
+enum class MaskKind { absent, boolean, uint8 };
+enum class Hides {
+    random,  ///< a share of the pairs that is the case's own, some rows blind
+    causal,  ///< i d + l - 1 > s, as in the paper
+    ramp,    ///< i > s: every row sees one key more than the one before
+    all,
+    striped  ///< all keys of every other selection block
+};
+enum class Forces {
+    random,
+    paper,  ///< block 0 and the two that end at the query (nsa.md 10.3)
+    most,   ///< nine blocks in ten: more than K of them where there are
+    last,   ///< the last block of the longest sequence
+    all
+};
+enum class LogitKind {
+    plain,
+    equal,
+    dominant,  ///< the first key of every selection block leads by 200 and more
+    single,    ///< one key of each sequence and head does
+    minus40,
+    minus120,
+    minus300,
+    plus300,
+    minus20000
+};
+
+/// A problem as dense parts: what relations change and build again. Bits are row-major over the
+/// logical shapes.
+struct Parts {
+    ref::Dtype dtype = ref::Dtype::fp16;
+    ref::CompressAttentionShape shape;
+    double scale = 1;  ///< as passed, binary64
+    std::int64_t sparse_mode = 0;
+    struct Mask {
+        bool present = false;
+        ref::Dtype dtype = ref::Dtype::boolean;
+        std::vector<std::int64_t> shape;
+        std::vector<std::uint32_t> bits;
+
+        /// Non-zero where something is hidden or forced; no element when absent.
+        std::vector<std::uint8_t> contents() const;
+        bool at(std::int64_t row, std::int64_t column) const {
+            return present && bits[static_cast<std::size_t>(row * shape[1] + column)] != 0;
+        }
+    } mask, topk_mask;
+    std::vector<std::uint32_t> query, key, value;
+
+    double narrowed_scale() const { return static_cast<float>(scale); }
+    std::vector<double> values(const std::vector<std::uint32_t>& bits) const {
+        return decode_all(dtype, bits);
+    }
+    /// Extents of both masks, from the lengths. Contents stay as they are.
+    void fit_mask_shapes();
+};
+
+/// The dense parts of a case (layouts play no role), and those without q, k and v; cheap.
+Parts parts_of(const Spec& spec);
+Parts masks_of(const Spec& spec);
+
+/// Shape and attributes alone; `masks` are empty but have their extents.
+Parts parts_without_values(const Spec& spec);
+/// Fill what parts_of and masks_of hand out; overrides are not applied yet.
+void fill_masks(const Spec& spec, Parts& parts);
+void fill_data(const Spec& spec, Parts& parts);
+
+/// The call for explicit parts, all layouts dense.
+Call make_call(const Parts& parts);
+/// The call of a case, its edits applied (nsa_compress_attention_edits.cc).
+Call build_call(const Spec& spec);
+
+/// Expected outputs by tensor name, in the order of the call; topk_indices, which has no expected
+/// value but a judge, is left out.
+ExpectedOutputs expected_of(const Parts& parts, const ref::RoundingClass& rounding,
+                            ref::Grant grant = ref::Grant::rounding);
+
+/// The verdict on block lists [T1,N2,K] for these parts; `relation` begins the message of a
+/// failure, place names the element.
+Verdict verdict_on_lists(const Spec& spec, const Parts& parts,
+                         const std::vector<std::int64_t>& lists, const ref::RoundingClass& rounding,
+                         ref::Grant grant = ref::Grant::rounding, const std::string& relation = {});
+
+/// topk_indices as numbers.
+std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);
+
+/// Shapes of all tensors, in schema order.
+std::vector<std::vector<std::int64_t>> shapes_of(const Schema& schema, const Parts& parts);
+
+Spec sample(const Schema& schema, Random& random, int size);
+std::vector<std::string> labels_of(const Spec& spec);
+std::vector<RequiredClass> required_classes();
+
+/// Second and third tier (nsa_compress_attention_tiers.cc).
+AttentionTierProblem tier_problem(const Parts& parts);
+void make_tier_case(Spec& spec, Random& random);
+/// Behind the first property: agreement.
+void add_tiers(std::vector<Property>& list);
+void add_agreement(std::vector<Property>& list);
+void add_relations(std::vector<Property>& list);
+void add_list_relations(std::vector<Property>& list);
+void add_validation(std::vector<Property>& list);
+/// Full size (nsa_compress_attention_sampled.cc): the property and its cases.
+void add_sampled(std::vector<Property>& list);
+std::vector<Spec> large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
+
+}  // namespace attncheck::properties::compress_attention
+
+namespace attncheck::properties {
+std::unique_ptr<Operator> make_nsa_compress_attention();
+}  // namespace attncheck::properties

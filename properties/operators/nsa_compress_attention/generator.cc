@@ -1,0 +1,382 @@
+// The generator of compress attention: which shapes, masks and data are drawn how often, what a
+// case is called, and which classes a run must reach.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "properties/operators/nsa_compress_attention/case.h"
+
+namespace attncheck::properties::compress_attention {
+namespace {
+
+using Int = std::int64_t;
+
+constexpr Int kManyBlocks = 32, kWideRow = 1 << 14;
+
+Int total(const std::vector<Int>& lengths) {
+    return std::accumulate(lengths.begin(), lengths.end(), Int{0});
+}
+
+Int keys_per_select(const Spec& spec) { return spec.numbers[kSelect] / spec.numbers[kStride]; }
+
+/// Multiply-adds of the two products, and the elements that have to be made.
+Int cost(const Spec& spec) {
+    const auto& n = spec.numbers;
+    const Int heads = n[kKvHeads] * n[kGroup], dims = n[kDim] + n[kValueDim] + 8;
+    Int pairs = 0;
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        pairs += spec.lists[0][b] * spec.lists[1][b];
+    return pairs * heads * dims +
+           8 * (total(spec.lists[1]) * n[kKvHeads] + total(spec.lists[0]) * heads) * dims;
+}
+
+void sample_heads(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    n[kKvHeads] = random.chance(40) ? 1 : random.pick<Int>({2, 2, 2, 3, 4, 5});
+    n[kGroup] = random.pick<Int>({1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 16, 32, 64});
+    n[kDim] = random.chance(80)
+                  ? random.pick<Int>({1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 32, 33, 48, 63, 64, 65, 80})
+                  : random.pick<Int>({96, 127, 128, 129, 192, 256, 511, 512, 768});
+    n[kValueDim] =
+        random.chance(50) ? n[kDim] : random.between(1, std::min<Int>(n[kDim], 2 + n[kDim] / 2));
+}
+
+struct Windows {
+    Int l, d, select;
+};
+
+void sample_windows(Random& random, Spec& spec) {
+    // M = l'/d of 1, 2, 3, 4, 5, 6, 8 with N = floor(l/d) of 1, 2, 3, 4, 5, 8.
+    const auto w = random.pick<Windows>(
+        {{16, 16, 16},   {16, 16, 32}, {16, 16, 128},  {16, 16, 48},   {16, 16, 64},
+         {32, 16, 32},   {32, 16, 48}, {32, 16, 64},   {32, 16, 64},   {32, 16, 128},
+         {32, 32, 32},   {48, 32, 64}, {48, 16, 64},   {64, 16, 64},   {48, 48, 96},
+         {32, 32, 128},  {64, 16, 96}, {80, 16, 80},   {128, 16, 128}, {64, 64, 64},
+         {128, 64, 128}, {96, 48, 96}, {112, 16, 128}, {48, 32, 96},   {64, 32, 128}});
+    spec.numbers[kBlock] = w.l;
+    spec.numbers[kStride] = w.d;
+    spec.numbers[kSelect] = w.select;
+    spec.numbers[kCount] = random.chance(70) ? random.pick<Int>({1, 1, 2, 2, 3, 4, 5})
+                                             : random.pick<Int>({7, 8, 9, 15, 16, 17, 31, 32});
+}
+
+/// Lengths of one sequence around what its lists need.
+void sample_sequence(Random& random, Spec& spec) {
+    const Int keys = keys_per_select(spec), count = spec.numbers[kCount];
+    const Int more = random.pick<Int>({0, 0, 0, 1, 1, 2, 3, 4, 6, 9});
+    const Int rest = random.chance(40) ? keys : random.between(1, keys);
+    Int cmp = (count + more - 1) * keys + rest;
+    Int q = random.pick<Int>({0, 1, 1, 2, 3, 4, 5, 7, 8, 9, random.between(1, 20)});
+    if (random.chance(12)) q = cmp = 0;
+    spec.lists[0].push_back(q);
+    spec.lists[1].push_back(cmp);
+}
+
+void fit_budget(Random& random, Spec& spec, Int budget) {
+    auto& n = spec.numbers;
+    for (int tries = 0; tries < 300 && cost(spec) > budget; ++tries) {
+        auto& q = spec.lists[0];
+        auto& cmp = spec.lists[1];
+        const auto at = static_cast<std::size_t>(random.between(0, std::ssize(q) - 1));
+        switch (random.between(0, 5)) {
+            case 0:
+                if (tries > 8 && n[kKvHeads] > 1) --n[kKvHeads];
+                break;
+            case 1:
+                q[at] = (q[at] + 1) / 2;
+                break;
+            case 2:
+                cmp[at] = std::min(cmp[at], n[kCount] * keys_per_select(spec));
+                break;
+            case 3:
+                if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 10)) {
+                    q.erase(q.begin() + static_cast<std::ptrdiff_t>(at));
+                    cmp.erase(cmp.begin() + static_cast<std::ptrdiff_t>(at));
+                }
+                break;
+            case 4:
+                n[kDim] = (n[kDim] + 1) / 2;
+                n[kValueDim] = std::min(n[kValueDim], n[kDim]);
+                break;
+            default:
+                if (tries > 24 && n[kGroup] > 1) n[kGroup] /= 2;
+                break;
+        }
+    }
+}
+
+/// The probabilities of one query's group, G * Cmp of them, at and beyond 64 KiB in fp32: offsets of
+/// 16 bits wrap.
+void sample_wide_rows(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    n[kKvHeads] = 1;
+    n[kGroup] = random.pick<Int>({8, 16, 32, 64});
+    n[kDim] = random.pick<Int>({1, 2, 4, 8});
+    n[kValueDim] = random.between(1, n[kDim]);
+    n[kCount] = random.pick<Int>({1, 2, 3, 16});
+    spec.lists[0] = {random.between(1, 2)};
+    spec.lists[1] = {kWideRow / n[kGroup] + random.between(0, 40)};
+}
+
+void sample_masks(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    n[kSparse] = random.between(0, 1);
+    if (random.chance(65)) {
+        n[kMask] = random.between(1, 2);
+        n[kHides] = random.pick<Int>({0, 0, 0, 1, 1, 2, 2, 2, 3, 4});
+        // Causal rows see their first key at position l - 1.
+        if (n[kHides] == static_cast<Int>(Hides::causal))
+            for (auto& q : spec.lists[0])
+                if (q > 1 && random.chance(60))
+                    q = n[kBlock] - 1 + random.between(0, 2) * n[kStride] + random.between(0, 1);
+    }
+    if (random.chance(55)) {
+        n[kTopkMask] = random.between(1, 2);
+        n[kForces] = random.pick<Int>({0, 0, 0, 1, 1, 2, 3, 4});
+    }
+}
+
+void sample_data(Random& random, Spec& spec) {
+    spec.seed = random.next() >> 40;
+    spec.recipe = random.pick<Recipe>(
+        {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal,
+         Recipe::ints, Recipe::ints, Recipe::ones, Recipe::onehot, Recipe::signs,
+         Recipe::cancelling, Recipe::spiky, Recipe::huge, Recipe::subnormal, Recipe::specials});
+    spec.numbers[kScale] = random.pick<Int>({1, 1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
+    spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 8);
+    if (!random.chance(35)) return;
+    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
+        if (!random.chance(40)) continue;
+        const Layout last = spec.schema->tensors[i].output ? Layout::spread : Layout::broadcast;
+        spec.layouts[i] = static_cast<Layout>(random.between(1, static_cast<int>(last)));
+    }
+}
+
+/// What the masks come to, over all rows.
+struct Rows {
+    bool without_key = false, part_visible = false, fewer_than_count = false;
+    bool forced_above_count = false, some_forced = false, forced_hidden = false;
+    bool equal_zero = false;  ///< two blocks without a visible key beside one with
+};
+
+void look_at_row(const Parts& parts, Int position, Int cmp, Rows& rows) {
+    const ref::CompressAttentionShape& s = parts.shape;
+    const Int keys = s.keys_per_select(), strides = s.strides_per_key();
+    Int visible = 0, scored = 0, forced = 0;
+    for (Int i = 0; i < cmp; ++i) visible += !parts.mask.at(position, i);
+    for (Int j = 0; j < s.select_blocks(cmp); ++j) {
+        bool sees = false;
+        for (Int i = std::max<Int>(0, keys * j - strides + 2);
+             i <= std::min(cmp - 1, keys * (j + 1)); ++i)
+            sees = sees || !parts.mask.at(position, i);
+        scored += sees;
+        const bool is_forced = parts.topk_mask.at(position, j);
+        forced += is_forced;
+        rows.forced_hidden = rows.forced_hidden || (is_forced && !sees);
+    }
+    rows.without_key = rows.without_key || visible == 0;
+    rows.part_visible = rows.part_visible || (visible > 0 && visible < cmp);
+    rows.fewer_than_count = rows.fewer_than_count || (scored > 0 && scored < s.select_count);
+    rows.equal_zero = rows.equal_zero || (scored > 0 && scored + 2 <= s.select_blocks(cmp));
+    rows.forced_above_count = rows.forced_above_count || forced > s.select_count;
+    rows.some_forced = rows.some_forced || (forced > 0 && forced < s.select_count);
+}
+
+Rows rows_of(const Spec& spec) {
+    Rows rows;
+    if (spec.numbers[kMask] == 0 && spec.numbers[kTopkMask] == 0) return rows;
+    const Parts parts = masks_of(spec);
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        for (Int position = 0; position < spec.lists[0][b]; ++position)
+            look_at_row(parts, position, spec.lists[1][b], rows);
+    return rows;
+}
+
+using AddLabel = std::function<void(bool, const char*)>;
+
+void label_lengths(const Spec& spec, const AddLabel& label) {
+    const auto &q = spec.lists[0], &cmp = spec.lists[1];
+    const std::size_t last = q.size() - 1;
+    const Int keys = keys_per_select(spec), count = spec.numbers[kCount];
+    bool middle = false, queryless = false, differ = false, ragged = false, full = false,
+         exact = false, shorter = false, many = false, wide = false;
+    for (std::size_t b = 0; b <= last; ++b) {
+        middle = middle || (b > 0 && b < last && cmp[b] == 0);
+        queryless = queryless || (q[b] == 0 && cmp[b] > 0);
+        differ = differ || (q[b] != cmp[b] && b < last);
+        shorter =
+            shorter ||
+            (b > 0 && q[b] > 0 &&
+             cmp[b] < *std::max_element(cmp.begin(), cmp.begin() + static_cast<std::ptrdiff_t>(b)));
+        if (q[b] == 0) continue;
+        const Int blocks = (cmp[b] + keys - 1) / keys;
+        ragged = ragged || cmp[b] % keys != 0;
+        full = full || cmp[b] % keys == 0;
+        exact = exact || blocks == count;
+        many = many || blocks > kManyBlocks;
+        wide = wide || spec.numbers[kGroup] * cmp[b] >= kWideRow;
+    }
+    label(last > 0, "several_sequences");
+    label(last > 0 && cmp[0] == 0, "leading_empty");
+    label(last > 0 && cmp[last] == 0, "trailing_empty");
+    label(middle, "middle_empty");
+    label(queryless, "keys_without_queries");
+    label(differ, "lengths_differ_before_another");
+    label(shorter, "shorter_after_longer");
+    label(ragged, "ragged_last_window");
+    label(full, "full_last_window");
+    label(exact, "all_blocks_selected");
+    label(many, "many_blocks");
+    label(wide, "wide_row");
+    label(spec.numbers[kBeyondQ] > 0 || spec.numbers[kBeyondCmp] > 0, "beyond_last");
+}
+
+void label_windows(const Spec& spec, std::vector<std::string>& out, const AddLabel& label) {
+    const auto& n = spec.numbers;
+    out.push_back(fmt::format("M:{}", keys_per_select(spec)));
+    out.push_back(fmt::format("N:{}", n[kBlock] / n[kStride]));
+    out.push_back(fmt::format("group:{}", n[kGroup]));
+    label(n[kBlock] % n[kStride] != 0, "block_no_multiple_of_stride");
+    label(n[kSelect] % n[kBlock] != 0, "select_no_multiple_of_block");
+    label(n[kBlock] == 128 || n[kSelect] == 128, "windows_of_128");
+    label(n[kCount] > 16, "count_above_16");
+    label(n[kKvHeads] > 1, "several_kv_heads");
+    label(n[kValueDim] < n[kDim], "value_dim_smaller");
+    label(n[kDim] > 256, "dim_above_256");
+    label(n[kDim] % 16 != 0, "odd_dim");
+}
+
+void label_layouts(const Spec& spec, const AddLabel& label) {
+    const auto any = [&](auto&& is) {
+        return std::any_of(spec.layouts.begin(), spec.layouts.end(), is);
+    };
+    label(any([](Layout l) { return l != Layout::dense; }), "strided");
+    label(any([](Layout l) { return l == Layout::broadcast; }), "broadcast");
+    label(any([](Layout l) { return l == Layout::reversed; }), "reversed");
+}
+
+}  // namespace
+
+Spec sample(const Schema& schema, Random& random, int size) {
+    Spec spec(schema);
+    spec.numbers[kDtype] = random.between(0, 1);
+    sample_heads(random, spec);
+    sample_windows(random, spec);
+    const Int sequences = random.pick<Int>({1, 1, 2, 2, 2, 3, 3, 4});
+    for (Int b = 0; b < sequences; ++b) sample_sequence(random, spec);
+    if (random.chance(7)) {  // more blocks than a tile of scores holds
+        auto& cmp = spec.lists[1].back();
+        cmp = keys_per_select(spec) * random.between(kManyBlocks, 3 * kManyBlocks) +
+              random.between(0, keys_per_select(spec) - 1);
+        cmp = std::max(cmp, spec.numbers[kCount] * keys_per_select(spec));
+        spec.lists[0].back() = random.between(1, 3);
+    }
+    const bool wide = random.chance(4);
+    if (wide) sample_wide_rows(random, spec);
+    sample_masks(random, spec);
+    if (!wide) fit_budget(random, spec, (Int{1} << 17) + (Int{4} << 10) * size);
+    if (random.chance(10)) spec.numbers[kBeyondQ] = random.between(1, 5);
+    if (random.chance(10)) spec.numbers[kBeyondCmp] = random.between(1, 20);
+    if (total(spec.lists[0]) + spec.numbers[kBeyondQ] == 0) spec.numbers[kBeyondQ] = 1;
+    if (total(spec.lists[1]) + spec.numbers[kBeyondCmp] == 0) spec.numbers[kBeyondCmp] = 1;
+    sample_data(random, spec);
+    return spec;
+}
+
+std::vector<std::string> labels_of(const Spec& spec) {
+    const auto& n = spec.numbers;
+    const auto name_in = [&](Field field) {
+        return spec.schema->numbers[field].names[static_cast<std::size_t>(n[field])];
+    };
+    std::vector<std::string> out{name_in(kDtype), fmt::format("data:{}", name_of(spec.recipe)),
+                                 fmt::format("logits:{}", name_in(kLogits)),
+                                 fmt::format("scale:{}", name_in(kScale))};
+    const AddLabel label = [&](bool applies, const char* name) {
+        if (applies) out.emplace_back(name);
+    };
+    label(!spec.edits.empty(), kEditedLabel);
+    if (!spec.edits.empty()) return out;
+    const bool mask = n[kMask] != 0, topk_mask = n[kTopkMask] != 0;
+    out.push_back(mask ? fmt::format("hides:{}", name_in(kHides)) : "no_mask");
+    out.push_back(topk_mask ? fmt::format("forces:{}", name_in(kForces)) : "no_topk_mask");
+    label(mask && n[kSparse] == 0, "mask_in_sparse_mode_0");
+    label(!mask && n[kSparse] == 1, "sparse_mode_1_without_mask");
+    label(n[kMask] == 2 || n[kTopkMask] == 2, "uint8_mask");
+    label(spec.lists[0].size() > 1 && (mask || topk_mask), "mask_for_several_sequences");
+    label_lengths(spec, label);
+    label_windows(spec, out, label);
+    label_layouts(spec, label);
+    const Rows rows = rows_of(spec);
+    label(rows.without_key, "row_without_key");
+    label(rows.part_visible, "part_of_row_visible");
+    label(rows.fewer_than_count, "fewer_visible_than_count");
+    label(rows.equal_zero, "equal_scores_of_hidden_blocks");
+    label(!mask && n[kLogits] == static_cast<Int>(LogitKind::equal), "equal_scores");
+    label(rows.forced_above_count, "forced_above_count");
+    label(rows.some_forced, "part_of_list_forced");
+    label(rows.forced_hidden, "forced_hidden_block");
+    return out;
+}
+
+std::vector<RequiredClass> required_classes() {
+    std::vector<RequiredClass> required = {{"fp16", 25},
+                                           {"bf16", 25},
+                                           {"several_sequences", 25},
+                                           {"leading_empty", 2},
+                                           {"middle_empty", 1},
+                                           {"trailing_empty", 2},
+                                           {"keys_without_queries", 3},
+                                           {"lengths_differ_before_another", 15},
+                                           {"shorter_after_longer", 8},
+                                           {"wide_row", 1},
+                                           {"beyond_last", 8},
+                                           {"ragged_last_window", 20},
+                                           {"full_last_window", 15},
+                                           {"all_blocks_selected", 10},
+                                           {"many_blocks", 2},
+                                           {"block_no_multiple_of_stride", 3},
+                                           {"select_no_multiple_of_block", 3},
+                                           {"windows_of_128", 5},
+                                           {"count_above_16", 2},
+                                           {"several_kv_heads", 15},
+                                           {"value_dim_smaller", 15},
+                                           {"dim_above_256", 0.5},
+                                           {"odd_dim", 15},
+                                           {"no_mask", 10},
+                                           {"no_topk_mask", 10},
+                                           {"mask_in_sparse_mode_0", 15},
+                                           {"sparse_mode_1_without_mask", 5},
+                                           {"uint8_mask", 15},
+                                           {"mask_for_several_sequences", 15},
+                                           {"strided", 8},
+                                           {"broadcast", 1},
+                                           {"reversed", 1},
+                                           {"row_without_key", 8},
+                                           {"part_of_row_visible", 15},
+                                           {"fewer_visible_than_count", 5},
+                                           {"equal_scores_of_hidden_blocks", 5},
+                                           {"equal_scores", 1},
+                                           {"forced_above_count", 8},
+                                           {"part_of_list_forced", 5},
+                                           {"forced_hidden_block", 3}};
+    for (const char* m : {"M:1", "M:2", "M:3", "M:4", "M:8", "N:1", "N:2", "N:3", "N:4", "N:8"})
+        required.push_back({m, 1});
+    for (const char* group : {"1", "2", "4", "8", "16", "32", "64"})
+        required.push_back({fmt::format("group:{}", group), 0.5});
+    for (const char* kind : {"random", "causal", "ramp", "all", "striped"})
+        required.push_back({fmt::format("hides:{}", kind), 2});
+    for (const char* kind : {"random", "paper", "most", "last", "all"})
+        required.push_back({fmt::format("forces:{}", kind), 2});
+    for (const char* recipe : {"ints", "ones", "onehot", "signs", "normal", "cancelling", "spiky",
+                               "huge", "subnormal", "specials"})
+        required.push_back({fmt::format("data:{}", recipe), 0.5});
+    for (const char* kind : {"plain", "equal", "dominant", "single", "minus40", "minus120",
+                             "minus300", "plus300", "minus20000"})
+        required.push_back({fmt::format("logits:{}", kind), 1});
+    for (const char* kind : {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"})
+        required.push_back({fmt::format("scale:{}", kind), 1});
+    return required;
+}
+
+}  // namespace attncheck::properties::compress_attention

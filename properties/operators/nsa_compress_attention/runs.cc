@@ -1,0 +1,207 @@
+#include "properties/operators/nsa_compress_attention/runs.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace attncheck::properties::compress_attention {
+namespace {
+
+/// The part of `values` [rows, ...] that belongs to some rows.
+std::vector<std::uint32_t> slice(const std::vector<std::uint32_t>& values, std::int64_t first,
+                                 std::int64_t count, std::int64_t row) {
+    const auto begin = values.begin() + first * row;
+    return {begin, begin + count * row};
+}
+
+/// The upper left corner of a mask.
+void crop(Parts::Mask& mask, std::int64_t rows, std::int64_t columns) {
+    if (!mask.present) return;
+    std::vector<std::uint32_t> bits;
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const auto first = mask.bits.begin() + row * mask.shape[1];
+        bits.insert(bits.end(), first, first + columns);
+    }
+    mask.bits = std::move(bits);
+}
+
+constexpr const char* kRowOutputs[] = {"softmax_max", "softmax_sum", "attention_out"};
+
+}  // namespace
+
+Run::Run(const Parts& parts, PropertyContext& context)
+    : call(make_call(parts)),
+      result(context.candidate.run(call, {})),
+      trouble(verdict_unless_ok(result)) {
+    const auto order = ref::compress_statistics_order(parts.shape);
+    statistic_at_.resize(order.size());
+    for (std::size_t p = 0; p < order.size(); ++p)
+        statistic_at_[static_cast<std::size_t>(order[p])] = static_cast<std::int64_t>(p);
+}
+
+std::vector<std::uint32_t> Run::bits(std::string_view name) const {
+    const auto& stored = result.outputs[tensor_index(call, name)];
+    if (!name.starts_with("softmax")) return stored;
+    std::vector<std::uint32_t> out;
+    for (const auto p : statistic_at_)
+        out.push_back(stored[static_cast<std::size_t>(p * ref::kStatisticLanes)]);
+    return out;
+}
+
+std::vector<double> Run::values(std::string_view name) const {
+    return decode_all(call.tensor(name).type(), bits(name));
+}
+
+std::string Run::place(const Spec& spec, const std::string& name, std::size_t k) const {
+    return place_of(spec, call, name,
+                    name.starts_with("softmax")
+                        ? static_cast<std::size_t>(statistic_at_[k] * ref::kStatisticLanes)
+                        : k);
+}
+
+ExpectedOutputs expected_rows(const Parts& parts, const ref::RoundingClass& rounding) {
+    const auto query = parts.values(parts.query), key = parts.values(parts.key),
+               value = parts.values(parts.value);
+    const auto atten = parts.mask.contents(), topk = parts.topk_mask.contents();
+    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
+    auto expected = ref::expected_attention(parts.shape.dense(),
+                                            ref::compress_columns(parts.shape, {atten, topk}), in,
+                                            parts.dtype, rounding);
+    ExpectedOutputs out;
+    out.emplace_back("softmax_max", std::move(expected.row_max));
+    out.emplace_back("softmax_sum", std::move(expected.row_sum));
+    out.emplace_back("attention_out", std::move(expected.output));
+    return out;
+}
+
+Verdict verdict_on_runs(const Spec& spec, const Run& shown, const std::string& name,
+                        std::vector<double> left, std::vector<double> right,
+                        const std::vector<double>& allowed, const std::string& relation) {
+    return verdict_within(name, std::move(left), std::move(right), allowed, relation,
+                          [&](std::size_t k) { return shown.place(spec, name, k); });
+}
+
+Verdict verdict_on_equal_runs(const Spec& spec, const Run& left, const Run& right,
+                              const ExpectedOutputs& expected, const std::string& relation) {
+    Verdict all;
+    for (const char* name : kRowOutputs)
+        join(all, verdict_on_runs(spec, left, name, left.values(name), right.values(name),
+                                  times(allowance(tensor_of(expected, name)), 2), relation));
+    return all;
+}
+
+Verdict verdict_on_equal_bits(const Spec& spec, const Run& left, const Run& right,
+                              const std::string& relation, const OutputFilter& looked_at) {
+    for (const std::string name : {"softmax_max", "softmax_sum", "attention_out", "topk_indices"}) {
+        Verdict verdict = verdict_on_same_bits(
+            name, left.call.tensor(name).type(), left.bits(name), right.bits(name), relation,
+            [&](std::size_t k) { return left.place(spec, name, k); },
+            [&](std::size_t k) { return !looked_at || looked_at(name, k); });
+        if (verdict.failed()) return verdict;
+    }
+    return {};
+}
+
+Verdict verdict_on_equal_lists(const Spec& spec, PropertyContext& context, const Parts& parts,
+                               const std::vector<std::int64_t>& left,
+                               const std::vector<std::int64_t>& right,
+                               const std::string& relation) {
+    if (left == right) return {};
+    Verdict all = verdict_on_lists(spec, parts, left, context.rounding, ref::Grant::rounding,
+                                   relation + ", the first of two runs");
+    join(all, verdict_on_lists(spec, parts, right, context.rounding, ref::Grant::rounding,
+                               relation + ", the second of two runs"));
+    return all;
+}
+
+bool rounds_alike_at_every_scale(const Parts& parts, const PropertyContext& context) {
+    return parts.dtype != ref::Dtype::fp16 ||
+           ref::accumulator_roundoff(context.rounding, parts.dtype) <= 0x1p-23;
+}
+
+std::vector<std::int64_t> rows_in_sequences(const Parts& parts) {
+    const auto& lengths = parts.shape.query_lengths;
+    std::vector<std::int64_t> rows(
+        static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})));
+    std::iota(rows.begin(), rows.end(), std::int64_t{0});
+    return rows;
+}
+
+std::vector<char> rows_that_see(const Parts& parts, const std::vector<char>& keys) {
+    const auto atten = parts.mask.contents();
+    const auto columns = ref::compress_columns(parts.shape, {atten, {}});
+    std::vector<char> rows(static_cast<std::size_t>(parts.shape.total_queries));
+    std::vector<ref::KeyColumn> row;
+    for (std::size_t t = 0; t < rows.size(); ++t) {
+        row.clear();
+        columns(static_cast<std::int64_t>(t), 0, row);
+        rows[t] = std::any_of(row.begin(), row.end(), [&](const ref::KeyColumn& column) {
+            return keys[static_cast<std::size_t>(column.key)] != 0;
+        });
+    }
+    return rows;
+}
+
+std::vector<char> keys_seen_by(const Parts& parts, std::int64_t t) {
+    const auto atten = parts.mask.contents();
+    std::vector<char> keys(static_cast<std::size_t>(parts.shape.total_keys));
+    std::vector<ref::KeyColumn> row;
+    ref::compress_columns(parts.shape, {atten, {}})(t, 0, row);
+    for (const ref::KeyColumn& column : row) keys[static_cast<std::size_t>(column.key)] = 1;
+    return keys;
+}
+
+void poison_keys(Parts& parts, const std::vector<char>& keys) {
+    const std::uint32_t nan = ref::encode(parts.dtype, std::numeric_limits<double>::quiet_NaN());
+    const auto fill = [&](std::vector<std::uint32_t>& bits) {
+        const std::size_t row = bits.size() / keys.size();
+        for (std::size_t k = 0; k < keys.size(); ++k)
+            if (keys[k]) std::fill_n(bits.begin() + static_cast<std::ptrdiff_t>(k * row), row, nan);
+    };
+    fill(parts.key);
+    fill(parts.value);
+}
+
+Parts with_heads(const Parts& parts, const std::vector<std::int64_t>& query_source,
+                 const std::vector<std::int64_t>& kv_source) {
+    const ref::CompressAttentionShape& s = parts.shape;
+    Parts to = parts;
+    to.shape.query_heads = std::ssize(query_source);
+    to.shape.kv_heads = std::ssize(kv_source);
+    to.query = gather_heads(parts.query, s.query_heads, query_source, s.head_dim);
+    to.key = gather_heads(parts.key, s.kv_heads, kv_source, s.head_dim);
+    to.value = gather_heads(parts.value, s.kv_heads, kv_source, s.value_dim);
+    return to;
+}
+
+Parts single_sequence(const Parts& all, std::size_t b) {
+    Parts one = all;
+    ref::CompressAttentionShape& s = one.shape;
+    const std::int64_t query = row_starts(s.query_lengths)[b], key = row_starts(s.cmp_lengths)[b],
+                       queries = s.query_lengths[b], keys = s.cmp_lengths[b];
+    s.query_lengths = {queries};
+    s.cmp_lengths = {keys};
+    s.total_queries = queries;
+    s.total_keys = keys;
+    one.query = slice(all.query, query, queries, s.query_heads * s.head_dim);
+    one.key = slice(all.key, key, keys, s.kv_heads * s.head_dim);
+    one.value = slice(all.value, key, keys, s.kv_heads * s.value_dim);
+    crop(one.mask, queries, keys);
+    crop(one.topk_mask, queries, s.select_blocks(keys));
+    one.fit_mask_shapes();
+    return one;
+}
+
+void with_less_data(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    for (auto& length : spec.lists[0]) length = (length + 1) / 2;
+}
+
+void lengthen_keys(Spec& spec) {
+    const std::int64_t keys = spec.numbers[kSelect] / spec.numbers[kStride],
+                       least = (spec.numbers[kCount] - 1) * keys + 1;
+    for (auto& length : spec.lists[1])
+        if (length > 0) length = std::max(length, least);
+}
+
+}  // namespace attncheck::properties::compress_attention

@@ -1,0 +1,191 @@
+// Relations between what the operators of one run of the NSA module hand each other.
+//
+// "Kills" names mutants that the property was seen to kill within 40 cases, and broken compositions
+// of tests/properties/nsa_module_test.cc.
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "properties/operators/nsa_module/runs.h"
+
+namespace attncheck::properties::nsa_module {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+/// The lists of NsaCompressAttention are what both directions of selected attention are handed:
+/// int32 [T,N2,K], blocks of the own sequence, each once; and they are right for their scores.
+/// Why     nsa.md 11, 52: the list of one operator is an argument of the next.
+/// Kills   NCA-x03, the composition that evaluates the lists again.
+Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);  // range and distinctness: every run looks at them
+    if (run.trouble) return *run.trouble;
+    for (const char* op : {"nsa_selected_attention", "nsa_selected_attention_grad"}) {
+        const OperatorRecord* record = run.find(op);
+        if (!record) return inapplicable();
+        const Tensor& list = record->call.tensor("topk_indices");
+        const Tensor& own = run.call.tensor("topk_indices");
+        if (list.type() != own.type() || list.shape != own.shape ||
+            list.bits != run.bits("topk_indices"))
+            return Verdict::fail("another list was handed on",
+                                 fmt::format("{} was handed other lists than "
+                                             "nsa_compress_attention wrote",
+                                             op));
+    }
+    return verdict_on_selection(spec, run, context.rounding);
+}
+
+/// NsaCompressAttention is FlashAttentionScore with a mask: its statistics, element by element in
+/// memory, are those that FlashAttentionScoreGrad takes.
+/// Why     nsa.md 6.5: both write them as [N1,S] per sequence, which is why the gradient of the one
+/// is the gradient of the other.
+/// Bound   twice that of the attention part.
+/// Kills   MOD-02: statistics by token and head.
+/// Shrinks to two heads and two tokens.
+Verdict statistics_order(const Spec& spec, PropertyContext& context) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const OperatorRecord* gradient = run.find("flash_attention_score_grad", 0);
+    if (!gradient) return inapplicable();
+    Call flash;
+    flash.op = "flash_attention_score";
+    flash.arrays = gradient->call.arrays;
+    flash.texts = gradient->call.texts;
+    flash.texts[1].name = "softmax_out_layout";
+    flash.numbers = gradient->call.numbers;
+    flash.reals = gradient->call.reals;
+    for (const char* name : {"query", "query_rope", "key", "key_rope", "value", "pse_shift",
+                             "drop_mask", "padding_mask", "atten_mask"})
+        flash.tensors.push_back(gradient->call.tensor(name));
+    flash.tensors[5].name = "real_shift";
+    const OperatorRecord& attention = *run.find("nsa_compress_attention");
+    for (const char* name : {"softmax_max", "softmax_sum", "attention_out"})
+        flash.tensors.push_back(attention.call.tensor(name));
+    const CallResult result = context.candidate.run(flash, {});
+    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    const Exact exact(parts, run);
+    const Expected expected(parts, run, exact, context.rounding);
+    const auto rows = physical_rows(parts);
+    Verdict all;
+    for (const auto& [name, of] :
+         {std::pair{"softmax_max", "compress_max"}, std::pair{"softmax_sum", "compress_sum"}}) {
+        const auto by_row = allowance(tensor_of(expected.of_operators(), of));
+        std::vector<double> allowed;
+        for (const auto row : rows) allowed.insert(allowed.end(), kLanes, 2 * by_row[at(row)]);
+        join(all,
+             verdict_within(
+                 name, decode_all(ref::Dtype::fp32, attention.output(name)),
+                 decode_all(ref::Dtype::fp32, result.outputs[tensor_index(flash, name)]), allowed,
+                 "nsa_compress_attention against flash_attention_score on the compressed keys",
+                 [&](std::size_t k) { return run.place(spec, of, at(rows[k / kLanes])); }));
+    }
+    return all;
+}
+
+/// Sums of one compression, by head: <dX, X> = <dY, Y> = <dW, W>.
+/// Why     Y is linear in X and in W (nsa.md 11, 49).
+/// Bound   the bounds of dX, dW and Y, weighted.
+/// Kills   MOD-04.
+Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const Exact exact(parts, run);
+    const Expected expected(parts, run, exact, context.rounding);
+    const auto bounds = expected.of_operators();
+    Verdict all;
+    for (const bool value : {false, true}) {
+        const std::string kind = value ? "value" : "key";
+        const auto heads = at(parts.shape.kv_heads);
+        const std::size_t width = at(value ? parts.shape.value_dim : parts.shape.head_dim);
+        Identity tokens(heads), weights(heads);
+        const auto add = [&](const std::vector<double>& factor, const std::string& name,
+                             std::size_t row, std::vector<double>& side, Identity& identity) {
+            const auto got = run.values(name), allowed = allowance(tensor_of(bounds, name));
+            for (std::size_t k = 0; k < got.size(); ++k) {
+                const std::size_t head = k / row % heads;
+                side[head] += got[k] * factor[k];
+                identity.size[head] += std::fabs(got[k] * factor[k]);
+                if (factor[k] != 0) identity.allowed[head] += allowed[k] * std::fabs(factor[k]);
+            }
+        };
+        const auto block_grads = run.values(kind + "_blocks_grad");
+        for (Identity* identity : {&tokens, &weights}) {
+            for (std::size_t head = 0; head < heads; ++head)
+                identity->place[head] = fmt::format("{}, head {}", kind, head);
+            add(block_grads, kind + "_blocks", width, identity->right, *identity);
+        }
+        add(exact.values[value ? kValueCompress : kKeyCompress], "compress_" + kind + "_grad",
+            width, tokens.left, tokens);
+        add(exact.values[value ? kValueWeight : kKeyWeight], kind + "_weight_grad", 1, weights.left,
+            weights);
+        join(all, tokens.verdict("compress_" + kind + "_grad", "<dX, X> against <dY, Y>"));
+        join(all, weights.verdict(kind + "_weight_grad", "<dW, W> against <dY, Y>"));
+    }
+    return all;
+}
+
+/// Compression with weights 1/l is the mean of l tokens.
+/// Why     nsa.md 11, 49.
+/// Domain  l a power of two: 1/l is exact.
+/// Bound   that of the operator.
+/// Kills   NC-01.
+Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context, Direction::forward);
+    if (run.trouble) return *run.trouble;
+    const Exact exact(parts, run);
+    const Expected expected(parts, run, exact, context.rounding);
+    const auto bounds = expected.of_operators();
+    Verdict all;
+    for (const bool value : {false, true}) {
+        const std::string name = value ? "value_blocks" : "key_blocks";
+        const auto& x = exact.values[value ? kValueCompress : kKeyCompress];
+        const std::int64_t dim = value ? parts.shape.value_dim : parts.shape.head_dim,
+                           row = parts.shape.kv_heads * dim;
+        std::vector<double> mean(run.bits(name).size());
+        ref::for_each_block(parts.shape.compress(dim), [&](std::int64_t j, std::int64_t first) {
+            for (std::int64_t r = 0; r < parts.shape.block; ++r)
+                for (std::int64_t c = 0; c < row; ++c)
+                    mean[at(j * row + c)] += x[at((first + r) * row + c)];
+        });
+        for (double& v : mean) v /= static_cast<double>(parts.shape.block);
+        join(all, verdict_within(name, run.values(name), mean, allowance(tensor_of(bounds, name)),
+                                 "weights 1/l against the mean of l tokens",
+                                 [&](std::size_t k) { return run.place(spec, name, k); }));
+    }
+    return all;
+}
+
+void with_means(Spec& spec, Random&) { spec.numbers[kWeights] = static_cast<int>(Weights::mean); }
+
+}  // namespace
+
+void add_handover(std::vector<Property>& list) {
+    list.push_back({"lists_handed_on",
+                    "the lists of one operator are right as arguments of the next",
+                    lists_handed_on,
+                    {},
+                    {}});
+    list.push_back({"statistics_order",
+                    "NsaCompressAttention's statistics are those of FlashAttentionScore in memory",
+                    statistics_order,
+                    {},
+                    {}});
+    list.push_back({"compress_adjoint",
+                    "<dX, X> = <dW, W> = <dY, Y> for both compressions",
+                    compress_adjoint,
+                    {},
+                    {}});
+    list.push_back({"mean_pooling", "weights 1/l give the mean of l tokens", mean_pooling,
+                    with_means, [](const Spec& spec) {
+                        return spec.numbers[kWeights] == static_cast<int>(Weights::mean) &&
+                               std::has_single_bit(
+                                   static_cast<std::uint64_t>(spec.numbers[kBlock]));
+                    }});
+}
+
+}  // namespace attncheck::properties::nsa_module

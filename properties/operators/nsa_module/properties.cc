@@ -1,0 +1,162 @@
+// The NSA module against exact differentiation of the composed reference, with the selection of the
+// candidate frozen; and its operators on what they hand each other.
+#include <cmath>
+
+#include "properties/operators/nsa_module/runs.h"
+#include "ref/numbers/dual.h"
+
+namespace attncheck::properties::nsa_module {
+namespace {
+
+/// Every operator is right on what the operator before it wrote, lists and statistics included.
+/// Why     the operators' own properties feed them from the reference; here they are fed from each
+/// other, statistics in the order in which they were written.
+/// Bound   that of each operator on its actual inputs (ref/bounds/nsa_module.h); lists by their
+/// scores.
+/// Kills   MOD-01 .. MOD-08, MOD-10 .. MOD-15.
+/// Shrinks to one head, one sequence of as few tokens as the operator concerned needs.
+Verdict operators_on_each_other(const Spec& spec, PropertyContext& context, ref::Grant grant) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const Exact exact(parts, run);
+    const Expected expected(parts, run, exact, context.rounding, grant);
+    Verdict all = verdict_on_values(spec, run.call, run.result, expected.of_operators());
+    join(all, verdict_on_selection(spec, run, context.rounding, grant));
+    return all;
+}
+
+Verdict stages(const Spec& spec, PropertyContext& context) {
+    return operators_on_each_other(spec, context, ref::Grant::rounding);
+}
+
+/// Output and chained gradients are those of the exact composition.
+/// Why     the gradient of a composition is the composition of the gradients; the reference's chain
+/// equals the derivative of its forward to binary64 (tests/ref/nsa_module_test.cc).
+/// Bound   the operators' bounds, each on its actual inputs, propagated through the chain
+/// (ref/bounds/nsa_module.h). 0 for what nothing reaches.
+/// Kills   MOD-14, and the broken compositions of tests/properties/nsa_module_test.cc.
+Verdict end_to_end_with(const Spec& spec, PropertyContext& context, ref::Grant grant) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const Exact exact(parts, run);
+    const Expected expected(parts, run, exact, context.rounding, grant);
+    return verdict_on_values(spec, run.call, run.result, expected.of_module(parts));
+}
+
+Verdict end_to_end(const Spec& spec, PropertyContext& context) {
+    return end_to_end_with(spec, context, ref::Grant::rounding);
+}
+
+/// <gradients, r> is the derivative of <O, dO> along r, for a direction r through every input.
+/// Why     the definition of a gradient; the forward over dual numbers differentiates itself, no
+/// backward formula of ours takes part but in the bound.
+/// Bound   the end-to-end bounds, summed with |r|.
+/// Kills   MOD-01; not MOD-04, which end_to_end sees: the bounds of a million terms add up.
+Verdict derivative(const Spec& spec, PropertyContext& context) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const Exact exact(parts, run);
+    const Expected expected(parts, run, exact, context.rounding);
+    // +-1, one element in four; the same for tied tensors.
+    const auto direction = [&](int input, std::size_t k) {
+        const std::uint64_t hash = mix(mix(spec.seed + static_cast<std::uint64_t>(input)) + k);
+        return hash % 4 ? 0.0 : hash % 8 ? 1.0 : -1.0;
+    };
+    std::array<std::vector<ref::Dual>, kInputs> x;
+    for (int input = 0; input < kInputs; ++input)
+        for (std::size_t k = 0; k < exact.values[static_cast<std::size_t>(input)].size(); ++k)
+            x[static_cast<std::size_t>(input)].emplace_back(
+                exact.values[static_cast<std::size_t>(input)][k], direction(input, k));
+    ref::NsaModuleInputs<ref::Dual> in;
+    const auto span = [&](int input) {
+        return std::span<const ref::Dual>(x[static_cast<std::size_t>(input)]);
+    };
+    in.query = span(kQuery);
+    for (int b = 0; b < ref::kModuleBranches; ++b) {
+        in.key[static_cast<std::size_t>(b)] = span(parts.tied ? kKeyCompress : key_input(b));
+        in.value[static_cast<std::size_t>(b)] = span(parts.tied ? kValueCompress : value_input(b));
+    }
+    in.key_weight = span(kKeyWeight);
+    in.value_weight = span(kValueWeight);
+    // An infinite gate logit has a sigmoid that does not move.
+    for (ref::Dual& z : x[kGateLogits])
+        if (!std::isfinite(z.value)) z = {z.value > 0 ? 1e3 : -1e3, 0};
+    in.gate_logits = span(kGateLogits);
+    const auto forward = ref::nsa_module<ref::Dual>(parts.shape, in, run.topk);
+    const ExpectedOutputs bounds = expected.of_module(parts);
+    Identity identity(1);
+    identity.place[0] = "the sum over all inputs";
+    for (std::size_t i = 0; i < forward.output.size(); ++i) {
+        const double term = forward.output[i].tangent * exact.values[kOutputGrad][i];
+        identity.right[0] += term;
+        identity.size[0] += std::fabs(term);
+    }
+    for (int input = 0; input < kOutputGrad; ++input) {
+        const std::string name =
+            std::string(input_names()[static_cast<std::size_t>(input)]) + "_grad";
+        if (!run.call.tensor(name).present) continue;
+        const auto got = run.values(name);
+        const ref::ExpectedTensor& bound = tensor_of(bounds, name);
+        const auto allowed = allowance(bound);
+        for (std::size_t k = 0; k < got.size(); ++k) {
+            const double r = direction(input, k);
+            if (r == 0 || (input == kGateLogits && !std::isfinite(exact.values[kGateLogits][k])))
+                continue;
+            identity.left[0] += got[k] * r;
+            identity.allowed[0] += allowed[k];
+            identity.size[0] += std::fabs(bound.value[k]);
+        }
+    }
+    return identity.verdict("the gradient", "<gradients, r> against the derivative along r");
+}
+
+/// Data on which every softmax is exact: P is 1 or 1/2, pooling picks one row, gates are 0, 1/2 or
+/// 1. Operators and module are then right to the bit where a number can be stored.
+/// Why     every intermediate tensor is a number of few bits, so that no rounding hides an index
+/// that is off by one, a head, a tail, an order or a factor.
+/// Kills   MOD-05 MOD-09 MOD-14.
+Verdict exact_lattice(const Spec& spec, PropertyContext& context) {
+    Verdict all = operators_on_each_other(spec, context, ref::Grant::lattice);
+    if (all.failed() || all.kind != Verdict::Kind::held) return all;
+    join(all, end_to_end_with(spec, context, ref::Grant::lattice));
+    return all;
+}
+
+void make_lattice(Spec& spec, Random& random) {
+    spec.recipe = Recipe::ints;
+    spec.set("logits", static_cast<int>(Logits::lattice));
+    spec.set("weights", static_cast<int>(Weights::onehot));
+    spec.set("scale", static_cast<int>(ScaleKind::one));
+    spec.set("gates", static_cast<std::int64_t>(random.pick(
+                          {Gates::half, Gates::compress, Gates::select, Gates::window})));
+}
+
+}  // namespace
+
+void add_agreement(std::vector<Property>& list) {
+    list.push_back({"operators_on_each_other",
+                    "each operator within its bound on what the one before it wrote",
+                    stages,
+                    {},
+                    {}});
+    list.push_back({"end_to_end",
+                    "output and chained gradients are those of the exact composition",
+                    end_to_end,
+                    {},
+                    {}});
+    list.push_back({"derivative",
+                    "<gradients, r> is the derivative of the forward along r (dual numbers)",
+                    derivative,
+                    {},
+                    {}});
+    list.push_back({"exact_lattice", "data without rounding: equal bits from end to end",
+                    exact_lattice, make_lattice, [](const Spec& spec) {
+                        return spec.number("logits") == static_cast<int>(Logits::lattice) &&
+                               spec.number("weights") == static_cast<int>(Weights::onehot);
+                    }});
+}
+
+}  // namespace attncheck::properties::nsa_module

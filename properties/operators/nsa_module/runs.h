@@ -1,0 +1,94 @@
+// One run of the NSA module over a candidate's operators, with everything the operators handed on,
+// and what is expected of it.
+//
+// The call of a run holds, behind the tensors of the schema, one output for each intermediate
+// tensor, unpadded and by row and head whatever its order in memory:
+//
+//   key_blocks value_blocks topk_indices    {compress,select,window}_{out,max,sum}
+//   {compress,select,window}_query_grad     {select,window}_{key,value}_grad
+//   {key,value}_blocks_grad                 {compress}_{key,value}_grad    of the tokens
+#pragma once
+
+#include <optional>
+
+#include "properties/operators/nsa_module/case.h"
+#include "properties/operators/nsa_module/operators.h"
+#include "properties/laws/relation_checks.h"
+
+namespace attncheck::properties::nsa_module {
+
+inline constexpr std::array<const char*, ref::kModuleBranches> kBranchNames{"compress", "select",
+                                                                            "window"};
+
+/// The composition under test. Tests put broken ones in its place.
+struct Composition {
+    decltype(&attncheck_nsa_module) forward = attncheck_nsa_module;
+    decltype(&attncheck_nsa_module_grad) backward = attncheck_nsa_module_grad;
+};
+Composition& composition();
+
+enum class Direction { forward, both };
+
+struct Run {
+    Call call;
+    CallResult result;
+    ref::NsaModuleObserved observed;
+    std::vector<std::int64_t> topk;       ///< [T,N2,K]
+    std::vector<OperatorRecord> records;  ///< none when there are no tokens
+    /// Set when an operator did not return 0, or when a list of blocks cannot be used.
+    std::optional<Verdict> trouble;
+
+    Run(const Spec& spec, const Parts& parts, PropertyContext& context,
+        Direction direction = Direction::both);
+    const std::vector<std::uint32_t>& bits(std::string_view name) const {
+        return result.outputs[tensor_index(call, name)];
+    }
+    std::vector<double> values(std::string_view name) const {
+        return decode_all(call.tensor(name).type(), bits(name));
+    }
+    std::string place(const Spec& spec, const std::string& name, std::size_t k) const {
+        return place_of(spec, call, name, k);
+    }
+    /// Number `occurrence` of the calls of an operator; null when there is none.
+    const OperatorRecord* find(std::string_view op, int occurrence = 0) const;
+
+private:
+    void gather(const Parts& parts, const ModuleOperators& operators);
+};
+
+/// The exact composition at the lists of a run.
+struct Exact {
+    std::array<std::vector<double>, kInputs> values;  ///< tied: of all three branches
+    ref::NsaModuleInputs<double> in;
+    ref::NsaModuleForward<double> forward;
+    ref::NsaModuleGrad grad;
+
+    Exact(const Parts& parts, const Run& run);
+    Exact(const Exact&) = delete;
+    Exact& operator=(const Exact&) = delete;
+};
+
+/// Bounds of the operators on what they were handed, and of the whole.
+struct Expected {
+    ref::ExpectedModuleStages stages;
+    ref::ExpectedNsaModule whole;
+
+    Expected(const Parts& parts, const Run& run, const Exact& exact,
+             const ref::RoundingClass& rounding, ref::Grant grant = ref::Grant::rounding);
+    ExpectedOutputs of_operators() const;
+    ExpectedOutputs of_module(const Parts& parts) const;
+};
+
+/// Number t * N1 + n of the row whose statistics lie at each place [T,N1] of what
+/// NsaCompressAttention and FlashAttentionScore write, kLanes times each.
+std::vector<std::int64_t> physical_rows(const Parts& parts);
+inline constexpr std::int64_t kLanes = 8;
+
+/// The lists of a run against the scores of what NsaCompressAttention was handed.
+Verdict verdict_on_selection(const Spec& spec, const Run& run, const ref::RoundingClass& rounding,
+                             ref::Grant grant = ref::Grant::rounding);
+
+/// Outputs and gradients of the module, by name.
+std::vector<std::string> gradient_names(const Parts& parts);
+
+}  // namespace attncheck::properties::nsa_module

@@ -1,0 +1,244 @@
+// Relations between runs of selected attention whose lists differ and say the same: their order,
+// entries listed twice, all blocks listed, smaller blocks. In both directions.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/operators/nsa_selected_attention/runs.h"
+
+namespace attncheck::properties {
+namespace {
+
+bool is_statistic_of_empty_row(double row_sum) { return row_sum >= ref::kEmptyRowSum; }
+
+/// The order of a list means nothing.
+/// Why     softmax and its gradient are sums over the listed keys (contract decision 6: visibility
+/// does not depend on the place in the list).
+/// Domain  lists with two different entries, moderate data.
+/// Bound   the bounds of both runs added.
+/// Kills   NSF-16 18 20 x18 x19 x20 x21, NSG-13 x23 x27.
+/// Shrinks to one query, two blocks listed [1, 0], one non-zero logit.
+Verdict list_order(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    SelectedParts shuffled = parts;
+    Random random(mix(spec.seed));
+    change_lists(shuffled, parts.shape.count, [&](auto list, auto& out) {
+        for (const auto i : permutation(std::ssize(list), random))
+            out.push_back(list[static_cast<std::size_t>(i)]);
+    });
+    if (shuffled.topk == parts.topk) return inapplicable();
+    const SelectedRun left(parts, context), right(shuffled, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    const ExpectedOutputs expected = expected_of(parts, context.rounding);
+    return verdict_on_equal_runs(spec, left, right, expected, expected, "every list permuted");
+}
+
+void with_longer_lists(Spec& spec, Random& random) {
+    with_less_data(spec, random);
+    if (spec.numbers[kSelCount] == 1) set_blocks(spec, spec.numbers[kSelBlock], 2);
+}
+
+/// Every entry listed twice: twice the row sum, all else as before.
+/// Why     lists are multisets: every weight exp(s - m) doubles, and so does their sum; P per copy
+/// halves. In the gradient the given row sum is doubled with it, and a key gets the sum of what its
+/// two copies get.
+/// Domain  lists that fit in twice the length: 2 K <= 32 and 2 K blocks of keys.
+/// Bound   the bounds of both runs added, that of the first row sum twice.
+/// Kills   NSF-x01 x03 x04 x40, NSG-x01 x26 x34.
+/// Shrinks to one query, two blocks of 16 keys, block 0 listed, all data 0.
+Verdict multiset(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    SelectedParts twice = parts;
+    change_lists(twice, 2 * parts.shape.count, [](auto list, auto& out) {
+        out.insert(out.end(), list.begin(), list.end());
+        out.insert(out.end(), list.begin(), list.end());
+    });
+    for (float& row_sum : twice.row_sum)
+        if (!is_statistic_of_empty_row(row_sum)) row_sum *= 2;
+    const SelectedRun left(parts, context), right(twice, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    const ExpectedOutputs once_expected = expected_of(parts, context.rounding),
+                          twice_expected = expected_of(twice, context.rounding);
+    Verdict all;
+    for (const std::string& name : left.output_names()) {
+        std::vector<double> values = left.values(name),
+                            allowed = allowance(tensor_of(once_expected, name));
+        for (std::size_t k = 0; k < values.size() && name == "softmax_sum"; ++k) {
+            if (is_statistic_of_empty_row(values[k])) continue;
+            values[k] *= 2;
+            allowed[k] *= 2;
+        }
+        join(all, verdict_on_runs(spec, left, name, values, right.values(name),
+                                  sum_of(allowed, allowance(tensor_of(twice_expected, name))),
+                                  "every list entry twice"));
+    }
+    return all;
+}
+
+bool fits_twice(const Spec& spec) {
+    const std::int64_t twice = 2 * spec.numbers[kSelCount];
+    return twice <= 32 && std::all_of(spec.lists[1].begin(), spec.lists[1].end(), [&](auto kv) {
+               return kv == 0 || kv >= twice * spec.numbers[kSelBlock];
+           });
+}
+
+void make_fit_twice(Spec& spec, Random& random) {
+    with_less_data(spec, random);
+    const std::int64_t block = spec.numbers[kSelBlock],
+                       half = std::max<std::int64_t>(spec.numbers[kSelCount] / 2, 1);
+    set_blocks(spec, block, 2 * half);
+    spec.numbers[kSelCount] = half;
+}
+
+/// Every key of the row's sequence that the mask shows, written without lists and without the
+/// oracle's index map.
+ref::ColumnLister all_visible_keys(const SelectedParts& parts) {
+    struct Row {
+        std::int64_t position, first_key, keys;
+    };
+    std::vector<Row> rows;
+    std::int64_t first_key = 0;
+    for (std::size_t b = 0; b < parts.shape.query_lengths.size(); ++b) {
+        for (std::int64_t s = 0; s < parts.shape.query_lengths[b]; ++s)
+            rows.push_back({s, first_key, parts.shape.kv_lengths[b]});
+        first_key += parts.shape.kv_lengths[b];
+    }
+    const bool masked = parts.mask.present, causal = parts.sparse_mode == 2;
+    return [rows, masked, causal, mask = parts.mask](std::int64_t t, std::int64_t,
+                                                     std::vector<ref::KeyColumn>& columns) {
+        if (t >= std::ssize(rows)) return false;
+        const Row& row = rows[static_cast<std::size_t>(t)];
+        for (std::int64_t position = 0; position < row.keys; ++position) {
+            const bool hidden =
+                masked && (causal ? position > row.position
+                                  : mask.bits[static_cast<std::size_t>(
+                                        row.position * mask.shape[1] + position)] != 0);
+            if (!hidden) columns.push_back({row.first_key + position, 0, true});
+        }
+        return true;
+    };
+}
+
+ExpectedOutputs expected_over(const SelectedParts& parts, const ref::ColumnLister& columns,
+                              const ref::RoundingClass& rounding) {
+    const auto query = parts.values(parts.query), key = parts.values(parts.key),
+               value = parts.values(parts.value);
+    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
+    ExpectedOutputs out;
+    if (parts.gradient) {
+        const auto output = parts.values(parts.output),
+                   output_grad = parts.values(parts.output_grad);
+        const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
+            row_sum(parts.row_sum.begin(), parts.row_sum.end());
+        auto expected = ref::expected_attention_grad(parts.shape.dense(), columns,
+                                                     {in, output_grad, output, row_max, row_sum},
+                                                     parts.dtype, rounding);
+        out.emplace_back("dq", std::move(expected.query_grad));
+        out.emplace_back("dk", std::move(expected.key_grad));
+        out.emplace_back("dv", std::move(expected.value_grad));
+        return out;
+    }
+    auto expected =
+        ref::expected_attention(parts.shape.dense(), columns, in, parts.dtype, rounding);
+    for (const auto& [name, rows] : {std::pair{"softmax_max", &expected.row_max},
+                                     std::pair{"softmax_sum", &expected.row_sum}}) {
+        ref::ExpectedTensor lanes(rows->size() * kLanes);
+        for (std::size_t k = 0; k < lanes.size(); ++k) {
+            lanes.value[k] = rows->value[k / kLanes];
+            lanes.bound[k] = rows->bound[k / kLanes];
+            lanes.overflow[k] = rows->overflow[k / kLanes];
+        }
+        out.emplace_back(name, std::move(lanes));
+    }
+    out.emplace_back("attention_out", std::move(expected.output));
+    return out;
+}
+
+/// Lists that name every block make dense attention.
+/// Why     K blocks of the sequence, each once and in any order, are all its keys; what is left is
+/// masked attention.
+/// Domain  every sequence has no key or exactly K blocks; the lists are replaced by random
+/// permutations.
+/// Bound   that of the expected values, from a lister of all keys that shares nothing with the
+/// oracle of lists.
+/// Kills   NSF-x10 x13 x14 x41 x55 x56 x61 x62 x63, NSG-17 x02 x07 x17.
+/// Shrinks to one query, one block of 16 keys, one head, all data 0.
+Verdict dense(const Spec& spec, PropertyContext& context) {
+    SelectedParts parts = selected_parts(spec);
+    Random random(mix(spec.seed));
+    change_lists(parts, parts.shape.count, [&](auto list, auto& out) {
+        for (const auto block : permutation(std::ssize(list), random))
+            out.push_back(static_cast<std::uint32_t>(block));
+    });
+    if (parts.gradient) give_reference_statistics(parts);
+    const SelectedRun run(parts, context);
+    if (run.trouble) return *run.trouble;
+    return verdict_on_values(spec, run.call, run.result,
+                             expected_over(parts, all_visible_keys(parts), context.rounding));
+}
+
+bool selects_everything(const Spec& spec) {
+    const std::int64_t all = spec.numbers[kSelCount] * spec.numbers[kSelBlock];
+    return std::all_of(spec.lists[1].begin(), spec.lists[1].end(),
+                       [&](auto kv) { return kv == 0 || kv == all; });
+}
+
+void make_select_everything(Spec& spec, Random&) {
+    for (auto& kv : spec.lists[1])
+        if (kv > 0) kv = spec.numbers[kSelCount] * spec.numbers[kSelBlock];
+}
+
+/// Numbers of parts that a block can be cut into.
+std::vector<std::int64_t> block_cuts(const Spec& spec) {
+    std::vector<std::int64_t> cuts;
+    for (std::int64_t cut = 2; cut <= 8; ++cut)
+        if (spec.numbers[kSelBlock] % (16 * cut) == 0 && cut * spec.numbers[kSelCount] <= 32)
+            cuts.push_back(cut);
+    return cuts;
+}
+
+/// The same keys listed in smaller blocks.
+/// Why     block i of B keys is blocks c i .. c i + c - 1 of B / c keys.
+/// Domain  B / c a multiple of 16, c K <= 32.
+/// Bound   the bounds of both runs added.
+/// Kills   NSF-04 08 x03 x04 x29, NSG-x04 x29.
+/// Shrinks to one query, one block of 32 keys, one non-zero logit.
+Verdict reblocking(const Spec& spec, PropertyContext& context) {
+    const SelectedParts parts = selected_parts(spec);
+    Random random(mix(spec.seed));
+    const auto cut = static_cast<std::uint32_t>(random.pick(block_cuts(spec)));
+    SelectedParts finer = parts;
+    finer.shape.block /= cut;
+    change_lists(finer, cut * parts.shape.count, [&](auto list, auto& out) {
+        for (const std::uint32_t block : list)
+            for (std::uint32_t i = 0; i < cut; ++i) out.push_back(block * cut + i);
+    });
+    const SelectedRun left(parts, context), right(finer, context);
+    if (auto trouble = trouble_of({&left, &right})) return *trouble;
+    const ExpectedOutputs expected = expected_of(parts, context.rounding);
+    return verdict_on_equal_runs(
+        spec, left, right, expected, expected,
+        fmt::format("blocks of {} against blocks of {}", parts.shape.block, finer.shape.block));
+}
+
+void make_cuttable(Spec& spec, Random& random) {
+    with_less_data(spec, random);
+    const std::int64_t block = random.pick<std::int64_t>({32, 32, 48, 64, 64, 96, 128});
+    set_blocks(spec, block, std::min<std::int64_t>(spec.numbers[kSelCount], 256 / block));
+}
+
+}  // namespace
+
+void add_selected_list_relations(std::vector<Property>& list) {
+    list.push_back({"list_order", "the order of a list means nothing", list_order,
+                    with_longer_lists, moderate});
+    list.push_back({"multiset", "every entry twice: twice the row sum, all else the same", multiset,
+                    make_fit_twice,
+                    [](const Spec& spec) { return moderate(spec) && fits_twice(spec); }});
+    list.push_back({"dense", "all blocks listed make dense attention", dense,
+                    make_select_everything, selects_everything});
+    list.push_back({"reblocking", "the same keys in smaller blocks", reblocking, make_cuttable,
+                    [](const Spec& spec) { return moderate(spec) && !block_cuts(spec).empty(); }});
+}
+
+}  // namespace attncheck::properties

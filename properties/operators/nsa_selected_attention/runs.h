@@ -1,0 +1,92 @@
+// What relations between runs of selected attention share: a run of changed parts, ways to change a
+// problem, and verdicts on two runs. Both directions use them; nothing here knows a relation.
+//
+// Legend: T1 query rows, T2 key rows, N1 query heads, N2 key/value heads, G = N1 / N2; tensors are
+// row-major [rows, heads, width].
+#pragma once
+
+#include <initializer_list>
+
+#include "properties/operators/nsa_selected_attention/case.h"
+#include "properties/laws/relation_checks.h"
+
+namespace attncheck::properties {
+
+inline constexpr std::size_t kLanes = 8;  ///< copies of every statistic
+
+/// One call of the candidate; trouble is set when it did not return 0.
+struct SelectedRun {
+    Call call;
+    CallResult result;
+    std::optional<Verdict> trouble;
+
+    SelectedRun(const SelectedParts& parts, PropertyContext& context);
+    const std::vector<std::uint32_t>& bits(std::string_view name) const;
+    std::vector<double> values(std::string_view name) const;
+    std::vector<std::string> output_names() const;
+};
+std::optional<Verdict> trouble_of(std::initializer_list<const SelectedRun*> runs);
+
+// ---- verdicts ----
+
+/// |left - right| <= allowed; elements with an infinite allowance are not looked at. Element k is
+/// that of `name` in the call of `shown`.
+Verdict verdict_on_runs(const Spec& spec, const SelectedRun& shown, const std::string& name,
+                        std::vector<double> left, std::vector<double> right,
+                        const std::vector<double>& allowed, const std::string& relation);
+
+/// Every output of two runs that mean the same, within the bounds of both.
+Verdict verdict_on_equal_runs(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
+                              const ExpectedOutputs& left_expected,
+                              const ExpectedOutputs& right_expected, const std::string& relation);
+
+/// Every output of two runs to the bit; elements for which looked_at is false are skipped.
+Verdict verdict_on_equal_bits(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
+                              const std::string& relation, const OutputFilter& looked_at = {});
+
+/// left * 2^exponent == right for one output, without tolerance, where it stays away from subnormal
+/// and infinite numbers.
+Verdict verdict_on_scaled(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
+                          const std::string& name, int exponent, const std::string& relation);
+
+/// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do:
+/// small ones are subnormal.
+bool rounds_alike_at_every_scale(const SelectedParts& parts, const PropertyContext& context);
+
+// ---- changes of a problem ----
+
+/// Keys that at least one row may see [T2,N2], and those that the heads of query row t see.
+std::vector<char> seen_keys(const SelectedParts& parts);
+std::vector<char> keys_seen_by(const SelectedParts& parts, std::int64_t t);
+
+/// Query rows [T1,N1] that see one of the keys [T2,N2].
+std::vector<char> rows_that_see(const SelectedParts& parts, const std::vector<char>& keys);
+
+/// Key and value of the chosen keys [T2,N2] become NaN.
+void poison_keys(SelectedParts& parts, const std::vector<char>& keys);
+
+/// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
+SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int64_t>& query_source,
+                         const std::vector<std::int64_t>& kv_source);
+
+/// Lists of `count` entries: `fill` appends the new entries of an old list.
+using ListChange =
+    std::function<void(std::span<const std::uint32_t> list, std::vector<std::uint32_t>& out)>;
+void change_lists(SelectedParts& parts, std::int64_t count, const ListChange& fill);
+
+// ---- domains ----
+
+/// Sets block size and count and lengthens key sequences that are too short for them.
+void set_blocks(Spec& spec, std::int64_t block, std::int64_t count);
+
+/// Half the queries: for relations that take several evaluations.
+void fewer_queries(Spec& spec);
+/// For relations that take two evaluations and more: moderate data, half the queries.
+void with_less_data(Spec& spec, Random& random);
+
+/// Relations that hold in both directions: all, and in them those of the lists and of scaled data.
+void add_selected_shared_relations(std::vector<Property>& list);
+void add_selected_list_relations(std::vector<Property>& list);
+void add_selected_scale_relations(std::vector<Property>& list);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,158 @@
+// What the engine needs to know of an operator, and nothing it does not: fields, generator,
+// legality, how a Spec becomes a call, the documented ruling on a call, and the properties.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "properties/case/call.h"
+#include "properties/candidate/candidate.h"
+#include "properties/case/random.h"
+#include "properties/case/spec.h"
+#include "ref/constraints/constraints.h"
+#include "ref/bounds/error_bound.h"
+
+namespace attncheck::properties {
+
+/// What errors say about a rounding that a candidate may or may not do: least-squares sums, `found`
+/// over `expected` is its share (tiers.h).
+struct CastEvidence {
+    std::string word;  ///< of the rounding class: "p", "ds", "sum"
+    double found = 0, expected = 0;
+};
+
+/// What a property found out about one case.
+struct Verdict {
+    enum class Kind { held, failed, declined, inapplicable } kind = Kind::held;
+    std::string
+        failure;  ///< class, constant while shrinking: "mismatch output", "crashed SIGSEGV", ...
+    std::string message;     ///< what differs and where, for people; may have several lines
+    double worst_ratio = 0;  ///< largest error in units of its bound
+    /// What judged a failure: bound, deviation, filter, relation, memory, validation or crash.
+    /// Empty where the property or the failure says it (tier_of).
+    std::string tier = {};
+    std::vector<CastEvidence> casts = {};
+
+    static Verdict fail(std::string failure, std::string message) {
+        return {Kind::failed, std::move(failure), std::move(message), 0, {}, {}};
+    }
+    bool failed() const { return kind == Kind::failed; }
+};
+
+struct ToleranceRule;
+
+struct PropertyContext {
+    Candidate& candidate;
+    ref::RoundingClass rounding;
+    const ToleranceRule* rule = nullptr;  ///< judges agreement in place of the error bounds
+    static constexpr std::int64_t kSamples = 512;
+    std::int64_t samples = kSamples;  ///< random rows, and random keys, that `sampled` looks at
+};
+
+/// A law every correct implementation obeys. `check` is a pure function of the Spec and the
+/// candidate.
+struct Property {
+    std::string name;
+    std::string summary;  ///< one line for `attncheck list`
+    std::function<Verdict(const Spec&, PropertyContext&)> check;
+    std::function<void(Spec&, Random&)> adapt;  ///< steers the operator's generator; may be empty
+    std::function<bool(const Spec&)> domain;    ///< empty: every legal Spec
+    bool validation = false;                    ///< only run when the candidate validates
+    int case_factor = 1;   ///< how many times the usual number of cases it gets
+    int case_divisor = 1;  ///< what part of them: large cases say as much as many small ones
+    bool large = false;    ///< made for cases of full size: runs only when asked for by name
+};
+
+/// The tier of a failed verdict of this property.
+std::string tier_of(const Property& property, const Verdict& verdict);
+
+/// The label of a call with edited arguments, the only one that is counted for it.
+inline constexpr const char* kEditedLabel = "edited";
+
+/// A class of cases that a run must reach, as a share of the operator's unedited cases.
+struct RequiredClass {
+    std::string label;
+    double min_percent = 0;
+};
+
+class Operator {
+public:
+    virtual ~Operator() = default;
+    virtual const Schema& schema() const = 0;
+    virtual const std::vector<Property>& properties() const = 0;
+    virtual const std::vector<RequiredClass>& required_classes() const = 0;
+    virtual std::vector<std::string> labels(const Spec& spec) const = 0;
+
+    /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not
+    /// looked at.
+    virtual std::optional<std::string> illegal(const Spec& spec) const = 0;
+
+    /// A random legal Spec, biased to the boundaries where kernels break; size 0..100 scales
+    /// extents.
+    virtual Spec sample(Random& random, int size) const = 0;
+
+    /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones
+    /// are in shrink.h.
+    virtual std::vector<Spec> joint_shrinks(const Spec& spec) const = 0;
+
+    /// Carries the overrides of `from` over to `to`, whose sequences are those of `from` listed in
+    /// kept (index into from's list for each entry of to's), so that an element keeps its sequence
+    /// and position; drops what is outside.
+    virtual void carry_overrides(const Spec& from, Spec& to,
+                                 const std::vector<int>& kept) const = 0;
+
+    /// Shapes of all tensors, in schema order.
+    virtual std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const = 0;
+
+    /// The call, edits applied. Inputs hold their values, already rounded to the storage type.
+    virtual Call build(const Spec& spec) const = 0;
+
+    /// The call without the values of its elements: cheap however large the case is.
+    virtual Call outline(const Spec& spec) const { return build(spec); }
+
+    /// Cases of full size for the property `sampled`, about `length` tokens each; none: the
+    /// operator has no such property.
+    virtual std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const {
+        (void)length, (void)seed;
+        return {};
+    }
+
+    /// Name, shape and values of the tensors by the index that overrides use. The call's own unless
+    /// an operator's tensors have several layouts.
+    virtual std::vector<Tensor> logical_tensors(const Spec& spec) const {
+        return build(spec).tensors;
+    }
+
+    /// The arguments as the C struct that the entry point takes; tensors and arrays are given with
+    /// their addresses.
+    virtual std::vector<std::byte> pack(const Call& call,
+                                        const std::vector<attncheck_tensor>& tensors,
+                                        const std::vector<attncheck_int_array>& arrays,
+                                        const std::vector<const char*>& texts) const = 0;
+
+    /// The documented verdict on the arguments.
+    virtual ref::Ruling rule(const Call& call) const = 0;
+
+    /// "sequence 1, token 17, head 0, channel 3" for an element of a tensor.
+    virtual std::string describe(const Spec& spec, const std::string& tensor,
+                                 const std::vector<std::int64_t>& index) const = 0;
+
+    const std::string& name() const { return schema().op; }
+
+    /// What a candidate must export for this to be checked: its own entry point, unless it is a
+    /// composition.
+    virtual std::vector<std::string> entry_points() const { return {name()}; }
+    bool implemented_by(const CandidateInfo& candidate) const;
+    const Property* property(std::string_view name) const;
+};
+
+/// All operators the suite knows, in the order they are reported.
+const std::vector<std::unique_ptr<Operator>>& operators();
+const Operator* find_operator(std::string_view name);
+std::vector<const Schema*> schemas();
+
+}  // namespace attncheck::properties

@@ -1,0 +1,117 @@
+#include "properties/report/json.h"
+
+#include <cmath>
+
+#include "properties/report/report.h"
+#include "properties/judge/tier_text.h"
+
+namespace attncheck::properties {
+
+Json number_or_text(double value) {  // JSON has no infinity
+    if (std::isfinite(value)) return value;
+    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+double to_number(const Json& value) {
+    if (value.is_number()) return value.get<double>();
+    return value == "inf" ? HUGE_VAL : value == "-inf" ? -HUGE_VAL : std::nan("");
+}
+
+std::string words_of(const std::vector<CastEvidence>& casts) {
+    std::string text;
+    for (const CastEvidence& cast : casts) {
+        const std::string word = looks_like(cast);
+        if (!word.empty()) text += (text.empty() ? "" : " ") + word;
+    }
+    return text;
+}
+
+Json casts_json(const std::vector<CastEvidence>& casts) {
+    Json out = Json::object();
+    for (const CastEvidence& cast : casts) out[cast.word] = {cast.found, cast.expected};
+    return out;
+}
+
+/// Adds the evidence of a report's property to that of all.
+void add_casts(const Json& property, std::vector<CastEvidence>& all) {
+    if (!property.contains("casts")) return;
+    for (const auto& [word, sums] : property["casts"].items())
+        add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
+}
+
+Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing) {
+    return {
+        {"reached", possible - std::ssize(missing)}, {"possible", possible}, {"missing", missing}};
+}
+
+std::string property_to_text(const PropertyReport& report) {
+    Json text{{"op", report.op},
+              {"property", report.property},
+              {"status", static_cast<int>(report.status)},
+              {"cases", report.cases},
+              {"declined", report.declined},
+              {"waived", report.waived},
+              {"replayed", report.replayed},
+              {"labels", report.labels},
+              {"pairs", to_text(report.pairs)},
+              {"worst_ratio", number_or_text(report.worst_ratio)},
+              {"waivers", report.waivers},
+              {"casts", casts_json(report.casts)},
+              {"note", report.note},
+              {"seconds", report.seconds},
+              {"interrupted", report.interrupted},
+              {"counterexamples", Json::array()}};
+    for (const Counterexample& found : report.counterexamples)
+        text["counterexamples"].push_back({{"spec", print(found.spec)},
+                                           {"original", print(found.original)},
+                                           {"failure", found.failure},
+                                           {"message", found.message},
+                                           {"found_message", found.found_message},
+                                           {"tier", found.tier},
+                                           {"neighbours_tried", found.neighbours_tried},
+                                           {"steps_taken", found.steps_taken},
+                                           {"certificate", found.certificate},
+                                           {"shrink_seconds", found.shrink_seconds},
+                                           {"repeatable", found.repeatable},
+                                           {"case_number", found.case_number}});
+    return text.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+PropertyReport property_from_text(const std::string& text) {
+    const Json json = Json::parse(text);
+    PropertyReport report;
+    report.op = json.at("op");
+    report.property = json.at("property");
+    report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
+    report.cases = json.at("cases");
+    report.declined = json.at("declined");
+    report.waived = json.at("waived");
+    report.replayed = json.at("replayed");
+    report.labels = json.at("labels").get<std::map<std::string, std::int64_t>>();
+    report.pairs = pair_set_from(json.at("pairs").get<std::string>());
+    report.worst_ratio = to_number(json.at("worst_ratio"));
+    report.waivers = json.at("waivers").get<std::vector<std::string>>();
+    report.note = json.at("note");
+    add_casts(json, report.casts);
+    report.seconds = json.at("seconds");
+    report.interrupted = json.at("interrupted");
+    for (const Json& one : json.at("counterexamples")) {
+        Counterexample found;
+        found.spec = parse(one.at("spec").get<std::string>(), schemas());
+        found.original = parse(one.at("original").get<std::string>(), schemas());
+        found.failure = one.at("failure");
+        found.message = one.at("message");
+        found.found_message = one.at("found_message");
+        found.tier = one.at("tier");
+        found.neighbours_tried = one.at("neighbours_tried");
+        found.steps_taken = one.at("steps_taken");
+        found.certificate = one.at("certificate");
+        found.shrink_seconds = one.at("shrink_seconds");
+        found.repeatable = one.at("repeatable");
+        found.case_number = one.at("case_number");
+        report.counterexamples.push_back(std::move(found));
+    }
+    return report;
+}
+
+}  // namespace attncheck::properties

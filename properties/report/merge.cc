@@ -1,0 +1,237 @@
+// Merging JSON reports. Whoever wrote them: everything is checked before it is used.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include "properties/report/report.h"
+#include "properties/report/json.h"
+#include "properties/report/table.h"
+
+namespace attncheck::properties {
+namespace {
+
+/// Worst last: what a merged property is when its shards differ.
+constexpr const char* kStatuses[] = {"not_implemented", "declined", "held", "error", "falsified"};
+
+std::ptrdiff_t rank_of(const std::string& status) {
+    return std::find(std::begin(kStatuses), std::end(kStatuses), status) - std::begin(kStatuses);
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw std::runtime_error(why); }
+
+/// Of counts that are at least 0.
+std::int64_t sum_of(std::int64_t left, std::int64_t right) {
+    std::int64_t sum = 0;
+    if (__builtin_add_overflow(left, right, &sum)) refuse("counts more than 2^63 - 1 of something");
+    return sum;
+}
+
+/// Throws, also Json::exception, unless `value` is a whole number from 0 to 2^63 - 1.
+void check_count(const Json& value) {
+    if (!value.is_number_integer() || value < 0 || value > INT64_MAX)
+        refuse("counts " + value.dump() + ", allowed: whole numbers from 0 to 2^63 - 1");
+}
+
+void check_casts(const Json& casts) {
+    if (!casts.is_object()) refuse("has casts that are no object");
+    for (const auto& [word, sums] : casts.items())
+        if (!sums.is_array() || sums.size() != 2 || !sums[0].is_number() || !sums[1].is_number())
+            refuse("has a cast that is not [found, expected]");
+}
+
+void check_counterexample(const Json& found) {
+    if (!found.is_object()) refuse("has a counterexample that is no object");
+    for (const char* text : {"case", "failure", "message"}) (void)found.value(text, std::string());
+}
+
+/// Throws, also Json::exception, unless everything that merging looks at is there and of its type.
+void check_property(const Json& entry) {
+    for (const char* text : {"op", "property", "status"})
+        (void)entry.at(text).get_ref<const std::string&>();
+    if (rank_of(entry["status"]) == std::ssize(kStatuses))
+        refuse("has a property of status " + entry["status"].dump());
+    check_count(entry.at("cases"));
+    for (const char* count : {"declined", "waived", "replayed"})
+        if (entry.contains(count)) check_count(entry[count]);
+    if (!entry.at("labels").is_object()) refuse("has labels that are no object");
+    for (const auto& [label, count] : entry["labels"].items()) check_count(count);
+    (void)entry.at("worst_error_ratio");
+    if (entry.contains("casts")) check_casts(entry["casts"]);
+    (void)entry.value("note", std::string());
+    if (entry.contains("counterexample")) check_counterexample(entry["counterexample"]);
+    if (!entry.contains("more_counterexamples")) return;
+    if (!entry["more_counterexamples"].is_array()) refuse("has more_counterexamples that are none");
+    for (const Json& more : entry["more_counterexamples"]) check_counterexample(more);
+}
+
+void check_pairs(const Json& pairs) {
+    if (!pairs.is_object()) refuse("has pairs that are no object");
+    for (const auto& [op, one] : pairs.items()) {
+        check_count(one.at("possible"));
+        const auto& missing = one.at("missing").get_ref<const Json::array_t&>();
+        for (const Json& pair : missing) (void)pair.get_ref<const std::string&>();
+        if (std::ssize(missing) > one["possible"].get<std::int64_t>())
+            refuse("misses more pairs of " + op + " than are possible");
+    }
+}
+
+void check_report(const Json& report) {
+    if (!report.is_object() || report.value("schema", Json()) != 1 ||
+        !report.contains("properties") || !report["properties"].is_array())
+        refuse("is not an attncheck report of schema 1");
+    (void)report.at("candidate").get_ref<const std::string&>();
+    if (const Json& seed = report.at("seed"); !seed.is_number_unsigned())
+        refuse("has the seed " + seed.dump() + ", allowed: whole numbers from 0 to 2^64 - 1");
+    if (!(report.at("duration_s").get<double>() >= 0)) refuse("has a duration below 0");
+    (void)report.value("interrupted", false);
+    if (!report.value("precision", Json::object()).is_object())
+        refuse("has a precision that is no object");
+    for (const Json& entry : report["properties"]) check_property(entry);
+    if (report.contains("pairs")) check_pairs(report["pairs"]);
+}
+
+Json empty_like(const Json& report) {
+    return {{"schema", 1},
+            {"candidate", report["candidate"]},
+            {"seed", report["seed"]},
+            {"duration_s", 0.0},
+            {"interrupted", false},
+            {"precision", report.value("precision", Json::object())},
+            {"implementations", report.value("implementations", Json())},
+            {"properties", Json::array()}};
+}
+
+/// The first counterexample of each failure class of both.
+void merge_counterexamples(const Json& entry, Json& known) {
+    std::vector<Json> found;
+    for (const Json* side : {&std::as_const(known), &entry}) {
+        if (side->contains("counterexample")) found.push_back((*side)["counterexample"]);
+        if (side->contains("more_counterexamples"))
+            for (const Json& more : (*side)["more_counterexamples"]) found.push_back(more);
+    }
+    known.erase("counterexample");
+    known.erase("more_counterexamples");
+    std::vector<std::string> classes;
+    for (const Json& one : found) {
+        const std::string failure = one.value("failure", one.value("message", ""));
+        if (std::find(classes.begin(), classes.end(), failure) != classes.end()) continue;
+        classes.push_back(failure);
+        if (classes.size() == 1)
+            known["counterexample"] = one;
+        else
+            known["more_counterexamples"].push_back(one);
+    }
+}
+
+void merge_property(const Json& entry, Json& known) {
+    std::vector<CastEvidence> casts;
+    for (const Json* side : {&std::as_const(known), &entry}) add_casts(*side, casts);
+    if (!casts.empty()) known["casts"] = casts_json(casts);
+    for (const char* count : {"cases", "declined", "waived", "replayed"})
+        known[count] =
+            sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
+    for (const auto& [label, count] : entry["labels"].items())
+        known["labels"][label] =
+            sum_of(known["labels"].value(label, std::int64_t{0}), count.get<std::int64_t>());
+    const double left = to_number(known["worst_error_ratio"]),
+                 right = to_number(entry["worst_error_ratio"]);
+    if (!(right <= left)) known["worst_error_ratio"] = entry["worst_error_ratio"];
+    if (rank_of(entry["status"]) > rank_of(known["status"])) known["status"] = entry["status"];
+    merge_counterexamples(entry, known);
+}
+
+/// A pair is missing when it is missing in all reports that have the operator.
+void merge_pairs(const Json& pairs, std::map<std::string, PairCoverage>& merged) {
+    for (const auto& [op, one] : pairs.items()) {
+        auto missing = one["missing"].get<std::vector<std::string>>();
+        std::sort(missing.begin(), missing.end());
+        missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+        const auto [it, is_first] = merged.try_emplace(op);
+        PairCoverage& known = it->second;
+        if (is_first) known.missing = missing;
+        std::vector<std::string> both;
+        std::set_intersection(known.missing.begin(), known.missing.end(), missing.begin(),
+                              missing.end(), std::back_inserter(both));
+        known.op = op;
+        known.possible = std::max(known.possible, one["possible"].get<std::int64_t>());
+        known.missing = std::move(both);
+    }
+}
+
+/// Adds a checked report to what is merged so far.
+void merge_report(const Json& report, Json& merged) {
+    const double duration = merged["duration_s"].get<double>() + report["duration_s"].get<double>();
+    if (!std::isfinite(duration)) refuse("has a duration that is no number of seconds");
+    merged["duration_s"] = duration;
+    if (report.value("interrupted", false)) merged["interrupted"] = true;
+    for (const Json& entry : report["properties"]) {
+        Json* into = nullptr;
+        for (Json& known : merged["properties"])
+            if (known["op"] == entry["op"] && known["property"] == entry["property"]) into = &known;
+        if (into)
+            merge_property(entry, *into);
+        else
+            merged["properties"].push_back(entry);
+    }
+}
+
+}  // namespace
+
+MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
+    Json merged;
+    std::map<std::string, PairCoverage> pairs;
+    for (const auto& [name, text] : name_and_text) {
+        try {
+            const Json report = Json::parse(text);
+            check_report(report);
+            if (merged.is_null())
+                merged = empty_like(report);
+            else if (merged["candidate"] != report["candidate"] || merged["seed"] != report["seed"])
+                refuse("is of another candidate or seed than " + name_and_text.front().first);
+            if (report.value("implementations", Json()) != merged["implementations"])
+                refuse("ran on other operators than " + name_and_text.front().first);
+            merge_report(report, merged);
+            if (report.contains("pairs")) merge_pairs(report["pairs"], pairs);
+        } catch (const Json::parse_error&) {
+            throw std::runtime_error(name + ": is not JSON");
+        } catch (const Json::exception& e) {
+            throw std::runtime_error(name + ": does not have the documented fields: " + e.what());
+        } catch (const std::runtime_error& e) {
+            throw std::runtime_error(name + ": " + e.what());
+        }
+    }
+    if (merged.is_null()) throw std::runtime_error("merge: no report was given");
+    MergedReport out;
+    std::vector<ReportRow> rows;
+    std::vector<std::string> statuses;
+    std::int64_t checked = 0;
+    for (const Json& p : merged["properties"]) {
+        statuses.push_back(p["status"]);
+        for (const char* count : {"cases", "replayed"})  // or none at all
+            checked = std::max(checked, p.value(count, std::int64_t{0}));
+        rows.push_back({p["op"], p["property"], p["status"], p["cases"].dump(),
+                        std::to_string(p.value("declined", std::int64_t{0})), "",
+                        ratio_text(to_number(p["worst_error_ratio"])),
+                        p.contains("counterexample") ? p["counterexample"].value("case", "")
+                                                     : p.value("note", "")});
+    }
+    std::vector<CastEvidence> casts;
+    for (const Json& p : merged["properties"]) add_casts(p, casts);
+    if (!merged["precision"].empty()) merged["precision"]["looks_like"] = words_of(casts);
+    if (merged["implementations"].is_null()) merged.erase("implementations");
+    std::vector<PairCoverage> coverages;
+    for (const auto& [op, one] : pairs) {
+        merged["pairs"][op] = pairs_json(one.possible, one.missing);
+        coverages.push_back(one);
+    }
+    out.exit_status = status_code(statuses, checked);
+    out.table = table_of(rows) + pairs_table(coverages);
+    out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return out;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,79 @@
+// Pairs of classes: which two of the classes that an operator requires met in one case. A quota
+// says that each class was reached; defects often need two of them at once, such as a mode in a
+// layout.
+//
+// The classes are the labels of Operator::required_classes, which cover every named field of a case
+// line and the shapes that matter, without the numbered corner cases, which are combinations
+// themselves. Possible are the pairs of different dimensions that are not in excluded_pairs.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "properties/operators/operator.h"
+
+namespace attncheck::properties {
+
+/// Pairs that were reached, as bits whose order is ClassPairs'. Empty where none was noted.
+struct PairSet {
+    std::vector<std::uint64_t> words;
+
+    void add(std::size_t pair);
+    bool has(std::size_t pair) const;
+    void add_all(const PairSet& other);
+    bool operator==(const PairSet&) const = default;
+};
+
+/// Text of a set between processes of one run, and back.
+std::string to_text(const PairSet& set);
+PairSet pair_set_from(std::string_view text);
+
+/// What a run reached of an operator's pairs.
+struct PairCoverage {
+    std::string op;
+    std::int64_t possible = 0;
+    std::vector<std::string> missing;  ///< "broadcast + many_blocks", sorted
+    std::int64_t reached() const { return possible - static_cast<std::int64_t>(missing.size()); }
+};
+
+/// "pairs 412 of 431"
+std::string pairs_text(std::int64_t reached, std::int64_t possible);
+
+/// The pairs of one operator, numbered.
+class ClassPairs {
+public:
+    explicit ClassPairs(const Operator& op);
+
+    /// Adds every pair of a case with these labels. A label that is no required class is passed
+    /// over.
+    void note(const std::vector<std::string>& labels, PairSet& reached) const;
+
+    PairCoverage coverage(const PairSet& reached) const;
+
+    const std::vector<std::string>& classes() const { return classes_; }
+    /// Whether two classes are of different dimensions: "data:ints" and "data:ones" are values of
+    /// one.
+    bool counted(std::size_t a, std::size_t b) const;
+    std::size_t pair(std::size_t a, std::size_t b) const;
+    bool excluded(std::size_t pair) const { return excluded_.has(pair); }
+
+private:
+    std::string op_;
+    std::vector<std::string> classes_;
+    std::unordered_map<std::string, std::size_t> number_;
+    PairSet excluded_;
+};
+
+/// Classes that no legal case has together: `one` with each of `others`, which blanks separate.
+struct ExcludedPairs {
+    std::string_view op, one, others;
+};
+
+/// Of all operators (excluded_pairs.cc).
+const std::vector<ExcludedPairs>& excluded_pairs();
+
+}  // namespace attncheck::properties

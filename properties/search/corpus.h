@@ -1,0 +1,42 @@
+// A folder of cases that failed once: replayed first by the next run, and extended by what it
+// finds.
+//
+// One text file for each operator, OPERATOR.txt; a line is PROPERTY CASE, where * stands for every
+// property; # starts a comment. Lines are added, never changed, so people can edit the files and
+// version control shows what was found when.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "properties/operators/operator.h"
+
+namespace attncheck::properties {
+
+class Corpus {
+public:
+    /// Reads the folder; one that does not exist is empty and is created by the first add(). Throws
+    /// std::runtime_error naming file and line for what is no case of that operator.
+    explicit Corpus(std::string folder);
+
+    /// The cases of a property, in the order of the file; those outside its domain, and calls with
+    /// edited arguments for a property that is not about validation, are left out.
+    std::vector<Spec> cases_of(const Operator& op, const Property& property) const;
+
+    /// Appends a case unless the property has it already. Throws std::runtime_error when the file
+    /// cannot be written.
+    void add(const Operator& op, const std::string& property, const Spec& spec);
+
+private:
+    struct Entry {
+        std::string op, property;
+        Spec spec;
+    };
+    std::string path_of(const std::string& op) const { return folder_ + "/" + op + ".txt"; }
+    void read(const Operator& op);
+
+    std::string folder_;
+    std::vector<Entry> entries_;
+};
+
+}  // namespace attncheck::properties

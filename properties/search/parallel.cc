@@ -1,0 +1,155 @@
+#include "properties/search/parallel.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <iostream>
+#include <stdexcept>
+
+namespace attncheck::properties {
+namespace {
+
+bool read_all(int fd, void* to, std::size_t bytes) {
+    auto* at = static_cast<char*>(to);
+    while (bytes > 0) {
+        const ssize_t got = read(fd, at, bytes);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        at += got;
+        bytes -= static_cast<std::size_t>(got);
+    }
+    return true;
+}
+
+bool write_all(int fd, const void* from, std::size_t bytes) {
+    const auto* at = static_cast<const char*>(from);
+    while (bytes > 0) {
+        const ssize_t put = send(fd, at, bytes, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return false;
+        at += put;
+        bytes -= static_cast<std::size_t>(put);
+    }
+    return true;
+}
+
+/// A text with its length in front.
+bool read_text(int fd, std::string& text) {
+    std::uint64_t size = 0;
+    if (!read_all(fd, &size, sizeof size)) return false;
+    text.resize(size);
+    return read_all(fd, text.data(), size);
+}
+
+bool write_text(int fd, const std::string& text) {
+    const std::uint64_t size = text.size();
+    return write_all(fd, &size, sizeof size) && write_all(fd, text.data(), text.size());
+}
+
+[[noreturn]] void serve_until_closed(int fd, const std::function<Processes::Serve()>& start) {
+    try {
+        const Processes::Serve serve = start();
+        for (std::string question; read_text(fd, question);)
+            if (!write_text(fd, serve(question))) break;
+    } catch (const std::exception& e) {
+        std::cerr << "attncheck: " << e.what() << std::endl;
+        _exit(1);
+    }
+    _exit(0);
+}
+
+}  // namespace
+
+struct Processes::Child {
+    pid_t pid = -1;
+    int fd = -1;
+    bool busy = false;
+    std::size_t number = 0;
+};
+
+Processes::Processes(int count, const std::function<Serve()>& start) {
+    std::cout.flush();
+    std::fflush(nullptr);
+    const pid_t parent = getpid();
+    for (int k = 0; k < count; ++k) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+            throw std::runtime_error("cannot create a socket for a process");
+        const pid_t pid = fork();
+        if (pid < 0) throw std::runtime_error("cannot start a process");
+        if (pid == 0) {
+            close(pair[0]);
+            for (const Child& other : children_) close(other.fd);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (getppid() != parent) _exit(1);
+            serve_until_closed(pair[1], start);
+        }
+        close(pair[1]);
+        children_.push_back({pid, pair[0], false, 0});
+    }
+}
+
+Processes::~Processes() {
+    for (const Child& child : children_) {
+        if (child.fd >= 0) close(child.fd);
+        if (child.busy) kill(child.pid, SIGKILL);
+    }
+    for (const Child& child : children_) waitpid(child.pid, nullptr, 0);
+}
+
+void Processes::ask(std::size_t number, const std::string& question) {
+    const auto idle = std::find_if(children_.begin(), children_.end(),
+                                   [](const Child& child) { return !child.busy && child.fd >= 0; });
+    if (idle == children_.end()) throw std::logic_error("no process is idle");
+    idle->busy = true;
+    idle->number = number;
+    write_text(idle->fd, question);  // a process that is gone shows when its answer is read
+}
+
+bool Processes::any_idle() const {
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return !child.busy && child.fd >= 0; });
+}
+
+bool Processes::any_busy() const {
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.busy; });
+}
+
+bool Processes::wait(double seconds, Answer& answer) {
+    std::vector<pollfd> fds;
+    std::vector<Child*> waiting;
+    for (Child& child : children_)
+        if (child.busy) {
+            fds.push_back({child.fd, POLLIN, 0});
+            waiting.push_back(&child);
+        }
+    if (poll(fds.data(), fds.size(), static_cast<int>(seconds * 1000)) <= 0) return false;
+    for (std::size_t k = 0; k < fds.size(); ++k) {
+        if (fds[k].revents == 0) continue;
+        Child& child = *waiting[k];
+        child.busy = false;
+        answer.number = child.number;
+        answer.lost = !read_text(child.fd, answer.text);
+        if (answer.lost) {
+            close(child.fd);
+            child.fd = -1;
+        }
+        return true;
+    }
+    return false;
+}
+
+void Processes::signal(int number) const {
+    for (const Child& child : children_)
+        if (child.fd >= 0) kill(child.pid, number);
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,341 @@
+#include "properties/search/run.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <stdexcept>
+
+#include "properties/candidate/mixed_candidate.h"
+#include "properties/search/parallel.h"
+
+namespace attncheck::properties {
+namespace {
+
+volatile sig_atomic_t g_interrupted = 0;
+
+class SystemClock final : public Clock {
+public:
+    double now() const override {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+    bool interrupted() const override { return g_interrupted != 0; }
+};
+
+bool chosen(const std::vector<std::string>& names, const std::string& name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Rewrites one terminal line at most ten times a second.
+class Progress {
+public:
+    Progress(std::ostream* out, const Clock& clock)
+        : out_(out), clock_(clock), start_(clock.now()) {}
+    ~Progress() { erase(); }
+    void show(const PropertyReport& now, std::size_t index, std::size_t total, std::int64_t wanted,
+              double deadline) {
+        ++cases_;
+        const double time = clock_.now();
+        if (!out_ || time - last_ < 0.1) return;
+        last_ = time;
+        const double rate = static_cast<double>(cases_) / std::max(time - start_, 1e-9);
+        std::string left;
+        if (deadline > 0)
+            left = fmt::format(", {:.0f} s left", std::max(0.0, deadline - time));
+        else if (wanted > 0)
+            left = fmt::format(
+                ", about {:.0f} s left",
+                std::max(0.0,
+                         static_cast<double>(wanted * static_cast<std::int64_t>(total) - cases_) /
+                             std::max(rate, 1e-9)));
+        *out_ << fmt::format("\r\x1b[K[{}/{}] {}.{}  {} cases, {:.0f} cases/s{}", index + 1, total,
+                             now.op, now.property, cases_, rate, left)
+              << std::flush;
+    }
+    void erase() {
+        if (out_) *out_ << "\r\x1b[K" << std::flush;
+    }
+
+private:
+    std::ostream* out_;
+    const Clock& clock_;
+    double start_, last_ = 0;
+    std::int64_t cases_ = 0;
+};
+
+/// Quotas of an operator, judged over what was generated for it; too few cases are not judged.
+void judge_classes(const Operator& op, RunReport& report) {
+    constexpr std::int64_t kEnough = 1000;
+    const auto [percent, cases] = generated_classes(op.name(), report.properties);
+    const bool has_declined =
+        std::any_of(report.properties.begin(), report.properties.end(),
+                    [&](const auto& p) { return p.op == op.name() && p.declined > 0; });
+    PropertyReport verdict;
+    verdict.op = op.name();
+    verdict.property = "required_classes";
+    if (cases < kEnough) {
+        verdict.note = fmt::format("not judged: {} cases, at least {} needed", cases, kEnough);
+        verdict.status = PropertyReport::Status::declined;
+        report.properties.push_back(std::move(verdict));
+        return;
+    }
+    const auto missing = missing_classes(op, percent);
+    for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
+    if (!missing.empty()) {
+        verdict.status =
+            has_declined ? PropertyReport::Status::declined : PropertyReport::Status::error;
+        if (has_declined) verdict.note = "the candidate declined cases: " + verdict.note;
+    }
+    report.properties.push_back(std::move(verdict));
+}
+
+/// Which pairs of the operator's classes the run reached, unless it had no cases of it.
+void count_pairs(const Operator& op, RunReport& report) {
+    PairSet reached;
+    std::int64_t cases = 0;
+    for (const auto& p : report.properties) {
+        if (p.op != op.name()) continue;
+        reached.add_all(p.pairs);
+        cases += p.cases;
+    }
+    if (cases > 0) report.pairs.push_back(ClassPairs(op).coverage(reached));
+}
+
+}  // namespace
+
+const Clock& system_clock() {
+    static const SystemClock clock;
+    return clock;
+}
+
+void catch_interrupts() {
+    struct sigaction action{};
+    // A second Ctrl-C ends the program at once. What comes within a second is the same one: some
+    // senders signal the process and then its whole group.
+    action.sa_handler = [](int) {
+        static volatile time_t first = 0;
+        if (g_interrupted && time(nullptr) - first > 1) _exit(130);
+        if (!g_interrupted) first = time(nullptr);
+        g_interrupted = 1;
+    };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+}
+
+namespace {
+
+/// A run's list of properties, and what has come of each.
+class Run {
+public:
+    Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& clock,
+        RunReport& report, std::ostream& out, std::ostream* progress)
+        : info_(info),
+          options_(options),
+          clock_(clock),
+          report_(report),
+          out_(out),
+          start_(clock.now()),
+          progress_(progress, clock) {
+        for (const auto& op : operators()) {
+            if (!chosen(options.operators, op->name())) continue;
+            for (const Property& property : op->properties())
+                if (is_wanted(*op, property)) tasks_.push_back({op.get(), &property});
+        }
+        done_.resize(tasks_.size());
+        for (std::size_t i = 0; i < tasks_.size(); ++i) {
+            if (tasks_[i].op->implemented_by(info)) continue;
+            done_[i] = unfinished(i);
+            done_[i]->status = PropertyReport::Status::not_implemented;
+        }
+    }
+
+    /// The next property to run at or after i, or the number of all.
+    std::size_t next(std::size_t i) const {
+        while (i < tasks_.size() && done_[i]) ++i;
+        return i;
+    }
+    std::size_t size() const { return tasks_.size(); }
+
+    /// The report of a property that could not be judged.
+    PropertyReport unfinished(std::size_t i) const {
+        PropertyReport one;
+        one.op = tasks_[i].op->name();
+        one.property = tasks_[i].property->name;
+        one.status = PropertyReport::Status::error;
+        return one;
+    }
+
+    /// What a property may take of the time that is left, when `at_once` run side by side.
+    double seconds_for(std::size_t i, int at_once) const {
+        if (options_.total_seconds <= 0) return 0;
+        const double left = start_ + options_.total_seconds - clock_.now();
+        const auto behind = static_cast<double>(tasks_.size() - i);
+        return std::max(0.001, left * std::min(1.0, at_once / behind));
+    }
+
+    PropertyReport run(std::size_t i, double seconds, Candidate& candidate, KnownMinima& known,
+                       const CaseObserver& on_case) const {
+        const auto [op, property] = tasks_[i];
+        EngineOptions engine = options_.engine;
+        engine.seconds = seconds;
+        if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
+            engine.shrink_seconds =
+                std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
+        if (options_.corpus) engine.replay = options_.corpus->cases_of(*op, *property);
+        return run_property(*op, *property, candidate, engine, clock_, on_case, known);
+    }
+
+    void observe(std::size_t i, const PropertyReport& now) {
+        progress_.show(now, i, tasks_.size(), options_.engine.cases,
+                       options_.total_seconds > 0 ? start_ + options_.total_seconds : 0);
+    }
+
+    void finish(std::size_t i, PropertyReport one) {
+        done_[i] = std::move(one);
+        report_.duration_s = clock_.now() - start_;
+        for (const auto& found : done_[i]->counterexamples) {
+            progress_.erase();
+            print_counterexample(out_, report_, *done_[i], found);
+            out_.flush();
+            if (options_.corpus)
+                options_.corpus->add(*tasks_[i].op, tasks_[i].property->name, found.spec);
+        }
+    }
+
+    void stop() { stopped_ = true; }
+
+    /// Puts the reports in the order of the list, each operator's required classes behind it.
+    void close() {
+        for (std::size_t i = 0; i < tasks_.size(); ++i) {
+            if (done_[i]) report_.properties.push_back(std::move(*done_[i]));
+            const bool last_of_operator =
+                i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
+            if (last_of_operator) count_pairs(*tasks_[i].op, report_);
+            if (last_of_operator && classes_are_judged(*tasks_[i].op))
+                judge_classes(*tasks_[i].op, report_);
+        }
+        report_.duration_s = clock_.now() - start_;
+        report_.interrupted = clock_.interrupted();
+    }
+
+private:
+    struct Task {
+        const Operator* op;
+        const Property* property;
+    };
+
+    bool is_wanted(const Operator& op, const Property& property) const {
+        if (!chosen(options_.properties, property.name)) return false;
+        if (property.validation && !options_.validation) return false;
+        if (property.large && options_.properties.empty()) return false;
+        return !options_.engine.replay_only ||
+               (options_.corpus && !options_.corpus->cases_of(op, property).empty());
+    }
+
+    bool classes_are_judged(const Operator& op) const {
+        return options_.properties.empty() && op.implemented_by(info_) && !clock_.interrupted() &&
+               options_.engine.shards == 1 && !options_.engine.replay_only && !stopped_;
+    }
+
+    const CandidateInfo& info_;
+    const VerifyOptions& options_;
+    const Clock& clock_;
+    RunReport& report_;
+    std::ostream& out_;
+    double start_;
+    Progress progress_;
+    std::vector<Task> tasks_;
+    std::vector<std::optional<PropertyReport>> done_;
+    bool stopped_ = false;  ///< at the first counterexample
+};
+
+/// Not one that only an earlier call or chance brings about: a property that calls twice may still
+/// find it in a form that can be shrunk.
+bool is_settled(const PropertyReport& report) {
+    return std::any_of(report.counterexamples.begin(), report.counterexamples.end(),
+                       [](const Counterexample& found) { return found.repeatable; });
+}
+
+}  // namespace
+
+void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report) {
+    for (const auto& op : operators())
+        if (chosen(options.operators, op->name()) && op->implemented_by(candidate.info()))
+            for (const auto& [entry, name] : sources_of(*op, candidate))
+                report.sources.push_back({op->name(), entry, name});
+}
+
+void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
+            RunReport& report, std::ostream& out, std::ostream* progress) {
+    const CandidateInfo info = candidate.info();
+    note_sources(candidate, options, report);
+    Run run(info, options, clock, report, out, progress);
+    KnownMinima known;
+    for (std::size_t i = run.next(0); i < run.size() && !clock.interrupted(); i = run.next(i)) {
+        PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known,
+                                     [&](const PropertyReport& now) { run.observe(i, now); });
+        const bool settled = is_settled(one);
+        run.finish(i, std::move(one));
+        if (options.stop_at_first && settled) {
+            run.stop();
+            break;
+        }
+    }
+    run.close();
+}
+
+void verify_side_by_side(const CandidateInfo& info,
+                         const std::function<std::unique_ptr<Candidate>()>& open, int processes,
+                         const VerifyOptions& options, const Clock& clock, RunReport& report,
+                         std::ostream& out, std::ostream* progress) {
+    Run run(info, options, clock, report, out, progress);
+    Processes pool(processes, [&]() -> Processes::Serve {
+        const std::shared_ptr<Candidate> candidate = open();
+        return [&run, candidate,
+                known = std::make_shared<KnownMinima>()](const std::string& question) {
+            std::istringstream in(question);
+            std::size_t i = 0;
+            double seconds = 0;
+            in >> i >> seconds;
+            return property_to_text(
+                run.run(i, seconds, *candidate, *known, [](const PropertyReport&) {}));
+        };
+    });
+    std::size_t next = run.next(0);
+    bool told = false;
+    while (pool.any_busy() || (next < run.size() && !clock.interrupted())) {
+        while (pool.any_idle() && next < run.size() && !clock.interrupted()) {
+            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(next, processes)));
+            next = run.next(next + 1);
+        }
+        if (!pool.any_busy()) throw std::runtime_error("every process of this run ended early");
+        // A terminal signals all processes; `kill` only this one.
+        if (clock.interrupted() && !told) {
+            pool.signal(SIGINT);
+            told = true;
+        }
+        Processes::Answer answer;
+        if (!pool.wait(0.1, answer)) continue;
+        if (answer.lost) {
+            PropertyReport none = run.unfinished(answer.number);
+            none.note = "its process ended without an answer";
+            run.finish(answer.number, std::move(none));
+            continue;
+        }
+        PropertyReport one = property_from_text(answer.text);
+        run.observe(answer.number, one);
+        run.finish(answer.number, std::move(one));
+    }
+    run.close();
+}
+
+}  // namespace attncheck::properties

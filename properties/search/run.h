@@ -1,0 +1,49 @@
+// A whole verification run over the chosen operators and properties, with progress for people who
+// watch.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "properties/search/corpus.h"
+#include "properties/search/engine.h"
+#include "properties/report/report.h"
+
+namespace attncheck::properties {
+
+struct VerifyOptions {
+    std::vector<std::string> operators;   ///< empty: all
+    std::vector<std::string> properties;  ///< empty: all
+    EngineOptions engine;
+    Corpus* corpus = nullptr;  ///< replayed first and extended; may be null
+    double total_seconds = 0;  ///< shared out over the properties; 0: no limit
+    bool validation = true;
+    bool stop_at_first = false;  ///< end the run with the first counterexample
+};
+
+/// The real clock, interrupted by SIGINT and SIGTERM once catch_interrupts() was called.
+const Clock& system_clock();
+void catch_interrupts();
+
+/// Runs everything and fills report.properties as it goes, so that an interrupted run has its
+/// findings. Counterexamples are printed to `out` when found; `progress` (may be null) gets a line
+/// that is rewritten in place.
+void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
+            RunReport& report, std::ostream& out, std::ostream* progress);
+
+/// Fills report.sources: whose operators a composition runs on. verify() does it itself.
+void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report);
+
+/// The same with the properties shared out over several processes, each with a candidate of its
+/// own. The process must have a single thread and no open candidate. A case is the same as in
+/// verify(); a counterexample may end in another local minimum, because minima known from one
+/// process are not tried in another. `stop_at_first` is not looked at.
+void verify_side_by_side(const CandidateInfo& info,
+                         const std::function<std::unique_ptr<Candidate>()>& open, int processes,
+                         const VerifyOptions& options, const Clock& clock, RunReport& report,
+                         std::ostream& out, std::ostream* progress);
+
+}  // namespace attncheck::properties

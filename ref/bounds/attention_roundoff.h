@@ -1,0 +1,139 @@
+// The rounding errors of one attention row, shared by the bounds of the forward and of the
+// backward.
+//
+// Source: verification notes on softmax attention, after Higham (2002), chapters 3 and 4. u =
+// roundoff of a partial sum, u_e = roundoff of a single operation (fp32 at worst better), gamma_n =
+// n u / (1 - n u).
+#pragma once
+
+#include <span>
+
+#include "ref/operators/dense_attention.h"
+
+namespace attncheck::ref {
+
+/// Largest magnitude, smallest set bit and presence of bf16 subnormals of a tensor.
+struct TensorRange {
+    double largest = 0;        ///< over finite elements
+    int lowest_bit = 1 << 20;  ///< every element is a multiple of 2^lowest_bit
+    bool bf16_subnormals = false;
+
+    explicit TensorRange(std::span<const double> values);
+};
+
+struct AttentionRoundoff {
+    double sum;             ///< u
+    double unit;            ///< u_e, at least that of fp32
+    double prob = 0;        ///< relative error of the cast of P
+    double score_grad = 0;  ///< of the cast of dS
+    double row_sum = 0;     ///< of the P that the row sum adds up
+    double cast_min = 0;    ///< casts of smaller numbers lose up to cast_eta more
+    double cast_eta = 0;
+    double cast_max;    ///< casts of larger numbers may overflow
+    double tiny = 0;    ///< what flushing a bf16 subnormal loses, 0 if none is
+    double narrow = 0;  ///< storing a finer sum as fp32
+    double sum_floor;   ///< what an operation of a partial sum loses near zero
+    double largest;     ///< a partial sum beyond it overflows
+    double oracle;      ///< factor for the roundings of binary64 itself
+
+    AttentionRoundoff(Dtype dtype, const RoundingClass& rounding);
+
+    /// Absolute error of a cast beyond its relative one.
+    double cast_loss(double magnitude) const { return magnitude < cast_min ? cast_eta : 0; }
+
+    /// What <a, b> loses where bf16 subnormals are flushed: their products, then every product and
+    /// partial sum.
+    double flush_loss(const double* a, const double* b, std::int64_t count) const;
+};
+
+inline constexpr double kLargestFp32 = FLT_MAX;
+inline constexpr double kSumFloor = 0x1p-149;  ///< fp32 operations near zero: one unit each
+/// exp of less than -87 may be flushed: all of it is lost, at most this much.
+inline constexpr double kExpFloor = 0x1p-125;
+inline constexpr double kLatticeSlack = 0x1p-20;
+/// Sums of a few bits are exact in accumulators at least as fine as this.
+inline constexpr double kLatticeRoundoff = 0x1p-23;
+
+/// Error of a scaled, biased logit as computed.
+///
+///   |s^ - s| <= gamma_{D+2} |scale| sum |q k| + 4 u_e (|s| + |bias|)    D products, two factors
+///   (scale, log2 e);
+///                                                       a bias may be a product and is added
+///                                                       before or after the scale
+///
+/// or, where all partial sums of <q, k> are exact in fp32, 2 u_e |s|; and one unit of the fp32
+/// subnormals for each of scale log2 e (times sum |q k|), the logit, and its maximum in either
+/// base.
+class ScoreError {
+public:
+    ScoreError(const AttentionShape& shape, const AttentionInputs<double>& in,
+               const AttentionRoundoff& roundoff);
+
+    /// magnitude = sum |q k|, without the scale.
+    double operator()(double logit, double bias, double magnitude) const;
+
+    /// True if <q, k> is exact in fp32, in any order.
+    bool is_exact(double magnitude) const { return magnitude == 0 || magnitude < exact_below_; }
+
+    /// True if the finite part of <q, k> or of the logit, to base e or 2, may leave the range of
+    /// the accumulator. magnitude is that of the finite products.
+    bool may_overflow(double magnitude) const { return may_overflow_by(magnitude, 0); }
+
+    /// The same with a bias. `gap` = row maximum - logit: the logit of a column that weighs nothing
+    /// may fall to -infinity, which leaves the row as it is.
+    bool may_overflow(double magnitude, double bias, double gap) const {
+        if (may_overflow(magnitude)) return true;
+        if (!std::isfinite(bias)) return false;
+        const bool weighs = bias > 0 || gap <= kSafeGap + std::fabs(bias) * 0x1p-10;
+        return weighs && may_overflow_by(magnitude, std::fabs(bias));
+    }
+
+private:
+    static constexpr double kSafeGap = 200;  ///< e^-200 vanishes in fp32
+
+    /// The bias is added before or after the scale; log2 e < 1.45 may be part of it. What is added
+    /// before has been stored, and only a sum of its own size takes it out of the range.
+    bool may_overflow_by(double magnitude, double bias) const {
+        const double product = magnitude * (1 + growth_), limit = largest_ * (1 - 0x1p-10);
+        return product * std::fmax(1, scale_ * 1.45) >= limit ||
+               (product * scale_ + bias) * 1.45 >= limit ||
+               (bias > 0 && product >= largest_ * 0x1p-26 &&
+                product * scale_ + bias >= limit * scale_);
+    }
+
+    double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
+};
+
+/// The most tiles a kernel may cut the columns into that takes at least 16 neighbouring keys at a
+/// time. Masks and lists leave runs of neighbours; a run that starts off a multiple of 16 may
+/// straddle one tile more.
+double count_tiles(std::span<const KeyColumn> columns);
+
+/// Online softmax multiplies every weight once per tile after its own by exp(m_old - m_new): 4 u of
+/// exp, 1 u of the product, 2 u for a maximum that changes its base.
+inline double rescale_error(double tiles, double unit) { return (tiles - 1) * 7 * unit; }
+
+/// True if P of a row with exact logits is exact in any arithmetic: the largest logit is attained
+/// exactly 2^k times and all others are lower by 200 or more, so that their exp vanishes.
+bool is_lattice_row(std::span<const double> logits, double row_max);
+
+/// True if every column is dropped and a logit is NaN: O is 0 or NaN, both are right (contract.md,
+/// decision 12).
+bool is_dropped_nan_row(std::span<const KeyColumn> columns, std::span<const double> logits);
+
+/// 2^e with lowest_bit + 24 = e as a limit for exact fp32 sums; 0 when out of range.
+double exact_sum_limit(int lowest_bit);
+
+/// sum |a b|, eight partial sums.
+double magnitude_product(const double* a, const double* b, std::int64_t count);
+
+/// The part of `magnitude` = magnitude_product(a, b, count) that comes from finite products; 0 if
+/// it is NaN, for then <a, b> is NaN in any order.
+double finite_magnitude(const double* a, const double* b, std::int64_t count, double magnitude);
+
+void require_attention_shape(const AttentionShape& shape, const AttentionInputs<double>& in);
+void require_elements(const char* tensor, std::size_t size, std::int64_t expected);
+/// Each in [0, count).
+void require_numbers(const char* what, std::span<const std::int64_t> numbers, std::int64_t count);
+
+}  // namespace attncheck::ref

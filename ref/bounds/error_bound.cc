@@ -1,0 +1,230 @@
+#include "ref/bounds/error_bound.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace attncheck::ref {
+namespace {
+
+constexpr double kOracleRoundoff = 0x1p-53;
+constexpr double kMinNormalBf16 = 0x1p-126;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// RoundingClass::accumulator_roundoff of acc=half: which half is known only when a sum is
+/// finished.
+constexpr double kStorageRoundoff = -1;
+
+double power_of_two(int exponent) {
+    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
+/// The arithmetic in which a candidate keeps its partial sums.
+struct Accumulator {
+    double roundoff;
+    double largest;    ///< a partial sum beyond it overflows
+    int quantum;       ///< a product that is no multiple of 2^quantum may underflow
+    double underflow;  ///< error of one underflow: half a quantum, all of it when the accumulator
+                       ///< truncates
+};
+
+Accumulator accumulator_of(const RoundingClass& rounding, Dtype storage) {
+    const double u = rounding.accumulator_roundoff;
+    const Dtype kind = u < 0 ? storage : Dtype::fp32;
+    if (u >= 0 && u <= kOracleRoundoff) return {u, std::numeric_limits<double>::max(), -1074, 0};
+    // The last subnormal bit: 2^-24 for fp16, 2^-133 for bf16, 2^-149 for fp32.
+    const int quantum = kind == Dtype::fp16 ? -24 : kind == Dtype::bf16 ? -133 : -149;
+    const double roundoff = u < 0 ? unit_roundoff(kind) : u;
+    return {roundoff, max_finite(kind), quantum,
+            power_of_two(roundoff > unit_roundoff(kind) ? quantum : quantum - 1)};
+}
+
+/// Distance of a magnitude to the nearest finite number of the type.
+double distance_to_representable(Dtype dtype, double magnitude) {
+    const double largest = max_finite(dtype);
+    if (magnitude >= largest) return magnitude - largest;
+    // Numbers of [2^52 q, 2^53 q) are the multiples of q in binary64, so adding 2^52 q rounds to
+    // the quantum q.
+    const double shift = half_ulp(dtype, magnitude) * 0x1p53;
+    return std::fabs(magnitude - ((magnitude + shift) - shift));
+}
+
+/// One word "key=value" of a rounding class; false when it is not known.
+bool apply(std::string_view key, std::string_view value, RoundingClass& rounding) {
+    if (key == "acc") {
+        if (value == "fp32")
+            rounding.accumulator_roundoff = 0x1p-24;
+        else if (value == "fp32-truncating")
+            rounding.accumulator_roundoff = 0x1p-23;
+        else if (value == "fp64")
+            rounding.accumulator_roundoff = 0x1p-53;
+        else if (value == "half")
+            rounding.accumulator_roundoff = kStorageRoundoff;
+        else
+            return false;
+        return true;
+    }
+    if (key == "p" || key == "ds") {
+        if (value != "half" && value != "fp32") return false;
+        (key == "p" ? rounding.prob_rounded : rounding.score_grad_rounded) = value == "half";
+        return true;
+    }
+    if (key == "sum") {
+        if (value != "rounded" && value != "fp32") return false;
+        rounding.row_sum_rounded = value == "rounded";
+        return true;
+    }
+    if (key == "ftz") {
+        if (value != "bf16" && value != "none") return false;
+        rounding.flush_bf16_subnormals = value == "bf16";
+        return true;
+    }
+    return false;
+}
+
+bool is_bf16_subnormal(double v) { return v != 0 && std::fabs(v) < kMinNormalBf16; }
+
+}  // namespace
+
+RoundingClass parse_rounding_class(std::string_view text) {
+    RoundingClass rounding;
+    std::vector<std::string_view> words;
+    constexpr std::string_view kSeparators = " \t\n,";
+    for (std::size_t begin = text.find_first_not_of(kSeparators); begin != text.npos;) {
+        const std::size_t end = std::min(text.find_first_of(kSeparators, begin), text.size());
+        words.push_back(text.substr(begin, end - begin));
+        begin = text.find_first_not_of(kSeparators, end);
+    }
+    if (words.size() == 1 && words[0] == "default") return rounding;
+    if (words.size() == 1 && words[0] == "fp32") {
+        rounding.prob_rounded = rounding.score_grad_rounded = false;
+        return rounding;
+    }
+    for (const std::string_view word : words) {
+        const std::size_t equals = word.find('=');
+        if (equals == word.npos ||
+            !apply(word.substr(0, equals), word.substr(equals + 1), rounding))
+            throw std::invalid_argument(
+                "rounding class: '" + std::string(word) +
+                "' is not understood; allowed: default, fp32, or a list of "
+                "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
+                "sum=fp32|rounded, ftz=bf16|none");
+    }
+    return rounding;
+}
+
+std::string print_rounding_class(const RoundingClass& rounding) {
+    const double u = rounding.accumulator_roundoff;
+    std::string text = u < 0          ? "acc=half"
+                       : u <= 0x1p-53 ? "acc=fp64"
+                       : u <= 0x1p-24 ? "acc=fp32"
+                                      : "acc=fp32-truncating";
+    text += rounding.prob_rounded ? " p=half" : " p=fp32";
+    text += rounding.score_grad_rounded ? " ds=half" : " ds=fp32";
+    if (rounding.row_sum_rounded) text += " sum=rounded";
+    if (rounding.flush_bf16_subnormals) text += " ftz=bf16";
+    return text;
+}
+
+double gamma(double terms, double roundoff) {
+    const double product = terms * roundoff;
+    return product < 1 ? product / (1 - product) : kInfinity;
+}
+
+int lowest_set_bit(double value) {
+    const std::uint64_t bits = std::bit_cast<std::uint64_t>(value);
+    const int biased = static_cast<int>(bits >> 52 & 0x7ff);
+    std::uint64_t significand = bits & ((std::uint64_t{1} << 52) - 1);
+    if (biased != 0) significand |= std::uint64_t{1} << 52;
+    if (significand == 0) return kNoSetBit;
+    return std::max(biased, 1) - 1075 + std::countr_zero(significand);
+}
+
+void ProductSum::add(double a, double b) {
+    const double product = a * b;
+    exact += product;
+    if (std::isfinite(product)) magnitude += std::fabs(product);
+    terms += 1;
+    lowest_bit = std::min(lowest_bit, lowest_set_bit(a) + lowest_set_bit(b));
+    if (is_bf16_subnormal(a) || is_bf16_subnormal(b)) flushed += std::fabs(product);
+}
+
+void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out,
+            std::size_t index) {
+    out.value[index] = sum.exact;
+    out.bound[index] = 0;
+    out.overflow[index] = Overflow::none;
+    // No term, only products that are zero or not finite: nothing is rounded.
+    if (sum.magnitude == 0 || std::isnan(sum.exact)) return;
+
+    const Accumulator accumulator = accumulator_of(rounding, output);
+
+    // All numbers are multiples of 2^lowest_bit, hence none a bf16 subnormal if it is >= -126.
+    const bool flushes = output == Dtype::bf16 && rounding.flush_bf16_subnormals &&
+                         (sum.flushed > 0 || sum.lowest_bit < -126);
+    const bool exact_in_fp32 = !flushes && accumulator.roundoff <= 0x1p-24 &&
+                               sum.lowest_bit >= -149 &&
+                               sum.magnitude < power_of_two(sum.lowest_bit + 24);
+    double error = 0;
+    double peak = sum.magnitude;  // of a partial sum, as computed
+    if (!exact_in_fp32) {
+        const double growth = gamma(sum.terms, accumulator.roundoff);
+        peak *= 1 + growth;
+        error = growth * sum.magnitude;
+        if (sum.lowest_bit < accumulator.quantum) error += sum.terms * accumulator.underflow;
+        // Flushed inputs, then every product and every partial sum, then the result.
+        if (flushes) error += sum.flushed + (2 * sum.terms + 1) * kMinNormalBf16;
+        // binary64 rounds too, here and in `magnitude`, unless 53 bits hold every partial sum.
+        if (!(sum.magnitude < power_of_two(sum.lowest_bit + 53)))
+            error += 2 * gamma(sum.terms, kOracleRoundoff) * (sum.magnitude + error);
+    }
+    finish(sum.exact, error, peak, accumulator.largest, output, out, index);
+}
+
+void finish(double exact, double error, double peak, double peak_limit, Dtype output,
+            ExpectedTensor& out, std::size_t index) {
+    out.value[index] = exact;
+    out.bound[index] = 0;
+    out.overflow[index] = Overflow::none;
+    if (!std::isfinite(exact)) {
+        if (std::isinf(exact) && std::isfinite(peak) && peak >= peak_limit)
+            leave_unjudged(out, index);
+        return;
+    }
+    if (!(error < kInfinity)) return leave_unjudged(out, index);
+    const double size = std::fabs(exact), largest = max_finite(output);
+    // The number that is narrowed lies within E of the exact one, and its nearest neighbour no
+    // farther from it than half an ulp, nor than the exact number's neighbour plus E. 2^-50 pays
+    // for the few roundings of this function; it is far below the slack of gamma.
+    const double neighbour = distance_to_representable(output, size);
+    double bound = error == 0
+                       ? neighbour
+                       : std::min(error + half_ulp(output, size + error), neighbour + 2 * error) *
+                             (1 + 0x1p-50);
+    if (peak >= peak_limit || size + error >= largest) {
+        // The sign of an overflow is known unless both ends of the interval overflow.
+        const double limit = largest + half_ulp(output, largest);
+        if (peak >= peak_limit || error - size >= limit) {
+            out.overflow[index] = Overflow::any;
+        } else if (size + error >= limit) {
+            out.overflow[index] = Overflow::signed_infinity;
+        }
+        // Saturation: the largest finite number is accepted wherever infinity is.
+        if (out.overflow[index] != Overflow::none) bound = std::max(bound, size - largest);
+    }
+    out.bound[index] = bound;
+}
+
+void leave_unjudged(ExpectedTensor& out, std::size_t index) {
+    if (!std::isfinite(out.value[index])) out.value[index] = 0;
+    out.bound[index] = kInfinity;
+    out.overflow[index] = Overflow::any;
+}
+
+double accumulator_roundoff(const RoundingClass& rounding, Dtype storage) {
+    return accumulator_of(rounding, storage).roundoff;
+}
+
+}  // namespace attncheck::ref

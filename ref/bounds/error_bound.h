@@ -1,0 +1,115 @@
+// What a candidate is allowed to be wrong by: the rounding class it declares, and per-element
+// expected values with their rigorous bound. Source: Higham, Accuracy and Stability of Numerical
+// Algorithms, 2nd ed., section 3.1 (gamma_n).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ref/numbers/dtype.h"
+
+namespace attncheck::ref {
+
+/// How a candidate computes, as far as its error depends on it.
+struct RoundingClass {
+    double accumulator_roundoff = 0x1p-24;  ///< u of every partial sum: fp32 unless declared
+    bool prob_rounded = true;               ///< P is rounded to the input type before its product
+    bool score_grad_rounded = true;         ///< dS likewise
+    bool flush_bf16_subnormals = false;     ///< bf16 subnormals read or written as zero
+    bool row_sum_rounded = false;           ///< the row sum is that of the rounded P
+
+    bool operator==(const RoundingClass&) const = default;
+};
+
+/// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
+/// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
+/// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
+/// bf16, none. Throws std::invalid_argument naming the word and what is allowed.
+RoundingClass parse_rounding_class(std::string_view text);
+
+/// The class as parse_rounding_class reads it: "acc=fp32 p=half ds=half", sum and ftz where they
+/// are not the usual ones.
+std::string print_rounding_class(const RoundingClass& rounding);
+
+/// gamma_n = n u / (1 - n u); +infinity when n u >= 1. Holds for any summation order, blocking and
+/// FMA use.
+double gamma(double terms, double roundoff);
+
+/// Which non-finite results are right although the exact value is finite.
+enum class Overflow : std::uint8_t {
+    none,             ///< the result must be finite
+    signed_infinity,  ///< may exceed the output type: infinity (or max_finite) of the exact sign
+    any               ///< a partial sum may leave the accumulator's range: any non-finite value
+};
+
+/// Expected values of one tensor, row-major over its logical shape. Where value is NaN or infinite
+/// the exact result is non-finite and any non-finite result is right. bound is absolute; 0 demands
+/// the value itself.
+struct ExpectedTensor {
+    std::vector<double> value, bound;
+    std::vector<Overflow> overflow;
+
+    explicit ExpectedTensor(std::size_t size = 0)
+        : value(size), bound(size), overflow(size, Overflow::none) {}
+    std::size_t size() const { return value.size(); }
+};
+
+/// Exponent of the lowest set bit of a number, i.e. the largest k for which it is a multiple of
+/// 2^k; kNoSetBit for zero and infinity. kNoSetBit plus any exponent of a storage type exceeds the
+/// initial ProductSum::lowest_bit.
+inline constexpr int kNoSetBit = 1 << 21;
+int lowest_set_bit(double value);
+
+/// A sum of products of stored numbers, accumulated by the oracle beside what its bound needs.
+///
+///   exact = sum a_i b_i,   magnitude = sum |a_i b_i| over the finite products
+///
+/// If every product is a multiple of 2^lowest_bit and magnitude < 2^(lowest_bit + 24), every
+/// partial sum in any order is exact in fp32, and the only rounding left is the one to the output
+/// type.
+struct ProductSum {
+    double exact = 0, magnitude = 0;
+    double flushed = 0;        ///< sum of |a_i b_i| with a bf16 subnormal; 0 if none is flushed
+    int lowest_bit = 1 << 20;  ///< exponent of the lowest set bit of any non-zero product
+    double terms = 0;
+
+    void add(double a, double b);
+};
+
+/// Writes element `index` of `out`:
+///
+///   E     = gamma_n * magnitude + underflow terms + oracle error,   0 when exact as above
+///   bound = E + half_ulp(|exact| + E), or 2 E + the distance to the nearest representable number
+///   if that is less
+///
+/// Source: verification of NSA compress, E_y = fin(gamma_L A, y); no second-order factor is needed
+/// because gamma_n bounds a sum exactly. Where infinity is right, so is the largest finite number
+/// (bound >= |exact| - max_finite). No term or only zero products: bound 0. Infinite gamma: bound
+/// infinite and Overflow::any, i.e. uncheckable. `output` is also the storage type of acc=half.
+void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out,
+            std::size_t index);
+
+/// The last step of every bound: element `index` of `out` from an exact value and the error E of
+/// the number that is narrowed to `output`.
+///
+///   bound = min(E + half_ulp(|exact| + E), 2 E + distance of the exact value to the nearest
+///   representable number)
+///
+/// peak bounds every partial sum of finite terms: from peak_limit on, any non-finite result is
+/// right, and anything where the exact value is infinite, for a partial sum may be the opposite
+/// infinity. All other non-finite exact values get bound 0, and so does an infinite one whose peak
+/// is infinite too: it is not known to be of finite terms. An infinite E, or a NaN, means that
+/// nothing can be said: bound infinite, Overflow::any.
+void finish(double exact, double error, double peak, double peak_limit, Dtype output,
+            ExpectedTensor& out, std::size_t index);
+
+/// Element `index` is not judged: any result is accepted.
+void leave_unjudged(ExpectedTensor& out, std::size_t index);
+
+/// u of the partial sums of a class for operands of this storage type (acc=half is that of the
+/// type).
+double accumulator_roundoff(const RoundingClass& rounding, Dtype storage);
+
+}  // namespace attncheck::ref

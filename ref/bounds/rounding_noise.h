@@ -1,0 +1,99 @@
+// Predicted variance of the rounding errors of every output element, and the directions in which
+// known defects move the outputs: what the second and third tier of comparison measure against
+// (verification.md 4.6, 4.7).
+//
+// Model: every rounding is an independent error, uniform over +- half the spacing at its place.
+//   cast of x to a type of roundoff u     variance (u x)^2 / 3 at most (significand 1)
+//   result x stored                       half_ulp(x)^2 / 3, known exactly
+//   sum of n products t_k of either sign  u^2 (1/3 + n/6) sum t_k^2 at most, any order
+// Truncating sums err towards zero: n^2/12 more. All of it is an upper estimate for the declared
+// class; a coarser tiling, fused products or wider sums only lower it. Valid on zero-mean data with
+// distinct rows; elsewhere roundings share their sign.
+//
+// Legend as in dense_attention.h; a direction r of a defect with coefficient b adds b r to the
+// output.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ref/operators/dense_attention.h"
+#include "ref/operators/nsa_compress.h"
+
+namespace attncheck::ref {
+
+/// Where a row of a tensor stands: sequence -1 beyond the last one.
+struct SequencePlace {
+    std::int64_t sequence = -1, position = 0, length = 0;
+};
+std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,
+                                           std::int64_t total);
+
+/// Defects with a direction of their own.
+enum class Defect {
+    gain,        ///< r = the output itself: b is the relative error
+    scale,       ///< r = d output / d ln scale inside the softmax
+    row_term,    ///< dQ, dK: r = the part that delta contributes; b = -1: it is left out
+    other_row,   ///< dQ, dK: r = what delta of the row before would change; b = 1: it is used
+    last_tile,   ///< r = the part of the last tile of a sequence; b = -1: it is left out
+    last_weight  ///< NsaCompress: r = the part of the last row of the weight
+};
+
+struct Probe {
+    Defect defect = Defect::gain;
+    std::int64_t tile = 0;          ///< of last_tile
+    std::vector<double> direction;  ///< per element
+};
+
+/// One tensor [rows, heads, width], row-major.
+struct RoundingNoise {
+    std::vector<double> value;     ///< exact
+    std::vector<double> variance;  ///< of the error of the declared class
+    /// Part of the variance that a cast of P or dS to the storage type has or would have, and the
+    /// rest.
+    std::vector<double> cast, rest;
+    std::vector<Probe> probes;
+    /// What roundings that share their sign may do to the coefficient of a probe: exp, constants
+    /// and reciprocals 16 u; truncating sums n u more.
+    double coherent = 0;
+
+    explicit RoundingNoise(std::size_t size = 0)
+        : value(size), variance(size), cast(size), rest(size) {}
+    std::size_t size() const { return value.size(); }
+};
+
+struct AttentionNoise {
+    RoundingNoise output, row_max, row_sum;  ///< [T1,N1,Dv], [T1,N1], [T1,N1]
+};
+/// `dtype` as in expected_attention. Rows that see no key have variance 0.
+AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                               const AttentionInputs<double>& in,
+                               std::span<const SequencePlace> key_places, Dtype dtype,
+                               const RoundingClass& rounding);
+
+struct AttentionGradNoise {
+    RoundingNoise query_grad, key_grad, value_grad;
+};
+AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
+                                        const ColumnLister& list_columns,
+                                        const AttentionGradInputs& in,
+                                        std::span<const SequencePlace> query_places,
+                                        std::span<const SequencePlace> key_places, Dtype dtype,
+                                        const RoundingClass& rounding);
+
+RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
+                                 std::span<const double> input, std::span<const double> weight,
+                                 const RoundingClass& rounding);
+
+struct CompressGradNoise {
+    RoundingNoise input_grad, weight_grad;
+};
+CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtype,
+                                          std::span<const double> output_grad,
+                                          std::span<const double> input,
+                                          std::span<const double> weight,
+                                          const RoundingClass& rounding);
+
+}  // namespace attncheck::ref

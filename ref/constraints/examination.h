@@ -1,0 +1,84 @@
+// What the predicates of all operators share: one rule after the other, the first broken one
+// decides, and every message reads "<parameter> <what it is>; allowed: <range>".
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ref/constraints/constraints.h"
+#include "ref/numbers/dtype.h"
+
+namespace attncheck::ref {
+
+std::string show(Dtype dtype);                             ///< "1 (fp16)"; "-9 (unknown)"
+std::string show(const std::vector<std::int64_t>& shape);  ///< "[6,4,32]"
+std::string show(const std::string& text);                 ///< quoted, cut after 32 characters
+std::string show(double value);                            ///< 17 digits: one text per value
+
+/// The checks of one call, in the order they are made: the first that fails is the ruling, the
+/// others do nothing. Arguments may hold anything; a check that reads an extent must come after the
+/// rank of its tensor and look at accepted() first.
+struct Examination {
+    Ruling ruling;
+
+    bool accepted() const { return ruling.accepted(); }
+
+    void rule(bool holds, int status, const char* parameter, const std::string& value,
+              const std::string& allowed);
+    void present(bool holds, const char* parameter, const std::string& allowed);
+    /// Attributes: "stride is 24; allowed: ...".
+    void number(bool holds, const char* parameter, std::int64_t value, const std::string& allowed);
+    void number_within(const char* parameter, std::int64_t value, std::int64_t smallest,
+                       std::int64_t largest);
+    /// An absent layout is accepted: where it is required, present() comes before.
+    void layout(const std::optional<std::string>& layout, const char* parameter);
+
+    void rank(const TensorArgument& t, const char* parameter, std::int32_t rank);
+    void dtype(const TensorArgument& t, const char* parameter,
+               std::initializer_list<Dtype> allowed);
+    void same_dtype(const TensorArgument& t, const char* parameter, const TensorArgument& other,
+                    const char* other_parameter);
+    /// One extent by its letter: "input has N = 129; allowed: ...".
+    void extent(bool holds, const char* parameter, const char* name, std::int64_t value,
+                const std::string& allowed);
+    void extent_within(const char* parameter, const char* name, std::int64_t value,
+                       std::int64_t smallest, std::int64_t largest);
+    /// The whole shape; extents are the letters of the wanted one, "[C,N,D]".
+    void shape(const TensorArgument& t, const char* parameter, const char* extents,
+               const std::vector<std::int64_t>& wanted);
+
+    void array_size(bool holds, const ArrayArgument& array, const char* parameter,
+                    const std::string& allowed);
+    /// Entry by entry: at least its predecessor (the first: 0), then check_length(index, length).
+    /// At last: no more than the extent of this letter. Requires an accepted size.
+    template <class CheckLength>
+    void lengths(const ArrayArgument& array, const char* parameter, const char* extent_name,
+                 std::int64_t extent_value, CheckLength&& check_length);
+
+private:
+    void length_entry(const char* parameter, std::size_t index, std::int64_t value,
+                      std::int64_t previous);
+    void last_length(const char* parameter, std::int64_t last, const char* extent_name,
+                     std::int64_t extent_value);
+};
+
+template <class CheckLength>
+void Examination::lengths(const ArrayArgument& array, const char* parameter,
+                          const char* extent_name, std::int64_t extent_value,
+                          CheckLength&& check_length) {
+    std::int64_t previous = 0;
+    for (std::size_t b = 0; b < array.values.size() && accepted(); ++b) {
+        const std::int64_t value = array.values[b];
+        if (value < previous)  // previous >= 0: a negative value ends here, too
+            length_entry(parameter, b, value, previous);
+        else
+            check_length(b, value - previous);
+        previous = value;
+    }
+    last_length(parameter, previous, extent_name, extent_value);
+}
+
+}  // namespace attncheck::ref

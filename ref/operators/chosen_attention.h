@@ -1,0 +1,39 @@
+// Chosen rows and keys of dense attention (dense_attention.h), for problems whose whole reference
+// would be quadratic: a row costs as much as its columns, a key as much as the rows that see it.
+//
+// The numbers and bounds are those of the whole reference, by the same code: ranges of the tensors
+// (exact sums, flushed subnormals) are taken over all of them. Rows to the bit; sums over queries
+// may add up in another order. One difference: a row of the gradient that the whole reference
+// leaves unjudged because of one of its columns excuses here only the chosen keys it happens to.
+#pragma once
+
+#include "ref/operators/dense_attention.h"
+
+namespace attncheck::ref {
+
+/// Row k of each result is row rows[k] = t * N1 + n of expected_attention.
+ExpectedAttention expected_attention_rows(const AttentionShape& shape,
+                                          const ColumnLister& list_columns,
+                                          const AttentionInputs<double>& in, Dtype dtype,
+                                          std::span<const std::int64_t> rows,
+                                          const RoundingClass& rounding = {});
+
+/// Row k [D] is row rows[k] = t * N1 + n of dQ.
+ExpectedTensor expected_query_grad_rows(const AttentionShape& shape,
+                                        const ColumnLister& list_columns,
+                                        const AttentionGradInputs& in, Dtype dtype,
+                                        std::span<const std::int64_t> rows,
+                                        const RoundingClass& rounding = {});
+
+struct ExpectedKeyGrad {
+    ExpectedTensor key_grad, value_grad;  ///< [keys, D], [keys, Dv]
+};
+
+/// Row k is key keys[k] = j * N2 + n of dK and dV; each key once. `list_columns` must list the
+/// columns of these keys and may leave out any other, which is what makes it fast.
+ExpectedKeyGrad expected_key_grad_of(const AttentionShape& shape, const ColumnLister& list_columns,
+                                     const AttentionGradInputs& in, Dtype dtype,
+                                     std::span<const std::int64_t> keys,
+                                     const RoundingClass& rounding = {});
+
+}  // namespace attncheck::ref

@@ -1,0 +1,194 @@
+// Dense softmax attention in binary64: the oracle behind every attention operator. An operator is
+// an index map: which key columns a query row sees, as often as they are listed.
+//
+//   S_ij = scale <q_i, k_j> + bias_ij        P_i = row softmax of S_i over its columns
+//   O_i  = sum_j P_ij g_ij v_j                g_ij = 1, or with dropout 1/keep_prob (kept) and 0
+//   (dropped)
+//
+//   delta_i = <dO_i, O_i>    dP_ij = g_ij <dO_i, v_j>    dS_ij = P_ij (dP_ij - delta_i)
+//   dQ_i = scale sum_j dS_ij k_j     dK_j = scale sum_i dS_ij q_i     dV_j = sum_i P_ij g_ij dO_i
+//
+// Vaswani et al. 2017, eq. (1); Dao 2023 (FlashAttention-2), Algorithm 2. The backward takes row
+// maximum, row sum and O as they are given and recomputes none of them (contract.md, decision 3).
+//
+// Legend: T1 query rows, T2 key rows, N1 query heads, N2 key/value heads, D head dim, Dv value dim;
+// all tensors are row-major [rows, heads, dim]; query head n uses key/value head n / (N1 / N2).
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "ref/bounds/error_bound.h"
+
+namespace attncheck::ref {
+
+struct AttentionShape {
+    std::int64_t query_rows = 0, kv_rows = 0, query_heads = 1, kv_heads = 1;
+    std::int64_t head_dim = 1, value_dim = 1;
+
+    std::int64_t group() const { return query_heads / kv_heads; }
+};
+
+/// One visible key of a query row. Listed c times it counts c times.
+struct KeyColumn {
+    std::int64_t key = 0;  ///< row of K and V
+    double bias = 0;       ///< added to the scaled logit
+    bool kept = true;      ///< false: dropped by dropout; its V and dP are hidden, its logit is not
+};
+
+/// Appends the visible columns of (query row, query head), in any order; hidden keys are left out.
+/// Returns false when the row belongs to no sequence: all its outputs are then 0, its statistics
+/// too.
+using ColumnLister = std::function<bool(std::int64_t query_row, std::int64_t query_head,
+                                        std::vector<KeyColumn>& columns)>;
+
+/// Statistics of a row that sees no key (contract.md, decision 2); its output is 0.
+inline constexpr double kEmptyRowMax = -static_cast<double>(FLT_MAX);
+inline constexpr double kEmptyRowSum = static_cast<double>(FLT_MAX);
+
+inline double real_part(double x) { return x; }
+inline double real_part(const std::complex<double>& x) { return x.real(); }
+
+template <class Scalar>
+Scalar inner_product(const Scalar* a, const Scalar* b, std::int64_t count) {
+    Scalar sum{};
+    for (std::int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+    return sum;
+}
+/// Eight partial sums, so that it runs at the speed of the multiplications.
+double inner_product(const double* a, const double* b, std::int64_t count);
+
+/// Everything the forward knows of one (query row, query head).
+template <class Scalar>
+struct AttentionRow {
+    std::vector<Scalar> logits, probs;  ///< per column
+    std::vector<Scalar> output;         ///< [Dv]
+    Scalar row_max{}, row_sum{};
+};
+
+template <class Scalar>
+struct AttentionInputs {
+    std::span<const Scalar> query, key, value;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
+    double scale = 1;                           ///< already narrowed to fp32
+    double keep_prob = 1;
+};
+
+/// One row of the forward over any scalar with + - * / and exp: double, std::complex<double> or
+/// Dual, so that it can be differentiated exactly. NaN and infinity take their IEEE way; a dropped
+/// key's V is not touched.
+template <class Scalar>
+void attend_row(const AttentionShape& shape, const AttentionInputs<Scalar>& in,
+                std::int64_t query_row, std::int64_t query_head, std::span<const KeyColumn> columns,
+                AttentionRow<Scalar>& row) {
+    using std::exp;
+    const std::int64_t kv_head = query_head / shape.group();
+    const auto key_at = [&](const KeyColumn& c) { return c.key * shape.kv_heads + kv_head; };
+    row.logits.resize(columns.size());
+    row.probs.resize(columns.size());
+    row.output.assign(static_cast<std::size_t>(shape.value_dim), Scalar{});
+    row.row_max = Scalar(kEmptyRowMax);
+    row.row_sum = Scalar(kEmptyRowSum);
+    if (columns.empty()) return;
+    const Scalar* q =
+        in.query.data() + (query_row * shape.query_heads + query_head) * shape.head_dim;
+    for (std::size_t j = 0; j < columns.size(); ++j) {
+        const Scalar* k = in.key.data() + key_at(columns[j]) * shape.head_dim;
+        row.logits[j] =
+            Scalar(in.scale) * inner_product(q, k, shape.head_dim) + Scalar(columns[j].bias);
+    }
+    row.row_max = row.logits[0];
+    for (const Scalar& logit : row.logits)  // a NaN, once met, stays
+        if (!std::isnan(real_part(row.row_max)) && !(real_part(logit) <= real_part(row.row_max)))
+            row.row_max = logit;
+    row.row_sum = Scalar{};
+    for (std::size_t j = 0; j < columns.size(); ++j) {
+        row.probs[j] = exp(row.logits[j] - row.row_max);
+        row.row_sum += row.probs[j];
+    }
+    for (std::size_t j = 0; j < columns.size(); ++j) {
+        row.probs[j] = row.probs[j] / row.row_sum;
+        if (!columns[j].kept) continue;
+        const Scalar weight = row.probs[j] * Scalar(1 / in.keep_prob);
+        const Scalar* v = in.value.data() + key_at(columns[j]) * shape.value_dim;
+        for (std::int64_t d = 0; d < shape.value_dim; ++d)
+            row.output[static_cast<std::size_t>(d)] += weight * v[d];
+    }
+}
+
+/// The whole forward: output [T1,N1,Dv], row_max and row_sum [T1,N1] (either may be empty).
+template <class Scalar>
+void dense_attention(const AttentionShape& shape, const ColumnLister& list_columns,
+                     const AttentionInputs<Scalar>& in, std::span<Scalar> output,
+                     std::span<Scalar> row_max = {}, std::span<Scalar> row_sum = {}) {
+    std::vector<KeyColumn> columns;
+    AttentionRow<Scalar> row;
+    for (std::int64_t t = 0; t < shape.query_rows; ++t)
+        for (std::int64_t n = 0; n < shape.query_heads; ++n) {
+            columns.clear();
+            const bool in_sequence = list_columns(t, n, columns);
+            attend_row(shape, in, t, n, columns, row);
+            const std::size_t at = static_cast<std::size_t>(t * shape.query_heads + n);
+            for (std::size_t d = 0; d < row.output.size(); ++d)
+                output[at * row.output.size() + d] = row.output[d];
+            if (!row_max.empty()) row_max[at] = in_sequence ? row.row_max : Scalar{};
+            if (!row_sum.empty()) row_sum[at] = in_sequence ? row.row_sum : Scalar{};
+        }
+}
+
+/// What the bound grants.
+enum class Grant {
+    rounding,  ///< the rounding errors of the declared class
+    lattice    ///< rows on which every intermediate number is exact get none but 2^-20 + 3 u (|m| +
+               ///< |log l|) + gamma_n of the sums of absolute terms (for exp and log near exact
+               ///< arguments); all other rows as with `rounding`
+};
+
+struct ExpectedAttention {
+    ExpectedTensor output;            ///< [T1,N1,Dv]
+    ExpectedTensor row_max, row_sum;  ///< [T1,N1], to be stored as fp32
+    ExpectedTensor
+        lse;  ///< [T1,N1]: row_max + log(row_sum), not stored: bound for the pair of both
+};
+
+/// Expected outputs with their bounds (verification: softmax attention forward, E_O). `dtype` is
+/// the storage type of query, key, value and output. The score error multiplies v - o, and where
+/// the scores are too coarse to say anything the output still lies in the hull of the visible
+/// values. Rows whose visible logits are all -infinity, rows whose scores (with their biases, and
+/// the finite parts of infinite ones) may leave the range of fp32 or exceed 4e7, and NaN rows whose
+/// keys are all dropped are not judged (infinite bound, Overflow::any). Throws
+/// std::invalid_argument naming the tensor whose size does not fit the shape.
+ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLister& list_columns,
+                                     const AttentionInputs<double>& in, Dtype dtype,
+                                     const RoundingClass& rounding = {},
+                                     Grant grant = Grant::rounding);
+
+struct AttentionGradInputs {
+    AttentionInputs<double> forward;
+    std::span<const double> output_grad, output;  ///< [T1,N1,Dv]; output as given, already rounded
+    std::span<const double> row_max, row_sum;     ///< [T1,N1] as given
+    /// Bound on |output - exact output| [T1,N1,Dv] when the expectation is to be the gradient of
+    /// the exact forward rather than the formula on the given numbers; empty: the given numbers are
+    /// exact.
+    std::span<const double> output_error = {};
+    double prob_error = 0;  ///< likewise: relative error of P that the given statistics cause
+};
+
+struct ExpectedAttentionGrad {
+    ExpectedTensor query_grad, key_grad, value_grad;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
+};
+
+/// Expected gradients with their bounds (verification: attention backward, E_dQ, E_dK, E_dV). Keys
+/// that no row sees and rows without a key get 0 with bound 0. Runs on several threads when the
+/// problem is large; the result does not depend on their number.
+ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
+                                              const ColumnLister& list_columns,
+                                              const AttentionGradInputs& in, Dtype dtype,
+                                              const RoundingClass& rounding = {},
+                                              Grant grant = Grant::rounding);
+
+}  // namespace attncheck::ref
