@@ -21,13 +21,15 @@ struct DataRole {
 
 /// The recipe's value of one element, not yet rounded to the storage type.
 ///   zeros, ones
-///   ints        whole numbers: -1..1 for weights, -4..4 else (products and sums of a case stay
-///   exact in fp32) onehot      weights: one 1 per column, 0 elsewhere; others as normal signs +0,
-///   -0, +1, -1 normal      zero mean, unit variance (sum of four uniform numbers) cancelling  rows
-///   of alternating sign and nearly equal size: sums lose most of their digits spiky       normal,
-///   one element in 16 a thousand times larger huge        close to the largest finite number;
-///   weights stay near 1 subnormal   subnormal numbers; weights stay near 1 specials    normal, a
-///   quarter of it zero, with about two NaN or infinities per tensor
+///   ints        whole numbers: -1..1 for weights, -4..4 else (sums of products stay exact in fp32)
+///   onehot      weights: one 1 per column, 0 elsewhere; others as normal
+///   signs       +0, -0, +1, -1
+///   normal      zero mean, unit variance (sum of four uniform numbers)
+///   cancelling  rows of alternating sign and nearly equal size: sums lose most of their digits
+///   spiky       normal, one element in 16 a thousand times larger
+///   huge        close to the largest finite number; weights stay near 1
+///   subnormal   subnormal numbers; weights stay near 1
+///   specials    normal, a quarter of it zero, with about two NaN or infinities per tensor
 double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
                     std::span<const std::int64_t> index, std::int64_t elements);
 

@@ -28,12 +28,15 @@ Verdict check_agreement(const Spec& spec, PropertyContext& context, const CasePr
 
 /// Every element of every output is written, no other byte is, and inputs are as they were.
 /// Why     the interface says so; buffers end at an inaccessible page in one run and begin at one
-/// in the other. Kills   NCG-04 ALL-11 ALL-14, reads and writes one element outside.
+///         in the other.
+/// Kills   NCG-04 ALL-11 ALL-14, reads and writes one element outside.
 Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
 /// The same call gives the same bits again, whatever was in the outputs before and wherever the
-/// buffers lie. Why     nothing in the formula depends on time, address or old contents. Kills
-/// accumulation into old output, uninitialised scratch, results that depend on alignment.
+/// buffers lie.
+/// Why     nothing in the formula depends on time, address or old contents.
+/// Kills   accumulation into
+///         old output, uninitialised scratch, results that depend on alignment.
 Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
 /// Two calls at once on two threads give what each gives alone.
@@ -44,16 +47,20 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseP
 
 /// A result does not depend on the call before it, although that had tensors of the same shapes.
 /// Why     a call is a pure function of its arguments. Runs in a fresh process, so that the case
-/// replays. Kills   ALL-09: plans cached by shape, scratch that keeps old sums.
-/// `earlier` says in words what the call before was.
+///         replays.
+/// Kills   ALL-09: plans cached by shape, scratch that keeps old sums. `earlier` says in words what
+///         the call before was.
 Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProblem& before,
                       const CaseProblem& problem, const std::string& earlier);
 
 /// Accepts exactly what the contract accepts, with its status, and leaves the outputs alone when it
-/// does not. Why     all rejection happens before anything is computed; null pointers come first
-/// (161001), all else is 161002. Domain  a legal call with one or several arguments changed; what
-/// the change amounts to is the predicate's to say. Kills   the mutants VAL-*, crashes on
-/// nonsense, half-written outputs. Shrinks to the smallest legal call and one edit.
+/// does not.
+/// Why     all rejection happens before anything is computed; null pointers come first (161001),
+///         all else is 161002.
+/// Domain  a legal call with one or several arguments changed; what the change amounts to is the
+///         predicate's to say.
+/// Kills   the mutants VAL-*, crashes on nonsense, half-written outputs.
+/// Shrinks to the smallest legal call and one edit.
 Verdict check_validation(const Spec& spec, PropertyContext& context);
 
 /// Edits by the rule they aim at. A rule is drawn first, then one of its edits, so that every rule

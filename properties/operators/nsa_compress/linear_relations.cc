@@ -158,8 +158,9 @@ Verdict scalar_verdict(const std::string& tensor, const std::string& identity, d
 
 /// <dX, X> = <dY, Y> = <dW, W>: the operator is linear in X and in W.
 /// Why     Euler's identity for a bilinear form; Y is the exact forward, so no backward oracle is
-/// needed. Bound   sum of the gradient's bounds times the magnitude they meet. Kills   a gradient
-/// that is not the transpose of its forward.
+///         needed.
+/// Bound   sum of the gradient's bounds times the magnitude they meet.
+/// Kills   a gradient that is not the transpose of its forward.
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const CompressParts parts = parts_of(problem);
@@ -186,7 +187,8 @@ Verdict adjoint(const Spec& spec, PropertyContext& context) {
 
 /// The candidate's own forward, differenced along a direction, against its own gradient.
 /// Why     f(X) = <dY, Y(X)> is linear: f(X+) - f(X-) = <dX, X+ - X-> exactly, for the numbers as
-/// stored. Bound   rounding of both forwards through dY, and of the gradient through the step.
+///         stored.
+/// Bound   rounding of both forwards through dY, and of the gradient through the step.
 /// Kills   forward and gradient that are each plausible and do not belong together.
 Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("nsa_compress")) return inapplicable();

@@ -19,9 +19,10 @@ CaseProblem case_problem(const Spec& spec) {
 }
 
 /// Data of small integers: every partial sum is exact, so the result is the correctly rounded exact
-/// number. Why     products and sums of these stay below 2^24 units; verification.md 4.8. Bound   0
-/// where the exact sum is representable, else its distance to the nearest number. Kills   every
-/// indexing defect, without any tolerance.
+/// number.
+/// Why     products and sums of these stay below 2^24 units; verification.md 4.8.
+/// Bound   0 where the exact sum is representable, else its distance to the nearest number.
+/// Kills   every indexing defect, without any tolerance.
 Verdict exact_integers(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const CallResult result = context.candidate.run(problem.call, {});
@@ -53,11 +54,14 @@ void tame(Spec& spec) {
 }  // namespace
 
 /// Agreement: Y, dX and dW are sums of products; any order of fp32 accumulation stays within
-/// gamma_n of the exact sum. Domain  every legal case, every data recipe, every layout. Bound
-/// verification.md 4.1, 4.2; 0 beyond the final rounding where every partial sum is exact in fp32.
+/// gamma_n of the exact sum.
+/// Domain  every legal case, every data recipe, every layout.
+/// Bound   verification.md 4.1, 4.2; 0
+///         beyond the final rounding where every partial sum is exact in fp32.
 /// Kills   NC-01 NC-03 NC-06 NC-07 NC-08 NC-11 NC-12 NC-17 NCG-02 NCG-05 NCG-09 NCG-10 ALL-02
-/// ALL-03 ALL-05. Shrinks to one sequence of one block, one head, 16 channels, one non-zero element
-/// in each factor.
+///         ALL-03 ALL-05.
+/// Shrinks to one sequence of one block, one head, 16 channels, one non-zero element in each
+///         factor.
 void add_compress_agreement(std::vector<Property>& list, bool) {
     CallProperties of;
     of.problem = case_problem;

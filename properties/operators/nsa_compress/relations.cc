@@ -57,8 +57,10 @@ Verdict uncovered(const Spec& spec, PropertyContext& context) {
 
 /// Changing one row of an input changes only what depends on it.
 /// Why     a block reads its own tokens and nothing else; dX of a token reads its own blocks; heads
-/// never mix. Demand  same bits everywhere else; the changed row gets NaN or other numbers. Kills
-/// blocks across a sequence boundary, head mix-ups, windows one token too long.
+///         never mix.
+/// Demand  same bits everywhere else; the changed row gets NaN or other numbers.
+/// Kills   blocks
+///         across a sequence boundary, head mix-ups, windows one token too long.
 Verdict locality(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;
@@ -128,8 +130,10 @@ CompressParts single_sequence(const CompressParts& all, std::size_t sequence,
 }
 
 /// Packing sequences together changes nothing: each gives what it gives alone, and dW is the sum of
-/// theirs. Why     blocks never cross a boundary and W is shared. Bound   the bounds of both runs
-/// added. Kills   NCG-02, offsets that drift after empty or short sequences.
+/// theirs.
+/// Why     blocks never cross a boundary and W is shared.
+/// Bound   the bounds of both runs added.
+/// Kills   NCG-02, offsets that drift after empty or short sequences.
 Verdict packing(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;

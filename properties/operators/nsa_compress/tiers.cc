@@ -97,8 +97,11 @@ Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass&
 }
 
 /// Why     every partial sum of zero-mean products errs on its own; a gain or a lost row of the
-/// weight moves all outputs alike. Domain  unit-variance data. Bound  tiers.h. Kills  gains of 0.1
-/// % and a row of the weight that is slightly off. Shrinks to the fewest blocks that show it.
+///         weight moves all outputs alike.
+/// Domain  unit-variance data.
+/// Bound   tiers.h.
+/// Kills   gains of 0.1 % and a row of the weight that is slightly off.
+/// Shrinks to the fewest blocks that show it.
 void add_compress_tiers(std::vector<Property>& list) {
     Property property;
     property.name = "deviation";

@@ -103,9 +103,10 @@ void tame(Spec& spec) {
 
 /// Agreement: any order of accumulation, any tiling and either way of normalising stays within the
 /// bound of the attention part, and its lists are in an order that the error of the scores leaves
-/// open (ref/operators/nsa_compress_attention_scores.h). Domain  every legal case, every data recipe, every
-/// layout. Kills   the mutants NCA-*. Shrinks to one query, one key, one head, and the few elements
-/// that matter.
+/// open (ref/operators/nsa_compress_attention_scores.h).
+/// Domain  every legal case, every data recipe, every layout.
+/// Kills   the mutants NCA-*.
+/// Shrinks to one query, one key, one head, and the few elements that matter.
 void add_agreement(std::vector<Property>& list) {
     CallProperties of;
     of.problem = [](const Spec& spec) { return case_problem(spec, ref::Grant::rounding); };

@@ -21,11 +21,12 @@ CaseProblem case_problem(const Spec& spec, ref::Grant grant) {
 }
 
 /// Data on which softmax attention is exact: probabilities are powers of two, values small
-/// integers. Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P
-/// = 2^-k in any arithmetic; every later sum has few bits (verification.md 4.8). Bound   the exact
-/// number, to the bit where it can be stored and is not zero. Domain  integer data with equal or
-/// dominated logits; rows that are not so get the usual bound. Kills   every defect of index, mask,
-/// head or tail, without any tolerance.
+/// integers.
+/// Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P = 2^-k in
+///         any arithmetic; every later sum has few bits (verification.md 4.8).
+/// Bound   the exact number, to the bit where it can be stored and is not zero.
+/// Domain  integer data with equal or dominated logits; rows that are not so get the usual bound.
+/// Kills   every defect of index, mask, head or tail, without any tolerance.
 Verdict exact_lattice(const Spec& spec, PropertyContext& context) {
     return check_agreement(spec, context, case_problem(spec, ref::Grant::lattice));
 }
@@ -96,9 +97,10 @@ void tame(Spec& spec) {
 }  // namespace
 
 /// Agreement: any order of accumulation, any tiling and either way of normalising stays within the
-/// bound of verification.md 4.3 (forward) and 4.5 (gradient). Domain  every legal case, every data
-/// recipe, every layout. Kills   the mutants NSF-*, NSG-* and ALL-02 03 05. Shrinks to one query,
-/// one block of 16 keys, one head, and the few elements that matter.
+/// bound of verification.md 4.3 (forward) and 4.5 (gradient).
+/// Domain  every legal case, every data recipe, every layout.
+/// Kills   the mutants NSF-*, NSG-* and ALL-02 03 05.
+/// Shrinks to one query, one block of 16 keys, one head, and the few elements that matter.
 void add_selected_agreement(std::vector<Property>& list, bool) {
     CallProperties of;
     of.problem = [](const Spec& spec) { return case_problem(spec, ref::Grant::rounding); };

@@ -43,10 +43,10 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
 
 /// Twice V gives twice O. In the gradient (2 V, 2 O, dO / 2) has the dS of (V, O, dO), and half its
 /// dV.
-/// Why     O is linear in V; dP = <dO, V> and delta = <dO, O> stay the same numbers. Domain
-/// moderate data, output gradients below 2^-7 set to zero.
+/// Why     O is linear in V; dP = <dO, V> and delta = <dO, O> stay the same numbers.
+/// Domain  moderate data, output gradients below 2^-7 set to zero.
 /// Demand  the same bits: statistics, dq and dk as they were, O doubled and dv halved where they
-/// are normal numbers.
+///         are normal numbers.
 /// Kills   NSF-x16 x17 x42 x46, NSG-x14 x16 x35 x36.
 Verdict value_scale(const Spec& spec, PropertyContext& context) {
     SelectedParts parts = selected_parts(spec);
