@@ -34,10 +34,9 @@ void MixedCandidate::limit_time(std::chrono::duration<double> limit) {
 }
 
 Sources sources_of(const Operator& op, const Candidate& candidate) {
-    const auto entries = op.entry_points();
-    if (entries.size() < 2) return {};
     Sources out;
-    for (const std::string& entry : entries)
+    if (!op.is_composition()) return out;
+    for (const std::string& entry : op.entry_points())
         out.emplace_back(entry, implementation_of(candidate, entry));
     return out;
 }
@@ -45,17 +44,6 @@ Sources sources_of(const Operator& op, const Candidate& candidate) {
 std::string implementation_of(const Candidate& candidate, const std::string& op) {
     const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
     return mixed && !mixed->first().implements(op) ? mixed->second().name : candidate.info().name;
-}
-
-ref::RoundingClass weaker(const ref::RoundingClass& a, const ref::RoundingClass& b) {
-    ref::RoundingClass out;
-    // -1 stands for the roundoff of the storage type, which is the largest.
-    const bool half = a.accumulator_roundoff < 0 || b.accumulator_roundoff < 0;
-    out.accumulator_roundoff = half ? -1 : std::max(a.accumulator_roundoff, b.accumulator_roundoff);
-    out.prob_rounded = a.prob_rounded || b.prob_rounded;
-    out.score_grad_rounded = a.score_grad_rounded || b.score_grad_rounded;
-    out.flush_bf16_subnormals = a.flush_bf16_subnormals || b.flush_bf16_subnormals;
-    return out;
 }
 
 }  // namespace attncheck::properties

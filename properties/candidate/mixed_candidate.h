@@ -44,7 +44,4 @@ Sources sources_of(const Operator& op, const Candidate& candidate);
 /// The name of whose implementation of an operator this candidate runs.
 std::string implementation_of(const Candidate& candidate, const std::string& op);
 
-/// The weaker of two promises: what results of both together may be judged by.
-ref::RoundingClass weaker(const ref::RoundingClass& a, const ref::RoundingClass& b);
-
 }  // namespace attncheck::properties

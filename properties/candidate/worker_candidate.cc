@@ -25,6 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
+
 std::string signal_name(int number) {
     const char* name = sigabbrev_np(number);
     return name ? std::string("SIG") + name : fmt::format("signal {}", number);
@@ -171,6 +173,12 @@ private:
                                    options_.library.c_str(),
                                    options_.behind.empty() ? nullptr : options_.behind.c_str(),
                                    nullptr};
+        std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options_.profile));
+        std::vector<char*> environment{profile.data()};
+        for (char** variable = environ; *variable != nullptr; ++variable)
+            if (!std::string_view(*variable).starts_with(kProfileVariable))
+                environment.push_back(*variable);
+        environment.push_back(nullptr);
         pid_ = fork();
         if (pid_ < 0) throw LoadError("cannot start a worker process");
         if (pid_ == 0) {
@@ -181,7 +189,8 @@ private:
             dup2(null, 0);
             dup2(null, 1);  // a candidate that prints must not spoil reports
             if (!options_.show_stderr) dup2(null, 2);
-            execv(options_.worker.c_str(), const_cast<char* const*>(arguments));
+            execve(options_.worker.c_str(), const_cast<char* const*>(arguments),
+                   environment.data());
             _exit(127);
         }
         close(pair[1]);

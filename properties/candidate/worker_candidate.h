@@ -13,6 +13,7 @@ struct WorkerOptions {
     std::string library;    ///< path of the shared library
     std::string behind;     ///< libraries that it stands in front of, comma-separated; mostly none
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
+    Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
     std::int64_t memory_mib =
         8192;                  ///< resident memory of the worker beyond the buffers it is handed

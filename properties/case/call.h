@@ -67,6 +67,7 @@ struct Call {
     std::vector<Text> texts;
     std::vector<Number> numbers;
     std::vector<Real> reals;
+    Profile profile = Profile::ascend910b;  ///< whose rules apply, where an operator's depend on it
 
     Tensor& tensor(std::string_view name);
     const Tensor& tensor(std::string_view name) const;

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "properties/case/profile.h"
+
 namespace attncheck::properties {
 
 /// How a tensor lies in memory, simplest first. All but `broadcast` keep elements distinct.
@@ -106,7 +108,8 @@ struct Spec {
     Recipe recipe = Recipe::zeros;
     std::uint64_t seed = 0;
     std::map<ElementRef, double> overrides;  ///< elements that differ from the recipe
-    std::vector<std::string> edits;          ///< illegal arguments, see edit.h
+    std::vector<std::string> edits;          ///< illegal arguments (apply_edit)
+    Profile profile = Profile::ascend910b;   ///< of the run, not of the case line
 
     Spec() = default;
     explicit Spec(const Schema& of);  ///< every field at its simplest value

@@ -20,8 +20,9 @@ class UsageError : public std::runtime_error {
 };
 
 struct Arguments {
-    std::string candidate, profile = "ascend910b", precision, shard = "1/1", waive, json, junit,
-                           html, corpus, rule, case_line, property, merged;
+    std::string candidate, precision, shard = "1/1", waive, json, junit, html, corpus, rule,
+        case_line, property, merged;
+    Profile profile = Profile::ascend910b;
     std::vector<std::string> ops, properties, files;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;

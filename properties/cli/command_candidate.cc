@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "properties/candidate/candidate_option.h"
 #include "properties/cli/command.h"
@@ -12,14 +11,28 @@
 
 namespace attncheck::properties {
 
-std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
+namespace {
+
+std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arguments,
+                                bool show_stderr) {
     WorkerOptions options;
-    choose_library(arguments.candidate, options);
+    choose_library(library, options);
+    options.profile = arguments.profile;
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
     options.show_stderr = show_stderr;
-    setenv("ATTNCHECK_PROFILE", arguments.profile.c_str(), 1);
     return open_worker_candidate(options);
+}
+
+std::unique_ptr<Candidate> with_builtin(std::unique_ptr<Candidate> candidate,
+                                        const Arguments& arguments) {
+    return std::make_unique<MixedCandidate>(std::move(candidate), open({}, arguments, false));
+}
+
+}  // namespace
+
+std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
+    return open(arguments.candidate, arguments, show_stderr);
 }
 
 std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
@@ -28,17 +41,11 @@ std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
     for (const std::string& name : asked_for) {
         const Operator& op = *find_operator(name);
         const auto entries = op.entry_points();
-        if (entries.size() < 2 || op.implemented_by(candidate->info()) ||
-            std::none_of(entries.begin(), entries.end(), [&](const std::string& entry) {
+        if (op.is_composition() && !op.implemented_by(candidate->info()) &&
+            std::any_of(entries.begin(), entries.end(), [&](const std::string& entry) {
                 return candidate->info().implements(entry);
             }))
-            continue;
-        WorkerOptions options;
-        choose_library({}, options);
-        options.timeout_s = arguments.timeout;
-        options.memory_mib = arguments.memory;
-        return std::make_unique<MixedCandidate>(std::move(candidate),
-                                                open_worker_candidate(options));
+            return with_builtin(std::move(candidate), arguments);
     }
     return candidate;
 }
@@ -47,15 +54,9 @@ std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
                                          const Arguments& arguments) {
     for (const auto& op : operators()) {
         const std::string forward = forward_of(*op);
-        if (forward.empty() || !op->implemented_by(candidate->info()) ||
-            candidate->info().implements(forward))
-            continue;
-        WorkerOptions options;
-        choose_library({}, options);
-        options.timeout_s = arguments.timeout;
-        options.memory_mib = arguments.memory;
-        return std::make_unique<MixedCandidate>(std::move(candidate),
-                                                open_worker_candidate(options));
+        if (!forward.empty() && op->implemented_by(candidate->info()) &&
+            !candidate->info().implements(forward))
+            return with_builtin(std::move(candidate), arguments);
     }
     return candidate;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -71,10 +72,15 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
                     "'acc=fp32 p=half ds=half sum=rounded'")
         ->type_name("PROFILE");
     command
-        .add_option("--profile", arguments.profile,
-                    "platform profile handed to the library as ATTNCHECK_PROFILE")
-        ->check(CLI::IsMember({"ascend910b", "ascend910_93", "ascend950"}))
-        ->capture_default_str();
+        .add_option_function<std::string>(
+            "--profile",
+            [&](const std::string& name) {
+                arguments.profile = static_cast<Profile>(
+                    std::ranges::find(kProfileNames, name) - kProfileNames.begin());
+            },
+            "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
+        ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
+        ->default_str(std::string(name_of(arguments.profile)));
     command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();

@@ -16,6 +16,7 @@ int reproduce_command(const Arguments& arguments) {
     } catch (const std::invalid_argument& e) {
         throw UsageError(e.what());
     }
+    spec.profile = arguments.profile;
     const Operator& op = *find_operator(spec.schema->op);
     if (const auto why = op.illegal(spec)) throw UsageError("case: " + *why);
     if (!arguments.property.empty() && !op.property(arguments.property)) {

@@ -88,12 +88,14 @@ int verify_command(const Arguments& arguments) {
                                : arguments.shard != "1/1" ? 1
                                                           : std::random_device{}();
     options.engine.seed = seed;
+    options.engine.profile = arguments.profile;
     constexpr std::int64_t kDefaultCases = 100;
     options.engine.replay_only = arguments.cases == 0;
     if (arguments.cases == 0 && arguments.corpus.empty())
         throw UsageError("--cases is 0, expected at least 1 unless --corpus gives cases to replay");
     std::optional<Corpus> corpus;
-    if (!arguments.corpus.empty()) options.corpus = &corpus.emplace(arguments.corpus);
+    if (!arguments.corpus.empty()) 
+        options.corpus = &corpus.emplace(arguments.corpus, arguments.profile);
     options.engine.cases = arguments.cases >= 0    ? arguments.cases
                            : arguments.seconds > 0 ? 0
                                                    : kDefaultCases;
@@ -114,6 +116,7 @@ int verify_command(const Arguments& arguments) {
     report.precision_option = arguments.precision;
     report.precision = attncheck::ref::print_rounding_class(options.engine.rounding);
     report.library = arguments.candidate;
+    report.profile = arguments.profile;
     report.seed = seed;
     report.samples = arguments.samples;
     catch_interrupts();

@@ -48,6 +48,12 @@ std::string tier_of(const Property& property, const Verdict& verdict) {
     return verdict.tier.empty() ? "relation" : verdict.tier;
 }
 
+Spec Operator::sample(Random& random, int size, Profile profile) const {
+    Spec spec = draw(random, size, profile);
+    spec.profile = profile;
+    return spec;
+}
+
 bool Operator::implemented_by(const CandidateInfo& candidate) const {
     const auto needed = entry_points();
     return std::all_of(needed.begin(), needed.end(),

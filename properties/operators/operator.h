@@ -93,7 +93,7 @@ public:
 
     /// A random legal Spec, biased to the boundaries where kernels break; size 0..100 scales
     /// extents.
-    virtual Spec sample(Random& random, int size) const = 0;
+    Spec sample(Random& random, int size, Profile profile = Profile::ascend910b) const;
 
     /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones
     /// are in shrink.h.
@@ -146,8 +146,13 @@ public:
     /// What a candidate must export for this to be checked: its own entry point, unless it is a
     /// composition.
     virtual std::vector<std::string> entry_points() const { return {name()}; }
+    /// Runs the entry points of other operators and has none of its own.
+    bool is_composition() const { return entry_points().size() > 1; }
     bool implemented_by(const CandidateInfo& candidate) const;
     const Property* property(std::string_view name) const;
+
+private:
+    virtual Spec draw(Random& random, int size, Profile profile) const = 0;
 };
 
 /// All operators the suite knows, in the order they are reported.

@@ -112,6 +112,8 @@ std::string reproduce_command(const RunReport& report, const PropertyReport& pro
                           " --property " + property.property;
     if (report.samples != PropertyContext::kSamples && property.property == "sampled")
         command += fmt::format(" --samples {}", report.samples);
+    if (report.profile != Profile{})
+        command += fmt::format(" --profile {}", name_of(report.profile));
     if (!report.precision_option.empty())
         command += " --precision " + shell_quoted(report.precision_option);
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);

@@ -16,6 +16,7 @@ struct RunReport {
     std::string library;           ///< as given on the command line; empty: built-in
     std::string precision_option;  ///< --precision as given on the command line
     std::string precision;         ///< rounding class as declared, in full; empty: not known
+    Profile profile = Profile::ascend910b;
     std::uint64_t seed = 1;
     std::int64_t samples = PropertyContext::kSamples;  ///< of verify --large
     double duration_s = 0;

@@ -15,9 +15,10 @@ namespace attncheck::properties {
 
 class Corpus {
 public:
-    /// Reads the folder; one that does not exist is empty and is created by the first add(). Throws
-    /// std::runtime_error naming file and line for what is no case of that operator.
-    explicit Corpus(std::string folder);
+    /// Reads the folder; one that does not exist is empty and is created by the first add(). Cases
+    /// that are legal under another profile only are left out. Throws std::runtime_error naming
+    /// file and line for what is no case of that operator.
+    Corpus(std::string folder, Profile profile);
 
     /// The cases of a property, in the order of the file; those outside its domain, and calls with
     /// edited arguments for a property that is not about validation, are left out.
@@ -33,7 +34,7 @@ private:
         Spec spec;
     };
     std::string path_of(const std::string& op) const { return folder_ + "/" + op + ".txt"; }
-    void read(const Operator& op);
+    void read(const Operator& op, Profile profile);
 
     std::string folder_;
     std::vector<Entry> entries_;

@@ -103,7 +103,7 @@ private:
     Spec draw(std::uint64_t seed, int size) const {
         Random random(seed);
         for (int tries = 0; tries < 100; ++tries) {
-            Spec spec = op_.sample(random, size);
+            Spec spec = op_.sample(random, size, options_.profile);
             if (property_.adapt) property_.adapt(spec, random);
             if (!op_.illegal(spec) && (!property_.domain || property_.domain(spec))) return spec;
         }

@@ -67,6 +67,7 @@ public:
 
 struct EngineOptions {
     std::uint64_t seed = 1;
+    Profile profile = Profile::ascend910b;
     std::int64_t cases = 100;  ///< per property; 0: as many as the time allows
     double seconds = 0;        ///< per property; 0: no limit
     double shrink_seconds = 30;

@@ -175,8 +175,9 @@ void verify_large(Candidate& candidate, const VerifyOptions& options, Int length
         if (clock.interrupted()) break;
         PropertyReport one;
         if (op->implemented_by(candidate.info())) {
-            one = LargeRun(*op, candidate, options, clock, report, out)
-                      .run(op->large_cases(length, options.engine.seed));
+            std::vector<Spec> cases = op->large_cases(length, options.engine.seed);
+            for (Spec& spec : cases) spec.profile = options.engine.profile;
+            one = LargeRun(*op, candidate, options, clock, report, out).run(cases);
         } else {
             one.op = op->name();
             one.property = kProperty;

@@ -33,6 +33,9 @@ RoundingClass parse_rounding_class(std::string_view text);
 /// are not the usual ones.
 std::string print_rounding_class(const RoundingClass& rounding);
 
+/// The weaker of two promises: what results of both together may be judged by.
+RoundingClass weaker(const RoundingClass& a, const RoundingClass& b);
+
 /// gamma_n = n u / (1 - n u); +infinity when n u >= 1. Holds for any summation order, blocking and
 /// FMA use.
 double gamma(double terms, double roundoff);

@@ -44,7 +44,7 @@ public:
         options.operators = {op_.name()};
         options.properties = {property_.name};
         // A case of a composition is ten calls and their references.
-        const std::int64_t usual = op_.entry_points().size() > 1 ? 8 : 60;
+        const std::int64_t usual = op_.is_composition() ? 8 : 60;
         options.engine.cases = environment_number("ATTNCHECK_CASES", usual);
         options.engine.seed = static_cast<std::uint64_t>(environment_number("ATTNCHECK_SEED", 1));
         RunReport report;

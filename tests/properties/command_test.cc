@@ -78,6 +78,27 @@ TEST_F(CommandTest, FalsifiedPropertyIsStatusOneAndReplays) {
     EXPECT_THAT(again.printed, HasSubstr("out of bounds: output"));
 }
 
+// fp8 is legal under one platform profile only: the case line is judged by the profile of the run.
+TEST_F(CommandTest, ReproduceJudgesTheCaseByItsProfile) {
+    const std::string line =
+        "reproduce 'flash_attention_score_grad{dtype=fp8_e5m2 q=[1] kv=[1] layout=BSH kv_heads=1 "
+        "group=1 dim=1 value_dim=1 data=zeros seed=0}' --property agreement";
+    expect_refusal(line, {"fp8", "--profile ascend950"});
+    const Ran ran = attncheck(line + " --profile ascend950");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, AllOf(HasSubstr("by the contract: legal"), HasSubstr("held")));
+}
+
+// The replay line names the profile, unless it is the usual one.
+TEST_F(CommandTest, ReplayLineNamesTheProfile) {
+    const std::string command =
+        "verify --stop-at-first --property memory --op nsa_compress --candidate " +
+        quoted(candidate_path("one_element_past_output"));
+    EXPECT_THAT(attncheck(command + " --profile ascend950").printed,
+                HasSubstr("--property memory --profile ascend950"));
+    EXPECT_THAT(attncheck(command).printed, Not(HasSubstr("--profile")));
+}
+
 // Status 3: declined throughout, or no operator in common.
 TEST_F(CommandTest, NothingCheckedIsStatusThree) {
     const Ran declined =

@@ -54,6 +54,22 @@ TEST_F(CorpusTest, ReplayedFailureIsShrunk) {
                 AllOf(HasSubstr("packing"), Not(HasSubstr("validation"))));
 }
 
+// A case that is legal under another platform profile is replayed there, and only there.
+TEST_F(CorpusTest, CasesOfAnotherProfileAreReplayedUnderIt) {
+    std::filesystem::create_directories(folder / "corpus");
+    write("corpus/flash_attention_score_grad.txt",
+          "agreement flash_attention_score_grad{dtype=fp8_e5m2 q=[1] kv=[1] layout=BSH kv_heads=1 "
+          "group=1 dim=1 value_dim=1 data=zeros seed=0}\n");
+    const std::string command =
+        "verify --op flash_attention_score_grad --cases 0 --corpus " + file("corpus");
+    EXPECT_EQ(attncheck(command).status, 3);
+    for (const char* jobs : {" --jobs 1", " --jobs 2"}) {
+        const Ran ran = attncheck(command + " --profile ascend950" + jobs);
+        EXPECT_EQ(ran.status, 0) << ran.printed;
+        EXPECT_THAT(ran.printed, HasSubstr("0 cases and 1 replayed in"));
+    }
+}
+
 TEST_F(CorpusTest, WhatIsNoCaseIsRefusedWithItsLine) {
     std::filesystem::create_directories(folder / "corpus");
     const std::string command = "verify --op nsa_compress --corpus " + file("corpus");

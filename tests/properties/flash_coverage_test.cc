@@ -41,13 +41,14 @@ int default_draws(const Operator& op) {
 
 /// Cases of one property, drawn as the engine draws them; without a property what the operator's
 /// own generator makes.
-std::vector<Spec> draw(const Operator& op, const char* name, int count, std::uint64_t seed) {
+std::vector<Spec> draw(const Operator& op, const char* name, int count, std::uint64_t seed,
+                       Profile profile = Profile::ascend910b) {
     const Property* property = name ? op.property(name) : nullptr;
     std::vector<Spec> specs;
     for (int k = 0; k < count; ++k) {
         Random random(mix(seed) + 1000003 * static_cast<std::uint64_t>(k));
         for (int tries = 0; tries < 100; ++tries) {
-            Spec spec = op.sample(random, k % 101);
+            Spec spec = op.sample(random, k % 101, profile);
             if (property) property->adapt(spec, random);
             if (op.illegal(spec) || (property && property->domain && !property->domain(spec)))
                 continue;
@@ -626,9 +627,8 @@ TEST_P(Flash, EveryLegalPairOfFeaturesIsReached) {
 // Two fifths of the draws are fp8 where the profile has it, in the gradient alone; four default
 // runs have every pair.
 TEST_P(Flash, EveryLegalPairWithFp8IsReachedUnderItsProfile) {
-    setenv("ATTNCHECK_PROFILE", "ascend950", 1);
-    const auto specs = draw(op(), nullptr, 4 * default_draws(op()), 1);
-    unsetenv("ATTNCHECK_PROFILE");
+    const auto specs =
+        draw(op(), nullptr, 4 * default_draws(op()), 1, Profile::ascend950);
     const PairCoverage got = pair_coverage(features_of(op()), specs, true);
     EXPECT_EQ(got.legal > 0, gradient());
     EXPECT_THAT(got.missing, IsEmpty()) << got.legal << " pairs";

@@ -357,6 +357,13 @@ TEST(MixedCandidates, AreJudgedByTheWeakerPromise) {
     EXPECT_EQ(both, ref::parse_rounding_class("default"));
     EXPECT_EQ(weaker(both, ref::parse_rounding_class("acc=half")).accumulator_roundoff,
               ref::parse_rounding_class("acc=half").accumulator_roundoff);
+    for (const char* word : {"acc=half", "acc=fp32-truncating", "p=half", "ds=half", "sum=rounded",
+                             "ftz=bf16"}) {
+        const auto strict = ref::parse_rounding_class("p=fp32 ds=fp32");
+        const auto loose = ref::parse_rounding_class(std::string("p=fp32 ds=fp32 ") + word);
+        EXPECT_EQ(weaker(strict, loose), loose) << word;
+        EXPECT_EQ(weaker(loose, strict), loose) << word;
+    }
 }
 
 }  // namespace

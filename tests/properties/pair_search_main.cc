@@ -40,7 +40,6 @@ void print_excluded(const Operator& op) {
 
 /// Without arguments the file as a whole, otherwise rows of the operators named.
 int main(int argc, char** argv) {
-    setenv("ATTNCHECK_PROFILE", "ascend910b", 1);
     for (int i = 1; i < argc; ++i) {
         const Operator* op = find_operator(argv[i]);
         if (op == nullptr) {

@@ -72,7 +72,7 @@ ref::Ruling rule_flash(const Call& call, bool gradient) {
         return argument;
     };
     ref::FlashAttentionArguments arguments;
-    arguments.ascend950 = profile_has_fp8();
+    arguments.ascend950 = has_fp8(call.profile);
     arguments.query = tensor("query");
     arguments.query_rope = tensor("query_rope");
     arguments.key = tensor("key");

@@ -100,8 +100,8 @@ public:
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
     std::vector<std::string> labels(const Spec& spec) const override { return flash_labels(spec); }
-    Spec sample(Random& random, int size) const override {
-        return sample_flash(schema_, random, size);
+    Spec draw(Random& random, int size, Profile profile) const override {
+        return sample_flash(schema_, random, size, profile);
     }
 
     std::optional<std::string> illegal(const Spec& spec) const override;
@@ -221,7 +221,7 @@ std::optional<std::string> FlashOperator::illegal(const Spec& spec) const {
     if ((pse == FlashPse::flat_keys || pse == FlashPse::flat_pairs) && !tnd)
         return "flat biases are for TND";
     if (n[kFaDrop] == 0 && n[kFaKeep] != 0) return "keep needs a drop mask";
-    if (flash_is_fp8(spec) && !profile_has_fp8())
+    if (flash_is_fp8(spec) && !has_fp8(spec.profile))
         return "dtype fp8_e5m2 and fp8_e4m3fn need --profile ascend950";
     if (gradient_ && n[kFaResult] != 0 && !flash_is_fp8(spec))
         return "result is for fp8: otherwise the gradients have the dtype of the query";

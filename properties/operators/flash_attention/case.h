@@ -92,6 +92,7 @@ struct FlashParts {
     ref::Dtype mask_dtype = ref::Dtype::boolean;
     bool same_as_input = false;  ///< order of the statistics in TND
     std::int64_t inner_precise = 0;
+    Profile profile = Profile::ascend910b;
     std::optional<std::vector<std::int64_t>> prefix, query_start, key_start;
     std::vector<std::uint32_t> query, query_rope, key, key_rope, value;  ///< packed bits
     std::vector<std::uint32_t> pse;                                      ///< bits as given
@@ -129,7 +130,8 @@ bool is_flash_claim(const std::string& edit);
 void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call);
 
 bool flash_is_fp8(const Spec& spec);
-bool profile_has_fp8();
+/// fp8 is the gradient's, under one platform profile only (contract decision 10).
+inline bool has_fp8(Profile profile) { return profile == Profile::ascend950; }
 
 std::int64_t flash_elements(const std::vector<std::int64_t>& shape);
 
@@ -168,7 +170,7 @@ std::vector<T> from_layout(FlashLayout layout, const std::vector<std::int64_t>& 
 
 double flash_keep_prob(std::int64_t kind);
 
-Spec sample_flash(const Schema& schema, Random& random, int size);
+Spec sample_flash(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> flash_labels(const Spec& spec);
 /// The corner cases of flash_attention.md 9 that a legal case is: "corner:N".
 void name_flash_corners(const Spec& spec, std::vector<std::string>& out);

@@ -2,7 +2,6 @@
 // biases, attributes, element values, and the statistics the gradient is given.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 
 #include "properties/operators/flash_attention/case.h"
@@ -96,6 +95,7 @@ std::int64_t token_of(const Spec& spec, bool pre) {
 FlashParts parts_without_values(const Spec& spec) {
     FlashParts parts;
     const auto& n = spec.numbers;
+    parts.profile = spec.profile;
     parts.gradient = spec.schema->op == "flash_attention_score_grad";
     constexpr ref::Dtype kTypes[] = {ref::Dtype::fp16, ref::Dtype::bf16, ref::Dtype::fp32,
                                      ref::Dtype::fp8_e5m2, ref::Dtype::fp8_e4m3fn};
@@ -183,13 +183,6 @@ std::vector<double> with_rope(const FlashParts& parts, const std::vector<std::ui
 }
 
 }  // namespace
-
-/// fp8 is the gradient's, under one platform profile only (contract decision 10); the command line
-/// hands the profile to the library and to the suite by the environment.
-bool profile_has_fp8() {
-    const char* profile = std::getenv("ATTNCHECK_PROFILE");
-    return profile != nullptr && std::string_view(profile) == "ascend950";
-}
 
 bool flash_is_fp8(const Spec& spec) { return spec.numbers[kFaDtype] >= 3; }
 

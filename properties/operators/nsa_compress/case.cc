@@ -64,7 +64,7 @@ public:
     std::vector<std::string> labels(const Spec& spec) const override {
         return compress_labels(spec);
     }
-    Spec sample(Random& random, int size) const override {
+    Spec draw(Random& random, int size, Profile) const override {
         return sample_compress(schema_, random, size);
     }
 

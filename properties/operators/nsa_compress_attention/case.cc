@@ -82,7 +82,7 @@ public:
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
     std::vector<std::string> labels(const Spec& spec) const override { return labels_of(spec); }
-    Spec sample(Random& random, int size) const override {
+    Spec draw(Random& random, int size, Profile) const override {
         return compress_attention::sample(schema_, random, size);
     }
 

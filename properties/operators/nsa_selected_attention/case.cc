@@ -93,7 +93,7 @@ public:
     std::vector<std::string> labels(const Spec& spec) const override {
         return selected_labels(spec);
     }
-    Spec sample(Random& random, int size) const override {
+    Spec draw(Random& random, int size, Profile) const override {
         return sample_selected(schema_, random, size);
     }
 
