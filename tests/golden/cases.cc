@@ -114,8 +114,10 @@ std::uint64_t hash_shrinks(const Operator& op, const Property& property, const S
     add_neighbours(digest, op, property, spec);
     std::optional<Spec> written = written_out(spec, op, kWrittenElements);
     if (!written) return digest.value();
-    while (written->overrides.size() > kKeptElements)
-        written->overrides.erase(std::prev(written->overrides.end()));
+    const std::size_t step = written->overrides.size() / kKeptElements + 1;  // of all tensors
+    std::erase_if(written->overrides, [&, k = std::size_t{0}](const auto&) mutable {
+        return k++ % step != 0;
+    });
     if (!op.illegal(*written) && (!property.domain || property.domain(*written)))
         add_neighbours(digest, op, property, *written);
     return digest.value();
