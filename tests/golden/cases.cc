@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "digest.h"
-#include "properties/shrink.h"
+#include "properties/search/shrink.h"
 
 namespace attncheck::golden {
 

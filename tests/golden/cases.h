@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/operator.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::golden {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "properties/call.h"
-#include "properties/operator.h"
+#include "properties/case/call.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::golden {
 

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "digest_file.h"
-#include "properties/spec.h"
+#include "properties/case/spec.h"
 
 namespace attncheck::golden {
 namespace {
