@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 
 using namespace attncheck::properties;
 

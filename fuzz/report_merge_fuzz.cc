@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "properties/report/report.h"
+#include "properties/report/merge.h"
 
 using namespace attncheck::properties;
 

@@ -12,7 +12,7 @@
 
 #include "fuzz/call_mutator.h"
 #include "fuzz/fuzzed_case.h"
-#include "properties/report/report.h"
+#include "properties/report/json.h"
 
 using namespace attncheck;
 

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "properties/operators/catalogue.h"
+
 namespace attncheck::properties {
 namespace {
 

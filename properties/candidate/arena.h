@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "properties/candidate/candidate.h"
-#include "properties/operators/operator.h"
 #include "properties/candidate/protocol.h"
 
 namespace attncheck::properties {

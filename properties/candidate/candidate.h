@@ -68,6 +68,12 @@ public:
     virtual ~Candidate() = default;
     virtual const CandidateInfo& info() const = 0;
 
+    /// The name of whose implementation of an operator this candidate runs.
+    virtual std::string implementation_of(const std::string& op) const {
+        (void)op;
+        return info().name;
+    }
+
     /// One call of the entry point of call.op.
     virtual CallResult run(const Call& call, const RunOptions& options) = 0;
 

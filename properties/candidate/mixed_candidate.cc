@@ -1,7 +1,5 @@
 #include "properties/candidate/mixed_candidate.h"
 
-#include <algorithm>
-
 namespace attncheck::properties {
 
 MixedCandidate::MixedCandidate(std::unique_ptr<Candidate> first, std::unique_ptr<Candidate> second)
@@ -33,17 +31,8 @@ void MixedCandidate::limit_time(std::chrono::duration<double> limit) {
     second_->limit_time(limit);
 }
 
-Sources sources_of(const Operator& op, const Candidate& candidate) {
-    Sources out;
-    if (!op.is_composition()) return out;
-    for (const std::string& entry : op.entry_points())
-        out.emplace_back(entry, implementation_of(candidate, entry));
-    return out;
-}
-
-std::string implementation_of(const Candidate& candidate, const std::string& op) {
-    const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
-    return mixed && !mixed->first().implements(op) ? mixed->second().name : candidate.info().name;
+std::string MixedCandidate::implementation_of(const std::string& op) const {
+    return (first_->info().implements(op) ? first_ : second_)->info().name;
 }
 
 }  // namespace attncheck::properties

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 
@@ -30,7 +30,7 @@ struct Arguments {
     int jobs = 0;
     bool no_validation = false, stop_at_first = false;
     double shrink = 30;
-    std::int64_t large = 0, samples = PropertyContext::kSamples;
+    std::int64_t large = 0, samples = kSampledRows;
 };
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);

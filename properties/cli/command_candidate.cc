@@ -69,7 +69,7 @@ attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Cand
     try {
         const auto own = attncheck::ref::parse_rounding_class(text);
         const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
-        return mixed ? weaker(own, attncheck::ref::parse_rounding_class(mixed->second().precision))
+        return mixed ? attncheck::ref::weaker(own, attncheck::ref::parse_rounding_class(mixed->second().precision))
                      : own;
     } catch (const std::invalid_argument& e) {
         throw UsageError(fmt::format(

@@ -12,7 +12,8 @@
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
 #include "properties/cli/mutants_command.h"
-#include "properties/report/report.h"
+#include "properties/report/files.h"
+#include "properties/report/merge.h"
 #include "properties/judge/rules.h"
 
 namespace {

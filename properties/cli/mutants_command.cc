@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
 #include "properties/grading/mutants.h"
-#include "properties/report/report.h"
+#include "properties/operators/catalogue.h"
+#include "properties/report/files.h"
 #include "properties/judge/rules.h"
 #include "properties/candidate/worker_candidate.h"
 
@@ -27,8 +30,10 @@ std::vector<Mutant> all_mutants(const MutantsArguments& arguments) {
     std::vector<std::string> libraries = arguments.libraries;
     if (libraries.empty()) libraries.push_back(find_mutants_library());
     std::vector<Mutant> all;
+    std::vector<std::string> known;
+    for (const auto& op : operators()) known.push_back(op->name());
     for (const auto& library : libraries)
-        for (auto& mutant : read_mutants(library)) all.push_back(std::move(mutant));
+        for (auto& mutant : read_mutants(library, known)) all.push_back(std::move(mutant));
     return all;
 }
 
@@ -76,6 +81,14 @@ std::vector<Mutant> without_mutant(const std::vector<Mutant>& mutants) {
             if (!chosen(it->operators, name)) it->operators.push_back(name);
     }
     return clean;
+}
+
+std::int64_t elements_of(const std::string& case_line) {
+    const Spec spec = parse(case_line, schemas());
+    std::int64_t all = 0;
+    for (const auto& shape : find_operator(spec.schema->op)->shapes(spec))
+        all += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies());
+    return all;
 }
 
 void print_list(const std::vector<Mutant>& mutants) {
@@ -172,6 +185,7 @@ int grade_mutants(const MutantsArguments& arguments) {
                        ? arguments.jobs
                        : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     options.earlier = arguments.earlier;
+    options.elements_of = elements_of;
     options.rule = arguments.rule;
 
     std::vector<Mutant> work;

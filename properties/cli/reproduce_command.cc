@@ -4,7 +4,6 @@
 
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
-#include "properties/candidate/mixed_candidate.h"
 #include "properties/search/run.h"
 
 namespace attncheck::properties {
@@ -35,8 +34,9 @@ int reproduce_command(const Arguments& arguments) {
     auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     if (is_large) candidate = with_forwards(std::move(candidate), arguments);
     fmt::print("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
-    for (const auto& [entry, source] : sources_of(op, *candidate))
-        if (op.implemented_by(candidate->info())) fmt::print("  {:<27} of {}\n", entry, source);
+    if (op.implemented_by(candidate->info()))
+        for (const auto& source : sources_of(op, *candidate))
+            fmt::print("  {:<27} of {}\n", source.op, source.implementation);
     for (const Tensor& tensor : call.tensors)
         fmt::print("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name,
                    attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),

@@ -13,7 +13,10 @@
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
 #include "properties/candidate/mixed_candidate.h"
-#include "properties/report/report.h"
+#include "properties/report/files.h"
+#include "properties/report/json.h"
+#include "properties/report/markup.h"
+#include "properties/report/table.h"
 #include "properties/judge/rules.h"
 #include "properties/search/run.h"
 #include "properties/search/waiver.h"
@@ -101,7 +104,7 @@ int verify_command(const Arguments& arguments) {
                                                    : kDefaultCases;
     options.engine.timeout_s = arguments.timeout;
     std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
-    if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive);
+    if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive, operators());
 
     options.engine.samples = arguments.samples;
     auto candidate = completed(open_candidate(arguments, false), arguments.ops, arguments);

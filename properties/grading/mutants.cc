@@ -21,8 +21,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "properties/operators/operator.h"
-#include "properties/report/report.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
 namespace {
@@ -36,7 +35,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
     return parts;
 }
 
-Mutant mutant_of_line(const std::string& library, const std::string& line) {
+Mutant mutant_of_line(const std::string& library, const std::string& line,
+                      const std::vector<std::string>& known_operators) {
     const auto fields = split(line, '\t');
     constexpr std::size_t kFields = 8;
     if (fields.size() != kFields)
@@ -47,23 +47,10 @@ Mutant mutant_of_line(const std::string& library, const std::string& line) {
                   fields[4], fields[5], {},        fields[7]};
     if (fields[6] != "-") mutant.profile = fields[6];
     for (const auto& name : mutant.operators)
-        if (find_operator(name) == nullptr)
+        if (std::ranges::find(known_operators, name) == known_operators.end())
             throw std::runtime_error(fmt::format("{}: mutant {} names the unknown operator '{}'",
                                                  library, mutant.id, name));
     return mutant;
-}
-
-/// Elements of all tensors; 0 when there is no case.
-std::int64_t elements_of(const std::string& case_line) {
-    if (case_line.empty()) return 0;
-    const Spec spec = parse(case_line, schemas());
-    std::int64_t all = 0;
-    for (const auto& shape : find_operator(spec.schema->op)->shapes(spec)) {
-        std::int64_t elements = 1;
-        for (const std::int64_t extent : shape) elements *= extent;
-        all += elements;
-    }
-    return all;
 }
 
 /// The report of one run, read and removed.
@@ -97,12 +84,12 @@ void read_outcome(const Json& report, MutantScore& score) {
         if (!score.killed || (repeatable && !score.repeatable)) {
             score.smallest = found.at("case").get<std::string>();
             score.certificate = found.at("certificate").get<std::string>();
+            score.certified = found.at("certified").get<bool>();
         }
         score.killed = true;
         score.repeatable = score.repeatable || repeatable;
     }
     score.seconds -= score.shrink_seconds;
-    score.elements = elements_of(score.smallest);
 }
 
 /// The state of one grading, shared by its threads.
@@ -184,6 +171,7 @@ private:
             interrupted_ = true;
         const Json report = take_report(path);
         if (!report.is_discarded()) read_outcome(report, score);
+        if (score.killed) score.elements = options_.elements_of(score.smallest);
         return score;
     }
 
@@ -215,7 +203,8 @@ private:
 
 }  // namespace
 
-std::vector<Mutant> read_mutants(const std::string& library) {
+std::vector<Mutant> read_mutants(const std::string& library,
+                                 const std::vector<std::string>& known_operators) {
     const std::string path =
         library.find('/') == std::string::npos && std::filesystem::exists(library) ? "./" + library
                                                                                    : library;
@@ -230,13 +219,11 @@ std::vector<Mutant> read_mutants(const std::string& library) {
         mutants.push_back(std::move(one));
     } else {
         for (const auto& line : split(table(), '\n'))
-            if (!line.empty()) mutants.push_back(mutant_of_line(path, line));
+            if (!line.empty()) mutants.push_back(mutant_of_line(path, line, known_operators));
     }
     dlclose(handle);
     return mutants;
 }
-
-bool MutantScore::certified() const { return certificate.starts_with("no dimension can be"); }
 
 Grades grade(const std::vector<Mutant>& mutants, const MutationOptions& options,
              std::ostream& out) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -29,14 +30,17 @@ struct Mutant {
 /// Reads the text that the library's `const char* attncheck_mutant_table(void)` returns: a line for
 /// each mutant, tab-separated: id, family, label, operators (comma-separated), difficulty, status,
 /// profile (- for the default one), description. A library without that function is one mutant,
-/// named after its file. Throws std::runtime_error when it cannot be loaded or a line does not fit.
-std::vector<Mutant> read_mutants(const std::string& library);
+/// named after its file. Throws std::runtime_error when it cannot be loaded, a line does not fit or
+/// names an operator that is not known.
+std::vector<Mutant> read_mutants(const std::string& library,
+                                 const std::vector<std::string>& known_operators);
 
 /// What a run of the suite against one mutant came to.
 struct MutantScore {
     Mutant mutant;
     bool killed = false;
     bool repeatable = false;  ///< by a case that fails alone in a fresh process
+    bool certified = false;   ///< every neighbour of the smallest case was tried and holds
     int exit_status = -1;     ///< of the program
     std::string tier;         ///< what judged it (Counterexample)
     std::string property, failure, smallest, certificate;
@@ -47,8 +51,6 @@ struct MutantScore {
 
     /// A defect that the suite should have seen and did not.
     bool gap() const { return !killed && mutant.counted(); }
-    /// Whether every neighbour of the smallest case was tried and holds.
-    bool certified() const;
 };
 
 struct MutationOptions {
@@ -57,6 +59,8 @@ struct MutationOptions {
     double shrink_seconds = 30;  ///< limit for one counterexample
     double limit_seconds = 300;  ///< limit for one mutant
     int jobs = 2;
+    /// Elements of all tensors of a case line.
+    std::function<std::int64_t(const std::string& case_line)> elements_of;
     std::string rule;     ///< tolerance_rules(): it is graded in place of the suite
     std::string earlier;  ///< JSON of an earlier run: what killed a mutant then is tried first
 };

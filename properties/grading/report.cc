@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "properties/grading/mutants.h"
-#include "properties/report/report.h"
+#include "properties/report/files.h"
 
 namespace attncheck::properties {
 namespace {
@@ -154,7 +154,7 @@ int print_scores(std::ostream& out, const std::vector<MutantScore>& scores) {
         counted += score.mutant.counted();
         if (!score.killed) continue;
         ++killed;
-        certified += score.certified();
+        certified += score.certified;
         seconds.push_back(score.seconds);
         shrinks.push_back(score.shrink_seconds);
         sizes.push_back(static_cast<double>(score.elements));
@@ -170,7 +170,7 @@ int print_scores(std::ostream& out, const std::vector<MutantScore>& scores) {
         quantile(shrinks, 0.5), quantile(shrinks, 1), quantile(sizes, 0.5), quantile(sizes, 0.9),
         quantile(sizes, 1), certified, killed);
     for (const auto& score : scores)
-        if (score.killed && !score.certified())
+        if (score.killed && !score.certified)
             out << fmt::format("  {:<12} {}\n", score.mutant.id, score.certificate);
     return gaps;
 }
@@ -204,7 +204,7 @@ std::string scores_json(const std::vector<MutantScore>& scores, const std::strin
                        {"seconds", rounded(score.seconds)},
                        {"shrink_seconds", rounded(score.shrink_seconds)},
                        {"elements", score.elements},
-                       {"certified", score.certified()},
+                       {"certified", score.certified},
                        {"certificate", score.certificate},
                        {"case", score.smallest}};
     }

@@ -5,6 +5,7 @@
 
 #include "properties/case/attention_data.h"
 #include "properties/judge/attention_hypotheses.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "properties/judge/tiers.h"
+#include "properties/laws/property.h"
 #include "ref/operators/dense_attention.h"
 
 namespace attncheck::properties {

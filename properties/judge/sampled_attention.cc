@@ -7,7 +7,6 @@
 #include <cmath>
 #include <set>
 
-#include "properties/candidate/mixed_candidate.h"
 
 namespace attncheck::properties {
 namespace {
@@ -96,7 +95,7 @@ void judge_rows(const OutputRows& rows, const Call& call, const std::vector<Int>
     }
     if (wrong.empty() || verdict.failed()) return;
     verdict.kind = Verdict::Kind::failed;
-    verdict.tier = "bound";
+    verdict.tier = Tier::bound;
     verdict.failure = rows.tensor.name + " is wrong";
     verdict.message = fmt::format(
         "{} differs from the reference in {} of {} {} looked at; first:\n  {}  expected {:.9g}  "
@@ -112,13 +111,13 @@ Verdict damage_of(const CallResult& result) {
     if (result.damage.empty()) return {};
     const auto& damage = result.damage.front();
     return Verdict::fail("memory: " + damage.tensor,
-                         fmt::format("{}: {}", damage.tensor, damage.what));
+                         fmt::format("{}: {}", damage.tensor, damage.what), Tier::memory);
 }
 
 std::string cost_text(const PropertyContext& context, const Call& call, double flops,
                       const CallResult& result, std::chrono::steady_clock::time_point start) {
     return fmt::format("{} of {}, {:.1f} s in it ({:.1f} GFLOP/s), {:.1f} s in the reference",
-                       call.op, implementation_of(context.candidate, call.op), result.seconds,
+                       call.op, context.candidate.implementation_of(call.op), result.seconds,
                        flops / std::max(result.seconds, 1e-9) * 1e-9,
                        Seconds(std::chrono::steady_clock::now() - start).count());
 }

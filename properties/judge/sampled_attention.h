@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/judge/context.h"
 #include "properties/judge/verdict.h"
 #include "properties/judge/sampling.h"
 #include "ref/operators/chosen_attention.h"

@@ -11,6 +11,9 @@
 
 namespace attncheck::properties {
 
+/// Random rows, and random keys, of a case of full size unless asked otherwise.
+inline constexpr std::int64_t kSampledRows = 512;
+
 struct RowSample {
     std::vector<std::int64_t> numbers;  ///< ascending, distinct: drawn and boundary rows
     std::int64_t population = 0, drawn = 0, boundary = 0;

@@ -175,7 +175,7 @@ void describe_finding(const TierTensor& tensor, const Finding& found,
                       Verdict& verdict) {
     verdict.kind = Verdict::Kind::failed;
     if (found.kind == Finding::Kind::filter) {
-        verdict.tier = "filter";
+        verdict.tier = Tier::filter;
         verdict.failure =
             fmt::format("{}: {}", tensor.name, class_of_defect(tensor.noise.probes[found.probe]));
         verdict.message = fmt::format(
@@ -183,7 +183,7 @@ void describe_finding(const TierTensor& tensor, const Finding& found,
             tensor.name, words_of_defect(tensor, found), words_of_slice(tensor, found.slice),
             std::fabs(found.statistic), found.rows, found.rms);
     } else {
-        verdict.tier = "deviation";
+        verdict.tier = Tier::deviation;
         verdict.failure = tensor.name + (coarser ? " is less precise than declared" : " deviates");
         verdict.message = tensor.name + ": " + words_of_deviation(tensor, found);
         if (coarser)
@@ -235,6 +235,15 @@ std::string looks_like(const CastEvidence& evidence) {
     if (share > kRounded) return evidence.word + (of_sum ? "=rounded" : "=half");
     if (share < kNot) return evidence.word + "=fp32";
     return evidence.word + "=?";
+}
+
+std::string words_of(const std::vector<CastEvidence>& casts) {
+    std::string text;
+    for (const CastEvidence& cast : casts) {
+        const std::string word = looks_like(cast);
+        if (!word.empty()) text += (text.empty() ? "" : " ") + word;
+    }
+    return text;
 }
 
 }  // namespace attncheck::properties

@@ -39,4 +39,7 @@ std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>
 /// "p=half" or "p=fp32" as the evidence of a run has it; empty when there is too little.
 std::string looks_like(const CastEvidence& evidence);
 
+/// The rounding class that the evidence looks like, as --precision takes it.
+std::string words_of(const std::vector<CastEvidence>& casts);
+
 }  // namespace attncheck::properties

@@ -325,10 +325,8 @@ std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, con
 std::optional<Verdict> verdict_on_finite(const TierTensor& tensor) {
     for (std::size_t i = 0; i < tensor.got.size(); ++i)
         if (!std::isfinite(tensor.got[i]) && std::isfinite(tensor.noise.value[i])) {
-            Verdict verdict =
-                Verdict::fail(tensor.name + " is wrong", tensor.name + " is not finite");
-            verdict.tier = "bound";
-            return verdict;
+            return Verdict::fail(tensor.name + " is wrong", tensor.name + " is not finite",
+                                 Tier::bound);
         }
     return std::nullopt;
 }

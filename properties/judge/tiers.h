@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/operators/operator.h"
+#include "properties/judge/verdict.h"
 #include "ref/bounds/rounding_noise.h"
 
 namespace attncheck::properties {

@@ -4,9 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <stdexcept>
+
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
+
+/// In the order of Tier.
+constexpr std::string_view kTierNames[] = {"relation", "bound",      "deviation", "filter",
+                                           "memory",   "validation", "crash"};
 
 bool is_nan(ref::Dtype dtype, std::uint32_t bits) { return std::isnan(ref::decode(dtype, bits)); }
 
@@ -37,18 +45,34 @@ std::string spread(const ref::ExpectedTensor& expected, const Tensor& tensor,
 
 }  // namespace
 
+std::string_view name_of(Tier tier) { return kTierNames[static_cast<std::size_t>(tier)]; }
+
+Tier tier_named(std::string_view name) {
+    const auto* const at = std::ranges::find(kTierNames, name);
+    if (at == std::end(kTierNames))
+        throw std::invalid_argument(fmt::format("'{}' is no tier", name));
+    return static_cast<Tier>(at - std::begin(kTierNames));
+}
+
+void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one) {
+    const auto same = std::ranges::find(all, one.word, &CastEvidence::word);
+    if (same == all.end()) return all.push_back(one);
+    same->found += one.found;
+    same->expected += one.expected;
+}
+
 std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
     switch (result.kind) {
         case CallResult::Kind::crashed: {
             const auto end = result.detail.find(" (");  // the class without the address
-            return Verdict::fail(result.detail.substr(0, end), result.detail);
+            return Verdict::fail(result.detail.substr(0, end), result.detail, Tier::crash);
         }
         case CallResult::Kind::out_of_bounds:
-            return Verdict::fail("out of bounds: " + result.where, result.detail);
+            return Verdict::fail("out of bounds: " + result.where, result.detail, Tier::memory);
         case CallResult::Kind::timed_out:
-            return Verdict::fail("timed out", result.detail);
+            return Verdict::fail(kTimedOut, result.detail, Tier::crash);
         case CallResult::Kind::out_of_memory:
-            return Verdict::fail("out of memory", result.detail);
+            return Verdict::fail("out of memory", result.detail, Tier::crash);
         case CallResult::Kind::returned:
             break;
     }
@@ -78,7 +102,7 @@ Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& 
         if (!(c.worst_ratio <= verdict.worst_ratio)) verdict.worst_ratio = c.worst_ratio;
         if (c.ok() || verdict.failed()) continue;
         verdict.kind = Verdict::Kind::failed;
-        verdict.tier = "bound";
+        verdict.tier = Tier::bound;
         const char* what = c.kind == Comparison::Kind::not_finite ? "is not finite"
                            : c.kind == Comparison::Kind::not_propagated
                                ? "lost a NaN or infinity"

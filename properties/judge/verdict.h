@@ -1,15 +1,50 @@
-// From results to verdicts: what every operator's properties share.
+// What a property found out about one case, and how results become verdicts.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "properties/candidate/candidate.h"
 #include "properties/judge/compare.h"
-#include "properties/operators/operator.h"
 
 namespace attncheck::properties {
+
+/// What judged a failure.
+enum class Tier { relation, bound, deviation, filter, memory, validation, crash };
+std::string_view name_of(Tier tier);
+/// The tier of that name. Throws std::invalid_argument when there is none.
+Tier tier_named(std::string_view name);
+
+/// What errors say about a rounding that a candidate may or may not do: least-squares sums, `found`
+/// over `expected` is its share (tiers.h).
+struct CastEvidence {
+    std::string word;  ///< of the rounding class: "p", "ds", "sum"
+    double found = 0, expected = 0;
+};
+
+/// Adds up evidence for the same word.
+void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one);
+
+struct Verdict {
+    enum class Kind { held, failed, declined, inapplicable } kind = Kind::held;
+    std::string
+        failure;  ///< class, constant while shrinking: "mismatch output", "crashed SIGSEGV", ...
+    std::string message;     ///< what differs and where, for people; may have several lines
+    double worst_ratio = 0;  ///< largest error in units of its bound
+    Tier tier = Tier::relation;
+    std::vector<CastEvidence> casts = {};
+
+    static Verdict fail(std::string failure, std::string message, Tier tier = Tier::relation) {
+        return {Kind::failed, std::move(failure), std::move(message), 0, tier, {}};
+    }
+    bool failed() const { return kind == Kind::failed; }
+};
+
+/// The failure class of a call that ran into its time limit.
+inline constexpr const char* kTimedOut = "timed out";
 
 using ExpectedOutputs = std::vector<std::pair<std::string, ref::ExpectedTensor>>;
 
@@ -17,17 +52,12 @@ using ExpectedOutputs = std::vector<std::pair<std::string, ref::ExpectedTensor>>
 /// legal. nullopt when it returned 0.
 std::optional<Verdict> verdict_unless_ok(const CallResult& result);
 
-/// Every output against its expectation; the message shows the worst element. `index_map`, where
-/// given, says which place of the original problem element i stands for (for the text only).
+/// Every output against its expectation; the message shows the worst element.
 Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
                           const ExpectedOutputs& expected);
 
-/// The outputs of a call as an expectation for another run of the same thing: bound = the bound of
-/// the first (0 when bitwise).
-enum class Demand { same_bits, within_bounds };
-
-/// Element k of `left` against element k of `right` for one tensor. With same_bits, bit patterns
-/// must be equal; NaN payloads count as equal. `where(k)` describes element k; elements for which
+/// Element k of `left` against element k of `right` for one tensor: bit patterns must be equal; NaN
+/// payloads count as equal. `where(k)` describes element k; elements for which
 /// `looked_at(k)` is false are skipped.
 Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype,
                              const std::vector<std::uint32_t>& left,

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/judge/rules.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -36,7 +37,8 @@ std::optional<Verdict> find_unwritten(const Spec& spec, const Call& call, const 
                 tensor.name + " not written",
                 fmt::format("{} of {} elements of {} were never written; first: {}", unwritten,
                             ones.outputs[i].size(), tensor.name,
-                            place_of(spec, call, tensor.name, first)));
+                            place_of(spec, call, tensor.name, first)),
+                Tier::memory);
     }
     return std::nullopt;
 }
@@ -104,7 +106,8 @@ Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProbl
         if (!result->damage.empty())
             return Verdict::fail(
                 "memory: " + result->damage.front().tensor,
-                fmt::format("{}: {}", result->damage.front().tensor, result->damage.front().what));
+                fmt::format("{}: {}", result->damage.front().tensor, result->damage.front().what),
+                Tier::memory);
     if (auto unwritten = find_unwritten(spec, problem.call, ones, mixed)) return *unwritten;
     return {};
 }
@@ -196,7 +199,8 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
     if (!result.damage.empty())
         return Verdict::fail("memory: " + result.damage.front().tensor,
                              fmt::format("rejected, but {}: {}", result.damage.front().tensor,
-                                         result.damage.front().what));
+                                         result.damage.front().what),
+                             Tier::memory);
     for (std::size_t i = 0; i < call->tensors.size(); ++i) {
         const Tensor& tensor = call->tensors[i];
         if (!tensor.output || !tensor.present) continue;

@@ -3,72 +3,17 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "properties/case/call.h"
-#include "properties/candidate/candidate.h"
 #include "properties/case/random.h"
 #include "properties/case/spec.h"
+#include "properties/laws/property.h"
 #include "ref/constraints/constraints.h"
-#include "ref/bounds/error_bound.h"
 
 namespace attncheck::properties {
-
-/// What errors say about a rounding that a candidate may or may not do: least-squares sums, `found`
-/// over `expected` is its share (tiers.h).
-struct CastEvidence {
-    std::string word;  ///< of the rounding class: "p", "ds", "sum"
-    double found = 0, expected = 0;
-};
-
-/// What a property found out about one case.
-struct Verdict {
-    enum class Kind { held, failed, declined, inapplicable } kind = Kind::held;
-    std::string
-        failure;  ///< class, constant while shrinking: "mismatch output", "crashed SIGSEGV", ...
-    std::string message;     ///< what differs and where, for people; may have several lines
-    double worst_ratio = 0;  ///< largest error in units of its bound
-    /// What judged a failure: bound, deviation, filter, relation, memory, validation or crash.
-    /// Empty where the property or the failure says it (tier_of).
-    std::string tier = {};
-    std::vector<CastEvidence> casts = {};
-
-    static Verdict fail(std::string failure, std::string message) {
-        return {Kind::failed, std::move(failure), std::move(message), 0, {}, {}};
-    }
-    bool failed() const { return kind == Kind::failed; }
-};
-
-struct ToleranceRule;
-
-struct PropertyContext {
-    Candidate& candidate;
-    ref::RoundingClass rounding;
-    const ToleranceRule* rule = nullptr;  ///< judges agreement in place of the error bounds
-    static constexpr std::int64_t kSamples = 512;
-    std::int64_t samples = kSamples;  ///< random rows, and random keys, that `sampled` looks at
-};
-
-/// A law every correct implementation obeys. `check` is a pure function of the Spec and the
-/// candidate.
-struct Property {
-    std::string name;
-    std::string summary;  ///< one line for `attncheck list`
-    std::function<Verdict(const Spec&, PropertyContext&)> check;
-    std::function<void(Spec&, Random&)> adapt;  ///< steers the operator's generator; may be empty
-    std::function<bool(const Spec&)> domain;    ///< empty: every legal Spec
-    bool validation = false;                    ///< only run when the candidate validates
-    int case_factor = 1;   ///< how many times the usual number of cases it gets
-    int case_divisor = 1;  ///< what part of them: large cases say as much as many small ones
-    bool large = false;    ///< made for cases of full size: runs only when asked for by name
-};
-
-/// The tier of a failed verdict of this property.
-std::string tier_of(const Property& property, const Verdict& verdict);
 
 /// The label of a call with edited arguments, the only one that is counted for it.
 inline constexpr const char* kEditedLabel = "edited";
@@ -77,6 +22,7 @@ inline constexpr const char* kEditedLabel = "edited";
 struct RequiredClass {
     std::string label;
     double min_percent = 0;
+    bool combination = false;  ///< of other classes, as a numbered corner case is
 };
 
 class Operator {
@@ -154,10 +100,5 @@ public:
 private:
     virtual Spec draw(Random& random, int size, Profile profile) const = 0;
 };
-
-/// All operators the suite knows, in the order they are reported.
-const std::vector<std::unique_ptr<Operator>>& operators();
-const Operator* find_operator(std::string_view name);
-std::vector<const Schema*> schemas();
 
 }  // namespace attncheck::properties

@@ -1,7 +1,7 @@
 // The run as one self-contained page.
 #include <fmt/format.h>
 
-#include "properties/report/report.h"
+#include "properties/report/markup.h"
 
 namespace attncheck::properties {
 

@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "properties/report/report.h"
-#include "properties/judge/tier_text.h"
+#include "properties/report/json_parts.h"
 
 namespace attncheck::properties {
 
@@ -15,15 +14,6 @@ Json number_or_text(double value) {  // JSON has no infinity
 double to_number(const Json& value) {
     if (value.is_number()) return value.get<double>();
     return value == "inf" ? HUGE_VAL : value == "-inf" ? -HUGE_VAL : std::nan("");
-}
-
-std::string words_of(const std::vector<CastEvidence>& casts) {
-    std::string text;
-    for (const CastEvidence& cast : casts) {
-        const std::string word = looks_like(cast);
-        if (!word.empty()) text += (text.empty() ? "" : " ") + word;
-    }
-    return text;
 }
 
 Json casts_json(const std::vector<CastEvidence>& casts) {
@@ -67,17 +57,19 @@ std::string property_to_text(const PropertyReport& report) {
                                            {"failure", found.failure},
                                            {"message", found.message},
                                            {"found_message", found.found_message},
-                                           {"tier", found.tier},
+                                           {"tier", static_cast<int>(found.tier)},
                                            {"neighbours_tried", found.neighbours_tried},
                                            {"steps_taken", found.steps_taken},
                                            {"certificate", found.certificate},
+                                           {"certified", found.certified},
                                            {"shrink_seconds", found.shrink_seconds},
                                            {"repeatable", found.repeatable},
                                            {"case_number", found.case_number}});
     return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-PropertyReport property_from_text(const std::string& text) {
+PropertyReport property_from_text(const std::string& text,
+                                  const std::vector<const Schema*>& known) {
     const Json json = Json::parse(text);
     PropertyReport report;
     report.op = json.at("op");
@@ -97,21 +89,82 @@ PropertyReport property_from_text(const std::string& text) {
     report.interrupted = json.at("interrupted");
     for (const Json& one : json.at("counterexamples")) {
         Counterexample found;
-        found.spec = parse(one.at("spec").get<std::string>(), schemas());
-        found.original = parse(one.at("original").get<std::string>(), schemas());
+        found.spec = parse(one.at("spec").get<std::string>(), known);
+        found.original = parse(one.at("original").get<std::string>(), known);
         found.failure = one.at("failure");
         found.message = one.at("message");
         found.found_message = one.at("found_message");
-        found.tier = one.at("tier");
+        found.tier = static_cast<Tier>(one.at("tier").get<int>());
         found.neighbours_tried = one.at("neighbours_tried");
         found.steps_taken = one.at("steps_taken");
         found.certificate = one.at("certificate");
+        found.certified = one.at("certified");
         found.shrink_seconds = one.at("shrink_seconds");
         found.repeatable = one.at("repeatable");
         found.case_number = one.at("case_number");
         report.counterexamples.push_back(std::move(found));
     }
     return report;
+}
+
+namespace {
+
+Json to_json_value(const RunReport& report, const PropertyReport& property,
+                   const Counterexample& found) {
+    return {{"case", print(found.spec)},
+            {"original_case", print(found.original)},
+            {"shrinks", found.steps_taken},
+            {"message", found.failure + ": " + found.message},
+            {"reproduce", reproduce_command(report, property, found)},
+            {"failure", found.failure},
+            {"tier", name_of(found.tier)},
+            {"message_as_found", found.found_message},
+            {"certificate", found.certificate},
+            {"certified", found.certified},
+            {"found_after_cases", found.case_number},
+            {"repeatable", found.repeatable},
+            {"shrink_seconds", found.shrink_seconds}};
+}
+
+}  // namespace
+
+std::string to_json(const RunReport& report) {
+    Json properties = Json::array();
+    for (const auto& p : report.properties) {
+        Json entry{{"op", p.op},
+                   {"property", p.property},
+                   {"status", name_of(p.status)},
+                   {"cases", p.cases},
+                   {"declined", p.declined},
+                   {"labels", Json::object()},
+                   {"worst_error_ratio", number_or_text(p.worst_ratio)},
+                   {"waived", p.waived},
+                   {"replayed", p.replayed},
+                   {"seconds", p.seconds}};
+        for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
+        if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
+        if (!p.note.empty()) entry["note"] = p.note;
+        if (!p.coverage.empty()) entry["coverage"] = p.coverage;
+        if (!p.waivers.empty()) entry["waivers"] = p.waivers;
+        if (!p.counterexamples.empty())
+            entry["counterexample"] = to_json_value(report, p, p.counterexamples.front());
+        for (std::size_t k = 1; k < p.counterexamples.size(); ++k)
+            entry["more_counterexamples"].push_back(to_json_value(report, p, p.counterexamples[k]));
+        properties.push_back(std::move(entry));
+    }
+    Json whole{
+        {"schema", 1},
+        {"candidate", report.candidate},
+        {"seed", report.seed},
+        {"duration_s", report.duration_s},
+        {"interrupted", report.interrupted},
+        {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
+        {"properties", properties}};
+    for (const PairCoverage& one : report.pairs)
+        whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
+    for (const auto& source : report.sources)
+        whole["implementations"][source.composition][source.op] = source.implementation;
+    return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace attncheck::properties

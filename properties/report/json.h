@@ -1,28 +1,18 @@
-// What the JSON of reports is made of, for those who write it and those who read it back.
+// A run as JSON: the documented object, and text between processes of one run.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "properties/search/engine.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
 
-using Json = nlohmann::ordered_json;
+/// Schema 1 of the documented JSON object.
+std::string to_json(const RunReport& report);
 
-/// JSON has no infinity and no NaN: they become the texts "inf", "-inf" and "nan".
-Json number_or_text(double value);
-double to_number(const Json& value);
-
-/// {WORD: [found, expected]}, and added back to what is known.
-Json casts_json(const std::vector<CastEvidence>& casts);
-void add_casts(const Json& property, std::vector<CastEvidence>& all);
-
-/// {"reached": 412, "possible": 431, "missing": ["broadcast + many_blocks", ...]}
-Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing);
-
-/// The rounding class that the evidence looks like, as --precision takes it.
-std::string words_of(const std::vector<CastEvidence>& casts);
+/// A property's report as text between processes of one run, and back.
+std::string property_to_text(const PropertyReport& report);
+PropertyReport property_from_text(const std::string& text, const std::vector<const Schema*>& known);
 
 }  // namespace attncheck::properties

@@ -1,4 +1,6 @@
-// Merging JSON reports. Whoever wrote them: everything is checked before it is used.
+// Whoever wrote the reports: everything is checked before it is used.
+#include "properties/report/merge.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "properties/report/report.h"
-#include "properties/report/json.h"
+#include "properties/judge/tier_text.h"
+#include "properties/report/json_parts.h"
 #include "properties/report/table.h"
 
 namespace attncheck::properties {
@@ -207,10 +209,10 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     if (merged.is_null()) throw std::runtime_error("merge: no report was given");
     MergedReport out;
     std::vector<ReportRow> rows;
-    std::vector<std::string> statuses;
     std::int64_t checked = 0;
+    bool failed = false;
     for (const Json& p : merged["properties"]) {
-        statuses.push_back(p["status"]);
+        failed = failed || p["status"] == "falsified" || p["status"] == "error";
         for (const char* count : {"cases", "replayed"})  // or none at all
             checked = std::max(checked, p.value(count, std::int64_t{0}));
         rows.push_back({p["op"], p["property"], p["status"], p["cases"].dump(),
@@ -228,7 +230,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         merged["pairs"][op] = pairs_json(one.possible, one.missing);
         coverages.push_back(one);
     }
-    out.exit_status = status_code(statuses, checked);
+    out.exit_status = failed ? 1 : checked == 0 ? 3 : 0;
     out.table = table_of(rows) + pairs_table(coverages);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     return out;

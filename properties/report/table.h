@@ -1,13 +1,19 @@
-// The table of a run, which whole runs and merged shards print alike.
+// A run in text for people: the table, which whole runs and merged shards print alike, and single
+// counterexamples.
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
-#include "properties/search/class_pairs.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
+
+void print_counterexample(std::ostream& out, const RunReport& report,
+                          const PropertyReport& property, const Counterexample& found);
+void print_table(std::ostream& out, const RunReport& report);
 
 struct ReportRow {
     std::string op, property, status, cases, declined, waived, ratio, note;
@@ -20,8 +26,5 @@ std::string pairs_table(const std::vector<PairCoverage>& pairs);
 
 /// An error in units of its bound, as the table shows it.
 std::string ratio_text(double ratio);
-
-/// Exit status of a run whose properties have these statuses and that checked so many cases.
-int status_code(const std::vector<std::string>& statuses, std::int64_t checked);
 
 }  // namespace attncheck::properties

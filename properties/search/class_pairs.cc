@@ -3,52 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <stdexcept>
 
 namespace attncheck::properties {
 
-void PairSet::add(std::size_t pair) {
-    if (words.size() <= pair / 64) words.resize(pair / 64 + 1);
-    words[pair / 64] |= std::uint64_t{1} << pair % 64;
-}
-
-bool PairSet::has(std::size_t pair) const {
-    return pair / 64 < words.size() && (words[pair / 64] >> pair % 64 & 1) != 0;
-}
-
-void PairSet::add_all(const PairSet& other) {
-    if (words.size() < other.words.size()) words.resize(other.words.size());
-    for (std::size_t i = 0; i < other.words.size(); ++i) words[i] |= other.words[i];
-}
-
-std::string to_text(const PairSet& set) {
-    std::string text;
-    for (const std::uint64_t word : set.words) text += fmt::format("{:016x}", word);
-    return text;
-}
-
-PairSet pair_set_from(std::string_view text) {
-    constexpr std::size_t kDigits = 16;
-    PairSet set;
-    for (; !text.empty(); text.remove_prefix(kDigits)) {
-        std::uint64_t word = 0;
-        const auto [end, error] =
-            std::from_chars(text.data(), text.data() + std::min(kDigits, text.size()), word, 16);
-        if (error != std::errc{} || end != text.data() + kDigits)
-            throw std::invalid_argument("pairs hold something that is no hexadecimal number");
-        set.words.push_back(word);
-    }
-    return set;
-}
-
-std::string pairs_text(std::int64_t reached, std::int64_t possible) {
-    return fmt::format("pairs {} of {}", reached, possible);
-}
-
 ClassPairs::ClassPairs(const Operator& op) : op_(op.name()) {
     for (const RequiredClass& required : op.required_classes())
-        if (!required.label.starts_with("corner:")) {
+        if (!required.combination) {
             number_.emplace(required.label, classes_.size());
             classes_.push_back(required.label);
         }

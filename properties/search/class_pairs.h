@@ -15,33 +15,9 @@
 #include <vector>
 
 #include "properties/operators/operator.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
-
-/// Pairs that were reached, as bits whose order is ClassPairs'. Empty where none was noted.
-struct PairSet {
-    std::vector<std::uint64_t> words;
-
-    void add(std::size_t pair);
-    bool has(std::size_t pair) const;
-    void add_all(const PairSet& other);
-    bool operator==(const PairSet&) const = default;
-};
-
-/// Text of a set between processes of one run, and back.
-std::string to_text(const PairSet& set);
-PairSet pair_set_from(std::string_view text);
-
-/// What a run reached of an operator's pairs.
-struct PairCoverage {
-    std::string op;
-    std::int64_t possible = 0;
-    std::vector<std::string> missing;  ///< "broadcast + many_blocks", sorted
-    std::int64_t reached() const { return possible - static_cast<std::int64_t>(missing.size()); }
-};
-
-/// "pairs 412 of 431"
-std::string pairs_text(std::int64_t reached, std::int64_t possible);
 
 /// The pairs of one operator, numbered.
 class ClassPairs {

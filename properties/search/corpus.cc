@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "properties/operators/catalogue.h"
+
 namespace attncheck::properties {
 namespace {
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <ostream>
 
-#include "properties/search/shrink.h"
+#include "properties/candidate/candidate.h"
+#include "properties/operators/catalogue.h"
+#include "properties/report/table.h"
 
 namespace attncheck::properties {
 namespace {
@@ -122,7 +124,7 @@ private:
         whole.spec = spec;
         whole.failure = verdict.failure;
         whole.message = verdict.message;
-        whole.tier = tier_of(property_, verdict);
+        whole.tier = property_.tier_of(verdict);
         whole.neighbours_tried = tried;
         whole.certificate = fmt::format("{} smaller versions were tried and hold{}", tried,
                                         stopped ? "; search stopped, others may not" : "");

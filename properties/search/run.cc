@@ -2,33 +2,23 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
 
-#include "properties/candidate/mixed_candidate.h"
+#include "properties/candidate/candidate.h"
+#include "properties/operators/catalogue.h"
+#include "properties/report/json.h"
+#include "properties/report/table.h"
+#include "properties/search/classes.h"
 #include "properties/search/parallel.h"
 
 namespace attncheck::properties {
 namespace {
-
-volatile sig_atomic_t g_interrupted = 0;
-
-class SystemClock final : public Clock {
-public:
-    double now() const override {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-            .count();
-    }
-    bool interrupted() const override { return g_interrupted != 0; }
-};
 
 bool chosen(const std::vector<std::string>& names, const std::string& name) {
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
@@ -71,67 +61,6 @@ private:
     std::int64_t cases_ = 0;
 };
 
-/// Quotas of an operator, judged over what was generated for it; too few cases are not judged.
-void judge_classes(const Operator& op, RunReport& report) {
-    constexpr std::int64_t kEnough = 1000;
-    const auto [percent, cases] = generated_classes(op.name(), report.properties);
-    const bool has_declined =
-        std::any_of(report.properties.begin(), report.properties.end(),
-                    [&](const auto& p) { return p.op == op.name() && p.declined > 0; });
-    PropertyReport verdict;
-    verdict.op = op.name();
-    verdict.property = "required_classes";
-    if (cases < kEnough) {
-        verdict.note = fmt::format("not judged: {} cases, at least {} needed", cases, kEnough);
-        verdict.status = PropertyReport::Status::declined;
-        report.properties.push_back(std::move(verdict));
-        return;
-    }
-    const auto missing = missing_classes(op, percent);
-    for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
-    if (!missing.empty()) {
-        verdict.status =
-            has_declined ? PropertyReport::Status::declined : PropertyReport::Status::error;
-        if (has_declined) verdict.note = "the candidate declined cases: " + verdict.note;
-    }
-    report.properties.push_back(std::move(verdict));
-}
-
-/// Which pairs of the operator's classes the run reached, unless it had no cases of it.
-void count_pairs(const Operator& op, RunReport& report) {
-    PairSet reached;
-    std::int64_t cases = 0;
-    for (const auto& p : report.properties) {
-        if (p.op != op.name()) continue;
-        reached.add_all(p.pairs);
-        cases += p.cases;
-    }
-    if (cases > 0) report.pairs.push_back(ClassPairs(op).coverage(reached));
-}
-
-}  // namespace
-
-const Clock& system_clock() {
-    static const SystemClock clock;
-    return clock;
-}
-
-void catch_interrupts() {
-    struct sigaction action{};
-    // A second Ctrl-C ends the program at once. What comes within a second is the same one: some
-    // senders signal the process and then its whole group.
-    action.sa_handler = [](int) {
-        static volatile time_t first = 0;
-        if (g_interrupted && time(nullptr) - first > 1) _exit(130);
-        if (!g_interrupted) first = time(nullptr);
-        g_interrupted = 1;
-    };
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
-}
-
-namespace {
 
 /// A run's list of properties, and what has come of each.
 class Run {
@@ -267,11 +196,18 @@ bool is_settled(const PropertyReport& report) {
 
 }  // namespace
 
+std::vector<RunReport::Source> sources_of(const Operator& op, const Candidate& candidate) {
+    std::vector<RunReport::Source> out;
+    if (!op.is_composition()) return out;
+    for (const std::string& entry : op.entry_points())
+        out.push_back({op.name(), entry, candidate.implementation_of(entry)});
+    return out;
+}
+
 void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report) {
     for (const auto& op : operators())
         if (chosen(options.operators, op->name()) && op->implemented_by(candidate.info()))
-            for (const auto& [entry, name] : sources_of(*op, candidate))
-                report.sources.push_back({op->name(), entry, name});
+            std::ranges::copy(sources_of(*op, candidate), std::back_inserter(report.sources));
 }
 
 void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
@@ -331,7 +267,7 @@ void verify_side_by_side(const CandidateInfo& info,
             run.finish(answer.number, std::move(none));
             continue;
         }
-        PropertyReport one = property_from_text(answer.text);
+        PropertyReport one = property_from_text(answer.text, schemas());
         run.observe(answer.number, one);
         run.finish(answer.number, std::move(one));
     }

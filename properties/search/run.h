@@ -10,7 +10,6 @@
 
 #include "properties/search/corpus.h"
 #include "properties/search/engine.h"
-#include "properties/report/report.h"
 
 namespace attncheck::properties {
 
@@ -24,15 +23,14 @@ struct VerifyOptions {
     bool stop_at_first = false;  ///< end the run with the first counterexample
 };
 
-/// The real clock, interrupted by SIGINT and SIGTERM once catch_interrupts() was called.
-const Clock& system_clock();
-void catch_interrupts();
-
 /// Runs everything and fills report.properties as it goes, so that an interrupted run has its
 /// findings. Counterexamples are printed to `out` when found; `progress` (may be null) gets a line
 /// that is rewritten in place.
 void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
             RunReport& report, std::ostream& out, std::ostream* progress);
+
+/// Whose operators the composition `op` runs on; empty for an operator of its own.
+std::vector<RunReport::Source> sources_of(const Operator& op, const Candidate& candidate);
 
 /// Fills report.sources: whose operators a composition runs on. verify() does it itself.
 void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report);

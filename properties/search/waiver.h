@@ -1,14 +1,27 @@
-// Waiver files: one deviation a line, "OPERATOR PROPERTY LABELS REASON", '#' starts a comment.
+// Files of known deviations.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "properties/search/engine.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::properties {
 
-/// Throws std::runtime_error naming the file, the line and what is wrong with it.
-std::vector<Waiver> read_waivers(const std::string& path);
+/// A known deviation that is counted and shown, not reported as a failure.
+struct Waiver {
+    std::string op, property;         ///< "*" matches all
+    std::vector<std::string> labels;  ///< all must hold for the case; empty matches all
+    std::string reason;
+
+    bool applies(const std::string& to_op, const std::string& to_property,
+                 const std::vector<std::string>& case_labels) const;
+};
+
+/// Reads lines "OPERATOR PROPERTY LABELS REASON"; "*" matches all, labels are comma-separated, "#"
+/// starts a comment. Throws std::runtime_error naming the line that does not fit the operators.
+std::vector<Waiver> read_waivers(const std::string& path,
+                                 const std::vector<std::unique_ptr<Operator>>& operators);
 
 }  // namespace attncheck::properties

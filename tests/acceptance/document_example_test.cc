@@ -3,7 +3,7 @@
 // bit.
 #include <gtest/gtest.h>
 
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 #include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties {

@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "properties/report/report.h"
+#include "properties/operators/catalogue.h"
+#include "properties/report/results.h"
 #include "properties/search/run.h"
 #include "properties/candidate/worker_candidate.h"
 

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "properties/search/large.h"
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 #include "properties/case/spec.h"
 
 namespace attncheck::properties {

@@ -9,7 +9,10 @@
 
 #include "pair_search.h"
 #include "planted.h"
-#include "properties/report/report.h"
+#include "properties/report/json.h"
+#include "properties/report/markup.h"
+#include "properties/report/merge.h"
+#include "properties/report/table.h"
 
 namespace attncheck::properties {
 namespace {
@@ -96,7 +99,7 @@ TEST_F(PairsOfARun, SurviveAsText) {
     options.cases = 20;
     const PropertyReport report = run(steered({}));
     EXPECT_GT(coverage_of(report).reached(), 0);
-    EXPECT_EQ(property_from_text(property_to_text(report)).pairs, report.pairs);
+    EXPECT_EQ(property_from_text(property_to_text(report), schemas()).pairs, report.pairs);
     for (const char* garbage : {"7", "000000000000000g", "00000000000000011"})
         EXPECT_THROW(pair_set_from(garbage), std::invalid_argument) << garbage;
 }

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "planted.h"
+#include "properties/search/classes.h"
 
 namespace attncheck::properties {
 namespace {

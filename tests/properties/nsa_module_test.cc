@@ -8,7 +8,8 @@
 
 #include "properties/candidate/mixed_candidate.h"
 #include "properties/operators/nsa_module/runs.h"
-#include "properties/report/report.h"
+#include "properties/report/json.h"
+#include "properties/search/run.h"
 #include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties::nsa_module {
@@ -339,10 +340,11 @@ TEST(MixedCandidates, RunTheirOwnOperatorsAndTheBuiltInOnesElsewhere) {
     EXPECT_FALSE(op.implemented_by(declining->info()));
     MixedCandidate mixed(std::move(declining), open(find_builtin_library()));
     EXPECT_TRUE(op.implemented_by(mixed.info()));
-    const Sources sources = sources_of(op, mixed);
+    const auto sources = sources_of(op, mixed);
     ASSERT_EQ(sources.size(), 7u);
-    EXPECT_EQ(sources[0], (std::pair<std::string, std::string>{"nsa_compress", "declines"}));
-    EXPECT_EQ(sources[1].second, mixed.second().name);
+    EXPECT_EQ(sources[0].op, "nsa_compress");
+    EXPECT_EQ(sources[0].implementation, "declines");
+    EXPECT_EQ(sources[1].implementation, mixed.second().name);
     PropertyContext context{mixed, {}};
     EXPECT_EQ(op.property("end_to_end")->check(parse(kCases[0], schemas()), context).kind,
               Verdict::Kind::declined);
@@ -353,16 +355,16 @@ TEST(MixedCandidates, RunTheirOwnOperatorsAndTheBuiltInOnesElsewhere) {
 
 TEST(MixedCandidates, AreJudgedByTheWeakerPromise) {
     const auto both =
-        weaker(ref::parse_rounding_class("fp32"), ref::parse_rounding_class("default"));
+        ref::weaker(ref::parse_rounding_class("fp32"), ref::parse_rounding_class("default"));
     EXPECT_EQ(both, ref::parse_rounding_class("default"));
-    EXPECT_EQ(weaker(both, ref::parse_rounding_class("acc=half")).accumulator_roundoff,
+    EXPECT_EQ(ref::weaker(both, ref::parse_rounding_class("acc=half")).accumulator_roundoff,
               ref::parse_rounding_class("acc=half").accumulator_roundoff);
     for (const char* word : {"acc=half", "acc=fp32-truncating", "p=half", "ds=half", "sum=rounded",
                              "ftz=bf16"}) {
         const auto strict = ref::parse_rounding_class("p=fp32 ds=fp32");
         const auto loose = ref::parse_rounding_class(std::string("p=fp32 ds=fp32 ") + word);
-        EXPECT_EQ(weaker(strict, loose), loose) << word;
-        EXPECT_EQ(weaker(loose, strict), loose) << word;
+        EXPECT_EQ(ref::weaker(strict, loose), loose) << word;
+        EXPECT_EQ(ref::weaker(loose, strict), loose) << word;
     }
 }
 

@@ -1,5 +1,5 @@
 // Reports for programs: the documented JSON, merging shards, JUnit, exit status and files.
-#include "properties/report/report.h"
+#include "properties/report/json.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,6 +13,9 @@
 #include <stdexcept>
 
 #include "case_line.h"
+#include "properties/report/files.h"
+#include "properties/report/markup.h"
+#include "properties/report/merge.h"
 #include "xml_check.h"
 
 namespace attncheck::properties {

@@ -48,7 +48,7 @@ Verdict judged(const std::string& line, const Planted& planted, const Emulation&
 void expect_finding(const Verdict& verdict, const std::string& tier, const std::string& failure,
                     const std::string& words) {
     EXPECT_TRUE(verdict.failed());
-    EXPECT_EQ(verdict.tier, tier);
+    EXPECT_EQ(name_of(verdict.tier), tier);
     EXPECT_EQ(verdict.failure, failure);
     EXPECT_THAT(verdict.message, HasSubstr(words));
 }

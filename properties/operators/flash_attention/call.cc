@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "properties/operators/flash_attention/case.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

@@ -14,6 +14,7 @@
 #include "properties/case/attention_data.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/judge/verdict.h"
+#include "properties/operators/operator.h"
 #include "ref/operators/flash_attention.h"
 
 namespace attncheck::properties {

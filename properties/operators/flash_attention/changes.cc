@@ -5,6 +5,7 @@
 
 #include "properties/operators/flash_attention/fields.h"
 #include "properties/operators/flash_attention/runs.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "properties/operators/flash_attention/fields.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

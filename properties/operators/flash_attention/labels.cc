@@ -117,7 +117,8 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
     const auto all = [&](const char* kind, std::initializer_list<const char*> names,
                          double percent) {
         for (const char* name : names)
-            required.push_back({fmt::format("{}:{}", kind, name), percent});
+            required.push_back({fmt::format("{}:{}", kind, name), percent,
+                                std::string_view(kind) == "corner"});
     };
     all("layout", {"BSH", "BSND", "TND", "SBH", "BNSD"}, 5);
     all("sparse", {"0", "1", "2", "3", "4", "5", "6", "7", "8"}, 0.5);

@@ -4,6 +4,7 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/flash_attention/case.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

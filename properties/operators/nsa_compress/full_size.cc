@@ -26,7 +26,8 @@ Verdict check_large(const Spec& spec, PropertyContext& context) {
     if (auto trouble = verdict_unless_ok(result)) return *trouble;
     if (!result.damage.empty())
         return Verdict::fail("memory: " + result.damage.front().tensor,
-                             result.damage.front().tensor + ": " + result.damage.front().what);
+                             result.damage.front().tensor + ": " + result.damage.front().what,
+                             Tier::memory);
     const ExpectedOutputs expected = problem.expected(context.rounding);
     Verdict verdict = verdict_on_values(spec, problem.call, result, expected);
     if (verdict.failed()) return verdict;

@@ -16,6 +16,7 @@
 #include "properties/case/attention_data.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/judge/verdict.h"
+#include "properties/operators/operator.h"
 #include "ref/operators/nsa_compress_attention.h"
 #include "ref/constraints/nsa_compress_attention.h"
 #include "ref/operators/nsa_compress_attention_selection.h"

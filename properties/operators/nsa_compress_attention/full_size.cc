@@ -86,7 +86,7 @@ Verdict judge_lists(const SampledProblem& problem, const Contents& contents, con
         if (!wrong) continue;
         const Int position = one.fault ? one.fault->position : 0;
         verdict.kind = Verdict::Kind::failed;
-        verdict.tier = "bound";
+        verdict.tier = Tier::bound;
         verdict.failure = "topk_indices is wrong";
         verdict.message = fmt::format(
             "topk_indices: {}  {}",

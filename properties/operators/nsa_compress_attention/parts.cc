@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "properties/case/attention_data.h"
 #include "properties/judge/verdict.h"
+#include "properties/operators/operator.h"
 #include "ref/bounds/nsa_module.h"
 
 namespace attncheck::properties::nsa_module {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/operators/nsa_selected_attention/case.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

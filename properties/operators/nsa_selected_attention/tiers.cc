@@ -3,6 +3,7 @@
 
 #include "properties/judge/attention_tiers.h"
 #include "properties/operators/nsa_selected_attention/runs.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

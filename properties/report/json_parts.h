@@ -1,0 +1,25 @@
+// What the JSON of reports is made of, for those who write it and those who read it back.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "properties/judge/verdict.h"
+
+namespace attncheck::properties {
+
+using Json = nlohmann::ordered_json;
+
+/// JSON has no infinity and no NaN: they become the texts "inf", "-inf" and "nan".
+Json number_or_text(double value);
+double to_number(const Json& value);
+
+/// {WORD: [found, expected]}, and added back to what is known.
+Json casts_json(const std::vector<CastEvidence>& casts);
+void add_casts(const Json& property, std::vector<CastEvidence>& all);
+
+/// {"reached": 412, "possible": 431, "missing": ["broadcast + many_blocks", ...]}
+Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing);
+
+}  // namespace attncheck::properties

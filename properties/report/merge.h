@@ -1,0 +1,20 @@
+// Several JSON reports as one.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// Merges JSON reports of shards of one run: counts add up, the worst ratio is the largest, the
+/// first counterexample of each failure class is kept. Throws std::runtime_error naming the file
+/// that does not fit and why.
+struct MergedReport {
+    std::string json;
+    int exit_status = 0;
+    std::string table;
+};
+MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text);
+
+}  // namespace attncheck::properties

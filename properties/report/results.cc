@@ -1,0 +1,95 @@
+#include "properties/report/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+
+#include "properties/judge/tier_text.h"
+
+namespace attncheck::properties {
+
+void PairSet::add(std::size_t pair) {
+    if (words.size() <= pair / 64) words.resize(pair / 64 + 1);
+    words[pair / 64] |= std::uint64_t{1} << pair % 64;
+}
+
+bool PairSet::has(std::size_t pair) const {
+    return pair / 64 < words.size() && (words[pair / 64] >> pair % 64 & 1) != 0;
+}
+
+void PairSet::add_all(const PairSet& other) {
+    if (words.size() < other.words.size()) words.resize(other.words.size());
+    for (std::size_t i = 0; i < other.words.size(); ++i) words[i] |= other.words[i];
+}
+
+std::string to_text(const PairSet& set) {
+    std::string text;
+    for (const std::uint64_t word : set.words) text += fmt::format("{:016x}", word);
+    return text;
+}
+
+PairSet pair_set_from(std::string_view text) {
+    constexpr std::size_t kDigits = 16;
+    PairSet set;
+    for (; !text.empty(); text.remove_prefix(kDigits)) {
+        std::uint64_t word = 0;
+        const auto [end, error] =
+            std::from_chars(text.data(), text.data() + std::min(kDigits, text.size()), word, 16);
+        if (error != std::errc{} || end != text.data() + kDigits)
+            throw std::invalid_argument("pairs hold something that is no hexadecimal number");
+        set.words.push_back(word);
+    }
+    return set;
+}
+
+std::string pairs_text(std::int64_t reached, std::int64_t possible) {
+    return fmt::format("pairs {} of {}", reached, possible);
+}
+
+std::string_view name_of(PropertyReport::Status status) {
+    constexpr std::string_view kNames[] = {"held", "falsified", "declined", "not_implemented",
+                                           "error"};
+    return kNames[static_cast<std::size_t>(status)];
+}
+
+int exit_status(const RunReport& report) {
+    std::int64_t checked = 0;
+    for (const auto& p : report.properties) {
+        if (p.status == PropertyReport::Status::falsified ||
+            p.status == PropertyReport::Status::error)
+            return 1;
+        checked += p.cases + p.replayed;
+    }
+    return checked == 0 ? 3 : 0;
+}
+
+std::string observed_precision(const RunReport& report) {
+    std::vector<CastEvidence> all;
+    for (const auto& p : report.properties)
+        for (const CastEvidence& cast : p.casts) add_evidence(all, cast);
+    return words_of(all);
+}
+
+std::string reproduce_command(const RunReport& report, const PropertyReport& property,
+                              const Counterexample& found) {
+    std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) +
+                          " --property " + property.property;
+    if (report.samples != kSampledRows && property.property == "sampled")
+        command += fmt::format(" --samples {}", report.samples);
+    if (report.profile != Profile{})
+        command += fmt::format(" --profile {}", name_of(report.profile));
+    if (!report.precision_option.empty())
+        command += " --precision " + shell_quoted(report.precision_option);
+    if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
+    return command;
+}
+
+std::string shell_quoted(const std::string& text) {
+    std::string out = "'";
+    for (const char ch : text) out += ch == '\'' ? std::string("'\\''") : std::string(1, ch);
+    return out + "'";
+}
+
+}  // namespace attncheck::properties

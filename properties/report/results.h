@@ -1,0 +1,108 @@
+// What a run came to: of each property, of each operator's pairs of classes, as a whole.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "properties/case/spec.h"
+#include "properties/judge/sampling.h"
+#include "properties/judge/verdict.h"
+
+namespace attncheck::properties {
+
+/// Pairs that were reached, as bits whose order is ClassPairs'. Empty where none was noted.
+struct PairSet {
+    std::vector<std::uint64_t> words;
+
+    void add(std::size_t pair);
+    bool has(std::size_t pair) const;
+    void add_all(const PairSet& other);
+    bool operator==(const PairSet&) const = default;
+};
+
+/// Text of a set between processes of one run, and back.
+std::string to_text(const PairSet& set);
+PairSet pair_set_from(std::string_view text);
+
+/// What a run reached of an operator's pairs.
+struct PairCoverage {
+    std::string op;
+    std::int64_t possible = 0;
+    std::vector<std::string> missing;  ///< "broadcast + many_blocks", sorted
+    std::int64_t reached() const { return possible - static_cast<std::int64_t>(missing.size()); }
+};
+
+/// "pairs 412 of 431"
+std::string pairs_text(std::int64_t reached, std::int64_t possible);
+
+struct Counterexample {
+    Spec spec, original;
+    std::string failure, message;
+    std::string found_message;  ///< of the case as it was found: the one with the most power
+    Tier tier = Tier::relation;
+    int neighbours_tried = 0, steps_taken = 0;
+    std::string certificate;  ///< "no dimension can be decreased, ...: 23 of 23 neighbours hold",
+                              ///< or why there is none
+    bool certified = false;   ///< every neighbour was tried and holds
+    double shrink_seconds = 0;
+    bool repeatable = true;  ///< fails alone in a fresh process too
+    int case_number = 0;     ///< how many cases had been run when it was found
+};
+
+struct PropertyReport {
+    enum class Status { held, falsified, declined, not_implemented, error } status = Status::held;
+    std::string op, property;
+    std::int64_t cases = 0, declined = 0, waived = 0;
+    std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
+    std::map<std::string, std::int64_t> labels;  ///< over checked cases, see RequiredClass
+    PairSet pairs;                               ///< of the operator's classes, over the same cases
+    double worst_ratio = 0;
+    std::vector<CastEvidence> casts;              ///< by word, over all cases
+    std::vector<Counterexample> counterexamples;  ///< one per failure class
+    std::vector<std::string> waivers;             ///< reasons of the waivers that were used
+    std::string note;
+    std::vector<std::string> coverage;  ///< of each case of full size, what was looked at
+    double seconds = 0;
+    bool interrupted = false;
+};
+
+std::string_view name_of(PropertyReport::Status status);
+
+struct RunReport {
+    std::string candidate;         ///< its name
+    std::string library;           ///< as given on the command line; empty: built-in
+    std::string precision_option;  ///< --precision as given on the command line
+    std::string precision;         ///< rounding class as declared, in full; empty: not known
+    Profile profile = Profile::ascend910b;
+    std::uint64_t seed = 1;
+    std::int64_t samples = kSampledRows;  ///< of verify --large
+    double duration_s = 0;
+    bool interrupted = false;
+    std::vector<PropertyReport> properties;
+    /// For compositions: whose operators they were run on. Composition, operator, name.
+    struct Source {
+        std::string composition, op, implementation;
+    };
+    std::vector<Source> sources;
+    std::vector<PairCoverage> pairs;  ///< of every operator that had cases
+};
+
+/// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing
+/// was checked.
+int exit_status(const RunReport& report);
+
+/// The rounding class that the errors of the whole run look like: "p=fp32 ds=half sum=fp32", as far
+/// as there is evidence.
+std::string observed_precision(const RunReport& report);
+
+/// The command that replays a counterexample.
+std::string reproduce_command(const RunReport& report, const PropertyReport& property,
+                              const Counterexample& found);
+
+/// One word of a shell command.
+std::string shell_quoted(const std::string& text);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,112 @@
+#include "properties/report/table.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <ostream>
+
+namespace attncheck::properties {
+
+std::string ratio_text(double ratio) { return ratio == 0 ? "0" : fmt::format("{:.3g}", ratio); }
+
+std::string table_of(const std::vector<ReportRow>& rows) {
+    std::string out = fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", "operator",
+                                  "property", "status", "cases", "declined", "worst err", "note");
+    for (const ReportRow& row : rows)
+        out += fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", row.op, row.property,
+                           row.status, row.cases, row.declined, row.ratio, row.note);
+    return out;
+}
+
+std::string pairs_table(const std::vector<PairCoverage>& pairs) {
+    std::string out;
+    for (const PairCoverage& one : pairs)
+        out +=
+            fmt::format("{}  {:<27} {}\n", out.empty() ? "\npairs of classes in one case:\n" : "",
+                        one.op, pairs_text(one.reached(), one.possible));
+    return out;
+}
+
+void print_counterexample(std::ostream& out, const RunReport& report,
+                          const PropertyReport& property, const Counterexample& found) {
+    out << fmt::format(
+        "\nFALSIFIED {}.{}: {} ({})\n", property.op, property.property, found.failure,
+        found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
+    out << "  " << found.message << "\n";
+    if (found.tier == Tier::filter || found.tier == Tier::deviation) {
+        if (found.found_message != found.message)
+            out << "  on the case as found: "
+                << found.found_message.substr(0, found.found_message.find('\n')) << "\n";
+        out << "  a statistical verdict: below the smallest case the same defect drowns in "
+               "rounding\n";
+    }
+    out << "  found    " << print(found.original) << "\n";
+    out << "  smallest " << print(found.spec) << "\n";
+    out << fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
+                       found.steps_taken, found.neighbours_tried, found.shrink_seconds);
+    out << "  replay   " << reproduce_command(report, property, found) << "\n";
+}
+
+void print_table(std::ostream& out, const RunReport& report) {
+    std::vector<ReportRow> rows;
+    std::map<std::string, std::map<std::string, std::int64_t>> labels;
+    std::int64_t cases = 0, replayed = 0, waived = 0;
+    for (const auto& p : report.properties) {
+        std::string note = p.note;
+        for (const auto& found : p.counterexamples)
+            note += (note.empty() ? "" : "; ") + found.failure;
+        if (p.replayed > 0)
+            note += fmt::format("{}{} replayed", note.empty() ? "" : "; ", p.replayed);
+        if (p.waived > 0) note += fmt::format("{}{} waived", note.empty() ? "" : "; ", p.waived);
+        rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases),
+                        std::to_string(p.declined), std::to_string(p.waived),
+                        ratio_text(p.worst_ratio), note});
+        for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
+        cases += p.cases;
+        replayed += p.replayed;
+        waived += p.waived;
+    }
+    out << "\n" << table_of(rows);
+    for (const auto& [op, counts] : labels) {
+        out << "\nclasses reached by " << op << ":";
+        for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
+        out << "\n";
+    }
+    out << pairs_table(report.pairs);
+    std::string composition;
+    for (const auto& source : report.sources) {
+        if (source.composition != composition)
+            out << fmt::format("\noperators of {}:\n", source.composition);
+        composition = source.composition;
+        out << fmt::format("  {:<27} {}\n", source.op, source.implementation);
+    }
+    if (waived > 0) {
+        out << "\nwaived:\n";
+        for (const auto& p : report.properties)
+            for (const auto& reason : p.waivers)
+                out << fmt::format("  {}.{}: {}\n", p.op, p.property, reason);
+    }
+    out << fmt::format("\n{}: {} cases", report.candidate, cases);
+    if (replayed > 0) out << fmt::format(" and {} replayed", replayed);
+    out << fmt::format(
+        " in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units of its bound.\n",
+        report.duration_s,
+        report.duration_s > 0 ? static_cast<double>(cases + replayed) / report.duration_s : 0.0,
+        report.seed);
+    if (const std::string observed = observed_precision(report); !observed.empty())
+        out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
+                           observed);
+    if (report.interrupted) out << "interrupted: this is what was found so far\n";
+    switch (exit_status(report)) {
+        case 0:
+            out << (report.interrupted ? "nothing falsified so far\n" : "every property held\n");
+            break;
+        case 1:
+            out << "falsified\n";
+            break;
+        default:
+            out << "nothing was checked\n";
+    }
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,136 @@
+#include "properties/search/walk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/candidate/candidate.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr int kRuns = 3;  ///< of the failing case, each in a fresh process
+
+}  // namespace
+
+Walk::Walk(const Operator& op, const Property& property, const EngineOptions& options,
+           const Clock& clock, Candidate& candidate, Evaluate evaluate, const Spec& spec,
+           const Verdict& verdict)
+    : op_(op),
+      property_(property),
+      options_(options),
+      clock_(clock),
+      candidate_(candidate),
+      evaluate_(std::move(evaluate)),
+      start_(clock.now()) {
+    found_.spec = found_.original = spec;
+    found_.failure = verdict.failure;
+    found_.message = found_.found_message = verdict.message;
+    found_.tier = property.tier_of(verdict);
+    // A hang costs the whole limit at every step: what ran so far says how long an honest call
+    // takes.
+    candidate_.limit_time(std::chrono::duration<double>(
+        verdict.failure == kTimedOut ? std::min(options_.timeout_s, 0.5) : options_.timeout_s));
+    for (int k = 0; k < kRuns; ++k) {
+        candidate_.restart();
+        failing_runs_ += evaluate_(spec).failure == verdict.failure;
+    }
+    tries_ = failing_runs_ == kRuns ? 1 : 5;
+}
+
+std::vector<Neighbour> Walk::neighbours_of(const Spec& spec, const KnownMinima& known) const {
+    std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
+    const auto it = known.find(key());
+    if (it == known.end()) return list;
+    std::vector<Neighbour> first;
+    for (const Spec& minimum : it->second)
+        if (complexity(minimum) < complexity(spec) &&
+            (!property_.domain || property_.domain(minimum)))
+            first.push_back([minimum] { return minimum; });
+    list.insert(list.begin(), first.begin(), first.end());
+    return list;
+}
+
+std::string Walk::step(const Spec& spec) {
+    if (is_over() || !fails_alike(spec)) return {};
+    found_.spec = spec;
+    ++found_.steps_taken;
+    return found_.failure;
+}
+
+bool Walk::is_over() {
+    if (failing_runs_ == 0) return true;
+    is_spent_ = is_spent_ || clock_.interrupted() ||
+                clock_.now() - start_ > options_.shrink_seconds;
+    return is_spent_;
+}
+
+bool Walk::fails_alike(const Spec& spec) {
+    const std::string line = print(spec);
+    if (const auto it = fails_.find(line); it != fails_.end()) return it->second;
+    ++found_.neighbours_tried;
+    bool fails = false;
+    for (int k = 0; k < tries_ && !fails; ++k) {
+        const Verdict verdict = evaluate_(spec);
+        fails = verdict.failed() && verdict.failure == found_.failure;
+        if (fails) found_.message = verdict.message;
+    }
+    fails_.emplace(line, fails);
+    return fails;
+}
+
+Counterexample Walk::finish(KnownMinima& known) {
+    if (failing_runs_ == 0) {
+        found_.repeatable = false;
+        found_.certificate =
+            "fails here but not alone in a fresh process (3 tries): it depends on earlier calls, "
+            "on uninitialised memory or on timing; not shrunk";
+    } else {
+        certify();
+        confirm();
+        known[key()].push_back(found_.spec);
+    }
+    found_.shrink_seconds = clock_.now() - start_;
+    return std::move(found_);
+}
+
+void Walk::certify() {
+    std::size_t held = 0, all = 0;
+    // A case that is still large has tens of thousands of neighbours: listing them would take
+    // longer than the search that was stopped.
+    if (!is_spent_)
+        for (const Neighbour& neighbour : neighbours(found_.spec, op_, property_.domain))
+            if (const std::optional<Spec> spec = neighbour()) {
+                ++all;
+                const auto it = fails_.find(print(*spec));
+                held += it != fails_.end() && !it->second;
+            }
+    found_.certified = !is_spent_ && held == all;
+    found_.certificate =
+        found_.certified ? fmt::format("no dimension can be decreased, no element simplified: "
+                                       "{} of {} neighbours hold",
+                                       held, all)
+                         : fmt::format("search stopped after {:.0f} s; smaller cases may exist",
+                                       clock_.now() - start_);
+    if (tries_ > 1)
+        found_.certificate += fmt::format("; fails in {} of {} runs only", failing_runs_, kRuns);
+}
+
+/// The shrunk case once more, alone in a fresh process and with the full time limit.
+void Walk::confirm() {
+    candidate_.limit_time(std::chrono::duration<double>(0));
+    candidate_.restart();
+    const Verdict verdict = evaluate_(found_.spec);
+    if (verdict.failure == found_.failure) {
+        found_.message = verdict.message;
+    } else if (tries_ == 1) {
+        found_.spec = found_.original;
+        found_.certified = false;
+        found_.certificate =
+            "the shrunk case holds in a fresh process or with the full time limit; shown as found";
+        candidate_.restart();
+        found_.message = evaluate_(found_.spec).message;
+    }
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,56 @@
+// The walk from a failing case to a local minimum: every step fails in the same class, the end is
+// certified and confirmed in a fresh process.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "properties/search/engine.h"
+#include "properties/search/shrink.h"
+
+namespace attncheck::properties {
+
+class Walk {
+public:
+    using Evaluate = std::function<Verdict(const Spec&)>;
+
+    /// Runs the failing case again, alone in fresh processes: whether it is repeatable decides how
+    /// often a neighbour is tried.
+    Walk(const Operator& op, const Property& property, const EngineOptions& options,
+         const Clock& clock, Candidate& candidate, Evaluate evaluate, const Spec& spec,
+         const Verdict& verdict);
+
+    /// Neighbours of a case on the way, known minima of the same failure first.
+    std::vector<Neighbour> neighbours_of(const Spec& spec, const KnownMinima& known) const;
+
+    /// A neighbour on the way down. Returns the failure class when it fails in the same way.
+    std::string step(const Spec& spec);
+
+    /// Nothing to walk on, or no time left.
+    bool is_over();
+
+    /// Where the walk ended; a repeatable minimum is added to the known ones.
+    Counterexample finish(KnownMinima& known);
+
+private:
+    bool fails_alike(const Spec& spec);
+    void certify();
+    void confirm();
+    std::string key() const { return op_.name() + " " + found_.failure; }
+
+    const Operator& op_;
+    const Property& property_;
+    const EngineOptions& options_;
+    const Clock& clock_;
+    Candidate& candidate_;
+    Evaluate evaluate_;
+    Counterexample found_;
+    std::unordered_map<std::string, bool> fails_;  ///< by case line
+    double start_;
+    int failing_runs_ = 0, tries_ = 1;
+    bool is_spent_ = false;
+};
+
+}  // namespace attncheck::properties
