@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!spec || fuzz::may_edits_be_large(*spec)) return -1;  // not for the corpus
     const auto* op = properties::find_operator(spec->schema->op);
     const std::optional<properties::Call> call = edited_call(*op, *spec);
-    if (!call || !op->rule(*call).accepted() || !properties::runnable_after_edits(*call)) return -1;
+    if (!call || !properties::rule(*call).accepted() || !properties::runnable_after_edits(*call)) return -1;
     properties::PropertyContext context{candidate, {}};
     if (std::all_of(call->tensors.begin(), call->tensors.end(), has_all_its_memory)) {
         fuzz::require_held(*spec, properties::check_memory(*spec, context, {*call, {}}));

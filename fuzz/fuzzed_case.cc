@@ -170,17 +170,13 @@ std::optional<Spec> read_case(std::string_view family, const std::uint8_t* data,
 
 bool may_edits_be_large(const Spec& spec) {
     constexpr double kMost = 1 << 25;  // a small case times the largest extent of one edit
+    double elements = elements_of(find_operator(spec.schema->op)->shapes(spec));
     constexpr std::string_view kExtents[] = {"dim",   "dims",  "value_dim",   "rope",
                                              "heads", "group", "query_heads", "kv_heads"};
-    double elements = elements_of(find_operator(spec.schema->op)->shapes(spec));
-    for (const std::string_view edit : spec.edits) {
-        const std::size_t equals = edit.find('=');
-        if (!edit.starts_with("all.") || equals == edit.npos) continue;
-        if (std::ranges::find(kExtents, edit.substr(4, equals - 4)) == std::end(kExtents)) continue;
-        double value = 0;
-        std::from_chars(edit.data() + equals + 1, edit.data() + edit.size(), value);
-        elements *= std::max(value, 1.0);
-    }
+    for (const properties::Edit& edit : spec.edits)
+        if (edit.name == "all" && edit.has_value() &&
+            std::ranges::find(kExtents, edit.attribute) != std::end(kExtents))
+            elements *= std::max(edit.real(), 1.0);
     return elements > kMost;
 }
 

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "properties/operators/catalogue.h"
+#include "properties/case/derived.h"
 
 namespace attncheck::properties {
 namespace {
@@ -99,8 +99,7 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
             if (call.texts[i].value)
                 texts[i] = reinterpret_cast<const char*>(
                     control(call.texts[i].value->c_str(), call.texts[i].value->size() + 1));
-        const Operator* op = find_operator(call.op);
-        const std::vector<std::byte> arguments = op->pack(call, tensors, arrays, texts);
+        const std::vector<std::byte> arguments = pack(call, tensors, arrays, texts);
         request_.arguments[k] = control(arguments.data(), arguments.size());
         const auto* entry = std::find_if(std::begin(kEntryPoints), std::end(kEntryPoints),
                                          [&](const char* name) { return call.op == name; });

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <stdexcept>
 
@@ -19,59 +17,66 @@ auto* find_named(Items& items, std::string_view name) {
     return it == items.end() ? nullptr : &*it;
 }
 
-[[noreturn]] void bad_edit(std::string_view edit, std::string_view why) {
-    throw std::invalid_argument(fmt::format("case: break entry '{}' {}", edit, why));
-}
-
-std::int64_t edit_value(std::string_view edit, std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-        bad_edit(edit, "needs a whole number behind '='");
-    return value;
-}
-
-double edit_real(std::string_view edit, std::string_view text) {
-    if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
-    if (text == "inf") return std::numeric_limits<double>::infinity();
-    if (text == "-inf") return -std::numeric_limits<double>::infinity();
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-        bad_edit(edit, "needs a number, nan, inf or -inf behind '='");
-    return value;
-}
-
-/// "shape[2]" -> 2 with the name in front of the bracket in `name`; -1 when there is no bracket.
-std::int64_t bracket_index(std::string_view edit, std::string_view& name) {
-    const auto open = name.find('[');
-    if (open == std::string_view::npos) return -1;
-    if (name.back() != ']') bad_edit(edit, "has an open bracket");
-    const std::int64_t index = edit_value(edit, name.substr(open + 1, name.size() - open - 2));
-    if (index < 0) bad_edit(edit, "has a negative index");
-    name = name.substr(0, open);
-    return index;
-}
-
-/// NAME[i,j,k]=value: one element of an input.
-void set_element(std::string_view edit, Tensor& tensor, std::string_view brackets,
-                 std::string_view value) {
+/// One element of an input.
+void set_element(const Edit& edit, Tensor& tensor) {
+    if (edit.index.size() != tensor.buffer_shape.size() || tensor.output || tensor.bits.empty())
+        refuse(edit, "names no element of an input");
     std::int64_t offset = 0;
-    std::size_t dim = 0;
-    brackets.remove_prefix(1);
-    if (brackets.empty() || brackets.back() != ']') bad_edit(edit, "has an open bracket");
-    brackets.remove_suffix(1);
-    while (dim < tensor.buffer_shape.size()) {
-        const auto comma = std::min(brackets.find(','), brackets.size());
-        const std::int64_t index = edit_value(edit, brackets.substr(0, comma));
-        if (index < 0 || index >= tensor.buffer_shape[dim]) bad_edit(edit, "is outside the tensor");
-        offset = offset * tensor.buffer_shape[dim++] + index;
-        brackets.remove_prefix(std::min(comma + 1, brackets.size()));
+    for (std::size_t dim = 0; dim < edit.index.size(); ++dim) {
+        if (edit.index[dim] >= tensor.buffer_shape[dim]) refuse(edit, "is outside the tensor");
+        offset = offset * tensor.buffer_shape[dim] + edit.index[dim];
     }
-    if (!brackets.empty() || tensor.output || tensor.bits.empty())
-        bad_edit(edit, "names no element of an input");
-    tensor.bits[static_cast<std::size_t>(offset)] =
-        ref::encode(tensor.type(), edit_real(edit, value));
+    tensor.bits[static_cast<std::size_t>(offset)] = ref::encode(tensor.type(), edit.real());
+}
+
+void edit_tensor(const Edit& edit, Tensor& tensor) {
+    const std::string& what = edit.attribute;
+    if (what.empty() && !edit.index.empty()) return set_element(edit, tensor);
+    if (what == "shape" && edit.index.size() == 1) {
+        const auto dim = static_cast<std::size_t>(edit.index[0]);
+        if (dim >= tensor.shape.size()) refuse(edit, "is outside the tensor's rank");
+        tensor.shape[dim] = edit.integer();
+        return;
+    }
+    if (!edit.index.empty()) refuse(edit, "has an index only in shape[k]=");
+    if (what == "absent" || what == "present") {
+        tensor.present = what == "present";
+    } else if (what == "dtype") {
+        tensor.dtype = static_cast<std::int32_t>(edit.integer());
+    } else if (what == "rank") {
+        tensor.rank = static_cast<std::int32_t>(edit.integer());
+        const auto filled =
+            static_cast<std::size_t>(std::clamp(tensor.rank, 0, ATTNCHECK_MAX_RANK));
+        tensor.shape.resize(filled, 1);
+        tensor.strides.resize(filled, 1);
+    } else {
+        refuse(edit, "knows absent, present, dtype=, rank= and shape[k]= of a tensor");
+    }
+}
+
+void edit_array(const Edit& edit, HostArray& array) {
+    const std::string& what = edit.attribute;
+    if (what == "absent" || what == "null") {  // null: a length without values
+        array.present = false;
+        if (what == "absent") array.size = 0;
+    } else if (what == "size") {
+        array.size = edit.integer();
+        if (array.size > std::ssize(array.values)) refuse(edit, "would read past the array");
+    } else if (what.empty() && edit.index.size() == 1) {
+        if (edit.index[0] >= std::ssize(array.values)) refuse(edit, "is outside the array");
+        array.values[static_cast<std::size_t>(edit.index[0])] = edit.integer();
+    } else {
+        refuse(edit, "knows absent, null, size= and [k]= of an array");
+    }
+}
+
+void edit_text(const Edit& edit, Text& text) {
+    if (edit.attribute == "absent")
+        text.value.reset();
+    else if (const auto* value = std::get_if<std::string>(&edit.value))
+        text.value = *value;
+    else
+        refuse(edit, "needs a text in double quotes, or .absent");
 }
 
 }  // namespace
@@ -211,73 +216,16 @@ void require_edits_fit(const std::vector<std::vector<std::int64_t>>& shapes) {
             elements, kMost));
 }
 
-void apply_edit(Call& call, std::string_view edit) {
-    const auto equals = edit.find('=');
-    std::string_view left = edit.substr(0, equals);
-    const std::string_view right =
-        equals == std::string_view::npos ? std::string_view{} : edit.substr(equals + 1);
-    const auto dot = left.find('.');
-    std::string_view what =
-        dot == std::string_view::npos ? std::string_view{} : left.substr(dot + 1);
-    std::string_view name = left.substr(0, dot);
-    if (const auto open = left.find('[');
-        dot == std::string_view::npos && open != std::string_view::npos)
-        if (Tensor* tensor = find_named(call.tensors, left.substr(0, open)))
-            return set_element(edit, *tensor, left.substr(open), right);
-    const std::int64_t entry = bracket_index(edit, name);
-
-    if (Tensor* tensor = find_named(call.tensors, name)) {
-        const std::int64_t dim = bracket_index(edit, what);
-        if (what == "absent") {
-            tensor->present = false;
-        } else if (what == "present") {
-            tensor->present = true;
-        } else if (what == "dtype") {
-            tensor->dtype = static_cast<std::int32_t>(edit_value(edit, right));
-        } else if (what == "rank") {
-            tensor->rank = static_cast<std::int32_t>(edit_value(edit, right));
-            const auto filled =
-                static_cast<std::size_t>(std::clamp(tensor->rank, 0, ATTNCHECK_MAX_RANK));
-            tensor->shape.resize(filled, 1);
-            tensor->strides.resize(filled, 1);
-        } else if (what == "shape" && dim >= 0) {
-            if (dim >= static_cast<std::int64_t>(tensor->shape.size()))
-                bad_edit(edit, "is outside the tensor's rank");
-            tensor->shape[static_cast<std::size_t>(dim)] = edit_value(edit, right);
-        } else {
-            bad_edit(edit, "knows absent, present, dtype=, rank= and shape[k]= of a tensor");
-        }
-    } else if (HostArray* array = find_named(call.arrays, name)) {
-        if (what == "absent") {
-            array->present = false;
-            array->size = 0;
-        } else if (what == "null") {  // a length without values
-            array->present = false;
-        } else if (what == "size") {
-            array->size = edit_value(edit, right);
-            if (array->size > static_cast<std::int64_t>(array->values.size()))
-                bad_edit(edit, "would read past the array");
-        } else if (entry >= 0 && what.empty()) {
-            if (entry >= static_cast<std::int64_t>(array->values.size()))
-                bad_edit(edit, "is outside the array");
-            array->values[static_cast<std::size_t>(entry)] = edit_value(edit, right);
-        } else {
-            bad_edit(edit, "knows absent, null, size= and [k]= of an array");
-        }
-    } else if (Text* text = find_named(call.texts, name)) {
-        if (what == "absent")
-            text->value.reset();
-        else if (right.size() >= 2 && right.front() == '"' && right.back() == '"')
-            text->value = std::string(right.substr(1, right.size() - 2));
-        else
-            bad_edit(edit, "needs a string in double quotes, or .absent");
-    } else if (Number* number = find_named(call.numbers, name)) {
-        number->value = edit_value(edit, right);
-    } else if (Real* real = find_named(call.reals, name)) {
-        real->value = edit_real(edit, right);
-    } else {
-        bad_edit(edit, fmt::format("names no argument of {}", call.op));
-    }
+void apply_edit(Call& call, const Edit& edit) {
+    if (Tensor* tensor = find_named(call.tensors, edit.name)) return edit_tensor(edit, *tensor);
+    if (HostArray* array = find_named(call.arrays, edit.name)) return edit_array(edit, *array);
+    if (Text* text = find_named(call.texts, edit.name)) return edit_text(edit, *text);
+    if (Number* number = find_named(call.numbers, edit.name))
+        number->value = edit.integer();
+    else if (Real* real = find_named(call.reals, edit.name))
+        real->value = edit.real();
+    else
+        refuse(edit, fmt::format("names no argument of {}", call.op));
 }
 
 bool runnable_after_edits(const Call& call) {

@@ -62,6 +62,7 @@ struct Real {
 
 struct Call {
     std::string op;
+    const Description* description = nullptr;  ///< of `op`
     std::vector<Tensor> tensors;  ///< in the order of the C struct
     std::vector<HostArray> arrays;
     std::vector<Text> texts;
@@ -110,11 +111,8 @@ std::vector<std::int64_t> coordinates(std::int64_t index, std::span<const std::i
 /// together. Throws std::invalid_argument otherwise.
 void require_edits_fit(const std::vector<std::vector<std::int64_t>>& shapes);
 
-/// Applies one illegal change, written as in a case line:
-///   NAME=5   NAME=nan   NAME="text"   NAME.absent   NAME.dtype=0   NAME.rank=2   NAME.shape[1]=7
-///   NAME.size=-1 NAME[0]=-5   NAME[0,2,1]=-5 (an array's entry, a tensor's element)
-/// Throws std::invalid_argument when it names nothing of the call.
-void apply_edit(Call& call, std::string_view edit);
+/// Applies one illegal change. Throws std::invalid_argument when it names nothing of the call.
+void apply_edit(Call& call, const Edit& edit);
 
 /// True if every tensor's passed shape and dtype still lie inside the memory that was laid out for
 /// it, so that a candidate that accepts the call can run it.

@@ -157,30 +157,6 @@ std::vector<std::string> words_of(std::string_view body) {
 std::string_view name_of(Layout layout) { return kLayoutNames[static_cast<std::size_t>(layout)]; }
 std::string_view name_of(Recipe recipe) { return kRecipeNames[static_cast<std::size_t>(recipe)]; }
 
-int Schema::number(std::string_view key) const {
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-        if (numbers[i].key == key) return static_cast<int>(i);
-    return -1;
-}
-
-int Schema::tensor(std::string_view name) const {
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-        if (tensors[i].name == name) return static_cast<int>(i);
-    return -1;
-}
-
-std::optional<std::string> number_outside(const Schema& schema,
-                                          std::span<const std::int64_t> numbers) {
-    for (std::size_t i = 0; i < schema.numbers.size(); ++i) {
-        const NumberField& field = schema.numbers[i];
-        const std::int64_t n = numbers[i];
-        if (n < field.min || n > field.max || (n - field.min) % field.step)
-            return fmt::format("{}={} is outside {}..{} in steps of {}", field.key, n, field.min,
-                               field.max, field.step);
-    }
-    return std::nullopt;
-}
-
 Spec::Spec(const Schema& of)
     : schema(&of), lists(of.lists.size()), layouts(of.tensors.size(), Layout::dense) {
     for (const auto& field : of.numbers)
@@ -242,7 +218,11 @@ std::string print(const Spec& spec) {
         }
         words.push_back(fmt::format("set=[{}]", fmt::join(items, ",")));
     }
-    if (!spec.edits.empty()) words.push_back(fmt::format("break=[{}]", fmt::join(spec.edits, ",")));
+    if (!spec.edits.empty()) {
+        std::vector<std::string> items;
+        for (const Edit& edit : spec.edits) items.push_back(print(edit));
+        words.push_back(fmt::format("break=[{}]", fmt::join(items, ",")));
+    }
     return fmt::format("{}{{{}}}", schema.op, fmt::join(words, " "));
 }
 
@@ -370,10 +350,10 @@ std::vector<std::int64_t> complexity(const Spec& spec) {
         static_cast<std::int64_t>(spec.seed >> 1));  // the lowest bit follows; keeps the key signed
     key.push_back(static_cast<std::int64_t>(spec.seed & 1));
     for (const auto& list : spec.lists) key.insert(key.end(), list.begin(), list.end());
-    for (const auto& edit :
-         spec.edits) {  // |number| and length of each edit, so that simpler values count as smaller
-        key.push_back(static_cast<std::int64_t>(edit.size()));
-        for (const char ch : edit) key.push_back(ch);
+    for (const Edit& edit : spec.edits) {  // a shorter text is simpler
+        const std::string text = print(edit);
+        key.push_back(static_cast<std::int64_t>(text.size()));
+        for (const char ch : text) key.push_back(ch);
     }
     return key;
 }

@@ -5,8 +5,8 @@
 //   nsa_compress_grad{dtype=bf16 seq=[0,128,144] heads=4 dim=128 block=32 stride=16 data=normal
 //   seed=7}
 //
-// An operator describes its fields once in a Schema; printing, parsing and shrinking are the same
-// for all operators.
+// An operator has one Description (description.h); printing, parsing and shrinking are the same for
+// all operators.
 #pragma once
 
 #include <array>
@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "properties/case/description.h"
+#include "properties/case/edit.h"
 #include "properties/case/profile.h"
 
 namespace attncheck::properties {
@@ -53,44 +55,6 @@ enum class Recipe {
 std::string_view name_of(Layout layout);
 std::string_view name_of(Recipe recipe);
 
-/// An integer attribute. Values with names print as names[value]. A field equal to its fallback is
-/// not printed.
-struct NumberField {
-    std::string key;
-    std::int64_t min = 0, max = 0, step = 1;
-    std::int64_t fallback = -1;  ///< value when the key is left out; below min: the key is required
-    std::vector<std::string> names;
-};
-
-struct ListField {
-    std::string key;
-    std::int64_t min = 0, max = 0;  ///< of each entry
-    std::int64_t max_size = 1;
-};
-
-struct TensorField {
-    std::string name;
-    int rank = 0;
-    bool output = false;
-    bool derived = false;  ///< an input that follows from the others: has no overrides of its own
-    bool integer = false;  ///< holds whole numbers only
-};
-
-struct Schema {
-    std::string op;
-    std::vector<NumberField> numbers;  ///< numbers[0] is the dtype
-    std::vector<ListField> lists;
-    std::vector<TensorField> tensors;  ///< in the order of the C struct
-    bool parallel_lists = false;       ///< all lists have one entry per sequence
-
-    int number(std::string_view key) const;  ///< index, or -1
-    int tensor(std::string_view name) const;
-};
-
-/// Why one of the numbers is not a value of its field; nullopt if all are.
-std::optional<std::string> number_outside(const Schema& schema,
-                                          std::span<const std::int64_t> numbers);
-
 inline constexpr int kMaxRank = 4;
 
 /// One element of one input tensor, by logical index.
@@ -108,7 +72,7 @@ struct Spec {
     Recipe recipe = Recipe::zeros;
     std::uint64_t seed = 0;
     std::map<ElementRef, double> overrides;  ///< elements that differ from the recipe
-    std::vector<std::string> edits;          ///< illegal arguments (apply_edit)
+    std::vector<Edit> edits;  ///< illegal arguments
     Profile profile = Profile::ascend910b;   ///< of the run, not of the case line
 
     Spec() = default;

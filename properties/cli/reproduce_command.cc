@@ -47,7 +47,7 @@ int reproduce_command(const Arguments& arguments) {
                    array.present ? fmt::format("[{}]", fmt::join(array.values, ",")) : "absent");
     for (const Number& number : call.numbers)
         fmt::print("  {:<12} {}\n", number.name, number.value);
-    const auto ruling = op.rule(call);
+    const auto ruling = rule(call);
     fmt::print("  by the contract: {}\n\n",
                ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
     if (!op.implemented_by(candidate->info())) {

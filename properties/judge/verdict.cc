@@ -9,6 +9,8 @@
 
 #include "properties/operators/catalogue.h"
 
+#include "properties/case/derived.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -89,7 +91,7 @@ std::size_t tensor_index(const Call& call, std::string_view name) {
 
 std::string place_of(const Spec& spec, const Call& call, const std::string& tensor, std::size_t k) {
     const auto index = coordinates(static_cast<std::int64_t>(k), call.tensor(tensor).buffer_shape);
-    return fmt::format("[{}]", find_operator(spec.schema->op)->describe(spec, tensor, index));
+    return fmt::format("[{}]", describe(spec, tensor, index));
 }
 
 Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,

@@ -171,7 +171,7 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
     if (std::any_of(call->arrays.begin(), call->arrays.end(),
                     [](const HostArray& lengths) { return !lengths.present && lengths.size < 0; }))
         return inapplicable();  // absent or illegal: both are
-    const ref::Ruling ruling = find_operator(spec.schema->op)->rule(*call);
+    const ref::Ruling ruling = rule(*call);
     if (ruling.accepted() && !runnable_after_edits(*call)) return inapplicable();
     const CallResult result = context.candidate.run(*call, {});
     if (result.died()) {
@@ -218,9 +218,12 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
     return {};
 }
 
-std::vector<std::string> values_of(const std::string& name, std::vector<std::int64_t> values) {
-    std::vector<std::string> edits;
-    for (const auto value : values) edits.push_back(fmt::format("{}={}", name, value));
+std::vector<Edit> values_of(const std::string& name, const std::vector<std::int64_t>& values) {
+    std::vector<Edit> edits;
+    for (const auto value : values) {
+        edits.emplace_back(name);
+        edits.back().value = value;
+    }
     return edits;
 }
 

@@ -65,10 +65,10 @@ Verdict check_validation(const Spec& spec, PropertyContext& context);
 
 /// Edits by the rule they aim at. A rule is drawn first, then one of its edits, so that every rule
 /// gets its share.
-using EditGroups = std::vector<std::vector<std::string>>;
+using EditGroups = std::vector<std::vector<Edit>>;
 
 /// Values of one argument that are illegal, or legal in an unusual way: the predicate says which.
-std::vector<std::string> values_of(const std::string& name, std::vector<std::int64_t> values);
+std::vector<Edit> values_of(const std::string& name, const std::vector<std::int64_t>& values);
 
 /// Absent, ranks, dtypes and extents of one tensor, around what it is.
 void add_tensor_edits(EditGroups& groups, const std::string& tensor,

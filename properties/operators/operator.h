@@ -2,16 +2,15 @@
 // legality, how a Spec becomes a call, the documented ruling on a call, and the properties.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "properties/case/call.h"
+#include "properties/case/derived.h"
 #include "properties/case/random.h"
 #include "properties/case/spec.h"
 #include "properties/laws/property.h"
-#include "ref/constraints/constraints.h"
 
 namespace attncheck::properties {
 
@@ -35,7 +34,9 @@ public:
 
     /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not
     /// looked at.
-    virtual std::optional<std::string> illegal(const Spec& spec) const = 0;
+    virtual std::optional<std::string> illegal(const Spec& spec) const {
+        return properties::illegal(spec);
+    }
 
     /// A random legal Spec, biased to the boundaries where kernels break; size 0..100 scales
     /// extents.
@@ -48,17 +49,22 @@ public:
     /// Carries the overrides of `from` over to `to`, whose sequences are those of `from` listed in
     /// kept (index into from's list for each entry of to's), so that an element keeps its sequence
     /// and position; drops what is outside.
-    virtual void carry_overrides(const Spec& from, Spec& to,
-                                 const std::vector<int>& kept) const = 0;
+    virtual void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const {
+        properties::carry_overrides(from, to, kept);
+    }
 
     /// Shapes of all tensors, in schema order.
-    virtual std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const = 0;
+    virtual std::vector<std::vector<std::int64_t>> shapes(const Spec& spec) const {
+        return shapes_of(extents_of(spec));
+    }
 
     /// The call, edits applied. Inputs hold their values, already rounded to the storage type.
     virtual Call build(const Spec& spec) const = 0;
 
     /// The call without the values of its elements: cheap however large the case is.
-    virtual Call outline(const Spec& spec) const { return build(spec); }
+    virtual Call outline(const Spec& spec) const {
+        return schema().entry.pack ? outline_of(extents_of(spec), spec.layouts) : build(spec);
+    }
 
     /// Cases of full size for the property `sampled`, about `length` tokens each; none: the
     /// operator has no such property.
@@ -72,20 +78,6 @@ public:
     virtual std::vector<Tensor> logical_tensors(const Spec& spec) const {
         return build(spec).tensors;
     }
-
-    /// The arguments as the C struct that the entry point takes; tensors and arrays are given with
-    /// their addresses.
-    virtual std::vector<std::byte> pack(const Call& call,
-                                        const std::vector<attncheck_tensor>& tensors,
-                                        const std::vector<attncheck_int_array>& arrays,
-                                        const std::vector<const char*>& texts) const = 0;
-
-    /// The documented verdict on the arguments.
-    virtual ref::Ruling rule(const Call& call) const = 0;
-
-    /// "sequence 1, token 17, head 0, channel 3" for an element of a tensor.
-    virtual std::string describe(const Spec& spec, const std::string& tensor,
-                                 const std::vector<std::int64_t>& index) const = 0;
 
     const std::string& name() const { return schema().op; }
 

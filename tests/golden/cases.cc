@@ -62,7 +62,7 @@ std::optional<std::uint64_t> hash_edits(const Property& property, const Spec& sp
         Spec edited = spec;
         edited.edits.clear();
         property.adapt(edited, random);
-        for (const std::string& edit : edited.edits) digest.add(edit);
+        for (const Edit& edit : edited.edits) digest.add(print(edit));
     }
     return digest.value();
 }
@@ -72,7 +72,7 @@ std::uint64_t hash_arguments(const Operator& op, const Spec& spec) {
     Digest digest;
     add_arguments(digest, call);
     if (op.entry_points() == std::vector{op.name()}) add_packed(digest, op, call);
-    add_ruling(digest, op.rule(call));
+    add_ruling(digest, rule(call));
     return digest.value();
 }
 
@@ -85,7 +85,7 @@ std::uint64_t hash_places(const Operator& op, Spec spec) {
         const auto elements = static_cast<std::int64_t>(tensor.elements());
         if (!tensor.present || !tensor.output || elements == 0) continue;
         for (const std::int64_t k : {std::int64_t{0}, elements / 2, elements - 1})
-            digest.add(op.describe(spec, tensor.name, coordinates(k, tensor.buffer_shape)));
+            digest.add(describe(spec, tensor.name, coordinates(k, tensor.buffer_shape)));
     }
     return digest.value();
 }

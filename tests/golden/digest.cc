@@ -97,7 +97,7 @@ void add_packed(Digest& digest, const Operator& op, const Call& call) {
     std::vector<const char*> texts(call.texts.size());
     for (std::size_t i = 0; i < texts.size(); ++i)
         if (call.texts[i].value) texts[i] = token<const char>(3, i);
-    digest.add(std::span<const std::byte>(op.pack(call, tensors, arrays, texts)));
+    digest.add(std::span<const std::byte>(pack(call, tensors, arrays, texts)));
 }
 
 void add_ruling(Digest& digest, const ref::Ruling& ruling) {

@@ -191,7 +191,7 @@ TEST(CompressAttentionCases, StatisticsAreNamedByWhereTheyLie) {
     const Spec spec = case_of(
         "q=[2,1] cmp=[1,1] kv_heads=1 group=2 dim=1 value_dim=1 block=16 stride=16 select=16 "
         "count=1");
-    const auto place = [&](Int t, Int n) { return op().describe(spec, "softmax_max", {t, n, 0}); };
+    const auto place = [&](Int t, Int n) { return describe(spec, "softmax_max", {t, n, 0}); };
     EXPECT_THAT(place(0, 0), HasSubstr("sequence 0, query 0, head 0"));
     EXPECT_THAT(place(0, 1), HasSubstr("sequence 0, query 1, head 0"));
     EXPECT_THAT(place(1, 0), HasSubstr("sequence 0, query 0, head 1"));
@@ -241,7 +241,7 @@ TEST(CompressAttentionCases, RelationsBetweenFieldsAreChecked) {
 
 /// The parameter that the ruling on the edits of a case names, or "".
 std::string ruled(const Spec& spec) {
-    const ref::Ruling ruling = op().rule(op().build(spec));
+    const ref::Ruling ruling = rule(op().build(spec));
     return ruling.accepted() ? "" : ruling.parameter;
 }
 

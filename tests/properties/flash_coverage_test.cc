@@ -175,8 +175,8 @@ struct Edited {
     Call call;
     ref::Ruling ruling;
 
-    bool edit(std::string_view text) const { return spec.edits[0] == text; }
-    bool edits(std::string_view text) const { return spec.edits[0].starts_with(text); }
+    bool edit(std::string_view text) const { return print(spec.edits[0]) == text; }
+    bool edits(std::string_view text) const { return print(spec.edits[0]).starts_with(text); }
     bool names(std::string_view parameter) const { return ruling.parameter == parameter; }
     bool masked() const { return call.tensor("atten_mask").present; }
     bool mode(Int mode) const { return masked() && call.number("sparse_mode") == mode; }
@@ -374,7 +374,7 @@ TEST_P(Flash, EveryIllegalCornerCaseIsAnEditOfValidation) {
     const int draws = kCases * op().property("validation")->case_factor;
     for (const Spec& spec : draw(op(), "validation", draws, kCornerSeed)) {
         Call call = op().build(spec);
-        ref::Ruling ruling = op().rule(call);
+        ref::Ruling ruling = rule(call);
         const Edited edited{spec, std::move(call), std::move(ruling)};
         for (const EditedCorner& corner : kEditedCorners)
             if (corner.reached(edited)) ++reached[&corner];

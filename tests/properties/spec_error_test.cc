@@ -132,7 +132,7 @@ TEST(Spec, TextsInQuotesKeepTheirBlanksCommasAndBrackets) {
          {"layout=\" TND\"", "layout=\"T,ND\"", "layout=\"]\"", "layout=\"[ \""}) {
         const Spec spec = spec_of(with(std::string("break=[compress_stride=0,") + edit + "]"));
         ASSERT_EQ(spec.edits.size(), 2u) << edit;
-        EXPECT_EQ(spec.edits[1], edit);
+        EXPECT_EQ(print(spec.edits[1]), edit);
         EXPECT_EQ(spec_of(print(spec)), spec) << edit;
     }
     EXPECT_THROW(spec_of(with("break=[layout=\"TND]")), std::invalid_argument);

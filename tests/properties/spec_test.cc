@@ -60,7 +60,7 @@ TEST(Spec, EveryKindOfWordIsRead) {
     EXPECT_TRUE(std::isnan(spec.overrides.at({0, {4, 1, 31, 0}})));
     EXPECT_EQ(spec.overrides.at({1, {15, 0, 0, 0}}), -std::numeric_limits<double>::infinity());
     EXPECT_TRUE(std::signbit(spec.overrides.at({0, {0, 0, 0, 0}})));
-    EXPECT_THAT(spec.edits, ElementsAre("weight.absent", "layout=\"tnd\""));
+    EXPECT_THAT(spec.edits, ElementsAre(Edit("weight.absent"), Edit("layout=\"tnd\"")));
 }
 
 // A Spec differs from one that differs in any single part.

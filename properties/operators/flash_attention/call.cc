@@ -108,6 +108,7 @@ Call make_flash_call(const FlashParts& parts) {
     Call call;
     call.op = schema.op;
     call.profile = parts.profile;
+    call.description = &schema;
     for (const TensorField& field : schema.tensors) {
         const std::string& name = field.name;
         const auto packed = flash_logical_shape(name, parts);

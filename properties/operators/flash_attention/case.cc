@@ -94,7 +94,11 @@ public:
         : gradient_(gradient),
           schema_(make_schema(gradient)),
           properties_(flash_properties(gradient)),
-          required_(flash_required_classes(gradient)) {}
+          required_(flash_required_classes(gradient)) {
+        schema_.pack_by_hand = [gradient](auto&&... of) { return pack_flash(of..., gradient); };
+        schema_.rule_by_hand = [gradient](const Call& call) { return rule_flash(call, gradient); };
+        schema_.describe_by_hand = [this](auto&&... of) { return describe(of...); };
+    }
 
     const Schema& schema() const override { return schema_; }
     const std::vector<Property>& properties() const override { return properties_; }
@@ -119,9 +123,9 @@ public:
     Call build(const Spec& spec) const override {
         Call call = make_flash_call(flash_parts(spec));
         lay_out(spec, call);
-        for (const auto& edit : spec.edits)
-            if (is_flash_claim(edit))
-                apply_flash_claim(edit, spec, call);
+        for (const Edit& edit : spec.edits)
+            if (is_flash_claim(print(edit)))
+                apply_flash_claim(print(edit), spec, call);
             else
                 apply_edit(call, edit);
         return call;
@@ -174,14 +178,8 @@ public:
         return out;
     }
 
-    std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
-                                const std::vector<attncheck_int_array>& arrays,
-                                const std::vector<const char*>& texts) const override {
-        return pack_flash(call, tensors, arrays, texts, gradient_);
-    }
-    ref::Ruling rule(const Call& call) const override { return rule_flash(call, gradient_); }
     std::string describe(const Spec& spec, const std::string& tensor,
-                         const std::vector<std::int64_t>& index) const override;
+                         const std::vector<std::int64_t>& index) const;
 
 private:
     static void lay_out(const Spec& spec, Call& call) {
@@ -241,7 +239,7 @@ std::optional<std::string> FlashOperator::illegal(const Spec& spec) const {
     plain.overrides.clear();
     plain.edits.clear();
     plain.recipe = Recipe::zeros;
-    const ref::Ruling ruling = rule(make_flash_call(flash_shape_parts(plain)));
+    const ref::Ruling ruling = properties::rule(make_flash_call(flash_shape_parts(plain)));
     if (!ruling.accepted()) return ruling.message;
     return std::nullopt;
 }

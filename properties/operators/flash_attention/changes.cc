@@ -83,8 +83,7 @@ std::vector<T> slice(const std::vector<T>& values, Int first, Int count, Int wid
 }  // namespace
 
 bool is_legal(const FlashParts& parts) {
-    const char* op = parts.gradient ? "flash_attention_score_grad" : "flash_attention_score";
-    return find_operator(op)->rule(make_flash_call(parts)).accepted();
+    return rule(make_flash_call(parts)).accepted();
 }
 
 FlashParts with_written_mask(const FlashParts& parts, std::uint64_t noise) {

@@ -54,7 +54,7 @@ std::string set_to(std::string_view name, std::int64_t value) {
 }
 
 /// Rules on the tokens and the prefix of the case's mode, at their limits.
-void aim_at_mode(std::vector<std::string>& edits, const Spec& spec, const FlashParts& parts,
+void aim_at_mode(std::vector<Edit>& edits, const Spec& spec, const FlashParts& parts,
                  const Call& call) {
     const auto &q = spec.lists[0], &kv = spec.lists[1];
     const std::int64_t mode = call.number("sparse_mode"), pre = call.number("pre_tokens"),
@@ -91,12 +91,12 @@ void aim_at_mode(std::vector<std::string>& edits, const Spec& spec, const FlashP
 
 /// Edits of rules that only some cases come under: one list that the search draws often, because
 /// few cases have what it is about.
-std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, const Call& call) {
+std::vector<Edit> aimed_edits(const Spec& spec, const FlashParts& parts, const Call& call) {
     const ref::FlashAttentionShape& s = parts.shape;
     const bool tnd = parts.layout == FlashLayout::tnd;
     const std::string pse = parts.gradient ? "pse_shift" : "real_shift";
-    std::vector<std::string> edits;
-    const auto add = [&](std::initializer_list<std::string> more) {
+    std::vector<Edit> edits;
+    const auto add = [&](std::initializer_list<Edit> more) {
         edits.insert(edits.end(), more);
     };
     if (s.mask.present)
@@ -147,7 +147,7 @@ std::vector<std::string> aimed_edits(const Spec& spec, const FlashParts& parts, 
 }
 
 /// Edits that any case can have and that would be lost among the values of their group.
-std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts, const Call& call) {
+std::vector<Edit> common_edits(const Spec& spec, const FlashParts& parts, const Call& call) {
     const ref::FlashAttentionShape& s = parts.shape;
     const bool merged = parts.layout == FlashLayout::bsh || parts.layout == FlashLayout::sbh;
     const auto last = [&](const char* tensor, std::int64_t heads, std::int64_t dim) {
@@ -155,7 +155,7 @@ std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts,
                            merged ? heads * dim : dim);
     };
     const bool tnd = parts.layout == FlashLayout::tnd;
-    std::vector<std::string> edits{
+    std::vector<Edit> edits{
         set_to("head_num", 0),
         set_to("head_num", -1),
         set_to("head_num", (std::int64_t{1} << 32) + s.query_heads),
@@ -191,11 +191,11 @@ std::vector<std::string> common_edits(const Spec& spec, const FlashParts& parts,
 }
 
 /// Extents at their limits, in all arguments at once: no other rule objects.
-std::vector<std::string> claims(const FlashParts& parts) {
+std::vector<Edit> claims(const FlashParts& parts) {
     constexpr std::int64_t kLongest = 1 << 20, kMostPrefixes = 2048;
     const ref::FlashAttentionShape& s = parts.shape;
     const bool tnd = parts.layout == FlashLayout::tnd;
-    std::vector<std::string> edits{
+    std::vector<Edit> edits{
         set_to("all.dim", 513),         set_to("all.dim", 520),
         set_to("all.dim", 0),           set_to("all.value_dim", s.head_dim + 1),
         set_to("all.value_dim", 0),     set_to("all.query_heads", s.query_heads + 1),
@@ -216,8 +216,8 @@ std::vector<std::string> claims(const FlashParts& parts) {
 
 /// Shares of the draws: three tenths aim at rules of few cases, a quarter at single values, a tenth
 /// at extents.
-void add_often(EditGroups& groups, const std::vector<std::string>& aimed,
-               const std::vector<std::string>& common, const std::vector<std::string>& extents) {
+void add_often(EditGroups& groups, const std::vector<Edit>& aimed,
+               const std::vector<Edit>& common, const std::vector<Edit>& extents) {
     const std::size_t plain = groups.size();
     groups.insert(groups.end(), plain / 4, extents);
     if (!aimed.empty()) groups.insert(groups.end(), plain * 4 / 5, aimed);
@@ -229,7 +229,7 @@ EditGroups possible_edits(const Spec& spec) {
     const FlashParts parts = flash_shape_parts(spec);
     const Call call = make_flash_call(parts);
     EditGroups groups;
-    std::vector<std::string> added;  // an empty tensor where none was: reserved, or half of a pair
+    std::vector<Edit> added;  // an empty tensor where none was: reserved, or half of a pair
     for (const Tensor& tensor : call.tensors)
         if (tensor.present)
             add_tensor_edits(groups, tensor.name, tensor.shape);

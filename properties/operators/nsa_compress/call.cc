@@ -52,28 +52,18 @@ ExpectedOutputs expected_of(const CompressParts& parts, const ref::RoundingClass
 
 Call make_compress_call(const CompressParts& parts) {
     const ref::CompressShape& s = parts.shape;
-    const std::vector<std::int64_t> tokens{s.total_tokens, s.heads, s.head_dim},
-        weights{s.block, s.heads}, blocks{s.total_blocks(), s.heads, s.head_dim};
-    Call call;
-    call.op = parts.gradient ? "nsa_compress_grad" : "nsa_compress";
-    const auto add = [&](const char* name, bool output, const auto& shape,
-                         std::vector<std::uint32_t> bits) {
-        call.tensors.push_back(make_tensor(name, output, parts.dtype, shape, std::move(bits)));
-    };
-    if (parts.gradient) add("output_grad", false, blocks, parts.output_grad);
-    add("input", false, tokens, parts.input);
-    add("weight", false, weights, parts.weight);
-    if (parts.gradient) {
-        add("input_grad", true, tokens, {});
-        add("weight_grad", true, weights, {});
-    } else {
-        add("output", true, blocks, {});
-    }
-    call.arrays.push_back(
-        {"act_seq_len", true, std::ssize(s.seq_lengths), cumulative(s.seq_lengths)});
-    call.texts.push_back({"layout", "TND"});
-    call.numbers = {
-        {"compress_block_size", s.block}, {"compress_stride", s.stride}, {"act_seq_len_type", 0}};
+    Spec spec(compress_description(parts.gradient));
+    spec.set("dtype", parts.dtype == ref::Dtype::fp16 ? 0 : 1);
+    spec.set("heads", s.heads);
+    spec.set("dim", s.head_dim);
+    spec.set("block", s.block);
+    spec.set("stride", s.stride);
+    spec.lists = {s.seq_lengths};
+    spec.set("beyond", s.total_tokens - std::reduce(s.seq_lengths.begin(), s.seq_lengths.end()));
+    Call call = outline_of(extents_of(spec));
+    call.tensor("input").bits = parts.input;
+    call.tensor("weight").bits = parts.weight;
+    if (parts.gradient) call.tensor("output_grad").bits = parts.output_grad;
     return call;
 }
 

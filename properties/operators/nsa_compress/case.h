@@ -44,6 +44,7 @@ struct CompressProblem {
     ExpectedOutputs expected(const ref::RoundingClass& rounding) const;
 };
 
+const Description& compress_description(bool gradient);
 ref::CompressShape compress_shape(const Spec& spec);
 ref::Dtype compress_dtype(const Spec& spec);
 

@@ -19,9 +19,8 @@ EditGroups possible_edits(const Spec& spec) {
     const bool gradient = spec.schema->op == "nsa_compress_grad";
     const ref::CompressShape s = compress_shape(spec);
     EditGroups groups;
-    const auto shapes = find_operator(spec.schema->op)->shapes(spec);
-    for (std::size_t i = 0; i < shapes.size(); ++i)
-        add_tensor_edits(groups, spec.schema->tensors[i].name, shapes[i]);
+    const Call call = outline_of(extents_of(spec));
+    for (const Tensor& tensor : call.tensors) add_tensor_edits(groups, tensor.name, tensor.shape);
     groups.push_back(values_of(
         "compress_block_size",
         {0, -16, -32, 8, 17, 24, s.block + 8, s.block - 16, s.block + 16, 144, 256, kMax, kMin}));

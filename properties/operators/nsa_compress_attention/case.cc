@@ -76,6 +76,9 @@ public:
         add_relations(properties_);
         add_list_relations(properties_);
         add_sampled(properties_);
+        schema_.pack_by_hand = [this](auto&&... of) { return pack(of...); };
+        schema_.rule_by_hand = [this](const Call& call) { return rule(call); };
+        schema_.describe_by_hand = [this](auto&&... of) { return describe(of...); };
     }
 
     const Schema& schema() const override { return schema_; }
@@ -101,10 +104,10 @@ public:
     Call build(const Spec& spec) const override { return build_call(spec); }
     std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
                                 const std::vector<attncheck_int_array>& arrays,
-                                const std::vector<const char*>& texts) const override;
-    ref::Ruling rule(const Call& call) const override;
+                                const std::vector<const char*>& texts) const;
+    ref::Ruling rule(const Call& call) const;
     std::string describe(const Spec& spec, const std::string& tensor,
-                         const std::vector<std::int64_t>& index) const override;
+                         const std::vector<std::int64_t>& index) const;
 
 private:
     std::optional<std::string> illegal_lengths(const Spec& spec) const;

@@ -107,7 +107,8 @@ Call build_call(const Spec& spec) {
     std::optional<ref::Dtype> dtype;
     bool changed = false;
     std::int64_t more_heads = 0;
-    for (const auto& edit : spec.edits) {
+    for (const Edit& of : spec.edits) {
+        const std::string edit = print(of);
         if (!comes_before_call(edit)) continue;
         changed = true;
         if (edit == "heads.uneven")  // one query head more than the groups have
@@ -127,7 +128,8 @@ Call build_call(const Spec& spec) {
             }
     for (std::size_t i = 0; i < call.tensors.size(); ++i)
         call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
-    for (const auto& edit : spec.edits) {
+    for (const Edit& of : spec.edits) {
+        const std::string edit = print(of);
         if (comes_before_call(edit)) continue;
         if (edit.starts_with("long.cmp="))
             claim_sequence(edit, call);

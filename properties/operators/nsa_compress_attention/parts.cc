@@ -161,6 +161,7 @@ Call make_call(const Parts& parts) {
     const auto shapes = shapes_of(schema, parts);
     Call call;
     call.op = schema.op;
+    call.description = &schema;
     for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
         const TensorField& field = schema.tensors[i];
         const std::string& name = field.name;
@@ -236,7 +237,7 @@ Verdict verdict_on_lists(const Spec& spec, const Parts& parts,
     verdict.message = (relation.empty() ? "" : relation + ": ") + "topk_indices is wrong in " +
                       std::to_string(judgement.wrong) + " of " + std::to_string(judgement.judged) +
                       " lists; first:\n  [" +
-                      find_operator(spec.schema->op)->describe(spec, "topk_indices", index) +
+                      describe(spec, "topk_indices", index) +
                       "]  " + reason_of(judgement.message);
     return verdict;
 }

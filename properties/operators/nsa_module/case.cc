@@ -55,6 +55,7 @@ public:
         add_agreement(properties_);
         add_relations(properties_);
         add_handover(properties_);
+        schema_.describe_by_hand = [this](auto&&... of) { return describe(of...); };
     }
 
     const Schema& schema() const override { return schema_; }
@@ -74,14 +75,8 @@ public:
             throw std::invalid_argument("case: nsa_module has no arguments to break");
         return make_call(parts_of(spec));
     }
-    std::vector<std::byte> pack(const Call&, const std::vector<attncheck_tensor>&,
-                                const std::vector<attncheck_int_array>&,
-                                const std::vector<const char*>&) const override {
-        throw std::logic_error("nsa_module is no entry point");
-    }
-    ref::Ruling rule(const Call&) const override { return {}; }
     std::string describe(const Spec& spec, const std::string& tensor,
-                         const std::vector<std::int64_t>& index) const override;
+                         const std::vector<std::int64_t>& index) const;
 
 private:
     Schema schema_;

@@ -52,6 +52,7 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     if (!gradient) return inapplicable();
     Call flash;
     flash.op = "flash_attention_score";
+    flash.description = &find_operator(flash.op)->schema();
     flash.arrays = gradient->call.arrays;
     flash.texts = gradient->call.texts;
     flash.texts[1].name = "softmax_out_layout";

@@ -247,6 +247,7 @@ int ModuleOperators::entry(const Args* args) {
     ModuleOperators& self = *current;
     Writer writer;
     describe(*args, writer);
+    writer.call.description = &find_operator(writer.call.op)->schema();
     CallResult result = self.candidate_.run(writer.call, {});
     const auto trouble = verdict_unless_ok(result);
     const int status =

@@ -93,6 +93,7 @@ Call make_selected_call(const SelectedParts& parts) {
     };
     Call call;
     call.op = schema.op;
+    call.description = &schema;
     for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
         const TensorField& field = schema.tensors[i];
         const std::string& name = field.name;

@@ -85,7 +85,11 @@ public:
         : gradient_(gradient),
           schema_(make_schema(gradient)),
           properties_(selected_properties(gradient)),
-          required_(selected_required_classes(gradient)) {}
+          required_(selected_required_classes(gradient)) {
+        schema_.pack_by_hand = [this](auto&&... of) { return pack(of...); };
+        schema_.rule_by_hand = [this](const Call& call) { return rule(call); };
+        schema_.describe_by_hand = [this](auto&&... of) { return describe(of...); };
+    }
 
     const Schema& schema() const override { return schema_; }
     const std::vector<Property>& properties() const override { return properties_; }
@@ -120,21 +124,22 @@ public:
     Call build(const Spec& spec) const override {
         Spec everywhere = spec;
         std::optional<ref::Dtype> dtype;
-        for (const auto& edit : spec.edits) apply_everywhere(edit, everywhere, dtype);
+        for (const Edit& edit : spec.edits) apply_everywhere(print(edit), everywhere, dtype);
         if (everywhere.numbers != spec.numbers) require_edits_fit(shapes(everywhere));
         SelectedParts parts = everywhere.numbers == spec.numbers ? selected_parts(spec)
                                                                  : selected_zero_parts(everywhere);
         if (dtype) parts.dtype = *dtype;
         // "heads.uneven": one query head more than the groups have.
-        if (std::ranges::find(spec.edits, "heads.uneven") != spec.edits.end())
+        if (std::ranges::find(spec.edits, Edit("heads.uneven")) != spec.edits.end())
             parts = selected_zero_parts(everywhere, 1);
         Call call = make_selected_call(parts);
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             call.tensors[i].strides = strides_for(spec.layouts[i], call.tensors[i].buffer_shape);
-        for (const auto& edit : spec.edits) {
-            if (edit == "heads.uneven" || edit.starts_with("all.")) continue;
-            if (is_selected_claim(edit))
-                apply_selected_claim(edit, call);
+        for (const Edit& edit : spec.edits) {
+            const std::string text = print(edit);
+            if (text == "heads.uneven" || edit.name == "all") continue;
+            if (is_selected_claim(text))
+                apply_selected_claim(text, call);
             else
                 apply_edit(call, edit);
         }
@@ -154,10 +159,10 @@ public:
 
     std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
                                 const std::vector<attncheck_int_array>& arrays,
-                                const std::vector<const char*>& texts) const override;
-    ref::Ruling rule(const Call& call) const override;
+                                const std::vector<const char*>& texts) const;
+    ref::Ruling rule(const Call& call) const;
     std::string describe(const Spec& spec, const std::string& tensor,
-                         const std::vector<std::int64_t>& index) const override;
+                         const std::vector<std::int64_t>& index) const;
 
 private:
     std::optional<std::string> illegal_lengths(const Spec& spec) const {

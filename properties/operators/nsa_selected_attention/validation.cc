@@ -77,12 +77,12 @@ EditGroups possible_edits(const Spec& spec) {
     // Block indices: of another sequence, one behind the last, negative.
     const std::int64_t all_blocks =
         parts.shape.total_keys / std::max<std::int64_t>(parts.shape.block, 1);
-    std::vector<std::string> indices;
+    std::vector<Edit> indices;
     for (const std::int64_t last : spec.lists[1])
-        indices.push_back(
+        indices.emplace_back(
             fmt::format("topk_indices[{},{},{}]={}", 0, 0, 0, last / parts.shape.block));
     const auto at = [&](std::int64_t t, std::int64_t value) {
-        indices.push_back(fmt::format("topk_indices[{},{},{}]={}", t, parts.shape.kv_heads - 1,
+        indices.emplace_back(fmt::format("topk_indices[{},{},{}]={}", t, parts.shape.kv_heads - 1,
                                       parts.shape.count - 1, value));
     };
     for (const std::int64_t t : {std::int64_t{0}, parts.shape.total_queries - 1})

@@ -1,0 +1,321 @@
+#include "properties/case/derived.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "properties/case/attention_data.h"
+
+namespace attncheck::properties {
+namespace {
+
+const Form* form_of(const TensorField& tensor, const Extents& extents) {
+    const auto form = std::find_if(tensor.forms.begin(), tensor.forms.end(),
+                                   [&](const Form& f) { return f.when.holds(extents); });
+    return form == tensor.forms.end() ? nullptr : &*form;
+}
+
+std::int64_t integer_of(const IntegerField& field, const Extents& extents) {
+    const int symbol = extents.description().scalar(field.value);
+    return symbol >= 0 ? extents.scalar(symbol) : std::stoll(field.value);
+}
+
+template <class Items>
+const auto& at_name(const Items& items, const std::string& name) {
+    return *std::find_if(items.begin(), items.end(),
+                         [&](const auto& item) { return item.name == name; });
+}
+
+/// The list whose rows an axis counts, -1 if it counts something else.
+int rows_of(const Axes& axes) {
+    if (axes.empty() || axes.axes()[0].factors[0].of != Factor::Of::rows) return -1;
+    return axes.axes()[0].factors[0].symbol;
+}
+
+/// Of a tensor that is absent: no rows, or nothing at all where rows are not what it has.
+std::vector<std::int64_t> without_rows(const TensorField& tensor, const Axes& axes,
+                                       const Extents& extents) {
+    std::vector<std::int64_t> shape = axes.shape(extents);
+    if (rows_of(tensor.logical) < 0)
+        std::fill(shape.begin(), shape.end(), 0);
+    else if (rows_of(axes) >= 0)
+        shape[0] = 0;
+    return shape;
+}
+
+/// As passed; a numbered tensor that is absent has one empty axis.
+std::vector<std::int64_t> passed_shape(const TensorField& tensor, const Extents& extents) {
+    const Form* form = form_of(tensor, extents);
+    const Axes& axes = form ? form->shape : tensor.logical;
+    if (tensor.present.holds(extents)) return axes.shape(extents);
+    return tensor.logical.empty() ? std::vector<std::int64_t>{0}
+                                  : without_rows(tensor, axes, extents);
+}
+
+/// Sets what a claim gives another value in a call that is laid out.
+void apply_claim(const Claim& claim, const Call& wanted, Call& call) {
+    for (std::size_t i = 0; i < call.tensors.size() && claim.shapes; ++i) {
+        Tensor& tensor = call.tensors[i];
+        if (tensor.name == claim.except) continue;
+        tensor.shape = wanted.tensors[i].shape;
+        if (tensor.rank == wanted.tensors[i].rank) continue;
+        tensor.rank = wanted.tensors[i].rank;  // an earlier edit gave it another
+        tensor.strides = strides_for(Layout::dense, tensor.buffer_shape);
+    }
+    if (!claim.host) return;
+    call.arrays = wanted.arrays;
+    call.numbers = wanted.numbers;
+}
+
+void claim_extents(const Edit& edit, const Claim& claim, Extents& extents) {
+    const std::int64_t value = edit.has_value() ? edit.integer() : 0;
+    if (value < 0 || value > claim.largest)
+        refuse(edit, fmt::format("needs a value in 0..{}", claim.largest));
+    if (claim.apply) return claim.apply(extents, value);
+    const std::string key = claim.key.substr(claim.key.find('.') + 1);
+    if (extents.description().number(key) != 0) return extents.claim(key, value);
+    if (value != ATTNCHECK_FLOAT32 && value != ATTNCHECK_FLOAT16 && value != ATTNCHECK_BFLOAT16)
+        refuse(edit, "knows the dtypes 0, 1 and 27");
+    extents.claim_type(static_cast<ref::Dtype>(value));
+}
+
+/// "{key}" of a message replaced by the value of the field.
+std::string with_values(const std::string& message, const Extents& extents) {
+    std::string out;
+    std::size_t start = 0;
+    for (auto open = message.find('{'); open != std::string::npos;
+         open = message.find('{', start)) {
+        const auto close = message.find('}', open);
+        out += message.substr(start, open - start);
+        out += fmt::format("{}", extents[message.substr(open + 1, close - open - 1)]);
+        start = close + 1;
+    }
+    return out + message.substr(start);
+}
+
+std::optional<std::string> illegal_lists(const Spec& spec) {
+    const Description& d = *spec.schema;
+    for (std::size_t i = 0; i < d.lists.size(); ++i) {
+        const ListField& field = d.lists[i];
+        if (spec.lists[i].empty())
+            return fmt::format("{} is empty, at least one sequence is needed", field.key);
+        if (d.parallel_lists && spec.lists[i].size() != spec.lists[0].size())
+            return fmt::format("{} and {} need the same number of sequences", d.lists[0].key,
+                               field.key);
+        for (const std::int64_t length : spec.lists[i])
+            if (length < field.min || length > field.max)
+                return fmt::format("{} holds {}, allowed: {}..{}", field.key, length, field.min,
+                                   field.max);
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> illegal_layouts(const Spec& spec) {
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i) {
+        const TensorField& tensor = spec.schema->tensors[i];
+        const Layout layout = spec.layouts[i];
+        if ((tensor.output && layout == Layout::reversed) ||
+            ((tensor.output || tensor.derived) && layout == Layout::broadcast))
+            return fmt::format("{}.layout={} is for {}inputs only", tensor.name, name_of(layout),
+                               tensor.derived ? "independent " : "");
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Extents extents_of(const Spec& spec) {
+    return {*spec.schema, spec.numbers, spec.lists, spec.seed, spec.profile};
+}
+
+std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents) {
+    std::vector<std::vector<std::int64_t>> out;
+    for (const TensorField& tensor : extents.description().tensors) {
+        const bool present = tensor.present.holds(extents);
+        if (tensor.logical.empty()) {  // numbered
+            const Form* form = form_of(tensor, extents);
+            const bool numbered = present && !(form && form->fixed);
+            std::int64_t elements = numbered;
+            if (numbered)
+                for (const std::int64_t extent : passed_shape(tensor, extents)) elements *= extent;
+            out.push_back({elements});
+        } else {
+            out.push_back(present ? tensor.logical.shape(extents)
+                                  : without_rows(tensor, tensor.logical, extents));
+        }
+    }
+    return out;
+}
+
+Call outline_of(const Extents& extents, std::span<const Layout> layouts) {
+    const Description& d = extents.description();
+    Call call;
+    call.description = &d;
+    call.op = d.op;
+    call.profile = extents.profile();
+    for (std::size_t i = 0; i < d.tensors.size(); ++i) {
+        const TensorField& field = d.tensors[i];
+        call.tensors.push_back(make_tensor(
+            field.name, field.output, extents.type_of(field),
+            passed_shape(field, extents), {}, layouts.empty() ? Layout::dense : layouts[i]));
+        call.tensors.back().present = field.present.holds(extents);
+    }
+    for (const ArrayField& field : d.arrays) {
+        const bool present = field.present.holds(extents);
+        HostArray array{field.name, present, 0, field.values(extents)};
+        if (present) array.size = std::ssize(array.values);
+        call.arrays.push_back(std::move(array));
+    }
+    for (const TextField& field : d.texts) call.texts.push_back({field.name, field.value(extents)});
+    for (const IntegerField& field : d.integers)
+        call.numbers.push_back({field.name, integer_of(field, extents)});
+    for (const RealField& field : d.reals) call.reals.push_back({field.name, field.value(extents)});
+    return call;
+}
+
+Call build_of(const Spec& spec, const std::function<void(const Spec&, Call&)>& fill) {
+    const Description& d = *spec.schema;
+    Extents extents = extents_of(spec);
+    bool claimed = false;
+    for (const Edit& edit : spec.edits)
+        if (const Claim* claim = d.claim_of(edit); claim && claim->laid_out) {
+            claim_extents(edit, *claim, extents);
+            claimed = true;
+        }
+    if (claimed) {
+        std::vector<std::vector<std::int64_t>> shapes;
+        for (const TensorField& tensor : d.tensors)
+            shapes.push_back(passed_shape(tensor, extents));
+        require_edits_fit(shapes);
+    }
+    Call call = outline_of(extents, spec.layouts);
+    fill(spec, call);
+    for (const Edit& edit : spec.edits) {
+        const Claim* claim = d.claim_of(edit);
+        if (!claim) {
+            apply_edit(call, edit);
+        } else if (!claim->laid_out) {
+            Extents passed = extents;
+            claim_extents(edit, *claim, passed);
+            apply_claim(*claim, outline_of(passed), call);
+        }
+    }
+    return call;
+}
+
+std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor>& tensors,
+                            const std::vector<attncheck_int_array>& arrays,
+                            const std::vector<const char*>& texts) {
+    const Description& d = *call.description;
+    if (d.pack_by_hand) return d.pack_by_hand(call, tensors, arrays, texts);
+    if (!d.entry.pack) throw std::logic_error(fmt::format("{} is no entry point", d.op));
+    return d.entry.pack([&](void* args) {
+        for (std::size_t i = 0; i < tensors.size(); ++i)
+            d.tensors[i].argument.put(args, tensors[i]);
+        for (std::size_t i = 0; i < arrays.size(); ++i) d.arrays[i].argument.put(args, arrays[i]);
+        for (std::size_t i = 0; i < texts.size(); ++i) d.texts[i].argument.put(args, texts[i]);
+        for (std::size_t i = 0; i < call.numbers.size(); ++i)
+            d.integers[i].argument.put(args, call.numbers[i].value);
+        for (std::size_t i = 0; i < call.reals.size(); ++i)
+            d.reals[i].argument.put(args, call.reals[i].value);
+    });
+}
+
+ref::Ruling rule(const Call& call) {
+    const Description& d = *call.description;
+    if (d.rule_by_hand) return d.rule_by_hand(call);
+    const auto fill = [&](void* ruled) {
+        for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+            const Tensor& t = call.tensors[i];
+            d.tensors[i].argument.put_ruled(ruled, {t.present, t.dtype, t.rank, t.shape});
+        }
+        for (std::size_t i = 0; i < call.arrays.size(); ++i) {
+            const HostArray& a = call.arrays[i];
+            ref::ArrayArgument argument{a.present, a.size, a.values};
+            if (a.present && a.size >= 0)
+                argument.values.resize(static_cast<std::size_t>(a.size));
+            d.arrays[i].argument.put_ruled(ruled, std::move(argument));
+        }
+        for (std::size_t i = 0; i < call.texts.size(); ++i)
+            d.texts[i].argument.put_ruled(ruled, call.texts[i].value);
+        for (std::size_t i = 0; i < call.numbers.size(); ++i)
+            d.integers[i].argument.put_ruled(ruled, call.numbers[i].value);
+        for (std::size_t i = 0; i < call.reals.size(); ++i)
+            d.reals[i].argument.put_ruled(ruled, call.reals[i].value);
+    };
+    return d.entry.rule ? d.entry.rule(fill, call) : ref::Ruling{};
+}
+
+std::string describe(const Spec& spec, const std::string& name,
+                     const std::vector<std::int64_t>& index) {
+    const Description& d = *spec.schema;
+    if (d.describe_by_hand) return d.describe_by_hand(spec, name, index);
+    const TensorField& field = at_name(d.tensors, name);
+    std::string out;
+    const auto add = [&](const std::string& word, std::int64_t position) {
+        out += fmt::format("{}{} {}", out.empty() ? "" : ", ", word, position);
+    };
+    if (!field.words.empty()) {
+        for (std::size_t k = 0; k < field.words.size(); ++k) add(field.words[k], index[k]);
+        return out;
+    }
+    const Extents extents = extents_of(spec);
+    const Form* form = form_of(field, extents);
+    const Axes& shape = form ? form->shape : field.logical;
+    std::int64_t number = 0;
+    const auto passed = shape.shape(extents);
+    for (std::size_t k = 0; k < passed.size(); ++k) number = number * passed[k] + index[k];
+    const Place place =
+        (form && !form->order.empty() ? form->order : shape).place(extents, number);
+    if (place.sequence >= 0 && !place.beyond)
+        add(place.padded ? "batch" : "sequence", place.sequence);
+    // In the order of the logical index, whatever the order in memory.
+    for (const Axis& axis : (field.logical.empty() ? shape : field.logical).axes())
+        for (const Factor& factor : axis.factors) {
+            if (factor.of == Factor::Of::sequences) continue;
+            if (factor.of == Factor::Of::rows && place.beyond)
+                out += fmt::format("row {} beyond the last sequence", place.of(factor.name));
+            else
+                add(d.word_of(factor.name), place.of(factor.name));
+        }
+    return out;
+}
+
+std::optional<std::string> illegal(const Spec& spec) {
+    if (auto reason = number_outside(*spec.schema, spec.numbers)) return reason;
+    if (auto reason = illegal_lists(spec)) return reason;
+    const Extents extents = extents_of(spec);
+    for (const Rule& rule : spec.schema->rules)
+        if (rule.when.holds(extents) && !rule.holds(extents))
+            return with_values(rule.message, extents);
+    if (auto reason = illegal_layouts(spec)) return reason;
+    if (spec.overrides.empty()) return std::nullopt;
+    const auto shapes = shapes_of(extents);
+    for (const auto& [element, value] : spec.overrides)
+        if (!is_inside(element, shapes[static_cast<std::size_t>(element.tensor)]))
+            return fmt::format("set names an element outside {}",
+                               spec.schema->tensors[static_cast<std::size_t>(element.tensor)].name);
+    return std::nullopt;
+}
+
+void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) {
+    to.overrides.clear();
+    if (from.overrides.empty()) return;
+    const Extents before = extents_of(from), after = extents_of(to);
+    const auto old_shapes = shapes_of(before), shapes = shapes_of(after);
+    for (const auto& [old_element, value] : from.overrides) {
+        ElementRef element = old_element;
+        const auto index = static_cast<std::size_t>(element.tensor);
+        const TensorField& tensor = to.schema->tensors[index];
+        // A number means nothing in another shape.
+        if (tensor.logical.empty() && element.index[0] != 0 && shapes[index] != old_shapes[index])
+            continue;
+        if (const int rows = rows_of(tensor);
+            rows >= 0 && !follow_sequence(element, before.lengths(rows), after.lengths(rows), kept))
+            continue;
+        if (is_inside(element, shapes[index])) to.overrides[element] = value;
+    }
+}
+
+}  // namespace attncheck::properties
