@@ -311,7 +311,7 @@ void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) {
         // A number means nothing in another shape.
         if (tensor.logical.empty() && element.index[0] != 0 && shapes[index] != old_shapes[index])
             continue;
-        if (const int rows = rows_of(tensor);
+        if (const int rows = rows_of(tensor.logical);
             rows >= 0 && !follow_sequence(element, before.lengths(rows), after.lengths(rows), kept))
             continue;
         if (is_inside(element, shapes[index])) to.overrides[element] = value;

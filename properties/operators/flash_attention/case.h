@@ -112,6 +112,9 @@ struct FlashParts {
 /// Statistics and attention output of the reference forward, rounded to their types.
 void give_reference_statistics(FlashParts& parts);
 
+/// Both directions as data; agrees with flash_shape_parts and make_flash_call.
+const Description& flash_description(bool gradient);
+
 FlashParts flash_parts(const Spec& spec);
 /// flash_parts without the gradient's statistics and attention output, which cost as much as the
 /// reference forward.

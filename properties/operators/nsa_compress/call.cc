@@ -15,7 +15,7 @@ CompressProblem::CompressProblem(const Spec& spec)
       dtype(compress_dtype(spec)) {
     Spec plain = spec;
     plain.edits.clear();
-    call = find_operator(spec.schema->op)->build(plain);
+    call = build_compress_call(plain);
 }
 
 ExpectedOutputs CompressProblem::expected(const ref::RoundingClass& rounding) const {

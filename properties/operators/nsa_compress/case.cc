@@ -109,11 +109,9 @@ public:
         return out;
     }
 
-    Call build(const Spec& spec) const override {
-        return build_of(spec, [](const Spec& of, Call& call) {
-            for (std::size_t i = 0; i < call.tensors.size(); ++i)
-                if (!call.tensors[i].output) fill_tensor(of, i, call.tensors[i]);
-        });
+    Call build(const Spec& spec) const override { return build_compress_call(spec); }
+    Call outline(const Spec& spec) const override {
+        return outline_of(extents_of(spec), spec.layouts);
     }
 
 private:
@@ -123,6 +121,13 @@ private:
 };
 
 }  // namespace
+
+Call build_compress_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        for (std::size_t i = 0; i < call.tensors.size(); ++i)
+            if (!call.tensors[i].output) fill_tensor(of, i, call.tensors[i]);
+    });
+}
 
 ref::Dtype compress_dtype(const Spec& spec) {
     return spec.numbers[kCmpDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16;

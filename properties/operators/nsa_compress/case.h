@@ -45,6 +45,7 @@ struct CompressProblem {
 };
 
 const Description& compress_description(bool gradient);
+Call build_compress_call(const Spec& spec);  ///< with its edits
 ref::CompressShape compress_shape(const Spec& spec);
 ref::Dtype compress_dtype(const Spec& spec);
 

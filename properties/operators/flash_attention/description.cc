@@ -1,0 +1,320 @@
+// FlashAttentionScore and FlashAttentionScoreGrad as data: fields, tensors in their layouts,
+// arguments and rules.
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
+#include "properties/operators/flash_attention/case.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+constexpr Int kLongest = 1 << 20;
+
+/// The five layouts of rows of `heads` times `width`; `row` is q or kv.
+std::vector<Form> layouts(const std::string& row, const std::string& heads,
+                          const std::string& width) {
+    return {{"layout=BSH", "B " + row + " " + heads + "*" + width},
+            {"layout=BSND", "B " + row + " " + heads + " " + width},
+            {"layout=TND", row + "+ " + heads + " " + width},
+            {"layout=SBH", row + " B " + heads + "*" + width},
+            {"layout=BNSD", "B " + heads + " " + row + " " + width}};
+}
+
+const std::vector<TypeRule> kResult{{"dtype=fp8_e5m2,fp8_e4m3fn", "result"}, {"", "dtype"}};
+
+Int tokens(const Extents& e, const char* key, FlashTokens negative, FlashTokens unlimited) {
+    const auto kind = static_cast<FlashTokens>(e["tokens"]);
+    if (kind == negative) return -e[key];
+    return kind == unlimited || kind == FlashTokens::unlimited ? INT64_MAX : e[key];
+}
+
+/// Bytes of the drop mask: a bit for each head, query and key of a sequence.
+Int drop_bytes(const Extents& e) {
+    const auto &q = e.lengths("q"), &kv = e.lengths("kv");
+    Int bits = 0;
+    for (std::size_t b = 0; b < q.size(); ++b) bits += e["query_heads"] * q[b] * kv[b];
+    return (bits + 7) / 8;
+}
+
+/// Keys that every query of a sequence sees: from those that the last query sees anyway to all.
+std::vector<Int> prefixes(const Extents& e) {
+    const auto kind = static_cast<FlashPrefix>(e["prefix"]);
+    const auto &q = e.lengths("q"), &kv = e.lengths("kv");
+    std::vector<Int> out;
+    for (std::size_t b = 0; b < q.size(); ++b) {
+        const Int high = kv[b], low = std::max<Int>(0, high - q[b]);
+        out.push_back(kind == FlashPrefix::lowest ? low
+                      : kind == FlashPrefix::full
+                          ? high
+                          : low + static_cast<Int>(mix(e.seed() + 7 * b) %
+                                                   static_cast<std::uint64_t>(high - low + 1)));
+    }
+    return out;
+}
+
+std::vector<Int> query_start(const Extents& e) { return {static_cast<Int>(mix(e.seed()) % 40)}; }
+
+/// Mode 8 wants the first diagonal to meet.
+std::vector<Int> key_start(const Extents& e) {
+    if (e["start"] == static_cast<Int>(FlashStart::both) && e["sparse"] == 8 && e["mask"] != 0 &&
+        e.sequences() > 0)
+        return {query_start(e)[0] + e.lengths("q")[0] - e.lengths("kv")[0]};
+    return {static_cast<Int>(mix(e.seed() + 1) % 40)};
+}
+
+std::vector<NumberField> fields(bool gradient) {
+    std::vector<NumberField> out{
+        {.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
+        {.key = "layout", .max = 4, .names = {"BSH", "BSND", "TND", "SBH", "BNSD"}},
+        {.key = "kv_heads", .min = 1, .max = 256, .word = "head"},
+        {.key = "group", .min = 1, .max = 256},
+        {.key = "dim", .min = 1, .max = 512, .word = "channel"},
+        {.key = "value_dim", .min = 1, .max = 512, .word = "channel"},
+        {.key = "rope", .max = 512, .step = 8, .fallback = 0, .word = "channel"},
+        {.key = "mask", .max = 2, .fallback = 0, .names = {"absent", "bool", "uint8"}},
+        {.key = "mask_form",
+         .max = 4,
+         .fallback = 0,
+         .names = {"single", "one", "batch", "head", "packed"}},
+        {.key = "sparse", .max = 8, .fallback = 0},
+        {.key = "pre", .max = kLongest, .fallback = 0},
+        {.key = "next", .max = kLongest, .fallback = 0},
+        {.key = "tokens",
+         .max = 5,
+         .fallback = 0,
+         .names = {"given", "pre_negative", "next_negative", "pre_unlimited", "next_unlimited",
+                   "unlimited"}},
+        {.key = "prefix", .max = 3, .fallback = 0, .names = {"lowest", "full", "random", "absent"}},
+        {.key = "pse",
+         .max = 10,
+         .fallback = 0,
+         .names = {"absent", "plain", "one_batch", "one_row", "one_batch_row", "compressed",
+                   "compressed_batch", "flat_keys", "flat_pairs", "slopes", "batch_slopes"}},
+        {.key = "pse_type", .max = 3, .fallback = 1},
+        {.key = "start", .max = 3, .fallback = 0, .names = {"absent", "both", "query", "key"}},
+        {.key = "drop",
+         .max = 3,
+         .fallback = 0,
+         .names = {"absent", "random", "keep_all", "drop_all"}},
+        {.key = "keep", .max = 3, .fallback = 0, .names = {"one", "half", "nine_tenths", "tenth"}},
+        {.key = "scale",
+         .max = 6,
+         .fallback = 0,
+         .names = {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}},
+        {.key = "logits",
+         .max = 7,
+         .fallback = 0,
+         .names = {"plain", "equal", "dominant", "minus40", "minus120", "minus300", "plus300",
+                   "minus20000"}},
+        {.key = "stats_order", .max = 1, .fallback = 0, .names = {"blocks", "same_as_input"}},
+        {.key = "precise", .max = 2, .fallback = 0},
+        {.key = "beyond_q", .max = kLongest, .fallback = 0},
+        {.key = "beyond_kv", .max = kLongest, .fallback = 0}};
+    if (!gradient) return out;
+    out[0].max = 4;
+    out[0].names.insert(out[0].names.end(), {"fp8_e5m2", "fp8_e4m3fn"});
+    out.push_back({.key = "stats", .max = 1, .fallback = 0, .names = {"reference", "shifted"}});
+    out.push_back({.key = "out", .max = 1, .fallback = 0, .names = {"reference", "perturbed"}});
+    out.push_back({.key = "result", .max = 2, .fallback = 0, .names = {"fp16", "bf16", "fp32"}});
+    return out;
+}
+
+/// Tensors that are indexed by row, head and channel.
+TensorField rows(const char* name, Role role, const std::string& row, const std::string& heads,
+                 const std::string& width, TensorArgument argument) {
+    TensorField tensor{.name = name,
+                       .role = role,
+                       .logical = row + "+ " + heads + " " + width,
+                       .forms = layouts(row, heads, width),
+                       .argument = argument};
+    if (width == "rope") tensor.present = "rope";
+    return tensor;
+}
+
+TensorField output(TensorField tensor) {
+    tensor.output = true;
+    return tensor;
+}
+
+std::vector<Form> bias_forms() {
+    return {{"pse=plain", "B query_heads q kv"},     {"pse=one_batch", "1 query_heads q kv"},
+            {"pse=one_row", "B query_heads 1 kv"},   {"pse=one_batch_row", "1 query_heads 1 kv"},
+            {"pse=compressed", "B query_heads 1024 kv"},
+            {"pse=compressed_batch", "1 query_heads 1024 kv"},
+            {"pse=flat_keys", "+(query_heads kv)"},  {"pse=flat_pairs", "+(query_heads q kv)"},
+            {"pse=slopes", "query_heads"},           {"pse=batch_slopes", "B query_heads"}};
+}
+
+std::vector<Form> mask_forms() {
+    return {{.when = "sparse=6", .shape = "3072 2048", .fixed = true},
+            {.when = "sparse=2,3,4,7,8", .shape = "2048 2048", .fixed = true},
+            {"mask_form=single", "q kv"},
+            {"mask_form=one", "1 1 q kv"},
+            {"mask_form=batch", "B 1 q kv"},
+            {"mask_form=head", "B query_heads q kv"},
+            {"mask_form=packed", "+(q) +(kv)"}};
+}
+
+TensorField statistic(const char* name, bool gradient, TensorArgument argument) {
+    return {.name = name,
+            .output = !gradient,
+            .derived = gradient,
+            .role = Role::statistic,
+            .logical = "q+ query_heads lanes",
+            .forms = {{"layout!=TND", "B query_heads q lanes"},
+                      {"stats_order=blocks", "q+ query_heads lanes", "+(query_heads q) lanes"},
+                      {"", "q+ query_heads lanes"}},
+            .types = {{"", "fp32"}},
+            .argument = argument};
+}
+
+template <class A, class R>
+void add_tensors(Description& d, TensorArgument pse, TensorArgument dy) {
+    constexpr bool gradient = std::is_same_v<A, attncheck_flash_attention_score_grad_args>;
+    auto& t = d.tensors;
+    const std::string n1 = "query_heads", n2 = "kv_heads";
+    t = {rows("query", Role::query, "q", n1, "dim", both<&A::query, &R::query>),
+         rows("query_rope", Role::query, "q", n1, "rope", both<&A::query_rope, &R::query_rope>),
+         rows("key", Role::key, "kv", n2, "dim", both<&A::key, &R::key>),
+         rows("key_rope", Role::key, "kv", n2, "rope", both<&A::key_rope, &R::key_rope>),
+         rows("value", Role::value, "kv", n2, "value_dim", both<&A::value, &R::value>)};
+    if (gradient) t.push_back(rows("dy", Role::output_grad, "q", n1, "value_dim", dy));
+    t.push_back({.name = gradient ? "pse_shift" : "real_shift",
+                 .role = Role::bias,
+                 .forms = bias_forms(),
+                 .types = {{"pse_type>=2", "fp32"}, {"", "dtype"}},
+                 .present = "pse",
+                 .argument = pse});
+    if (gradient) t.back().types = {{"pse_type>=2", "fp32"}, kResult[0], kResult[1]};
+    t.push_back({.name = "drop_mask",
+                 .integer = true,
+                 .role = Role::drop,
+                 .forms = {{"", "drop_bytes"}},
+                 .types = {{"", "uint8"}},
+                 .present = "drop",
+                 .argument = both<&A::drop_mask, &R::drop_mask>});
+    t.push_back({.name = "padding_mask",
+                 .derived = true,
+                 .forms = {{"", "0"}},
+                 .types = {{"", "uint8"}},
+                 .present = "sparse>=9",  // reserved
+                 .argument = both<&A::padding_mask, &R::padding_mask>});
+    t.push_back({.name = "atten_mask",
+                 .integer = true,
+                 .role = Role::mask,
+                 .forms = mask_forms(),
+                 .types = {{"mask=uint8", "uint8"}, {"", "bool"}},
+                 .present = "mask",
+                 .argument = both<&A::atten_mask, &R::atten_mask>});
+    t.push_back(statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>));
+    t.push_back(statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>));
+    if constexpr (gradient) {
+        TensorField given = rows("attention_in", Role::output, "q", n1, "value_dim",
+                                 both<&A::attention_in, &R::attention>);
+        given.derived = true;
+        given.types = kResult;
+        t.push_back(given);
+        for (TensorField tensor :
+             {rows("dq", Role::query_grad, "q", n1, "dim", both<&A::dq, &R::dq>),
+              rows("dq_rope", Role::query_grad, "q", n1, "rope", both<&A::dq_rope, &R::dq_rope>),
+              rows("dk", Role::key_grad, "kv", n2, "dim", both<&A::dk, &R::dk>),
+              rows("dk_rope", Role::key_grad, "kv", n2, "rope", both<&A::dk_rope, &R::dk_rope>),
+              rows("dv", Role::value_grad, "kv", n2, "value_dim", both<&A::dv, &R::dv>)}) {
+            tensor.types = kResult;
+            t.push_back(output(std::move(tensor)));
+        }
+    } else {
+        t.push_back(output(rows("attention_out", Role::output, "q", n1, "value_dim",
+                                both<&A::attention_out, &R::attention>)));
+    }
+}
+
+template <class A, class R>
+void add_host_arguments(Description& d, const char* order, TextArgument order_argument) {
+    d.arrays = {{"prefix", both<&A::prefix, &R::prefix>, prefixes,
+                 "mask sparse=5,6 prefix!=absent"},
+                {"actual_seq_q_len", both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
+                 ends_of("q"), "layout=TND"},
+                {"actual_seq_kv_len", both<&A::actual_seq_kv_len, &R::actual_seq_kv_len>,
+                 ends_of("kv"), "layout=TND"},
+                {"q_start_idx", both<&A::q_start_idx, &R::q_start_idx>, query_start,
+                 "start=both,query"},
+                {"kv_start_idx", both<&A::kv_start_idx, &R::kv_start_idx>, key_start,
+                 "start=both,key"}};
+    d.texts = {{"input_layout", both<&A::input_layout, &R::input_layout>, name_in("layout")},
+               {order, order_argument, [](const Extents& e) {
+                    return e["stats_order"] == 1 ? "same_as_input" : "";
+                }}};
+    d.integers = {{"pre_tokens", both<&A::pre_tokens, &R::pre_tokens>, "pre_tokens"},
+                  {"next_tokens", both<&A::next_tokens, &R::next_tokens>, "next_tokens"},
+                  {"head_num", both<&A::head_num, &R::head_num>, "query_heads"},
+                  {"inner_precise", both<&A::inner_precise, &R::inner_precise>, "precise"},
+                  {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
+                  {"pse_type", both<&A::pse_type, &R::pse_type>, "pse_type"}};
+    d.reals = {{"scale_value", both<&A::scale_value, &R::scale_value>,
+                [](const Extents& e) {
+                    return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
+                }},
+               {"keep_prob", both<&A::keep_prob, &R::keep_prob>,
+                [](const Extents& e) { return flash_keep_prob(e["keep"]); }}};
+}
+
+void add_symbols(Description& d) {
+    d.lists = {{"q", 0, kLongest, 2048, "query", "beyond_q"},
+               {"kv", 0, kLongest, 2048, "key", "beyond_kv"}};
+    d.parallel_lists = true;
+    d.symbols = {
+        {.name = "query_heads",
+         .word = "head",
+         .value = [](const Extents& e) { return e["kv_heads"] * e["group"]; }},
+        {.name = "lanes", .word = "lane", .value = [](const Extents&) { return Int{8}; }},
+        {.name = "drop_bytes", .value = drop_bytes},
+        {.name = "pre_tokens",
+         .value =
+             [](const Extents& e) {
+                 return tokens(e, "pre", FlashTokens::pre_negative, FlashTokens::pre_unlimited);
+             }},
+        {.name = "next_tokens", .value = [](const Extents& e) {
+             return tokens(e, "next", FlashTokens::next_negative, FlashTokens::next_unlimited);
+         }}};
+}
+
+void take_profile(const Call& call, ref::FlashAttentionArguments& arguments) {
+    arguments.ascend950 = has_fp8(call.profile);
+}
+
+Description forward() {
+    using A = attncheck_flash_attention_score_args;
+    using R = ref::FlashAttentionArguments;
+    Description d{.op = "flash_attention_score", .numbers = fields(false)};
+    add_symbols(d);
+    add_tensors<A, R>(d, both<&A::real_shift, &R::pse>, {});
+    add_host_arguments<A, R>(d, "softmax_out_layout",
+                             both<&A::softmax_out_layout, &R::softmax_layout>);
+    d.entry = entry_point<A>(ref::rule_flash_attention_score, take_profile);
+    return resolved(std::move(d));
+}
+
+Description backward() {
+    using A = attncheck_flash_attention_score_grad_args;
+    using R = ref::FlashAttentionArguments;
+    Description d{.op = "flash_attention_score_grad", .numbers = fields(true)};
+    add_symbols(d);
+    add_tensors<A, R>(d, both<&A::pse_shift, &R::pse>, both<&A::dy, &R::dy>);
+    add_host_arguments<A, R>(d, "softmax_in_layout",
+                             both<&A::softmax_in_layout, &R::softmax_layout>);
+    d.entry = entry_point<A>(ref::rule_flash_attention_score_grad, take_profile);
+    return resolved(std::move(d));
+}
+
+}  // namespace
+
+const Description& flash_description(bool gradient) {
+    static const Description score = forward(), grad = backward();
+    return gradient ? grad : score;
+}
+
+}  // namespace attncheck::properties
