@@ -163,8 +163,9 @@ Call outline_of(const Extents& extents, std::span<const Layout> layouts) {
     }
     for (const ArrayField& field : d.arrays) {
         const bool present = field.present.holds(extents);
-        HostArray array{field.name, present, 0, field.values(extents)};
-        if (present) array.size = std::ssize(array.values);
+        HostArray array{field.name, present, 0, {}};
+        if (present) array.values = field.values(extents);
+        array.size = std::ssize(array.values);
         call.arrays.push_back(std::move(array));
     }
     for (const TextField& field : d.texts) call.texts.push_back({field.name, field.value(extents)});

@@ -7,8 +7,6 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "properties/operators/catalogue.h"
-
 #include "properties/case/derived.h"
 
 namespace attncheck::properties {

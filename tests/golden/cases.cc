@@ -71,7 +71,7 @@ std::uint64_t hash_arguments(const Operator& op, const Spec& spec) {
     const Call call = spec.edits.empty() ? op.outline(spec) : op.build(spec);
     Digest digest;
     add_arguments(digest, call);
-    if (op.entry_points() == std::vector{op.name()}) add_packed(digest, op, call);
+    if (op.entry_points() == std::vector{op.name()}) add_packed(digest, call);
     add_ruling(digest, rule(call));
     return digest.value();
 }

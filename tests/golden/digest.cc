@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "properties/case/derived.h"
+
 namespace attncheck::golden {
 
 using namespace properties;
@@ -78,7 +80,7 @@ void add_elements(Digest& digest, const Call& call) {
     }
 }
 
-void add_packed(Digest& digest, const Operator& op, const Call& call) {
+void add_packed(Digest& digest, const Call& call) {
     std::vector<attncheck_tensor> tensors(call.tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const Tensor& from = call.tensors[i];

@@ -35,7 +35,7 @@ void add_arguments(Digest& digest, const properties::Call& call);
 void add_elements(Digest& digest, const properties::Call& call);
 
 /// The bytes of the C struct. Tokens stand for the addresses of tensors, arrays and texts.
-void add_packed(Digest& digest, const properties::Operator& op, const properties::Call& call);
+void add_packed(Digest& digest, const properties::Call& call);
 
 void add_ruling(Digest& digest, const ref::Ruling& ruling);
 

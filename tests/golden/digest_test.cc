@@ -37,7 +37,7 @@ std::uint64_t of_elements(const Call& call) {
 
 std::uint64_t packed(const Call& call) {
     Digest digest;
-    add_packed(digest, forward(), call);
+    add_packed(digest, call);
     return digest.value();
 }
 

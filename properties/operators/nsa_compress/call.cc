@@ -5,7 +5,6 @@
 
 #include "properties/judge/verdict.h"
 #include "properties/operators/nsa_compress/case.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 

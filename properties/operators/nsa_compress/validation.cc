@@ -6,7 +6,6 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/nsa_compress/case.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "properties/operators/catalogue.h"
 #include "properties/operators/nsa_module/operators.h"
 
 namespace attncheck::properties {
@@ -259,6 +260,7 @@ Parts parts_of(const Spec& spec) {
 Call make_call(const Parts& parts) {
     Call call;
     call.op = "nsa_module";
+    call.description = &find_operator(call.op)->schema();
     const auto add = [&](const std::string& name, int input, bool output) {
         call.tensors.push_back(make_tensor(
             name, output, parts.type_of(input), parts.shape_of(input),

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 
+#include "properties/operators/catalogue.h"
 #include "properties/operators/nsa_module/runs.h"
 
 namespace attncheck::properties::nsa_module {

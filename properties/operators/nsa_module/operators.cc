@@ -1,3 +1,4 @@
+#include "properties/operators/catalogue.h"
 #include "properties/operators/nsa_module/operators.h"
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "properties/case/derived.h"
+#include "properties/operators/catalogue.h"
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/operator.h"
 
