@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "properties/case/random.h"
 #include "properties/judge/verdict.h"
 
 namespace attncheck::properties {
