@@ -12,7 +12,7 @@ using namespace attncheck::aclnn_adapter;
 
 extern "C" {
 
-/// See worker_protocol.h.
+/// See candidate/protocol.h.
 ATTNCHECK_EXPORT const char* attncheck_adapter_open(const char* libraries) {
     static std::string problem;
     problem = open_vendor_libraries(libraries);

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <ostream>
 
 #include "include_rules.h"
@@ -10,13 +12,19 @@
 namespace attncheck::layering {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 // The repository itself.
 TEST(Layering, NoSourceIncludesWhatItsRoomMayNot) {
     std::size_t files_read = 0;
-    EXPECT_THAT(violations_below(SOURCE_ROOT, files_read), IsEmpty());
+    const auto includes = includes_below(SOURCE_ROOT, files_read);
+    EXPECT_THAT(violations_of(includes), IsEmpty());
+    EXPECT_THAT(exceptions_without_use(includes), IsEmpty());
+    EXPECT_THAT(circle_of(includes), IsEmpty());
     EXPECT_GT(files_read, 40u);
     for (const char* room : {"include", "ref", "impl", "properties"})
         EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(SOURCE_ROOT) / room)) << room;
@@ -49,6 +57,35 @@ INSTANTIATE_TEST_SUITE_P(
         Door{"SuiteDoesNotClimbIntoIt", "properties/x.cc", "\"properties/case/spec.h\"",
              "\"../impl/operators/nsa_compress/nsa_compress.h\""},
         Door{"SuiteUsesItsLibrariesOnly", "properties/x.cc", "<CLI/CLI.hpp>", "<gtest/gtest.h>"},
+        Door{"NumbersKnowNoOperator", "ref/numbers/x.cc", "\"ref/numbers/dtype.h\"",
+             "\"ref/operators/dense_attention.h\""},
+        Door{"KernelsKnowNoOperator", "impl/kernels/x.cc", "\"impl/runtime/thread_pool.h\"",
+             "\"impl/operators/nsa_compress/validate.h\""},
+        Door{"CasesKnowNoCandidate", "properties/case/x.cc", "\"ref/numbers/dtype.h\"",
+             "\"properties/candidate/candidate.h\""},
+        Door{"CandidateKnowsNoJudge", "properties/candidate/x.cc", "\"properties/case/call.h\"",
+             "\"properties/judge/verdict.h\""},
+        Door{"JudgeKnowsTheCandidateInterfaceOnly", "properties/judge/x.cc",
+             "\"properties/candidate/candidate.h\"", "\"properties/candidate/mixed_candidate.h\""},
+        Door{"JudgeKnowsNoOperator", "properties/judge/x.cc", "\"properties/case/call.h\"",
+             "\"properties/operators/operator.h\""},
+        Door{"LawsKnowNoOperator", "properties/laws/x.cc", "\"properties/judge/compare.h\"",
+             "\"properties/operators/operator.h\""},
+        Door{"OperatorsKnowNoSearch", "properties/operators/a/x.cc",
+             "\"properties/laws/property.h\"", "\"properties/search/engine.h\""},
+        Door{"OperatorsAreGivenNotLookedUp", "properties/operators/a/x.cc",
+             "\"properties/operators/operator.h\"", "\"properties/operators/catalogue.h\""},
+        Door{"SearchKnowsOperatorsByTheirInterface", "properties/search/x.cc",
+             "\"properties/operators/operator.h\"",
+             "\"properties/operators/flash_attention/case.h\""},
+        Door{"EngineLooksNothingUp", "properties/search/engine.cc",
+             "\"properties/operators/operator.h\"", "\"properties/operators/catalogue.h\""},
+        Door{"ReportKnowsNoSearch", "properties/report/x.cc", "\"properties/judge/verdict.h\"",
+             "\"properties/search/engine.h\""},
+        Door{"GradingKnowsNoOperator", "properties/grading/x.cc", "\"properties/report/results.h\"",
+             "\"properties/operators/operator.h\""},
+        Door{"AdapterKnowsNoOracle", "properties/aclnn_adapter/x.cc", "<acl/acl.h>",
+             "\"ref/numbers/dtype.h\""},
         Door{"FuzzingAsksValidatorsOnly", "fuzz/x.cc", "\"impl/operators/nsa_compress/validate.h\"",
              "\"impl/operators/nsa_compress/nsa_compress.h\""},
         Door{"FuzzingKnowsNoRuntime", "fuzz/x.cc", "\"properties/case/spec.h\"",
@@ -61,16 +98,16 @@ TEST_P(EveryRoom, RefusesTheForbiddenIncludeByFileAndLine) {
     const std::string text = std::string("// A comment.\n#include ") + door.allowed +
                              "\n\n#  include " + door.forbidden + "  // why\n";
     const std::string path = door.path, name = std::string(door.forbidden).substr(1);
-    EXPECT_THAT(violations_in(path, text),
-                ElementsAre(path + ":4: " + path.substr(0, path.find('/')) + "/ may not include " +
-                            name.substr(0, name.size() - 1)));
+    EXPECT_THAT(violations_of(includes_in(path, text)),
+                ElementsAre(AllOf(StartsWith(path + ":4: " + path.substr(0, path.find('/'))),
+                                  EndsWith("/ may not include " + name.substr(0, name.size() - 1)))));
 }
 
 // Tests and benchmarks may include everything.
 TEST(Layering, OtherFoldersAreFree) {
-    EXPECT_THAT(violations_in("tests/x.cc", "#include \"impl/a.h\"\n#include \"ref/a.h\"\n"),
+    EXPECT_THAT(violations_of(includes_in("tests/x.cc", "#include \"impl/a.h\"\n#include \"ref/a.h\"\n")),
                 IsEmpty());
-    EXPECT_THAT(violations_in("bench/x.cc", "#include \"impl/a.h\"\n"), IsEmpty());
+    EXPECT_THAT(violations_of(includes_in("bench/x.cc", "#include \"impl/a.h\"\n")), IsEmpty());
 }
 
 // A forbidden include planted in a tree of files is found there.
@@ -85,10 +122,28 @@ TEST(Layering, PlantedIncludeIsFoundInATree) {
     std::ofstream(root / "ref/notes.md") << "#include \"impl/tiles.h\"\n";
     std::ofstream(root / "tests/free.cc") << "#include \"impl/tiles.h\"\n";
     std::size_t files_read = 0;
-    EXPECT_THAT(violations_below(root, files_read),
+    EXPECT_THAT(violations_of(includes_below(root, files_read)),
                 ElementsAre("ref/deep/planted.h:2: ref/ may not include impl/tiles.h"));
     EXPECT_EQ(files_read, 2u);
     fs::remove_all(root);
+}
+
+// A circle of three rooms is found with its include lines; rooms that lead into it are left out.
+TEST(Layering, PlantedCircleIsFound) {
+    std::vector<Include> includes;
+    const auto plant = [&](const std::string& path, const std::string& target) {
+        std::ranges::copy(includes_in(path, "\n#include \"" + target + "\"\n"),
+                          std::back_inserter(includes));
+    };
+    plant("properties/case/a.h", "properties/judge/b.h");
+    plant("properties/judge/b.h", "properties/report/c.h");
+    EXPECT_THAT(circle_of(includes), IsEmpty());
+    plant("properties/report/d.cc", "properties/laws/e.h");
+    plant("properties/laws/f.h", "properties/judge/g.h");
+    EXPECT_THAT(circle_of(includes),
+                ElementsAre("properties/judge/b.h:2 includes properties/report/c.h",
+                            "properties/report/d.cc:2 includes properties/laws/e.h",
+                            "properties/laws/f.h:2 includes properties/judge/g.h"));
 }
 
 }  // namespace
