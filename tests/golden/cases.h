@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::golden {
 

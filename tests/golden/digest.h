@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "properties/case/call.h"
-#include "properties/operators/operator.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::golden {
 

@@ -11,6 +11,7 @@
 #include "properties/report/json.h"
 #include "properties/search/run.h"
 #include "properties/candidate/worker_candidate.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties::nsa_module {
 namespace {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "pair_search.h"
+#include "properties/operators/catalogue.h"
 
 using namespace attncheck::properties;
 

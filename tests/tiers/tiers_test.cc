@@ -10,6 +10,7 @@
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/judge/tier_text.h"
+#include "properties/operators/catalogue.h"
 #include "validity.h"
 
 namespace attncheck::tiers {

@@ -9,6 +9,7 @@
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/operators/nsa_selected_attention/case.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::tiers {
 namespace {
