@@ -12,9 +12,9 @@ using ColumnChange = std::function<void(std::int64_t t, std::int64_t n, Columns&
 
 bool before(const ref::KeyColumn& a, const ref::KeyColumn& b) { return a.key < b.key; }
 
-Hypothesis with_problem(std::string text, AttentionTierProblem changed, bool queries_only = false) {
+Hypothesis with_problem(std::string text, AttentionProblem changed, bool queries_only = false) {
     return {std::move(text), [changed = std::move(changed), queries_only] {
-                auto tensors = changed.tensors({});
+                auto tensors = tier_tensors(changed, {});
                 if (queries_only)
                     std::erase_if(tensors, [](const TierTensor& tensor) {
                         return tensor.row_word != "query";
@@ -25,7 +25,7 @@ Hypothesis with_problem(std::string text, AttentionTierProblem changed, bool que
 
 class Lister {
 public:
-    explicit Lister(const AttentionTierProblem& problem) : problem_(problem) {}
+    explicit Lister(const AttentionProblem& problem) : problem_(problem) {}
 
     std::vector<Hypothesis> list() {
         masks();
@@ -37,7 +37,7 @@ public:
 
 private:
     void add_columns(const char* text, ColumnChange change) {
-        AttentionTierProblem changed = problem_;
+        AttentionProblem changed = problem_;
         changed.columns = [columns = problem_.columns, change = std::move(change)](
                               std::int64_t t, std::int64_t n, Columns& to) {
             if (!columns(t, n, to)) return false;
@@ -93,19 +93,19 @@ private:
             for (auto& column : columns) column.kept = true;
         });
         if (problem_.keep_prob == 1) return;
-        AttentionTierProblem changed = problem_;
+        AttentionProblem changed = problem_;
         changed.keep_prob = 1;
         out_.push_back(with_problem("factor 1/keep_prob left out", std::move(changed)));
     }
 
     /// K and V with one head for every query head: that of head source(n).
-    AttentionTierProblem with_kv_heads(
+    AttentionProblem with_kv_heads(
         const std::function<std::int64_t(std::int64_t)>& source) const {
-        AttentionTierProblem changed = problem_;
+        AttentionProblem changed = problem_;
         const ref::AttentionShape& s = problem_.shape;
         changed.shape.kv_heads = s.query_heads;
-        const auto spread = [&](const std::vector<double>& from, std::int64_t width) {
-            std::vector<double> to;
+        const auto spread = [&](const Bits& from, std::int64_t width) {
+            Bits to;
             for (std::int64_t row = 0; row < s.kv_rows; ++row)
                 for (std::int64_t n = 0; n < s.query_heads; ++n) {
                     const auto first = from.begin() + (row * s.kv_heads + source(n)) * width;
@@ -144,7 +144,7 @@ private:
 
     void scales() {
         const auto add = [&](const char* text, double scale) {
-            AttentionTierProblem changed = problem_;
+            AttentionProblem changed = problem_;
             changed.scale = scale;
             if (scale != problem_.scale) out_.push_back(with_problem(text, std::move(changed)));
         };
@@ -157,13 +157,13 @@ private:
             1 / std::sqrt(static_cast<double>(problem_.shape.head_dim)));
     }
 
-    const AttentionTierProblem& problem_;
+    const AttentionProblem& problem_;
     std::vector<Hypothesis> out_;
 };
 
 }  // namespace
 
-std::vector<Hypothesis> attention_hypotheses(const AttentionTierProblem& problem) {
+std::vector<Hypothesis> attention_hypotheses(const AttentionProblem& problem) {
     return Lister(problem).list();
 }
 

@@ -7,6 +7,6 @@
 namespace attncheck::properties {
 
 /// Hypotheses about `problem`, which must outlive them.
-std::vector<Hypothesis> attention_hypotheses(const AttentionTierProblem& problem);
+std::vector<Hypothesis> attention_hypotheses(const AttentionProblem& problem);
 
 }  // namespace attncheck::properties

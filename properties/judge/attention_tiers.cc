@@ -38,41 +38,45 @@ std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
 
 }  // namespace
 
-std::vector<TierTensor> AttentionTierProblem::tensors(const ref::RoundingClass& rounding) const {
-    const auto queries = ref::sequence_places(query_lengths, shape.query_rows),
-               keys = ref::sequence_places(kv_lengths, shape.kv_rows);
+std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
+                                     const ref::RoundingClass& rounding) {
+    const ref::AttentionShape& s = problem.shape;
+    const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
+               keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
+    const AttentionNumbers numbers(problem);
+    const ref::Dtype dtype = problem.result;
     std::vector<TierTensor> out;
-    const std::int64_t heads = shape.query_heads, kv_heads = shape.kv_heads;
-    if (gradient) {
-        auto noise = ref::attention_grad_noise(shape, columns, gradient_inputs(), queries, keys,
-                                               dtype, rounding);
-        out.push_back(make_tensor("dq", "query", heads, shape.head_dim, queries,
+    if (problem.gradient) {
+        auto noise = ref::attention_grad_noise(s, problem.columns, numbers.gradient_inputs(),
+                                               queries, keys, dtype, rounding);
+        out.push_back(make_tensor("dq", "query", s.query_heads, s.head_dim, queries,
                                   std::move(noise.query_grad), dtype, "ds"));
-        out.push_back(make_tensor("dk", "key", kv_heads, shape.head_dim, keys,
+        out.push_back(make_tensor("dk", "key", s.kv_heads, s.head_dim, keys,
                                   std::move(noise.key_grad), dtype, "ds"));
-        out.push_back(make_tensor("dv", "key", kv_heads, shape.value_dim, keys,
+        out.push_back(make_tensor("dv", "key", s.kv_heads, s.value_dim, keys,
                                   std::move(noise.value_grad), dtype, "p"));
-        for (TierTensor& tensor : out) tensor.scale = scale;
+        for (TierTensor& tensor : out) tensor.scale = problem.scale;
         return out;
     }
-    auto noise = ref::attention_noise(shape, columns, inputs(), keys, dtype, rounding);
-    out.push_back(make_tensor("attention_out", "query", heads, shape.value_dim, queries,
+    auto noise =
+        ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
+    out.push_back(make_tensor("attention_out", "query", s.query_heads, s.value_dim, queries,
                               std::move(noise.output), dtype, "p"));
-    out.push_back(make_tensor("softmax_max", "query", heads, 1, queries, std::move(noise.row_max),
-                              dtype, ""));
-    out.push_back(make_tensor("softmax_sum", "query", heads, 1, queries, std::move(noise.row_sum),
-                              dtype, "sum"));
+    out.push_back(make_tensor("softmax_max", "query", s.query_heads, 1, queries,
+                              std::move(noise.row_max), dtype, ""));
+    out.push_back(make_tensor("softmax_sum", "query", s.query_heads, 1, queries,
+                              std::move(noise.row_sum), dtype, "sum"));
     return out;
 }
 
-Verdict judge_attention(const AttentionTierProblem& problem, const ref::RoundingClass& declared,
+Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores) {
-    auto tensors = problem.tensors(declared);
+    auto tensors = tier_tensors(problem, declared);
     for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
     return judge_tiers(
         tensors, declared,
-        [&problem](const ref::RoundingClass& other) { return problem.tensors(other); }, scores,
-        [&problem] { return attention_hypotheses(problem); });
+        [&problem](const ref::RoundingClass& other) { return tier_tensors(problem, other); },
+        scores, [&problem] { return attention_hypotheses(problem); });
 }
 
 bool is_tier_data(const Spec& spec) {
@@ -121,18 +125,6 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
         lengthen(wide.lists[1], std::max(least, (same ? rows : keys) / unit * unit));
         if (pairs_of(wide, heads) <= 2 * max_pairs && keep_if_legal(wide)) return;
     }
-}
-
-Property attention_tier_property(std::function<Verdict(const Spec&, PropertyContext&)> check,
-                                 std::function<void(Spec&, Random&)> adapt) {
-    Property property;
-    property.name = "deviation";
-    property.summary = "errors on zero-mean data are as rounding predicts: no gain, no lost part";
-    property.check = std::move(check);
-    property.adapt = std::move(adapt);
-    property.domain = is_tier_data;
-    property.case_divisor = 4;
-    return property;
 }
 
 }  // namespace attncheck::properties

@@ -31,8 +31,8 @@ double dot(const double* a, const double* b, Int width) {
 /// One pass over the rows of a problem.
 class AttentionComposition {
 public:
-    AttentionComposition(const AttentionTierProblem& problem, Store store)
-        : p_(problem), s_(problem.shape), store_(store), scaled_query_(problem.query) {
+    AttentionComposition(const AttentionProblem& problem, Store store)
+        : p_(problem), n_(problem), s_(problem.shape), store_(store), scaled_query_(n_.query) {
         for (double& x : scaled_query_) x = store_(x * p_.scale);
     }
 
@@ -79,7 +79,7 @@ private:
         prob_.resize(columns_.size());
         for (Size j = 0; j < columns_.size(); ++j)
             prob_[j] = store_(
-                store_(dot(q, at(p_.key, key_row(n, columns_[j]), s_.head_dim), s_.head_dim)) +
+                store_(dot(q, at(n_.key, key_row(n, columns_[j]), s_.head_dim), s_.head_dim)) +
                 columns_[j].bias);
         const double highest = *std::max_element(prob_.begin(), prob_.end());
         double sum = 0;
@@ -89,19 +89,19 @@ private:
             prob_[j] = store_(prob_[j] / sum);
             if (!columns_[j].kept) continue;
             const double weight = store_(prob_[j] / p_.keep_prob);
-            const double* v = at(p_.value, key_row(n, columns_[j]), s_.value_dim);
+            const double* v = at(n_.value, key_row(n, columns_[j]), s_.value_dim);
             for (Int d = 0; d < s_.value_dim; ++d) out[d] += weight * v[d];
         }
     }
 
     void gradient_row(Int t, Int n) {
-        const double* dout = at(p_.output_grad, row(t, n), s_.value_dim);
+        const double* dout = at(n_.output_grad, row(t, n), s_.value_dim);
         grad_.assign(columns_.size(), 0);
         double delta = 0;
         for (Size j = 0; j < columns_.size(); ++j) {
             if (columns_[j].kept)
                 grad_[j] =
-                    store_(store_(dot(dout, at(p_.value, key_row(n, columns_[j]), s_.value_dim),
+                    store_(store_(dot(dout, at(n_.value, key_row(n, columns_[j]), s_.value_dim),
                                       s_.value_dim)) /
                            p_.keep_prob);
             delta += prob_[j] * grad_[j];
@@ -111,7 +111,7 @@ private:
         for (Size j = 0; j < columns_.size(); ++j) {
             const double ds = store_(prob_[j] * (grad_[j] - delta));
             const Size repeated = static_cast<Size>(columns_[j].key * s_.query_heads + n);
-            const double* k = at(p_.key, key_row(n, columns_[j]), s_.head_dim);
+            const double* k = at(n_.key, key_row(n, columns_[j]), s_.head_dim);
             double* dk = at(dk_, repeated, s_.head_dim);
             for (Int d = 0; d < s_.head_dim; ++d) dq[d] += ds * k[d], dk[d] += ds * q[d];
             if (!columns_[j].kept) continue;
@@ -134,7 +134,8 @@ private:
         return sums;
     }
 
-    const AttentionTierProblem& p_;
+    const AttentionProblem& p_;
+    const AttentionNumbers n_;
     const ref::AttentionShape& s_;
     Store store_;
     std::vector<double> scaled_query_;
@@ -142,12 +143,11 @@ private:
     std::vector<double> prob_, grad_, output_, dq_, dk_, dv_;
 };
 
-Outputs composition(const CompressProblem& problem, const Store& store) {
-    const ref::CompressShape& s = problem.shape;
-    const auto x = problem.values("input"), w = problem.values("weight");
+Outputs composition(const ref::CompressShape& s, std::span<const double> x,
+                    std::span<const double> w, std::optional<std::span<const double>> dy,
+                    const Store& store) {
     const Int row = s.heads * s.head_dim;
     std::vector<double> y(static_cast<Size>(s.total_blocks() * row)), dx(x.size()), dw(w.size());
-    const auto dy = problem.gradient ? problem.values("output_grad") : std::vector<double>{};
     ref::for_each_block(s, [&](Int output_row, Int first_token) {
         for (Int r = 0; r < s.block; ++r)
             for (Int n = 0; n < s.heads; ++n) {
@@ -155,16 +155,16 @@ Outputs composition(const CompressProblem& problem, const Store& store) {
                            to = static_cast<Size>(output_row * row + n * s.head_dim),
                            weight = static_cast<Size>(r * s.heads + n);
                 for (Size c = 0; c < static_cast<Size>(s.head_dim); ++c)
-                    if (problem.gradient) {
-                        dx[from + c] += store(w[weight] * dy[to + c]);
-                        dw[weight] += store(x[from + c] * dy[to + c]);
+                    if (dy) {
+                        dx[from + c] += store(w[weight] * (*dy)[to + c]);
+                        dw[weight] += store(x[from + c] * (*dy)[to + c]);
                     } else {
                         y[to + c] += store(w[weight] * x[from + c]);
                     }
             }
     });
     for (auto* out : {&y, &dx, &dw}) store(*out);
-    if (problem.gradient) return {{"input_grad", dx}, {"weight_grad", dw}};
+    if (dy) return {{"input_grad", dx}, {"weight_grad", dw}};
     return {{"output", y}};
 }
 
@@ -180,14 +180,17 @@ CompositionErrors differences(const Outputs& stored, const Outputs& exact) {
 
 }  // namespace
 
-CompositionErrors half_composition_errors(const AttentionTierProblem& problem) {
-    return differences(AttentionComposition(problem, {problem.dtype, false}).run(),
-                       AttentionComposition(problem, {problem.dtype, true}).run());
+CompositionErrors half_composition_errors(const AttentionProblem& problem) {
+    return differences(AttentionComposition(problem, {problem.result, false}).run(),
+                       AttentionComposition(problem, {problem.result, true}).run());
 }
 
-CompositionErrors half_composition_errors(const CompressProblem& problem) {
-    return differences(composition(problem, {problem.dtype, false}),
-                       composition(problem, {problem.dtype, true}));
+CompositionErrors half_composition_errors(const ref::CompressShape& shape, ref::Dtype dtype,
+                                          std::span<const double> input,
+                                          std::span<const double> weight,
+                                          std::optional<std::span<const double>> output_grad) {
+    return differences(composition(shape, input, weight, output_grad, {dtype, false}),
+                       composition(shape, input, weight, output_grad, {dtype, true}));
 }
 
 }  // namespace attncheck::properties

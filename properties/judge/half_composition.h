@@ -4,10 +4,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 
-#include "properties/judge/attention_tiers.h"
-#include "properties/operators/nsa_compress/case.h"
+#include "properties/judge/attention_problem.h"
+#include "ref/operators/nsa_compress.h"
 
 namespace attncheck::properties {
 
@@ -18,9 +20,12 @@ using CompositionErrors = std::map<std::string, double>;
 
 /// attention_out, or dq, dk, dv; the statistics and the output that a gradient was given are not
 /// used, a framework's gradient has its own.
-CompositionErrors half_composition_errors(const AttentionTierProblem& problem);
+CompositionErrors half_composition_errors(const AttentionProblem& problem);
 
-/// output, or input_grad, weight_grad: products stored, their sums stored.
-CompositionErrors half_composition_errors(const CompressProblem& problem);
+/// output, or with an output gradient input_grad, weight_grad: products stored, their sums stored.
+CompositionErrors half_composition_errors(const ref::CompressShape& shape, ref::Dtype dtype,
+                                          std::span<const double> input,
+                                          std::span<const double> weight,
+                                          std::optional<std::span<const double>> output_grad = {});
 
 }  // namespace attncheck::properties

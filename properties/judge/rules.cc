@@ -6,6 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "properties/judge/attention_tiers.h"
+
 namespace attncheck::properties {
 namespace {
 

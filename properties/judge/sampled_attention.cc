@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <utility>
 
 
 namespace attncheck::properties {
@@ -13,31 +14,43 @@ namespace {
 
 using Int = std::int64_t;
 using Seconds = std::chrono::duration<double>;
-constexpr Int kLanes = 8;  ///< copies of every statistic
-
-/// Rows of one output in a call's result.
+/// Rows of one output in a call's result; with a rope, of one of its tensors.
 struct OutputRows {
-    const SampledProblem& problem;
+    const AttentionProblem& problem;
+    const AttentionOutput& output;
+    const OutputPart& part;
     const Tensor& tensor;
-    const std::vector<std::uint32_t>& bits;
-    Int width;
+    const Bits& bits;
 
-    OutputRows(const SampledProblem& of, const Call& call, const CallResult& result,
-               const std::string& name, Int row_width)
+    OutputRows(const AttentionProblem& of, const AttentionOutput& one, const OutputPart& of_output,
+               const Call& call, const CallResult& result)
         : problem(of),
-          tensor(call.tensor(name)),
-          bits(result.outputs[tensor_index(call, name)]),
-          width(row_width) {}
+          output(one),
+          part(of_output),
+          tensor(call.tensor(part.tensor)),
+          bits(result.outputs[tensor_index(call, part.tensor)]) {}
 
     std::span<const std::uint32_t> row(Int number) const {
-        return {bits.data() + problem.first_element(tensor.name, number),
-                static_cast<std::size_t>(width)};
+        return {bits.data() + output.first_element(part, number),
+                static_cast<std::size_t>(part.width)};
     }
-    std::string place(const Call& call, Int number, std::size_t channel) const {
-        return place_of(*problem.spec, call, tensor.name,
-                        problem.first_element(tensor.name, number) + channel);
+    std::string place(Int number, std::size_t channel) const {
+        return problem.place(output.name,
+                             static_cast<std::size_t>(number * output.width + part.begin) + channel);
     }
 };
+
+std::vector<OutputRows> rows_of(const AttentionProblem& problem,
+                                std::initializer_list<std::string_view> names, const Call& call,
+                                const CallResult& result) {
+    std::vector<OutputRows> rows;
+    for (const std::string_view name : names) {
+        const AttentionOutput& output = problem.output_named(name);
+        for (const OutputPart& part : output.parts)
+            rows.emplace_back(problem, output, part, call, result);
+    }
+    return rows;
+}
 
 /// Adds rows with a NaN or an infinity, at most 16 of each output: the scan of all elements costs
 /// little, and whether such a row is right the reference says.
@@ -57,14 +70,16 @@ void add_non_finite_rows(const OutputRows& rows, Int population, RowSample& samp
     sample.numbers.assign(all.begin(), all.end());
 }
 
-/// Columns of one row of an expectation as an expectation of its own.
-ref::ExpectedTensor row_of(const ref::ExpectedTensor& all, std::size_t row, Int wide, Int begin,
-                           Int width, bool repeat) {
-    ref::ExpectedTensor out(static_cast<std::size_t>(width));
-    for (Int c = 0; c < width; ++c) {
-        const auto to = static_cast<std::size_t>(c),
-                   from = row * static_cast<std::size_t>(wide) +
-                          static_cast<std::size_t>(repeat ? 0 : begin + c);
+/// Columns of one row of an expectation as an expectation of its own; a statistic has one column
+/// and as many copies as lanes.
+ref::ExpectedTensor row_of(const ref::ExpectedTensor& all, std::size_t row,
+                           const OutputRows& rows) {
+    const bool copies = rows.output.is_statistic();
+    ref::ExpectedTensor out(static_cast<std::size_t>(rows.part.width));
+    for (std::size_t to = 0; to < out.size(); ++to) {
+        const std::size_t from = copies ? row
+                                        : row * static_cast<std::size_t>(rows.output.width) +
+                                              static_cast<std::size_t>(rows.part.begin) + to;
         out.value[to] = all.value[from];
         out.bound[to] = all.bound[from];
         out.overflow[to] = all.overflow[from];
@@ -72,22 +87,14 @@ ref::ExpectedTensor row_of(const ref::ExpectedTensor& all, std::size_t row, Int 
     return out;
 }
 
-/// How an expectation [numbers, wide] lies in an output.
-struct Lie {
-    Int wide, begin;
-    bool repeat = false;  ///< all elements of a row are copies of one number
-};
-
 /// The rows of one output against their expectation, into `verdict` unless that has failed already.
-void judge_rows(const OutputRows& rows, const Call& call, const std::vector<Int>& numbers,
-                const ref::ExpectedTensor& expected, const Lie& lie, const char* what,
-                Verdict& verdict) {
+void judge_rows(const OutputRows& rows, const std::vector<Int>& numbers,
+                const ref::ExpectedTensor& expected, const char* what, Verdict& verdict) {
     std::vector<Int> wrong;
     Comparison worst;
     for (std::size_t k = 0; k < numbers.size(); ++k) {
         const Comparison c =
-            compare(row_of(expected, k, lie.wide, lie.begin, rows.width, lie.repeat),
-                    rows.row(numbers[k]), rows.tensor.type());
+            compare(row_of(expected, k, rows), rows.row(numbers[k]), rows.tensor.type());
         if (!(c.worst_ratio <= verdict.worst_ratio)) verdict.worst_ratio = c.worst_ratio;
         if (c.ok()) continue;
         if (wrong.empty()) worst = c;
@@ -101,10 +108,10 @@ void judge_rows(const OutputRows& rows, const Call& call, const std::vector<Int>
         "{} differs from the reference in {} of {} {} looked at; first:\n  {}  expected {:.9g}  "
         "got {:.9g}  error {:.3g}  bound {:.3g} ({} of {} elements of it are wrong)",
         rows.tensor.name, wrong.size(), numbers.size(), what,
-        rows.place(call, wrong.front(), worst.index), worst.expected, worst.got, worst.error,
+        rows.place(wrong.front(), worst.index), worst.expected, worst.got, worst.error,
         worst.bound, worst.wrong, worst.compared);
     if (wrong.size() > 1)
-        verdict.message += fmt::format("\n  last: {}", rows.place(call, wrong.back(), 0));
+        verdict.message += fmt::format("\n  last: {}", rows.place(wrong.back(), 0));
 }
 
 Verdict damage_of(const CallResult& result) {
@@ -123,140 +130,122 @@ std::string cost_text(const PropertyContext& context, const Call& call, double f
 }
 
 /// The sample of an operator's rows, from the seed of the case.
-RowSample sample_of(const SampledProblem& problem, bool of_keys, const PropertyContext& context) {
-    const ref::AttentionShape& s = problem.shape;
-    return of_keys ? sample_rows(problem.kv_lengths, s.kv_rows, s.kv_heads, context.samples,
-                                 problem.spec->seed + 1)
-                   : sample_rows(problem.query_lengths, s.query_rows, s.query_heads,
-                                 context.samples, problem.spec->seed);
+RowSample sample_of(const FullSizeAttention& of, bool of_keys, const PropertyContext& context) {
+    const AttentionProblem& p = of.problem;
+    return of_keys ? sample_rows(p.kv_lengths, p.shape.kv_rows, p.shape.kv_heads, context.samples,
+                                 of.seed + 1)
+                   : sample_rows(p.query_lengths, p.shape.query_rows, p.shape.query_heads,
+                                 context.samples, of.seed);
 }
 
-/// The two parts of a gradient that are sums over queries, by their sample of keys.
-void judge_keys(const SampledProblem& problem, const ref::AttentionGradInputs& in,
-                const GradientOutputs& outputs, const Call& call, const CallResult& result,
-                const PropertyContext& context, Verdict& verdict, std::string& text) {
-    const ref::AttentionShape& s = problem.shape;
-    RowSample keys = sample_of(problem, true, context);
-    text += fmt::format("\n  dk, dv: {}", describe(keys, "keys"));
-    for (const auto* list : {&outputs.key, &outputs.value})
-        for (const OutputPart& part : *list)
-            add_non_finite_rows({problem, call, result, part.name, part.width}, keys.population,
-                                keys);
-    const auto columns = problem.columns_of ? problem.columns_of(keys.numbers) : problem.columns;
-    const auto expected =
-        ref::expected_key_grad_of(s, columns, in, problem.result, keys.numbers, context.rounding);
-    for (const OutputPart& part : outputs.key)
-        judge_rows({problem, call, result, part.name, part.width}, call, keys.numbers,
-                   expected.key_grad, {s.head_dim, part.begin}, "keys", verdict);
-    for (const OutputPart& part : outputs.value)
-        judge_rows({problem, call, result, part.name, part.width}, call, keys.numbers,
-                   expected.value_grad, {s.value_dim, part.begin}, "keys", verdict);
-}
-
-/// Elements of an output, [rows, width], in packed order.
-std::vector<std::uint32_t> packed_rows(const SampledProblem& problem, const Call& call,
-                                       const CallResult& result, const std::string& output,
-                                       Int width) {
-    const OutputRows rows(problem, call, result, output, width);
-    std::vector<std::uint32_t> out;
-    out.reserve(static_cast<std::size_t>(problem.rows() * width));
-    for (Int number = 0; number < problem.rows(); ++number) {
-        const auto row = rows.row(number);
-        out.insert(out.end(), row.begin(), row.end());
-    }
-    return out;
-}
-
-Verdict judge_forward(const SampledProblem& problem, const SampledCalls& calls, const Call& call,
-                      const CallResult& result, const PropertyContext& context) {
+Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallResult& result,
+                      const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
     Verdict verdict = damage_of(result);
     if (verdict.failed()) return verdict;
-    const ref::AttentionShape& s = problem.shape;
-    RowSample sample = sample_of(problem, false, context);
+    const AttentionProblem& problem = of.problem;
+    RowSample sample = sample_of(of, false, context);
     const std::string text = describe(sample, "rows");
-    const OutputRows output(problem, call, result, "attention_out", s.value_dim),
-        row_max(problem, call, result, "softmax_max", kLanes),
-        row_sum(problem, call, result, "softmax_sum", kLanes);
-    for (const OutputRows* rows : {&output, &row_max, &row_sum})
-        add_non_finite_rows(*rows, sample.population, sample);
-    const auto expected = ref::expected_attention_rows(
-        s, problem.columns, problem.inputs(), problem.dtype, sample.numbers, context.rounding);
-    judge_rows(row_max, call, sample.numbers, expected.row_max, {1, 0, true}, "rows", verdict);
-    judge_rows(row_sum, call, sample.numbers, expected.row_sum, {1, 0, true}, "rows", verdict);
-    judge_rows(output, call, sample.numbers, expected.output, {s.value_dim, 0}, "rows", verdict);
+    for (const OutputRows& rows :
+         rows_of(problem, {"attention_out", "softmax_max", "softmax_sum"}, call, result))
+        add_non_finite_rows(rows, sample.population, sample);
+    const AttentionNumbers numbers(problem);
+    const auto expected =
+        ref::expected_attention_rows(problem.shape, problem.columns, numbers.inputs(),
+                                     problem.dtype, sample.numbers, context.rounding);
+    const auto judge = [&](const char* name, const ref::ExpectedTensor& values) {
+        for (const OutputRows& rows : rows_of(problem, {name}, call, result))
+            judge_rows(rows, sample.numbers, values, "rows", verdict);
+    };
+    judge("softmax_max", expected.row_max);
+    judge("softmax_sum", expected.row_sum);
+    judge("attention_out", expected.output);
     if (verdict.failed()) return verdict;
     Verdict more;
-    if (calls.more) more = calls.more(call, result, sample);
+    if (of.more) more = of.more(problem, call, result, sample);
     if (more.failed()) return more;
     verdict.worst_ratio = std::max(verdict.worst_ratio, more.worst_ratio);
     verdict.message = fmt::format("  attention_out, softmax_max, softmax_sum: {}\n{}{}  {}", text,
                                   more.message, more.message.empty() ? "" : "\n",
-                                  cost_text(context, call, problem.flops(), result, start));
+                                  cost_text(context, call, of.flops(), result, start));
     return verdict;
 }
 
-Verdict judge_gradient(const SampledProblem& problem, const GivenForward& given,
-                       const GradientOutputs& outputs, const Call& call, const CallResult& result,
+Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const CallResult& result,
                        const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
     Verdict verdict = damage_of(result);
     if (verdict.failed()) return verdict;
-    const ref::AttentionShape& s = problem.shape;
-    const ref::AttentionGradInputs in{problem.inputs(), given.output_grad, given.output,
-                                      given.row_max, given.row_sum};
-    RowSample sample = sample_of(problem, false, context);
-    std::string text = fmt::format("  dq: {}", describe(sample, "rows"));
-    for (const OutputPart& part : outputs.query)
-        add_non_finite_rows({problem, call, result, part.name, part.width}, sample.population,
-                            sample);
-    const auto expected = ref::expected_query_grad_rows(s, problem.columns, in, problem.result,
-                                                        sample.numbers, context.rounding);
-    for (const OutputPart& part : outputs.query)
-        judge_rows({problem, call, result, part.name, part.width}, call, sample.numbers, expected,
-                   {s.head_dim, part.begin}, "rows", verdict);
-    judge_keys(problem, in, outputs, call, result, context, verdict, text);
+    const AttentionProblem& problem = of.problem;
+    const AttentionNumbers numbers(problem);
+    const ref::AttentionGradInputs in = numbers.gradient_inputs();
+    const auto sample_with = [&](bool of_keys, const std::vector<OutputRows>& all) {
+        RowSample sample = sample_of(of, of_keys, context);
+        const std::string text = describe(sample, of_keys ? "keys" : "rows");
+        for (const OutputRows& rows : all) add_non_finite_rows(rows, sample.population, sample);
+        return std::pair(std::move(sample), text);
+    };
+    const auto query_grad = rows_of(problem, {"dq"}, call, result),
+               key_grads = rows_of(problem, {"dk", "dv"}, call, result);
+    const auto [rows, rows_text] = sample_with(false, query_grad);
+    const auto expected = ref::expected_query_grad_rows(problem.shape, problem.columns, in,
+                                                        problem.result, rows.numbers,
+                                                        context.rounding);
+    for (const OutputRows& one : query_grad)
+        judge_rows(one, rows.numbers, expected, "rows", verdict);
+    const auto [keys, keys_text] = sample_with(true, key_grads);
+    const auto of_keys = ref::expected_key_grad_of(
+        problem.shape, of.columns_of ? of.columns_of(keys.numbers) : problem.columns, in,
+        problem.result, keys.numbers, context.rounding);
+    for (const OutputRows& one : key_grads)
+        judge_rows(one, keys.numbers,
+                   one.output.name == "dv" ? of_keys.value_grad : of_keys.key_grad, "keys",
+                   verdict);
     if (!verdict.failed())
-        verdict.message = fmt::format(
-            "{}\n  {}", text, cost_text(context, call, 2.5 * problem.flops(), result, start));
+        verdict.message =
+            fmt::format("  dq: {}\n  dk, dv: {}\n  {}", rows_text, keys_text,
+                        cost_text(context, call, 2.5 * of.flops(), result, start));
     return verdict;
 }
 
-std::vector<float> first_lanes(const SampledProblem& problem, const Call& call,
-                               const CallResult& result, const std::string& name) {
-    const auto& bits = result.outputs[tensor_index(call, name)];
-    std::vector<float> out(static_cast<std::size_t>(problem.rows()));
-    for (std::size_t k = 0; k < out.size(); ++k)
-        out[k] = static_cast<float>(
-            ref::decode(ref::Dtype::fp32, bits[problem.first_element(name, static_cast<Int>(k))]));
-    return out;
+/// Statistics and output of a forward, as the gradient is given them.
+void take_forward(const Call& call, const CallResult& result, AttentionProblem& problem) {
+    problem.output = packed_bits(problem.output_named("attention_out"), call, result);
+    const auto statistic = [&](const char* name) {
+        const OutputRows rows = rows_of(problem, {name}, call, result).front();
+        std::vector<float> out(static_cast<std::size_t>(problem.query_rows()));
+        for (std::size_t k = 0; k < out.size(); ++k)
+            out[k] = static_cast<float>(
+                ref::decode(ref::Dtype::fp32, rows.row(static_cast<Int>(k)).front()));
+        return out;
+    };
+    problem.row_max = statistic("softmax_max");
+    problem.row_sum = statistic("softmax_sum");
 }
 
 }  // namespace
 
-Verdict check_sampled(const SampledProblem& problem, const SampledCalls& calls,
-                      PropertyContext& context) {
+Verdict check_sampled(FullSizeAttention of, PropertyContext& context) {
+    const bool gradient = std::exchange(of.problem.gradient, false);
     Verdict forward;
-    GivenForward given;
     {
-        const Call call = calls.call(false);
+        const Call call = of.call(of.problem);
         if (!context.candidate.info().implements(call.op))
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
-        const CallResult result = context.candidate.run(call, limits_for(call, problem.flops()));
+        const CallResult result = context.candidate.run(call, limits_for(call, of.flops()));
         if (auto trouble = verdict_unless_ok(result)) return *trouble;
-        forward = judge_forward(problem, calls, call, result, context);
-        if (forward.failed() && calls.gradient)
+        forward = judge_forward(of, call, result, context);
+        if (forward.failed() && gradient)
             forward.message = "the forward that gives statistics and output: " + forward.message;
-        if (forward.failed() || !calls.gradient) return forward;
-        given =
-            calls.give(packed_rows(problem, call, result, "attention_out", problem.shape.value_dim),
-                       first_lanes(problem, call, result, "softmax_max"),
-                       first_lanes(problem, call, result, "softmax_sum"));
+        if (forward.failed() || !gradient) return forward;
+        take_forward(call, result, of.problem);
+        if (of.alter_forward) of.alter_forward(of.problem);
     }
-    const Call call = calls.call(true);
-    const CallResult result = context.candidate.run(call, limits_for(call, 2.5 * problem.flops()));
+    of.problem.gradient = true;
+    const Call call = of.call(of.problem);
+    const CallResult result = context.candidate.run(call, limits_for(call, 2.5 * of.flops()));
     if (auto trouble = verdict_unless_ok(result)) return *trouble;
-    Verdict verdict = judge_gradient(problem, given, calls.outputs, call, result, context);
+    Verdict verdict = judge_gradient(of, call, result, context);
     verdict.worst_ratio = std::max(verdict.worst_ratio, forward.worst_ratio);
     if (!verdict.failed()) verdict.message = forward.message + "\n" + verdict.message;
     return verdict;

@@ -103,6 +103,15 @@ std::vector<T> gather_heads(const std::vector<T>& values, std::int64_t heads,
     return out;
 }
 
+/// Rows [first, first + count) of values [rows, width].
+template <class T>
+std::vector<T> slice(const std::vector<T>& values, std::int64_t first, std::int64_t count,
+                     std::int64_t width) {
+    if (values.empty()) return {};
+    const auto begin = values.begin() + first * width;
+    return std::vector<T>(begin, begin + count * width);
+}
+
 /// 0 .. count-1 in random order, never the identity when count > 1.
 std::vector<std::int64_t> permutation(std::int64_t count, Random& random);
 

@@ -5,14 +5,15 @@
 
 #include <cmath>
 
+#include "properties/operators/nsa_compress/case.h"
 #include "tests/properties/case_line.h"
 
 namespace attncheck::properties {
 namespace {
 
 /// One query, two keys, one head; probabilities are 1 / (1 + e^-1) and the rest.
-AttentionTierProblem two_keys() {
-    AttentionTierProblem problem;
+AttentionProblem two_keys() {
+    AttentionProblem problem;
     problem.shape.query_rows = 1;
     problem.shape.kv_rows = 2;
     problem.shape.query_heads = problem.shape.kv_heads = 1;
@@ -21,9 +22,10 @@ AttentionTierProblem two_keys() {
         columns = {{0}, {1}};
         return true;
     };
-    problem.query = {1};
-    problem.key = {1, 0};
-    problem.value = {1, 0};
+    constexpr std::uint32_t kOne = 0x3c00;  // fp16
+    problem.query = {kOne};
+    problem.key = {kOne, 0};
+    problem.value = {kOne, 0};
     return problem;
 }
 
@@ -37,9 +39,9 @@ TEST(HalfComposition, LosesWhatItStores) {
 // dP = (1, 0), delta = P, dS = P (1 - P) = 0.1966119332 from the stored P: 0.19665... stored as
 // 0.196655273; dQ = dS, dK = (dS, -dS), dV = P.
 TEST(HalfComposition, GradientKeepsItsOwnProbabilities) {
-    AttentionTierProblem problem = two_keys();
+    AttentionProblem problem = two_keys();
     problem.gradient = true;
-    problem.output_grad = {1};
+    problem.output_grad = problem.query;
     const CompositionErrors errors = half_composition_errors(problem);
     EXPECT_EQ(errors.size(), 3u);
     EXPECT_NEAR(errors.at("dq"), 0.196655273438 - 0.196611933241, 1e-9);
@@ -56,7 +58,9 @@ TEST(HalfComposition, CompressionStoresProducts) {
     const double product = 0.0999755859375 * 0.0999755859375,
                  stored = ref::decode(ref::Dtype::fp16, ref::encode(ref::Dtype::fp16, product));
     ASSERT_NE(product, stored);
-    const CompositionErrors errors = half_composition_errors(CompressProblem(spec));
+    const CompressProblem problem(spec);
+    const CompositionErrors errors = half_composition_errors(
+        problem.shape, problem.dtype, problem.values("input"), problem.values("weight"));
     EXPECT_NEAR(errors.at("output"), 2 * std::abs(product - stored), 1e-15);
 }
 

@@ -59,9 +59,10 @@ double store(ref::Dtype dtype, double x) {
 
 class AttentionEmulator {
 public:
-    AttentionEmulator(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+    AttentionEmulator(const properties::AttentionProblem& problem, const Emulation& emulation,
                       const Planted& planted)
         : p_(problem),
+          n_(problem),
           e_(emulation),
           planted_(planted),
           key_places_(ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)) {}
@@ -90,9 +91,9 @@ public:
             if (!columns_.empty()) gradient_row(static_cast<Size>(t * s.query_heads + n), n);
         });
         const double factor = e_.scale_before_cast ? 1 : p_.scale;
-        for (double& x : dq_) x = store(p_.dtype, as_float(x * factor) * planted_.query_grad);
-        for (double& x : dk_) x = store(p_.dtype, as_float(x * factor) * planted_.key_grad);
-        for (double& x : dv_) x = store(p_.dtype, x * planted_.value_grad);
+        for (double& x : dq_) x = store(p_.result, as_float(x * factor) * planted_.query_grad);
+        for (double& x : dk_) x = store(p_.result, as_float(x * factor) * planted_.key_grad);
+        for (double& x : dv_) x = store(p_.result, x * planted_.value_grad);
         return {{"dq", dq_}, {"dk", dk_}, {"dv", dv_}};
     }
 
@@ -113,7 +114,7 @@ private:
     const double* row(const std::vector<double>& values, Size at, Int width) const {
         return values.data() + at * static_cast<Size>(width);
     }
-    double cast(bool wanted, double x) const { return wanted ? store(p_.dtype, x) : x; }
+    double cast(bool wanted, double x) const { return wanted ? store(p_.result, x) : x; }
 
     /// Logits, in units of ln 2 for base_two.
     void measure_logits(Size at, Int n) {
@@ -122,8 +123,8 @@ private:
             (e_.base_two ? as_float(p_.scale) * 1.4426950408889634f : p_.scale) * planted_.scale);
         for (Size j = 0; j < columns_.size(); ++j) {
             const double product =
-                dot(e_.sums, row(p_.query, at, p_.shape.head_dim),
-                    row(p_.key, key_at(n, columns_[j]), p_.shape.head_dim), p_.shape.head_dim);
+                dot(e_.sums, row(n_.query, at, p_.shape.head_dim),
+                    row(n_.key, key_at(n, columns_[j]), p_.shape.head_dim), p_.shape.head_dim);
             const double bias =
                 as_float(columns_[j].bias) * (e_.base_two ? 1.4426950408889634f : 1.0f);
             logits_[j] = as_float(as_float(as_float(product) * as_float(factor)) + as_float(bias));
@@ -160,7 +161,7 @@ private:
                 add_value(n, columns_[j], as_float(power(logits_[j] - m) / l));
         for (Size d = 0; d < acc_.size(); ++d)
             output_[at * acc_.size() + d] =
-                store(p_.dtype,
+                store(p_.result,
                       (e_.normalised_first ? acc_[d] : as_float(acc_[d] / l)) * planted_.output);
         max_[at] = as_float(e_.base_two ? as_float(m) * 0.6931471805599453f : m);
         sum_[at] = as_float(l);
@@ -172,17 +173,17 @@ private:
         weight = cast(e_.prob_cast, weight);
         const auto& place = key_places_[static_cast<Size>(column.key)];
         if (place.position >= (place.length - 1) / 32 * 32) weight *= planted_.last_tile;
-        const double* v = row(p_.value, key_at(n, column), p_.shape.value_dim);
+        const double* v = row(n_.value, key_at(n, column), p_.shape.value_dim);
         for (Size d = 0; d < acc_.size(); ++d) acc_[d] = add(e_.sums, acc_[d], weight, v[d]);
     }
 
     void gradient_row(Size at, Int n) {
         measure_logits(at, n);
         const auto& s = p_.shape;
-        const double *dout = row(p_.output_grad, at, s.value_dim),
-                     *q = row(p_.query, at, s.head_dim);
+        const double *dout = row(n_.output_grad, at, s.value_dim),
+                     *q = row(n_.query, at, s.head_dim);
         const double delta =
-            as_float(dot(e_.sums, dout, row(p_.output, at, s.value_dim), s.value_dim)) *
+            as_float(dot(e_.sums, dout, row(n_.output, at, s.value_dim), s.value_dim)) *
             planted_.delta;
         const double keep = as_float(1 / p_.keep_prob);
         double* const dq = dq_.data() + at * static_cast<Size>(s.head_dim);
@@ -191,12 +192,12 @@ private:
             const double p = prob(at, logits_[j]);
             double dp = 0;
             if (columns_[j].kept)
-                dp = as_float(keep * as_float(dot(e_.sums, dout, row(p_.value, key, s.value_dim),
+                dp = as_float(keep * as_float(dot(e_.sums, dout, row(n_.value, key, s.value_dim),
                                                   s.value_dim)));
             double ds = as_float(as_float(p) * as_float(dp - delta));
             if (e_.scale_before_cast) ds = as_float(ds * p_.scale);
             ds = cast(e_.score_grad_cast, ds);
-            const double* k = row(p_.key, key, s.head_dim);
+            const double* k = row(n_.key, key, s.head_dim);
             double* const dk = dk_.data() + key * static_cast<Size>(s.head_dim);
             for (Int d = 0; d < s.head_dim; ++d) {
                 dq[d] = add(e_.sums, dq[d], ds, k[d]);
@@ -211,14 +212,15 @@ private:
 
     /// From the given statistics; with base_two they are converted first.
     double prob(Size at, double logit) const {
-        const float m = as_float(p_.row_max[at]), l = as_float(p_.row_sum[at]);
+        const float m = as_float(n_.row_max[at]), l = as_float(n_.row_sum[at]);
         if (e_.base_two)
             return std::exp2(as_float(logit) - (m * 1.4426950408889634f + std::log2(l)));
         return e_.normalised_first ? std::exp(as_float(logit) - (m + std::log(l)))
                                    : std::exp(as_float(logit) - m) / l;
     }
 
-    const properties::AttentionTierProblem& p_;
+    const properties::AttentionProblem& p_;
+    const properties::AttentionNumbers n_;
     const Emulation& e_;
     const Planted& planted_;
     std::vector<ref::SequencePlace> key_places_;
@@ -243,7 +245,7 @@ std::string Emulation::name() const {
            (score_grad_cast ? " ds=half" : " ds=fp32") + (sum_of_cast ? " sum=rounded" : "");
 }
 
-Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+Outputs emulate(const properties::AttentionProblem& problem, const Emulation& emulation,
                 const Planted& planted) {
     AttentionEmulator emulator(problem, emulation, planted);
     return problem.gradient ? emulator.gradient() : emulator.forward();

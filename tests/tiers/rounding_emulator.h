@@ -46,7 +46,7 @@ struct Planted {
 using Outputs = std::map<std::string, std::vector<double>>;
 
 /// attention_out, softmax_max, softmax_sum, or dq, dk, dv, in packed order.
-Outputs emulate(const properties::AttentionTierProblem& problem, const Emulation& emulation,
+Outputs emulate(const properties::AttentionProblem& problem, const Emulation& emulation,
                 const Planted& planted = {});
 Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation);
 

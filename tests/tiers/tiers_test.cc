@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "properties/operators/flash_attention/case.h"
+#include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/judge/tier_text.h"
 #include "properties/operators/catalogue.h"
@@ -21,8 +21,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-AttentionTierProblem problem_of(const std::string& line) {
-    return flash_tier_problem(flash_parts(parse(line, schemas())));
+AttentionProblem problem_of(const std::string& line) {
+    return flash_attention_operator().problem(parse(line, schemas()));
 }
 
 constexpr const char* kForward =
@@ -40,7 +40,7 @@ constexpr const char* kGradient =
 
 Verdict judged(const std::string& line, const Planted& planted, const Emulation& emulation = {},
                const std::string& declared = "default") {
-    const AttentionTierProblem problem = problem_of(line);
+    const AttentionProblem problem = problem_of(line);
     const Outputs got = emulate(problem, emulation, planted);
     return judge_attention(problem, ref::parse_rounding_class(declared),
                            [&](const std::string& name) { return got.at(name); });
@@ -112,7 +112,7 @@ TEST(Tiers, DependentRowsAreNotAccused) {
 /// significand is taken to be the worst one.
 TEST(Tiers, PredictedDeviationIsThatOfTheErrors) {
     for (const char* line : {kForward, kHalfForward}) {
-        const AttentionTierProblem problem = problem_of(line);
+        const AttentionProblem problem = problem_of(line);
         for (const bool cast : {false, true}) {
             Emulation emulation;
             emulation.prob_cast = cast;
@@ -170,12 +170,12 @@ TEST(Tiers, WrongTermsAreNamed) {
 /// A kernel that reads another head, hides a key or leaves out the scale computes another problem
 /// without error.
 TEST(Tiers, OtherProblemsAreRecognised) {
-    const AttentionTierProblem problem = problem_of(kForward);
-    const auto verdict_on = [&](const AttentionTierProblem& computed) {
+    const AttentionProblem problem = problem_of(kForward);
+    const auto verdict_on = [&](const AttentionProblem& computed) {
         const Outputs got = emulate(computed, {});
         return judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); });
     };
-    AttentionTierProblem other = problem;
+    AttentionProblem other = problem;
     other.columns = [&](std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& columns) {
         const bool in_sequence = problem.columns(t, n, columns);
         columns.pop_back();
@@ -235,13 +235,14 @@ TEST(Tiers, ErrorsShowWhichCastsThereAre) {
 
 /// The bound of the first tier grows with the class that sums up rounded P, and has to.
 TEST(Tiers, BoundOfRoundedRowSumsHoldsAndIsNeeded) {
-    const AttentionTierProblem problem = problem_of(kForward);
+    const AttentionProblem problem = problem_of(kForward);
     Emulation emulation;
     emulation.sum_of_cast = true;
     const Outputs got = emulate(problem, emulation);
+    const AttentionNumbers numbers(problem);
     const auto worst = [&](const char* declared) {
         const auto expected =
-            ref::expected_attention(problem.shape, problem.columns, problem.inputs(), problem.dtype,
+            ref::expected_attention(problem.shape, problem.columns, numbers.inputs(), problem.dtype,
                                     ref::parse_rounding_class(declared));
         double ratio = 0;
         for (std::size_t i = 0; i < expected.row_sum.size(); ++i)

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <ostream>
 
-#include "properties/operators/flash_attention/case.h"
-#include "properties/operators/nsa_compress_attention/case.h"
-#include "properties/operators/nsa_selected_attention/case.h"
 #include "properties/operators/catalogue.h"
+#include "properties/operators/flash_attention/problem.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::tiers {
 namespace {
@@ -55,12 +55,12 @@ Spec draw(const Operator& op, Random& random) {
     }
 }
 
-std::optional<AttentionTierProblem> attention_problem(const Spec& spec) {
+std::optional<AttentionProblem> attention_problem(const Spec& spec) {
     const std::string& op = spec.schema->op;
-    if (op.starts_with("flash")) return flash_tier_problem(flash_parts(spec));
-    if (op.starts_with("nsa_selected")) return selected_tier_problem(selected_parts(spec));
+    if (op.starts_with("flash")) return flash_attention_operator().problem(spec);
+    if (op.starts_with("nsa_selected")) return selected_attention_operator().problem(spec);
     if (op == "nsa_compress_attention")
-        return compress_attention::tier_problem(compress_attention::parts_of(spec));
+        return compress_attention::attention_operator().problem(spec);
     return std::nullopt;
 }
 
@@ -72,16 +72,17 @@ double worst_ratio(const ref::ExpectedTensor& expected, const std::vector<double
     return worst;
 }
 
-double bound_ratio(const AttentionTierProblem& p, const Outputs& got,
+double bound_ratio(const AttentionProblem& p, const Outputs& got,
                    const ref::RoundingClass& declared) {
+    const AttentionNumbers numbers(p);
     if (p.gradient) {
-        const auto e = ref::expected_attention_grad(p.shape, p.columns, p.gradient_inputs(),
-                                                    p.dtype, declared);
+        const auto e = ref::expected_attention_grad(p.shape, p.columns, numbers.gradient_inputs(),
+                                                    p.result, declared);
         return std::max({worst_ratio(e.query_grad, got.at("dq")),
                          worst_ratio(e.key_grad, got.at("dk")),
                          worst_ratio(e.value_grad, got.at("dv"))});
     }
-    const auto e = ref::expected_attention(p.shape, p.columns, p.inputs(), p.dtype, declared);
+    const auto e = ref::expected_attention(p.shape, p.columns, numbers.inputs(), p.dtype, declared);
     return std::max({worst_ratio(e.output, got.at("attention_out")),
                      worst_ratio(e.row_max, got.at("softmax_max")),
                      worst_ratio(e.row_sum, got.at("softmax_sum"))});

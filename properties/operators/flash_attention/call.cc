@@ -69,16 +69,6 @@ ref::ExpectedTensor columns_of(const ref::ExpectedTensor& all, std::int64_t dim,
     return out;
 }
 
-ref::ExpectedTensor in_layout(const FlashParts& parts, bool of_keys, std::int64_t heads,
-                              std::int64_t dim, const ref::ExpectedTensor& packed) {
-    const auto& lengths = of_keys ? parts.shape.kv_lengths : parts.shape.query_lengths;
-    ref::ExpectedTensor out(0);
-    out.value = to_layout(parts.layout, lengths, heads, dim, packed.value);
-    out.bound = to_layout(parts.layout, lengths, heads, dim, packed.bound);
-    out.overflow = to_layout(parts.layout, lengths, heads, dim, packed.overflow);
-    return out;
-}
-
 /// Packed number (t N1 + n) of each row of the statistics tensor as it lies in memory.
 std::vector<std::int64_t> statistics_rows(const FlashParts& parts) {
     const ref::FlashAttentionShape& s = parts.shape;
@@ -290,56 +280,6 @@ void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call) {
     }
     call.arrays = wanted.arrays;
     call.numbers = wanted.numbers;
-}
-
-ExpectedOutputs expected_of(const FlashParts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    const auto query = parts.query_values(), key = parts.key_values(),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, s.scale, s.dropout.keep_prob};
-    ExpectedOutputs out;
-    if (!parts.gradient) {
-        auto expected = ref::expected_attention(s.dense(), ref::flash_columns(s), in, parts.dtype,
-                                                rounding, grant);
-        const auto lanes = [&](const ref::ExpectedTensor& rows) {
-            ref::ExpectedTensor all(rows.size() * kStatisticLanes);
-            const auto order = statistics_rows(parts);
-            for (std::size_t i = 0; i < all.size(); ++i) {
-                const auto row = static_cast<std::size_t>(order[i / kStatisticLanes]);
-                all.value[i] = rows.value[row];
-                all.bound[i] = rows.bound[row];
-                all.overflow[i] = rows.overflow[row];
-            }
-            return all;
-        };
-        out.emplace_back("softmax_max", lanes(expected.row_max));
-        out.emplace_back("softmax_sum", lanes(expected.row_sum));
-        out.emplace_back("attention_out",
-                         in_layout(parts, false, s.query_heads, s.value_dim, expected.output));
-        return out;
-    }
-    const auto output = decode_all(parts.result, parts.output),
-               output_grad = parts.values(parts.output_grad);
-    const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
-        row_sum(parts.row_sum.begin(), parts.row_sum.end());
-    auto expected = ref::expected_attention_grad(s.dense(), ref::flash_columns(s),
-                                                 {in, output_grad, output, row_max, row_sum},
-                                                 parts.result, rounding, grant);
-    const std::int64_t wide = s.head_dim + s.rope_dim;
-    const auto part = [&](const ref::ExpectedTensor& all, bool of_keys, std::int64_t begin,
-                          std::int64_t width) {
-        return in_layout(parts, of_keys, of_keys ? s.kv_heads : s.query_heads, width,
-                         columns_of(all, wide, begin, width));
-    };
-    out.emplace_back("dq", part(expected.query_grad, false, 0, s.head_dim));
-    if (s.rope_dim > 0)
-        out.emplace_back("dq_rope", part(expected.query_grad, false, s.head_dim, s.rope_dim));
-    out.emplace_back("dk", part(expected.key_grad, true, 0, s.head_dim));
-    if (s.rope_dim > 0)
-        out.emplace_back("dk_rope", part(expected.key_grad, true, s.head_dim, s.rope_dim));
-    out.emplace_back("dv", in_layout(parts, true, s.kv_heads, s.value_dim, expected.value_grad));
-    return out;
 }
 
 }  // namespace attncheck::properties

@@ -12,7 +12,6 @@
 #pragma once
 
 #include "properties/case/attention_data.h"
-#include "properties/judge/attention_tiers.h"
 #include "properties/judge/verdict.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/flash_attention.h"
@@ -160,10 +159,6 @@ std::vector<std::byte> pack_flash(const Call& call, const std::vector<attncheck_
                                   const std::vector<const char*>& texts, bool gradient);
 ref::Ruling rule_flash(const Call& call, bool gradient);
 
-/// Expected outputs by tensor name, in the order of the call.
-ExpectedOutputs expected_of(const FlashParts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant = ref::Grant::rounding);
-
 /// From packed order to that of the layout and back, for a tensor [rows, heads, dim] of `lengths`.
 template <class T>
 std::vector<T> to_layout(FlashLayout layout, const std::vector<std::int64_t>& lengths,
@@ -184,8 +179,7 @@ std::unique_ptr<Operator> make_flash_attention_score();
 std::unique_ptr<Operator> make_flash_attention_score_grad();
 
 std::vector<Property> flash_properties(bool gradient);
-/// Second and third tier (flash_attention_tiers.cc): the dense parts, the generator, the property.
-AttentionTierProblem flash_tier_problem(const FlashParts& parts);
+/// Second and third tier: the generator and the property.
 void make_flash_tier_case(Spec& spec, Random& random);
 /// Behind the first property: agreement.
 void add_flash_tiers(std::vector<Property>& list);

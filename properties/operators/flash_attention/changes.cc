@@ -72,14 +72,6 @@ void write_mask(const ref::FlashAttentionShape& from, std::size_t first, std::si
                                               : static_cast<std::uint8_t>(random.next() & 1));
 }
 
-/// Rows [first, first + count) of values [rows, width].
-template <class T>
-std::vector<T> slice(const std::vector<T>& values, Int first, Int count, Int width) {
-    if (values.empty()) return {};
-    const auto begin = values.begin() + first * width;
-    return std::vector<T>(begin, begin + count * width);
-}
-
 }  // namespace
 
 bool is_legal(const FlashParts& parts) {

@@ -7,45 +7,13 @@
 #include <memory>
 #include <utility>
 
-#include "properties/operators/flash_attention/case.h"
 #include "properties/judge/sampled_attention.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
-constexpr Int kLanes = 8;
-
-bool is_of_keys(std::string_view output) { return output.starts_with("dk") || output == "dv"; }
-
-Int width_of(const FlashParts& parts, std::string_view output) {
-    if (output.starts_with("softmax")) return kLanes;
-    if (output.ends_with("rope")) return parts.shape.rope_dim;
-    return output == "dv" || output == "attention_out" ? parts.shape.value_dim
-                                                       : parts.shape.head_dim;
-}
-
-/// Number of a row (t * heads + head) among the rows of its tensor as it lies in memory.
-Int row_in_layout(FlashLayout layout, Int length, Int batches, Int heads, Int number) {
-    if (layout != FlashLayout::sbh && layout != FlashLayout::bnsd) return number;
-    const Int t = number / heads, n = number % heads, b = t / length, s = t % length;
-    return layout == FlashLayout::sbh ? (s * batches + b) * heads + n
-                                      : (b * heads + n) * length + s;
-}
-
-/// Number of a row among the statistics.
-Int row_of_statistics(const FlashParts& parts, const std::vector<Int>& starts, Int number) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    const Int heads = s.query_heads, t = number / heads, n = number % heads;
-    const auto& lengths = s.query_lengths;
-    if (parts.layout != FlashLayout::tnd)
-        return row_in_layout(FlashLayout::bnsd, lengths[0], std::ssize(lengths), heads, number);
-    if (parts.same_as_input || t >= starts.back()) return number;
-    const auto after = std::upper_bound(starts.begin(), starts.end(), t);
-    const auto b = static_cast<std::size_t>(after - starts.begin()) - 1;
-    return starts[b] * heads + n * lengths[b] + (t - starts[b]);
-}
-
 /// Visible pairs by the predicate of the sparse mode: what the mask hides besides is not known
 /// without looking at it.
 double pairs_of(const ref::FlashAttentionShape& s) {
@@ -58,74 +26,26 @@ double pairs_of(const ref::FlashAttentionShape& s) {
     return pairs * static_cast<double>(s.query_heads);
 }
 
-SampledProblem problem_of(const Spec& spec, const std::shared_ptr<const FlashParts>& parts) {
-    SampledProblem problem;
-    const ref::FlashAttentionShape& s = parts->shape;
-    problem.spec = &spec;
-    problem.shape = s.dense();
-    problem.query_lengths = s.query_lengths;
-    problem.kv_lengths = s.kv_lengths;
-    problem.dtype = parts->dtype;
-    problem.result = parts->result;
-    problem.scale = s.scale;
-    problem.keep_prob = s.dropout.keep_prob;
-    problem.query = parts->query_values();
-    problem.key = parts->key_values();
-    problem.value = parts->values(parts->value);
-    problem.pairs = pairs_of(s);
-    problem.columns = ref::flash_columns(s);
-    problem.columns_of = [parts](const std::vector<Int>& keys) {
-        return ref::flash_columns_of(parts->shape, keys);
-    };
-    problem.first_element = [parts, starts = row_starts(s.query_lengths)](const std::string& name,
-                                                                          Int number) {
-        const ref::FlashAttentionShape& of = parts->shape;
-        if (name.starts_with("softmax"))
-            return static_cast<std::size_t>(row_of_statistics(*parts, starts, number) * kLanes);
-        const bool keys = is_of_keys(name);
-        const auto& lengths = keys ? of.kv_lengths : of.query_lengths;
-        return static_cast<std::size_t>(row_in_layout(parts->layout, lengths[0],
-                                                      std::ssize(lengths),
-                                                      keys ? of.kv_heads : of.query_heads, number) *
-                                        width_of(*parts, name));
-    };
-    return problem;
-}
-
-GradientOutputs gradient_outputs(const ref::FlashAttentionShape& s) {
-    GradientOutputs outputs{
-        {{"dq", 0, s.head_dim}}, {{"dk", 0, s.head_dim}}, {{"dv", 0, s.value_dim}}};
-    if (s.rope_dim > 0) {
-        outputs.query.push_back({"dq_rope", s.head_dim, s.rope_dim});
-        outputs.key.push_back({"dk_rope", s.head_dim, s.rope_dim});
-    }
-    return outputs;
-}
-
 Verdict check_sampled_flash(const Spec& spec, PropertyContext& context) {
-    const auto parts = std::make_shared<FlashParts>(flash_input_parts(spec));
-    SampledCalls calls;
-    calls.gradient = parts->gradient;
-    calls.outputs = gradient_outputs(parts->shape);
-    calls.call = [&](bool gradient) {
-        parts->gradient = gradient;
-        Call call = make_flash_call(*parts);
+    FlashParts parts = flash_input_parts(spec);
+    const auto shape = std::make_shared<const ref::FlashAttentionShape>(parts.shape);
+    FullSizeAttention of;
+    of.problem = flash_problem(std::move(parts));
+    of.seed = spec.seed;
+    of.pairs = pairs_of(*shape);
+    of.columns_of = [shape](const std::vector<Int>& keys) {
+        return ref::flash_columns_of(*shape, keys);
+    };
+    of.call = [&](const AttentionProblem& problem) {
+        Call call = flash_attention_operator().call(problem);
         lay_out(spec, call);
         return call;
     };
-    calls.give = [&](std::vector<std::uint32_t> output, std::vector<float> row_max,
-                     std::vector<float> row_sum) {
-        parts->output = std::move(output);
-        parts->row_max = std::move(row_max);
-        parts->row_sum = std::move(row_sum);
-        if (spec.numbers[kFaStats] != 0) shift_statistics(parts->row_max, parts->row_sum);
-        if (spec.numbers[kFaOut] != 0) perturb_output(parts->result, parts->output);
-        return GivenForward{parts->values(parts->output_grad),
-                            decode_all(parts->result, parts->output),
-                            {parts->row_max.begin(), parts->row_max.end()},
-                            {parts->row_sum.begin(), parts->row_sum.end()}};
+    of.alter_forward = [&](AttentionProblem& problem) {
+        if (spec.numbers[kFaStats] != 0) shift_statistics(problem.row_max, problem.row_sum);
+        if (spec.numbers[kFaOut] != 0) perturb_output(problem.result, problem.output);
     };
-    return check_sampled(problem_of(spec, parts), calls, context);
+    return check_sampled(std::move(of), context);
 }
 
 /// Finite data that no kernel may let overflow: what leaves the range of a type excuses whole rows

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "properties/laws/attention_laws.h"
 #include "properties/operators/flash_attention/grad_numbers.h"
 
 namespace attncheck::properties {
@@ -63,76 +64,6 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
         }
     }
     return {};
-}
-
-/// Additive in dO.
-/// Why     delta uses the given output, so that every gradient is linear in dO alone.
-/// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the
-/// rest.
-/// Bound   the bounds of the three runs.
-/// Kills   mutants FAG-08.
-Verdict linearity(const Spec& spec, PropertyContext& context) {
-    FlashParts whole = flash_parts(spec);
-    quantise(whole.dtype, whole.output_grad);
-    FlashParts first = whole, second = whole;
-    Random random(mix(spec.seed));
-    std::vector<double> part(whole.output_grad.size());
-    for (double& value : part) value = static_cast<double>(random.between(-3, 3));
-    if (!change_exactly(whole.dtype, first.output_grad,
-                        [&](double, std::size_t k) { return part[k]; }) ||
-        !change_exactly(whole.dtype, second.output_grad,
-                        [&](double value, std::size_t k) { return value - part[k]; }))
-        return inapplicable();
-    const FlashRun a(first, context), b(second, context), sum(whole, context);
-    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    const ExpectedOutputs a_expected = packed_expected_of(first, context.rounding),
-                          b_expected = packed_expected_of(second, context.rounding),
-                          sum_expected = packed_expected_of(whole, context.rounding);
-    Verdict all;
-    for (const auto& [name, dtype, bits] : sum.outputs)
-        join(all,
-             verdict_on_flash(whole, name, sum_of(a.values(name), b.values(name)), sum.values(name),
-                              sum_of(sum_of(allowance(tensor_of(a_expected, name)),
-                                            allowance(tensor_of(b_expected, name))),
-                                     allowance(tensor_of(sum_expected, name))),
-                              "output gradient split in two"));
-    return all;
-}
-
-/// Twice dO gives twice every gradient.
-/// Why     as linearity; and rounding does not look at exponents in the normal range.
-/// Domain  moderate data.
-/// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast
-/// to fp16, whose subnormal numbers are within reach; there the bounds of both runs.
-/// Kills   mutants FAG-13.
-Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
-    const FlashParts parts = flash_parts(spec);
-    FlashParts doubled = parts;
-    if (!scale_exactly(parts.dtype, doubled.output_grad, 1)) return inapplicable();
-    const FlashRun left(parts, context), right(doubled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const bool to_the_bit = parts.dtype != ref::Dtype::fp16 || !context.rounding.score_grad_rounded;
-    const ExpectedOutputs expected =
-        to_the_bit ? ExpectedOutputs{} : packed_expected_of(parts, context.rounding);
-    constexpr const char* kRelation = "output gradient doubled";
-    Verdict all;
-    for (const auto& [name, dtype, bits] : left.outputs) {
-        if (to_the_bit || name == "dv") {
-            join(all, verdict_on_powers(name, dtype, left.values(name), right.values(name), 1,
-                                        kRelation, [&, &name = name](std::size_t k) {
-                                            return packed_place(parts, name, k);
-                                        }));
-            continue;
-        }
-        // Every term of the bound at most doubles with dO.
-        const std::vector<double> twice = times(left.values(name), 2);
-        std::vector<double> allowed = times(allowance(tensor_of(expected, name)), 4);
-        for (std::size_t k = 0; k < twice.size(); ++k)
-            if (std::fabs(twice[k]) > ref::max_finite(parts.dtype) / 2)
-                allowed[k] = std::numeric_limits<double>::infinity();
-        join(all, verdict_on_flash(parts, name, twice, right.values(name), allowed, kRelation));
-    }
-    return all;
 }
 
 /// Adds the sum over the keys of a slot, channel by channel, to the left side.
@@ -339,19 +270,12 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
     return all;
 }
 
-void with_short_sequences(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    with_smaller_lengths(spec);
-}
-
 }  // namespace
 
 void add_flash_gradient_relations(std::vector<Property>& list) {
     add_flash_shared_relations(list);
+    add_attention_laws(list, flash_attention_operator(), true);
     list.push_back({"one_row", "dO in one row reaches that row and the keys it sees", one_row,
-                    with_moderate_data, moderate});
-    list.push_back({"linearity", "additive in dO", linearity, with_short_sequences, moderate});
-    list.push_back({"output_grad_scale", "twice dO gives twice the gradients", output_grad_scale,
                     with_moderate_data, moderate});
     list.push_back({"value_sum", "sum_j dV_j = sum_ij P_ij g_ij dO_i", value_sum,
                     with_moderate_data, moderate});

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "properties/operators/flash_attention/case.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -226,21 +226,11 @@ std::vector<double> FlashParts::query_values() const { return with_rope(*this, q
 std::vector<double> FlashParts::key_values() const { return with_rope(*this, key, key_rope); }
 
 void give_reference_statistics(FlashParts& parts) {
-    const ref::AttentionShape dense = parts.shape.dense();
-    const auto rows = static_cast<std::size_t>(dense.query_rows * dense.query_heads);
-    std::vector<double> output(rows * static_cast<std::size_t>(dense.value_dim)), row_max(rows),
-        row_sum(rows);
-    const auto query = parts.query_values(), key = parts.key_values(),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.shape.scale,
-                                          parts.shape.dropout.keep_prob};
-    ref::dense_attention<double>(dense, ref::flash_columns(parts.shape), in, output, row_max,
-                                 row_sum);
-    parts.output.resize(output.size());
-    std::transform(output.begin(), output.end(), parts.output.begin(),
-                   [&](double v) { return ref::encode(parts.result, v); });
-    parts.row_max.assign(row_max.begin(), row_max.end());
-    parts.row_sum.assign(row_sum.begin(), row_sum.end());
+    AttentionProblem problem = flash_problem(parts);
+    give_reference_forward(problem);
+    parts.output = problem.output;
+    parts.row_max = problem.row_max;
+    parts.row_sum = problem.row_sum;
 }
 
 void shape_flash_options(const Spec& spec, ref::FlashAttentionShape& s) {

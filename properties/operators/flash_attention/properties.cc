@@ -2,35 +2,13 @@
 // may do to memory and to other calls.
 #include <algorithm>
 
-#include "properties/laws/call_properties.h"
-#include "properties/operators/flash_attention/case.h"
+#include "properties/laws/attention_laws.h"
+#include "properties/laws/attention_run.h"
 #include "properties/operators/catalogue.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
-
-CaseProblem case_problem(const Spec& spec, ref::Grant grant) {
-    Spec plain = spec;
-    plain.edits.clear();
-    return {find_operator(spec.schema->op)->build(plain),
-            [plain, grant](const ref::RoundingClass& rounding) {
-                return expected_of(flash_parts(plain), rounding, grant);
-            },
-            {},
-            [plain] { return half_composition_errors(flash_tier_problem(flash_parts(plain))); }};
-}
-
-/// Data on which softmax attention is exact: probabilities are powers of two, values small
-/// integers.
-/// Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P = 2^-k in
-///         any arithmetic; every later sum has few bits (verification.md 4.8).
-/// Bound   the exact number, to the bit where it can be stored and is not zero.
-/// Domain  integer data with equal or dominated logits and no bias; rows that are not so get the
-///         usual bound.
-/// Kills   every defect of index, mask, head, dropout bit or tail, without any tolerance.
-Verdict exact_lattice(const Spec& spec, PropertyContext& context) {
-    return check_agreement(spec, context, case_problem(spec, ref::Grant::lattice));
-}
 
 void make_lattice(Spec& spec, Random& random) {
     spec.recipe = Recipe::ints;
@@ -91,7 +69,7 @@ void tame(Spec& spec) {
 /// Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
 void add_flash_agreement(std::vector<Property>& list, bool) {
     CallProperties of;
-    of.problem = [](const Spec& spec) { return case_problem(spec, ref::Grant::rounding); };
+    of.problem = [](const Spec& spec) { return attention_case(flash_attention_operator(), spec, ref::Grant::rounding); };
     of.tame = tame;
     of.adapt_history = [](Spec&, Random&) {};
     of.earlier = earlier_case;
@@ -99,9 +77,7 @@ void add_flash_agreement(std::vector<Property>& list, bool) {
     const std::size_t first = list.size();
     add_call_properties(list, of);
     list[first].case_factor = 4;  // many features
-    list.push_back({"exact_lattice", "data with exact probabilities: equal bits, no tolerance",
-                    exact_lattice, make_lattice, is_lattice_data});
-    list.back().case_factor = 2;
+    add_exact_lattice(list, flash_attention_operator(), make_lattice, is_lattice_data);
 }
 
 }  // namespace attncheck::properties

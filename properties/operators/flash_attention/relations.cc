@@ -216,7 +216,6 @@ void add_flash_shared_relations(std::vector<Property>& list) {
                     with_group, moderate});
     list.push_back(
         {"gqa_repeat", "a group is its key/value head repeated", gqa_repeat, with_group, moderate});
-    add_flash_scale_relations(list);
 }
 
 }  // namespace attncheck::properties

@@ -94,7 +94,8 @@ ExpectedOutputs packed_expected_of(const FlashParts& parts, const ref::RoundingC
     FlashParts packed = parts;
     packed.layout = FlashLayout::tnd;  // the order of memory alone: shape.packed stays what it is
     packed.same_as_input = true;
-    return expected_of(packed, rounding);
+    const AttentionProblem problem = flash_problem(std::move(packed));
+    return in_call_order(problem, expected_of(problem, rounding));
 }
 
 std::vector<FlashRow> row_places(const std::vector<Int>& lengths, Int total_rows) {

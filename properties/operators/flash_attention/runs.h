@@ -8,8 +8,8 @@
 
 #include <initializer_list>
 
-#include "properties/operators/flash_attention/case.h"
 #include "properties/laws/relation_checks.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 
@@ -170,13 +170,12 @@ void with_mask_and_bias(Spec& spec, Random& random);
 bool drops_some(const Spec& spec);
 void with_drops(Spec& spec, Random& random);
 
-/// Relations that hold in both directions: all, and in them the same problem in other words, what
-/// is hidden, and scaled data.
+/// Relations that hold in both directions: all, and in them the same problem in other words, and
+/// what is hidden.
 void add_flash_shared_relations(std::vector<Property>& list);
 void add_flash_form_relations(std::vector<Property>& list);
 void add_flash_mask_forms(std::vector<Property>& list);
 void add_flash_mode_forms(std::vector<Property>& list);
 void add_flash_hidden_relations(std::vector<Property>& list);
-void add_flash_scale_relations(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

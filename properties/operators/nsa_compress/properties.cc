@@ -15,7 +15,14 @@ CaseProblem case_problem(const Spec& spec) {
     return {problem->call,
             [problem](const ref::RoundingClass& rounding) { return problem->expected(rounding); },
             {},
-            [problem] { return half_composition_errors(*problem); }};
+            [problem] {
+                const auto input = problem->values("input"), weight = problem->values("weight");
+                if (!problem->gradient)
+                    return half_composition_errors(problem->shape, problem->dtype, input, weight);
+                const auto output_grad = problem->values("output_grad");
+                return half_composition_errors(problem->shape, problem->dtype, input, weight,
+                                               output_grad);
+            }};
 }
 
 /// Data of small integers: every partial sum is exact, so the result is the correctly rounded exact

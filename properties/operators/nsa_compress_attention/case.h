@@ -14,7 +14,6 @@
 #pragma once
 
 #include "properties/case/attention_data.h"
-#include "properties/judge/attention_tiers.h"
 #include "properties/judge/verdict.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/nsa_compress_attention.h"
@@ -115,17 +114,6 @@ Call make_call(const Parts& parts);
 /// The call of a case, its edits applied (nsa_compress_attention_edits.cc).
 Call build_call(const Spec& spec);
 
-/// Expected outputs by tensor name, in the order of the call; topk_indices, which has no expected
-/// value but a judge, is left out.
-ExpectedOutputs expected_of(const Parts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant = ref::Grant::rounding);
-
-/// The verdict on block lists [T1,N2,K] for these parts; `relation` begins the message of a
-/// failure, place names the element.
-Verdict verdict_on_lists(const Spec& spec, const Parts& parts,
-                         const std::vector<std::int64_t>& lists, const ref::RoundingClass& rounding,
-                         ref::Grant grant = ref::Grant::rounding, const std::string& relation = {});
-
 /// topk_indices as numbers.
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);
 
@@ -137,7 +125,6 @@ std::vector<std::string> labels_of(const Spec& spec);
 std::vector<RequiredClass> required_classes();
 
 /// Second and third tier (nsa_compress_attention_tiers.cc).
-AttentionTierProblem tier_problem(const Parts& parts);
 void make_tier_case(Spec& spec, Random& random);
 /// Behind the first property: agreement.
 void add_tiers(std::vector<Property>& list);

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <set>
 
-#include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/judge/sampled_attention.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 #include "ref/operators/nsa_compress_attention_scores.h"
 
 namespace attncheck::properties::compress_attention {
@@ -15,56 +14,14 @@ namespace {
 
 using Int = std::int64_t;
 
-/// The numbers of a case as the reference wants them.
-struct Contents {
-    Parts parts;
-    std::vector<std::uint8_t> atten, topk;
-
-    explicit Contents(const Spec& spec)
-        : parts(parts_of(spec)), atten(parts.mask.contents()), topk(parts.topk_mask.contents()) {}
-    ref::CompressMasks masks() const { return {atten, topk}; }
-};
-
-SampledProblem problem_of(const Spec& spec, const std::shared_ptr<const Contents>& contents) {
-    SampledProblem problem;
-    const Parts& parts = contents->parts;
-    const ref::CompressAttentionShape& s = parts.shape;
-    problem.spec = &spec;
-    problem.shape = s.dense();
-    problem.query_lengths = s.query_lengths;
-    problem.kv_lengths = s.cmp_lengths;
-    problem.dtype = problem.result = parts.dtype;
-    problem.scale = parts.narrowed_scale();
-    problem.query = parts.values(parts.query);
-    problem.key = parts.values(parts.key);
-    problem.value = parts.values(parts.value);
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
-        problem.pairs += static_cast<double>(s.query_lengths[b] * s.cmp_lengths[b] * s.query_heads);
-    problem.columns = [contents, list = ref::compress_columns(s, contents->masks())](
-                          Int t, Int n, std::vector<ref::KeyColumn>& columns) {
-        return list(t, n, columns);
-    };
-    std::vector<Int> place(static_cast<std::size_t>(problem.rows()));
-    const auto order = ref::compress_statistics_order(s);
-    for (std::size_t p = 0; p < order.size(); ++p)
-        place[static_cast<std::size_t>(order[p])] = static_cast<Int>(p);
-    problem.first_element = [place, width = s.value_dim](const std::string& name, Int number) {
-        return static_cast<std::size_t>(name.starts_with("softmax")
-                                            ? place[static_cast<std::size_t>(number)] *
-                                                  ref::kStatisticLanes
-                                            : number * width);
-    };
-    return problem;
-}
-
 /// The lists of the (query row, key head) that the chosen rows belong to.
-Verdict judge_lists(const SampledProblem& problem, const Contents& contents, const Call& call,
-                    const CallResult& result, const RowSample& rows,
-                    const PropertyContext& context) {
-    const Parts& parts = contents.parts;
-    const ref::CompressAttentionShape& s = parts.shape;
-    const ref::AttentionInputs<double> in = problem.inputs();
-    ref::ImportanceScores scores(s, in, contents.masks(), parts.dtype, context.rounding);
+Verdict judge_lists(const AttentionProblem& problem, const Call& call, const CallResult& result,
+                    const RowSample& rows, const PropertyContext& context) {
+    const ref::CompressAttentionShape& s = extras_of(problem).parts.shape;
+    const AttentionNumbers numbers(problem);
+    const ref::AttentionInputs<double> in = numbers.inputs();
+    ref::ImportanceScores scores(s, in, extras_of(problem).masks(), problem.dtype,
+                                 context.rounding);
     const auto lists = lists_of(result.outputs[tensor_index(call, "topk_indices")]);
     std::set<Int> chosen;
     for (const Int number : rows.numbers) {
@@ -90,8 +47,8 @@ Verdict judge_lists(const SampledProblem& problem, const Contents& contents, con
         verdict.failure = "topk_indices is wrong";
         verdict.message = fmt::format(
             "topk_indices: {}  {}",
-            place_of(*problem.spec, call, "topk_indices",
-                     static_cast<std::size_t>(number * s.select_count + position)),
+            problem.place("topk_indices",
+                          static_cast<std::size_t>(number * s.select_count + position)),
             one.fault ? one.fault->reason : "a row behind the last sequence holds zeros");
         return verdict;
     }
@@ -100,18 +57,22 @@ Verdict judge_lists(const SampledProblem& problem, const Contents& contents, con
 }
 
 Verdict check_sampled_compress(const Spec& spec, PropertyContext& context) {
-    const auto contents = std::make_shared<const Contents>(spec);
-    const SampledProblem problem = problem_of(spec, contents);
-    SampledCalls calls;
-    calls.call = [&](bool) {
-        Call call = make_call(contents->parts);
+    FullSizeAttention of;
+    of.problem = problem_of(parts_of(spec));
+    of.seed = spec.seed;
+    for (std::size_t b = 0; b < of.problem.query_lengths.size(); ++b)
+        of.pairs += static_cast<double>(of.problem.query_lengths[b] * of.problem.kv_lengths[b] *
+                                        of.problem.shape.query_heads);
+    of.call = [&](const AttentionProblem& problem) {
+        Call call = attention_operator().call(problem);
         lay_out(spec, call);
         return call;
     };
-    calls.more = [&](const Call& call, const CallResult& result, const RowSample& rows) {
-        return judge_lists(problem, *contents, call, result, rows, context);
+    of.more = [&context](const AttentionProblem& problem, const Call& call,
+                         const CallResult& result, const RowSample& rows) {
+        return judge_lists(problem, call, result, rows, context);
     };
-    return check_sampled(problem, calls, context);
+    return check_sampled(std::move(of), context);
 }
 
 }  // namespace

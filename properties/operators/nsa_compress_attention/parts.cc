@@ -42,31 +42,6 @@ Parts::Mask mask_of(std::int64_t kind) {
     return mask;
 }
 
-/// The arguments of the reference, which refers to them.
-struct Reference {
-    std::vector<double> query, key, value;
-    std::vector<std::uint8_t> atten, topk;
-    ref::AttentionInputs<double> inputs;
-    ref::CompressMasks masks;
-
-    explicit Reference(const Parts& parts)
-        : query(parts.values(parts.query)),
-          key(parts.values(parts.key)),
-          value(parts.values(parts.value)),
-          atten(parts.mask.contents()),
-          topk(parts.topk_mask.contents()),
-          inputs{query, key, value, parts.narrowed_scale(), 1},
-          masks{atten, topk} {}
-    Reference(const Reference&) = delete;
-    Reference& operator=(const Reference&) = delete;
-};
-
-/// The message without the place, which is told in the suite's words.
-std::string reason_of(const std::string& message) {
-    const auto equals = message.find("] = ");
-    return equals == std::string::npos ? message : message.substr(equals + 4);
-}
-
 }  // namespace
 
 std::vector<std::uint8_t> Parts::Mask::contents() const {
@@ -203,43 +178,6 @@ Call make_call(const Parts& parts) {
                     {"select_block_count", s.select_count}};
     call.reals = {{"scale_value", parts.scale}};
     return call;
-}
-
-ExpectedOutputs expected_of(const Parts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant) {
-    const Reference reference(parts);
-    auto expected = ref::expected_compress_attention(parts.shape, reference.masks, reference.inputs,
-                                                     parts.dtype, rounding, grant);
-    ExpectedOutputs out;
-    out.emplace_back("softmax_max", std::move(expected.softmax_max));
-    out.emplace_back("softmax_sum", std::move(expected.softmax_sum));
-    out.emplace_back("attention_out", std::move(expected.rows.output));
-    return out;
-}
-
-Verdict verdict_on_lists(const Spec& spec, const Parts& parts,
-                         const std::vector<std::int64_t>& lists, const ref::RoundingClass& rounding,
-                         ref::Grant grant, const std::string& relation) {
-    const Reference reference(parts);
-    ref::ImportanceScores scores(parts.shape, reference.inputs, reference.masks, parts.dtype,
-                                 rounding, grant);
-    const ref::SelectionJudgement judgement = ref::judge_selection(scores, lists);
-    Verdict verdict;
-    verdict.worst_ratio = judgement.worst_ratio;
-    if (judgement.right) return verdict;
-    const auto index =
-        coordinates(static_cast<std::int64_t>(judgement.index),
-                    std::vector<std::int64_t>{parts.shape.total_queries, parts.shape.kv_heads,
-                                              parts.shape.select_count});
-    verdict.kind = Verdict::Kind::failed;
-    verdict.failure =
-        relation.empty() ? "topk_indices is wrong" : "topk_indices breaks the relation";
-    verdict.message = (relation.empty() ? "" : relation + ": ") + "topk_indices is wrong in " +
-                      std::to_string(judgement.wrong) + " of " + std::to_string(judgement.judged) +
-                      " lists; first:\n  [" +
-                      describe(spec, "topk_indices", index) +
-                      "]  " + reason_of(judgement.message);
-    return verdict;
 }
 
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits) {

@@ -2,46 +2,13 @@
 // and to other calls.
 #include <algorithm>
 
-#include "properties/laws/call_properties.h"
-#include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/laws/attention_laws.h"
+#include "properties/laws/attention_run.h"
 #include "properties/operators/catalogue.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
-
-CaseProblem case_problem(const Spec& spec, ref::Grant grant) {
-    Spec plain = spec;
-    plain.edits.clear();
-    CaseProblem problem;
-    problem.call = find_operator(spec.schema->op)->build(plain);
-    problem.expected = [plain, grant](const ref::RoundingClass& rounding) {
-        return expected_of(parts_of(plain), rounding, grant);
-    };
-    const std::size_t topk = tensor_index(problem.call, "topk_indices");
-    problem.judge = [plain, grant, topk](const CallResult& result,
-                                         const ref::RoundingClass& rounding) {
-        return verdict_on_lists(plain, parts_of(plain), lists_of(result.outputs[topk]), rounding,
-                                grant);
-    };
-    problem.composition_errors = [plain] {
-        return half_composition_errors(tier_problem(parts_of(plain)));
-    };
-    return problem;
-}
-
-/// Data on which softmax attention is exact: probabilities are powers of two, values small
-/// integers.
-/// Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P = 2^-k in
-/// any arithmetic; scores are then equal to the bit or differ by 2^-k at least, and a list has one
-/// right answer.
-/// Bound   the exact number, to the bit where it can be stored and is not zero; one list.
-/// Domain  integer data with equal logits or some that lead; rows that are not so get the usual
-/// bound.
-/// Kills   every defect of window, index, mask, head or tail, and the order of ties, without any
-/// tolerance.
-Verdict exact_lattice(const Spec& spec, PropertyContext& context) {
-    return check_agreement(spec, context, case_problem(spec, ref::Grant::lattice));
-}
 
 void make_lattice(Spec& spec, Random& random) {
     spec.recipe = Recipe::ints;
@@ -110,7 +77,7 @@ void tame(Spec& spec) {
 /// Shrinks to one query, one key, one head, and the few elements that matter.
 void add_agreement(std::vector<Property>& list) {
     CallProperties of;
-    of.problem = [](const Spec& spec) { return case_problem(spec, ref::Grant::rounding); };
+    of.problem = [](const Spec& spec) { return attention_case(attention_operator(), spec, ref::Grant::rounding); };
     of.adapt_agreement = now_and_then_long;
     of.tame = tame;
     of.adapt_history = [](Spec& spec, Random& random) {
@@ -123,11 +90,9 @@ void add_agreement(std::vector<Property>& list) {
     of.earlier = earlier_case;
     of.earlier_words = "the sequences in the opposite order, other data and scale";
     add_call_properties(list, of);
-    list.push_back({"exact_lattice", "data with exact probabilities: equal bits, one right list",
-                    exact_lattice, make_lattice, [](const Spec& spec) {
-                        return spec.recipe <= Recipe::ints && spec.recipe != Recipe::ones;
-                    }});
-    list.back().case_factor = 2;
+    add_exact_lattice(list, attention_operator(), make_lattice, [](const Spec& spec) {
+        return spec.recipe <= Recipe::ints && spec.recipe != Recipe::ones;
+    });
 }
 
 }  // namespace attncheck::properties::compress_attention

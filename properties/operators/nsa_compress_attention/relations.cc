@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 
+#include "properties/laws/attention_laws.h"
 #include "properties/operators/nsa_compress_attention/runs.h"
 
 namespace attncheck::properties::compress_attention {
@@ -210,49 +211,6 @@ Verdict group_doubled(const Spec& spec, PropertyContext& context) {
                                   all_heads(parts.shape.kv_heads), "every query head twice");
 }
 
-/// (2^a Q, 2^-a K) has the logits of (Q, K).
-/// Why     every product q k is the same number; away from overflow and underflow rounding does not
-/// look at exponents.
-/// Domain  moderate data, numbers below 2^-7 set to zero.
-/// Demand  the same bits.
-/// Kills   NCA-ALL-11, and no mutant of the arithmetic.
-Verdict power_of_two(const Spec& spec, PropertyContext& context) {
-    Parts parts = parts_of(spec);
-    if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
-    drop_tiny(parts.dtype, parts.query);
-    drop_tiny(parts.dtype, parts.key);
-    Parts scaled = parts;
-    const int exponent = Random(mix(spec.seed)).pick<int>({-3, -1, 1, 3});
-    if (!scale_exactly(parts.dtype, scaled.query, exponent) ||
-        !scale_exactly(parts.dtype, scaled.key, -exponent))
-        return inapplicable();
-    const Run left(parts, context), right(scaled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    return verdict_on_equal_bits(
-        spec, left, right, fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent));
-}
-
-/// Twice V gives twice O and leaves all else alone.
-/// Why     O is linear in V; statistics and lists do not look at V.
-/// Demand  the same bits; O doubled where it is a normal number.
-/// Kills   NCA-x18 x20 x33.
-Verdict value_scale(const Spec& spec, PropertyContext& context) {
-    const Parts parts = parts_of(spec);
-    if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
-    Parts scaled = parts;
-    if (!scale_exactly(parts.dtype, scaled.value, 1)) return inapplicable();
-    const Run left(parts, context), right(scaled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    Verdict all = verdict_on_equal_bits(
-        spec, left, right, "value doubled",
-        [](const std::string& name, std::size_t) { return name != "attention_out"; });
-    join(all,
-         verdict_on_powers("attention_out", parts.dtype, left.values("attention_out"),
-                           right.values("attention_out"), 1, "value doubled",
-                           [&](std::size_t k) { return left.place(spec, "attention_out", k); }));
-    return all;
-}
-
 /// O(V + W) = O(V) + O(W).
 /// Why     O is linear in V.
 /// Domain  values rounded to multiples of 1/8, W a vector of whole numbers for every key: all three
@@ -284,40 +242,6 @@ Verdict value_linearity(const Spec& spec, PropertyContext& context) {
                               both.values("attention_out"),
                               sum_of(sum_of(bound_of(first), bound_of(second)), bound_of(sum)),
                               "values V, W and V + W"));
-    return all;
-}
-
-/// row_max + log(row_sum) is the logarithm of sum exp(logit), whatever maximum was subtracted.
-/// Why     contract decision 3; the error of the maximum cancels in the pair. A sum with exp(0) = 1
-/// in it is at least 1.
-/// Bound   that of the LSE for the pair; 2^-20 for the sum against 1.
-/// Kills   NCA-x23 x25 x26 x27 x34.
-Verdict statistics(const Spec& spec, PropertyContext& context) {
-    const Parts parts = parts_of(spec);
-    const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const auto atten = parts.mask.contents();
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    const auto expected = ref::expected_attention(parts.shape.dense(),
-                                                  ref::compress_columns(parts.shape, {atten, {}}),
-                                                  in, parts.dtype, context.rounding);
-    const auto row_max = run.values("softmax_max"), row_sum = run.values("softmax_sum"),
-               allowed = allowance(expected.lse);
-    std::vector<double> lse(row_max.size()), exact(lse.size()), bound(lse.size()),
-        low(lse.size(), 1);
-    for (std::size_t k = 0; k < lse.size(); ++k) {
-        if (!std::isfinite(allowed[k]) || !(expected.row_sum.value[k] > 0)) continue;
-        lse[k] = row_max[k] + std::log(row_sum[k]);
-        exact[k] = expected.lse.value[k];
-        bound[k] = allowed[k];
-        low[k] = std::min(row_sum[k], 1.0);
-    }
-    Verdict all = verdict_on_runs(spec, run, "softmax_max", lse, exact, bound,
-                                  "row_max + log(row_sum) against the exact LSE");
-    join(all, verdict_on_runs(spec, run, "softmax_sum", low, std::vector<double>(low.size(), 1),
-                              std::vector<double>(low.size(), 0x1p-20), "row_sum at least 1"));
     return all;
 }
 
@@ -372,14 +296,9 @@ void add_relations(std::vector<Property>& list) {
                     with_room_in_group, [](const Spec& spec) {
                         return moderate(spec) && 2 * spec.numbers[kGroup] <= 64;
                     }});
-    list.push_back({"power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two,
-                    with_moderate_data, moderate});
-    list.push_back({"value_scale", "twice V gives twice O, to the bit", value_scale,
-                    with_moderate_data, moderate});
     list.push_back(
         {"value_linearity", "V + W gives O(V) + O(W)", value_linearity, with_less_data, moderate});
-    list.push_back({"statistics", "row_max + log(row_sum) is the LSE", statistics,
-                    with_moderate_data, moderate});
+    add_attention_laws(list, attention_operator(), false);
 }
 
 }  // namespace attncheck::properties::compress_attention

@@ -7,13 +7,6 @@
 namespace attncheck::properties::compress_attention {
 namespace {
 
-/// The part of `values` [rows, ...] that belongs to some rows.
-std::vector<std::uint32_t> slice(const std::vector<std::uint32_t>& values, std::int64_t first,
-                                 std::int64_t count, std::int64_t row) {
-    const auto begin = values.begin() + first * row;
-    return {begin, begin + count * row};
-}
-
 /// The upper left corner of a mask.
 void crop(Parts::Mask& mask, std::int64_t rows, std::int64_t columns) {
     if (!mask.present) return;
@@ -60,17 +53,18 @@ std::string Run::place(const Spec& spec, const std::string& name, std::size_t k)
 }
 
 ExpectedOutputs expected_rows(const Parts& parts, const ref::RoundingClass& rounding) {
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const auto atten = parts.mask.contents(), topk = parts.topk_mask.contents();
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    auto expected = ref::expected_attention(parts.shape.dense(),
-                                            ref::compress_columns(parts.shape, {atten, topk}), in,
-                                            parts.dtype, rounding);
-    ExpectedOutputs out;
-    out.emplace_back("softmax_max", std::move(expected.row_max));
-    out.emplace_back("softmax_sum", std::move(expected.row_sum));
-    out.emplace_back("attention_out", std::move(expected.output));
+    const AttentionProblem problem = problem_of(parts);
+    ExpectedOutputs out = expected_of(problem, rounding);
+    for (auto& [name, tensor] : out) {
+        if (!problem.output_named(name).is_statistic()) continue;
+        ref::ExpectedTensor first(tensor.size() / ref::kStatisticLanes);
+        for (std::size_t k = 0; k < first.size(); ++k) {
+            first.value[k] = tensor.value[k * ref::kStatisticLanes];
+            first.bound[k] = tensor.bound[k * ref::kStatisticLanes];
+            first.overflow[k] = tensor.overflow[k * ref::kStatisticLanes];
+        }
+        tensor = std::move(first);
+    }
     return out;
 }
 
@@ -107,16 +101,12 @@ Verdict verdict_on_equal_lists(const Spec& spec, PropertyContext& context, const
                                const std::vector<std::int64_t>& right,
                                const std::string& relation) {
     if (left == right) return {};
-    Verdict all = verdict_on_lists(spec, parts, left, context.rounding, ref::Grant::rounding,
+    const AttentionProblem problem = problem_of(parts);
+    Verdict all = verdict_on_lists(problem, left, context.rounding, ref::Grant::rounding,
                                    relation + ", the first of two runs");
-    join(all, verdict_on_lists(spec, parts, right, context.rounding, ref::Grant::rounding,
+    join(all, verdict_on_lists(problem, right, context.rounding, ref::Grant::rounding,
                                relation + ", the second of two runs"));
     return all;
-}
-
-bool rounds_alike_at_every_scale(const Parts& parts, const PropertyContext& context) {
-    return parts.dtype != ref::Dtype::fp16 ||
-           ref::accumulator_roundoff(context.rounding, parts.dtype) <= 0x1p-23;
 }
 
 std::vector<std::int64_t> rows_in_sequences(const Parts& parts) {

@@ -5,8 +5,8 @@
 // memory; all else lies as in the call.
 #pragma once
 
-#include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/laws/relation_checks.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties::compress_attention {
 
@@ -50,9 +50,6 @@ Verdict verdict_on_equal_bits(const Spec& spec, const Run& left, const Run& righ
 Verdict verdict_on_equal_lists(const Spec& spec, PropertyContext& context, const Parts& parts,
                                const std::vector<std::int64_t>& left,
                                const std::vector<std::int64_t>& right, const std::string& relation);
-
-/// True if rounding does not look at exponents away from subnormal results.
-bool rounds_alike_at_every_scale(const Parts& parts, const PropertyContext& context);
 
 // ---- changes of a problem ----
 

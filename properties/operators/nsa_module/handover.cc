@@ -35,7 +35,7 @@ Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
                                              "nsa_compress_attention wrote",
                                              op));
     }
-    return verdict_on_selection(spec, run, context.rounding);
+    return verdict_on_selection(run, context.rounding);
 }
 
 /// NsaCompressAttention is FlashAttentionScore with a mask: its statistics, element by element in

@@ -22,7 +22,7 @@ Verdict operators_on_each_other(const Spec& spec, PropertyContext& context, ref:
     const Exact exact(parts, run);
     const Expected expected(parts, run, exact, context.rounding, grant);
     Verdict all = verdict_on_values(spec, run.call, run.result, expected.of_operators());
-    join(all, verdict_on_selection(spec, run, context.rounding, grant));
+    join(all, verdict_on_selection(run, context.rounding, grant));
     return all;
 }
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties::nsa_module {
 namespace {
@@ -343,8 +343,7 @@ std::vector<std::int64_t> physical_rows(const Parts& parts) {
     return ref::compress_statistics_order(shape);
 }
 
-Verdict verdict_on_selection(const Spec& spec, const Run& run, const ref::RoundingClass& rounding,
-                             ref::Grant grant) {
+Verdict verdict_on_selection(const Run& run, const ref::RoundingClass& rounding, ref::Grant grant) {
     const OperatorRecord* record = run.find("nsa_compress_attention");
     if (!record) return {};
     const Call& call = record->call;
@@ -373,7 +372,8 @@ Verdict verdict_on_selection(const Spec& spec, const Run& run, const ref::Roundi
     parts.query = call.tensor("query").bits;
     parts.key = call.tensor("key").bits;
     parts.value = call.tensor("value").bits;
-    return compress_attention::verdict_on_lists(spec, parts, run.topk, rounding, grant);
+    return compress_attention::verdict_on_lists(
+        compress_attention::problem_of(std::move(parts)), run.topk, rounding, grant);
 }
 
 std::vector<std::string> gradient_names(const Parts& parts) {

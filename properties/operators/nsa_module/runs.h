@@ -85,7 +85,7 @@ std::vector<std::int64_t> physical_rows(const Parts& parts);
 inline constexpr std::int64_t kLanes = 8;
 
 /// The lists of a run against the scores of what NsaCompressAttention was handed.
-Verdict verdict_on_selection(const Spec& spec, const Run& run, const ref::RoundingClass& rounding,
+Verdict verdict_on_selection(const Run& run, const ref::RoundingClass& rounding,
                              ref::Grant grant = ref::Grant::rounding);
 
 /// Outputs and gradients of the module, by name.

@@ -138,41 +138,6 @@ Call make_selected_call(const SelectedParts& parts) {
     return call;
 }
 
-ExpectedOutputs expected_of(const SelectedParts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant) {
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    ExpectedOutputs out;
-    if (!parts.gradient) {
-        auto expected = ref::expected_attention(parts.shape.dense(), parts.columns(), in,
-                                                parts.dtype, rounding, grant);
-        const auto lanes = [](const ref::ExpectedTensor& rows) {
-            ref::ExpectedTensor all(rows.size() * kStatisticLanes);
-            for (std::size_t i = 0; i < all.size(); ++i) {
-                all.value[i] = rows.value[i / kStatisticLanes];
-                all.bound[i] = rows.bound[i / kStatisticLanes];
-                all.overflow[i] = rows.overflow[i / kStatisticLanes];
-            }
-            return all;
-        };
-        out.emplace_back("softmax_max", lanes(expected.row_max));
-        out.emplace_back("softmax_sum", lanes(expected.row_sum));
-        out.emplace_back("attention_out", std::move(expected.output));
-        return out;
-    }
-    const auto output = parts.values(parts.output), output_grad = parts.values(parts.output_grad);
-    const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
-        row_sum(parts.row_sum.begin(), parts.row_sum.end());
-    auto expected = ref::expected_attention_grad(parts.shape.dense(), parts.columns(),
-                                                 {in, output_grad, output, row_max, row_sum},
-                                                 parts.dtype, rounding, grant);
-    out.emplace_back("dq", std::move(expected.query_grad));
-    out.emplace_back("dk", std::move(expected.key_grad));
-    out.emplace_back("dv", std::move(expected.value_grad));
-    return out;
-}
-
 bool is_selected_claim(const std::string& edit) {
     return edit.starts_with("sequences=") || edit.starts_with("long.") || edit.starts_with("rows.");
 }

@@ -12,7 +12,6 @@
 #pragma once
 
 #include "properties/case/attention_data.h"
-#include "properties/judge/attention_tiers.h"
 #include "properties/judge/verdict.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/nsa_selected_attention.h"
@@ -105,10 +104,6 @@ void fill_selected_data(const Spec& spec, SelectedParts& parts);
 /// The call for explicit parts, all layouts dense.
 Call make_selected_call(const SelectedParts& parts);
 
-/// Expected outputs by tensor name, in the order of the call.
-ExpectedOutputs expected_of(const SelectedParts& parts, const ref::RoundingClass& rounding,
-                            ref::Grant grant = ref::Grant::rounding);
-
 /// "rows.q=VALUE", "long.q=ROWS", "sequences=COUNT" and the same of kv: rows or sequences that a
 /// call claims to have.
 bool is_selected_claim(const std::string& edit);
@@ -128,7 +123,6 @@ std::unique_ptr<Operator> make_nsa_selected_attention_grad();
 
 std::vector<Property> selected_properties(bool gradient);
 /// Second and third tier (nsa_selected_attention_tiers.cc).
-AttentionTierProblem selected_tier_problem(const SelectedParts& parts);
 void make_selected_tier_case(Spec& spec, Random& random);
 /// Behind the first property: agreement.
 void add_selected_tiers(std::vector<Property>& list);

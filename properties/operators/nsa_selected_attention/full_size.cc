@@ -2,69 +2,31 @@
 // of that size. The gradient's statistics and attention output are those of the candidate's own
 // forward.
 #include <algorithm>
-#include <memory>
 #include <utility>
 
-#include "properties/operators/nsa_selected_attention/case.h"
 #include "properties/judge/sampled_attention.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
-constexpr Int kLanes = 8;
-
-SampledProblem problem_of(const Spec& spec, const SelectedParts& parts) {
-    SampledProblem problem;
-    const ref::SelectedAttentionShape& s = parts.shape;
-    problem.spec = &spec;
-    problem.shape = s.dense();
-    problem.query_lengths = s.query_lengths;
-    problem.kv_lengths = s.kv_lengths;
-    problem.dtype = problem.result = parts.dtype;
-    problem.scale = parts.narrowed_scale();
-    problem.query = parts.values(parts.query);
-    problem.key = parts.values(parts.key);
-    problem.value = parts.values(parts.value);
-    problem.pairs = static_cast<double>(s.total_queries * s.query_heads * s.block * s.count);
-    problem.columns = parts.columns();
-    problem.first_element = [dense = problem.shape](const std::string& name, Int number) {
-        const bool of_values = name == "dv" || name == "attention_out";
-        const Int width = name.starts_with("softmax") ? kLanes
-                          : of_values                 ? dense.value_dim
-                                                      : dense.head_dim;
-        return static_cast<std::size_t>(number * width);
-    };
-    return problem;
-}
-
 Verdict check_sampled_selected(const Spec& spec, PropertyContext& context) {
-    SelectedParts parts = selected_input_parts(spec);
-    const SampledProblem problem = problem_of(spec, parts);
-    SampledCalls calls;
-    calls.gradient = parts.gradient;
-    calls.outputs = {{{"dq", 0, parts.shape.head_dim}},
-                     {{"dk", 0, parts.shape.head_dim}},
-                     {{"dv", 0, parts.shape.value_dim}}};
-    calls.call = [&](bool gradient) {
-        parts.gradient = gradient;
-        Call call = make_selected_call(parts);
+    FullSizeAttention of;
+    of.problem = selected_problem(selected_input_parts(spec));
+    of.seed = spec.seed;
+    of.pairs = static_cast<double>(of.problem.query_rows() * spec.numbers[kSelBlock] *
+                                   spec.numbers[kSelCount]);
+    of.call = [&](const AttentionProblem& problem) {
+        Call call = selected_attention_operator().call(problem);
         lay_out(spec, call);
         return call;
     };
-    calls.give = [&](std::vector<std::uint32_t> output, std::vector<float> row_max,
-                     std::vector<float> row_sum) {
-        parts.output = std::move(output);
-        parts.row_max = std::move(row_max);
-        parts.row_sum = std::move(row_sum);
-        if (spec.numbers[kSelStats] != 0) shift_statistics(parts.row_max, parts.row_sum);
-        if (spec.numbers[kSelOut] != 0) perturb_output(parts.dtype, parts.output);
-        return GivenForward{parts.values(parts.output_grad),
-                            parts.values(parts.output),
-                            {parts.row_max.begin(), parts.row_max.end()},
-                            {parts.row_sum.begin(), parts.row_sum.end()}};
+    of.alter_forward = [&](AttentionProblem& problem) {
+        if (spec.numbers[kSelStats] != 0) shift_statistics(problem.row_max, problem.row_sum);
+        if (spec.numbers[kSelOut] != 0) perturb_output(problem.result, problem.output);
     };
-    return check_sampled(problem, calls, context);
+    return check_sampled(std::move(of), context);
 }
 
 Spec large_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv, Int dtype,

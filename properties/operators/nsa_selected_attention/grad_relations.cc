@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "properties/laws/attention_laws.h"
 #include "properties/operators/nsa_selected_attention/grad_numbers.h"
 
 namespace attncheck::properties {
@@ -56,76 +57,6 @@ Verdict one_row(const Spec& spec, PropertyContext& context) {
         }
     }
     return {};
-}
-
-/// Additive in dO.
-/// Why     delta uses the given output, so that every gradient is linear in dO alone.
-/// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the rest.
-/// Bound   the bounds of the three runs added.
-/// Kills   NSG-17 x17 x18 x24 x29.
-Verdict linearity(const Spec& spec, PropertyContext& context) {
-    SelectedParts whole = selected_parts(spec);
-    quantise(whole.dtype, whole.output_grad);
-    SelectedParts first = whole, second = whole;
-    Random random(mix(spec.seed));
-    std::vector<double> part(whole.output_grad.size());
-    for (double& value : part) value = static_cast<double>(random.between(-3, 3));
-    if (!change_exactly(whole.dtype, first.output_grad,
-                        [&](double, std::size_t k) { return part[k]; }) ||
-        !change_exactly(whole.dtype, second.output_grad,
-                        [&](double value, std::size_t k) { return value - part[k]; }))
-        return inapplicable();
-    const SelectedRun a(first, context), b(second, context), sum(whole, context);
-    if (auto trouble = trouble_of({&a, &b, &sum})) return *trouble;
-    const ExpectedOutputs a_expected = expected_of(first, context.rounding),
-                          b_expected = expected_of(second, context.rounding),
-                          sum_expected = expected_of(whole, context.rounding);
-    Verdict all;
-    for (const std::string& name : sum.output_names())
-        join(all, verdict_on_runs(spec, sum, name, sum_of(a.values(name), b.values(name)),
-                                  sum.values(name),
-                                  sum_of(sum_of(allowance(tensor_of(a_expected, name)),
-                                                allowance(tensor_of(b_expected, name))),
-                                         allowance(tensor_of(sum_expected, name))),
-                                  "output gradient split in two"));
-    return all;
-}
-
-/// Twice dO gives twice every gradient.
-/// Why     as linearity; and rounding does not look at exponents in the normal range.
-/// Domain  moderate data.
-/// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to
-/// fp16, whose subnormal numbers are within reach; there the bounds of both runs added.
-/// Kills   NSG-x29 x34 x36.
-/// Shrinks to one query, one block of 16 keys, one head, a few elements of each input.
-Verdict output_grad_scale(const Spec& spec, PropertyContext& context) {
-    const SelectedParts parts = selected_parts(spec);
-    if (!rounds_alike_at_every_scale(parts, context)) return inapplicable();
-    SelectedParts doubled = parts;
-    if (!change_exactly(parts.dtype, doubled.output_grad,
-                        [](double value, std::size_t) { return 2 * value; }))
-        return inapplicable();
-    const SelectedRun left(parts, context), right(doubled, context);
-    if (auto trouble = trouble_of({&left, &right})) return *trouble;
-    const bool to_the_bit = parts.dtype == ref::Dtype::bf16 || !context.rounding.score_grad_rounded;
-    const ExpectedOutputs expected =
-        to_the_bit ? ExpectedOutputs{} : expected_of(parts, context.rounding);
-    constexpr const char* kRelation = "output gradient doubled";
-    Verdict all;
-    for (const std::string& name : left.output_names()) {
-        if (to_the_bit || name == "dv") {
-            join(all, verdict_on_scaled(spec, left, right, name, 1, kRelation));
-            continue;
-        }
-        // Every term of the bound at most doubles with dO.
-        const std::vector<double> twice = times(left.values(name), 2);
-        std::vector<double> allowed = times(allowance(tensor_of(expected, name)), 4);
-        for (std::size_t k = 0; k < twice.size(); ++k)
-            if (std::fabs(twice[k]) > ref::max_finite(parts.dtype) / 2)
-                allowed[k] = std::numeric_limits<double>::infinity();
-        join(all, verdict_on_runs(spec, left, name, twice, right.values(name), allowed, kRelation));
-    }
-    return all;
 }
 
 /// Over a sequence and a key/value head, sum_j dV_j = sum_i dO_i over the rows that see a key.
@@ -343,10 +274,8 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
 
 void add_selected_gradient_relations(std::vector<Property>& list) {
     add_selected_shared_relations(list);
+    add_attention_laws(list, selected_attention_operator(), true);
     list.push_back({"one_row", "dO in one row reaches that row and the keys it sees", one_row,
-                    with_moderate_data, moderate});
-    list.push_back({"linearity", "additive in dO", linearity, with_less_data, moderate});
-    list.push_back({"output_grad_scale", "twice dO gives twice the gradients", output_grad_scale,
                     with_moderate_data, moderate});
     list.push_back(
         {"value_sum", "sum_j dV_j = sum_i dO_i", value_sum, with_moderate_data, moderate});

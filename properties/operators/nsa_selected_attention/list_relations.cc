@@ -121,37 +121,9 @@ ref::ColumnLister all_visible_keys(const SelectedParts& parts) {
 
 ExpectedOutputs expected_over(const SelectedParts& parts, const ref::ColumnLister& columns,
                               const ref::RoundingClass& rounding) {
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    ExpectedOutputs out;
-    if (parts.gradient) {
-        const auto output = parts.values(parts.output),
-                   output_grad = parts.values(parts.output_grad);
-        const std::vector<double> row_max(parts.row_max.begin(), parts.row_max.end()),
-            row_sum(parts.row_sum.begin(), parts.row_sum.end());
-        auto expected = ref::expected_attention_grad(parts.shape.dense(), columns,
-                                                     {in, output_grad, output, row_max, row_sum},
-                                                     parts.dtype, rounding);
-        out.emplace_back("dq", std::move(expected.query_grad));
-        out.emplace_back("dk", std::move(expected.key_grad));
-        out.emplace_back("dv", std::move(expected.value_grad));
-        return out;
-    }
-    auto expected =
-        ref::expected_attention(parts.shape.dense(), columns, in, parts.dtype, rounding);
-    for (const auto& [name, rows] : {std::pair{"softmax_max", &expected.row_max},
-                                     std::pair{"softmax_sum", &expected.row_sum}}) {
-        ref::ExpectedTensor lanes(rows->size() * kLanes);
-        for (std::size_t k = 0; k < lanes.size(); ++k) {
-            lanes.value[k] = rows->value[k / kLanes];
-            lanes.bound[k] = rows->bound[k / kLanes];
-            lanes.overflow[k] = rows->overflow[k / kLanes];
-        }
-        out.emplace_back(name, std::move(lanes));
-    }
-    out.emplace_back("attention_out", std::move(expected.output));
-    return out;
+    AttentionProblem problem = selected_problem(parts);
+    problem.columns = columns;
+    return expected_of(problem, rounding);
 }
 
 /// Lists that name every block make dense attention.

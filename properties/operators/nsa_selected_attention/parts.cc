@@ -4,7 +4,7 @@
 #include <memory>
 #include <numeric>
 
-#include "properties/operators/nsa_selected_attention/case.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -92,19 +92,11 @@ ref::ColumnLister SelectedParts::columns() const {
 }
 
 void give_reference_statistics(SelectedParts& parts) {
-    const ref::AttentionShape dense = parts.shape.dense();
-    const auto rows = static_cast<std::size_t>(dense.query_rows * dense.query_heads);
-    std::vector<double> output(rows * static_cast<std::size_t>(dense.value_dim)), row_max(rows),
-        row_sum(rows);
-    const auto query = parts.values(parts.query), key = parts.values(parts.key),
-               value = parts.values(parts.value);
-    const ref::AttentionInputs<double> in{query, key, value, parts.narrowed_scale(), 1};
-    ref::dense_attention<double>(dense, parts.columns(), in, output, row_max, row_sum);
-    parts.output.resize(output.size());
-    std::transform(output.begin(), output.end(), parts.output.begin(),
-                   [&](double v) { return ref::encode(parts.dtype, v); });
-    parts.row_max.assign(row_max.begin(), row_max.end());
-    parts.row_sum.assign(row_sum.begin(), row_sum.end());
+    AttentionProblem problem = selected_problem(parts);
+    give_reference_forward(problem);
+    parts.output = problem.output;
+    parts.row_max = problem.row_max;
+    parts.row_sum = problem.row_sum;
 }
 
 SelectedParts selected_lists(const Spec& spec) {

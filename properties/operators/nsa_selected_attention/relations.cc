@@ -145,49 +145,6 @@ Verdict row_view(const Spec& spec, PropertyContext& context) {
                                          row.position, row.sequence));
 }
 
-/// The part of `values` [rows, ...] that belongs to some rows.
-template <class T>
-std::vector<T> slice(const std::vector<T>& values, std::int64_t first, std::int64_t count,
-                     std::int64_t row) {
-    const auto begin = values.begin() + first * row;
-    return std::vector<T>(begin, begin + count * row);
-}
-
-/// One sequence as a problem of its own. Without keys it gets one row that belongs to no sequence.
-SelectedParts single_sequence(const SelectedParts& all, std::size_t b, std::int64_t query,
-                              std::int64_t key) {
-    SelectedParts one = all;
-    ref::SelectedAttentionShape& s = one.shape;
-    const std::int64_t queries = s.query_lengths[b], keys = s.kv_lengths[b];
-    s.query_lengths = {queries};
-    s.kv_lengths = {keys};
-    s.total_queries = queries;
-    s.total_keys = std::max<std::int64_t>(keys, 1);
-    const auto key_rows = [&](const auto& bits, std::int64_t row) {
-        return keys > 0 ? slice(bits, key, keys, row)
-                        : std::vector<std::uint32_t>(static_cast<std::size_t>(row), 0);
-    };
-    one.query = slice(all.query, query, queries, s.query_heads * s.head_dim);
-    one.key = key_rows(all.key, s.kv_heads * s.head_dim);
-    one.value = key_rows(all.value, s.kv_heads * s.value_dim);
-    one.topk = slice(all.topk, query, queries, s.kv_heads * s.count);
-    if (all.gradient) {
-        one.output = slice(all.output, query, queries, s.query_heads * s.value_dim);
-        one.output_grad = slice(all.output_grad, query, queries, s.query_heads * s.value_dim);
-        one.row_max = slice(all.row_max, query, queries, s.query_heads);
-        one.row_sum = slice(all.row_sum, query, queries, s.query_heads);
-    }
-    if (!all.mask.present || all.sparse_mode != 0) return one;
-    one.mask.bits.clear();
-    for (std::int64_t row = 0; row < queries; ++row) {
-        const auto first = all.mask.bits.begin() + row * all.mask.shape[1];
-        one.mask.bits.insert(one.mask.bits.end(), first, first + keys);
-    }
-    one.mask.shape = {queries, keys};
-    s.mask_columns = keys;
-    return one;
-}
-
 /// Sequences packed together give what each gives alone.
 /// Why     no row sees another sequence; offsets are the cumulative lengths (contract decision 4).
 /// Bound   twice that of the packed run: a sequence alone has the same rows and keys.
@@ -204,7 +161,7 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
     for (std::size_t b = 0; b < s.query_lengths.size(); ++b) {
         const std::int64_t queries = s.query_lengths[b], keys = s.kv_lengths[b];
         if (queries > 0) {
-            const SelectedRun alone(single_sequence(parts, b, query, key), context);
+            const SelectedRun alone(single_sequence(parts, b), context);
             if (alone.trouble) return *alone.trouble;
             for (const std::string& name : packed.output_names()) {
                 const bool of_keys = name == "dk" || name == "dv";
@@ -372,7 +329,6 @@ void add_selected_shared_relations(std::vector<Property>& list) {
                     with_group, moderate});
     list.push_back(
         {"gqa_repeat", "a group is its key/value head repeated", gqa_repeat, with_group, moderate});
-    add_selected_scale_relations(list);
 }
 
 }  // namespace attncheck::properties

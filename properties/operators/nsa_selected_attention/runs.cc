@@ -84,16 +84,8 @@ Verdict verdict_on_equal_bits(const Spec& spec, const SelectedRun& left, const S
     return {};
 }
 
-Verdict verdict_on_scaled(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
-                          const std::string& name, int exponent, const std::string& relation) {
-    return verdict_on_powers(name, left.call.tensor(name).type(), left.values(name),
-                             right.values(name), exponent, relation,
-                             [&](std::size_t k) { return place_of(spec, left.call, name, k); });
-}
-
-bool rounds_alike_at_every_scale(const SelectedParts& parts, const PropertyContext& context) {
-    return parts.dtype != ref::Dtype::fp16 ||
-           ref::accumulator_roundoff(context.rounding, parts.dtype) <= 0x1p-23;
+ExpectedOutputs expected_of(const SelectedParts& parts, const ref::RoundingClass& rounding) {
+    return expected_of(selected_problem(parts), rounding);
 }
 
 std::vector<char> seen_keys(const SelectedParts& parts) {
@@ -156,6 +148,41 @@ SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int6
     to.row_max = gather_heads(parts.row_max, s.query_heads, query_source, 1);
     to.row_sum = gather_heads(parts.row_sum, s.query_heads, query_source, 1);
     return to;
+}
+
+/// One sequence as a problem of its own. Without keys it gets one row that belongs to no sequence.
+SelectedParts single_sequence(const SelectedParts& all, std::size_t b) {
+    SelectedParts one = all;
+    ref::SelectedAttentionShape& s = one.shape;
+    const std::int64_t query = row_starts(s.query_lengths)[b], key = row_starts(s.kv_lengths)[b],
+                       queries = s.query_lengths[b], keys = s.kv_lengths[b];
+    s.query_lengths = {queries};
+    s.kv_lengths = {keys};
+    s.total_queries = queries;
+    s.total_keys = std::max<std::int64_t>(keys, 1);
+    const auto key_rows = [&](const auto& bits, std::int64_t row) {
+        return keys > 0 ? slice(bits, key, keys, row)
+                        : std::vector<std::uint32_t>(static_cast<std::size_t>(row), 0);
+    };
+    one.query = slice(all.query, query, queries, s.query_heads * s.head_dim);
+    one.key = key_rows(all.key, s.kv_heads * s.head_dim);
+    one.value = key_rows(all.value, s.kv_heads * s.value_dim);
+    one.topk = slice(all.topk, query, queries, s.kv_heads * s.count);
+    if (all.gradient) {
+        one.output = slice(all.output, query, queries, s.query_heads * s.value_dim);
+        one.output_grad = slice(all.output_grad, query, queries, s.query_heads * s.value_dim);
+        one.row_max = slice(all.row_max, query, queries, s.query_heads);
+        one.row_sum = slice(all.row_sum, query, queries, s.query_heads);
+    }
+    if (!all.mask.present || all.sparse_mode != 0) return one;
+    one.mask.bits.clear();
+    for (std::int64_t row = 0; row < queries; ++row) {
+        const auto first = all.mask.bits.begin() + row * all.mask.shape[1];
+        one.mask.bits.insert(one.mask.bits.end(), first, first + keys);
+    }
+    one.mask.shape = {queries, keys};
+    s.mask_columns = keys;
+    return one;
 }
 
 void change_lists(SelectedParts& parts, std::int64_t count, const ListChange& fill) {

@@ -7,8 +7,8 @@
 
 #include <initializer_list>
 
-#include "properties/operators/nsa_selected_attention/case.h"
 #include "properties/laws/relation_checks.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 
@@ -27,6 +27,9 @@ struct SelectedRun {
 };
 std::optional<Verdict> trouble_of(std::initializer_list<const SelectedRun*> runs);
 
+/// Expected outputs by tensor name, in the order of the call.
+ExpectedOutputs expected_of(const SelectedParts& parts, const ref::RoundingClass& rounding);
+
 // ---- verdicts ----
 
 /// |left - right| <= allowed; elements with an infinite allowance are not looked at. Element k is
@@ -44,15 +47,6 @@ Verdict verdict_on_equal_runs(const Spec& spec, const SelectedRun& left, const S
 Verdict verdict_on_equal_bits(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
                               const std::string& relation, const OutputFilter& looked_at = {});
 
-/// left * 2^exponent == right for one output, without tolerance, where it stays away from subnormal
-/// and infinite numbers.
-Verdict verdict_on_scaled(const Spec& spec, const SelectedRun& left, const SelectedRun& right,
-                          const std::string& name, int exponent, const std::string& relation);
-
-/// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do:
-/// small ones are subnormal.
-bool rounds_alike_at_every_scale(const SelectedParts& parts, const PropertyContext& context);
-
 // ---- changes of a problem ----
 
 /// Keys that at least one row may see [T2,N2], and those that the heads of query row t see.
@@ -69,6 +63,9 @@ void poison_keys(SelectedParts& parts, const std::vector<char>& keys);
 SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int64_t>& query_source,
                          const std::vector<std::int64_t>& kv_source);
 
+/// Sequence b as a problem of its own; it has queries.
+SelectedParts single_sequence(const SelectedParts& all, std::size_t b);
+
 /// Lists of `count` entries: `fill` appends the new entries of an old list.
 using ListChange =
     std::function<void(std::span<const std::uint32_t> list, std::vector<std::uint32_t>& out)>;
@@ -84,9 +81,8 @@ void fewer_queries(Spec& spec);
 /// For relations that take two evaluations and more: moderate data, half the queries.
 void with_less_data(Spec& spec, Random& random);
 
-/// Relations that hold in both directions: all, and in them those of the lists and of scaled data.
+/// Relations that hold in both directions: all, and in them those of the lists.
 void add_selected_shared_relations(std::vector<Property>& list);
 void add_selected_list_relations(std::vector<Property>& list);
-void add_selected_scale_relations(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

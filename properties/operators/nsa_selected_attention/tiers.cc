@@ -2,26 +2,12 @@
 #include <algorithm>
 
 #include "properties/judge/attention_tiers.h"
-#include "properties/operators/nsa_selected_attention/runs.h"
+#include "properties/laws/attention_laws.h"
 #include "properties/operators/catalogue.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
-
-Verdict check(const Spec& spec, PropertyContext& context) {
-    const SelectedParts parts = selected_parts(spec);
-    const SelectedRun run(parts, context);
-    if (run.trouble) return *run.trouble;
-    return judge_attention(selected_tier_problem(parts), context.rounding,
-                           [&](const std::string& name) {
-                               std::vector<double> all = run.values(name);
-                               if (!name.starts_with("softmax")) return all;
-                               std::vector<double> first;
-                               for (std::size_t i = 0; i < all.size(); i += kLanes)
-                                   first.push_back(all[i]);
-                               return first;
-                           });
-}
 
 /// A block that is listed twice makes the same rounding error twice.
 bool has_distinct_blocks(TopkKind kind) {
@@ -38,26 +24,6 @@ bool has_distinct_blocks(TopkKind kind) {
 }
 
 }  // namespace
-
-AttentionTierProblem selected_tier_problem(const SelectedParts& parts) {
-    AttentionTierProblem problem;
-    problem.gradient = parts.gradient;
-    problem.dtype = parts.dtype;
-    problem.shape = parts.shape.dense();
-    problem.columns = parts.columns();
-    problem.query = parts.values(parts.query);
-    problem.key = parts.values(parts.key);
-    problem.value = parts.values(parts.value);
-    problem.scale = parts.narrowed_scale();
-    problem.query_lengths = parts.shape.query_lengths;
-    problem.kv_lengths = parts.shape.kv_lengths;
-    if (!parts.gradient) return problem;
-    problem.output_grad = parts.values(parts.output_grad);
-    problem.output = parts.values(parts.output);
-    problem.row_max.assign(parts.row_max.begin(), parts.row_max.end());
-    problem.row_sum.assign(parts.row_sum.begin(), parts.row_sum.end());
-    return problem;
-}
 
 void make_selected_tier_case(Spec& spec, Random& random) {
     spec.set("topk", static_cast<std::int64_t>(
@@ -78,7 +44,7 @@ void make_selected_tier_case(Spec& spec, Random& random) {
 }
 
 void add_selected_tiers(std::vector<Property>& list) {
-    Property property = attention_tier_property(check, make_selected_tier_case);
+    Property property = deviation_property(selected_attention_operator(), make_selected_tier_case);
     property.domain = [](const Spec& spec) {
         return is_tier_data(spec) &&
                has_distinct_blocks(static_cast<TopkKind>(spec.numbers[kSelTopk]));

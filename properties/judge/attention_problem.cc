@@ -1,0 +1,154 @@
+#include "properties/judge/attention_problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ref/bounds/rounding_noise.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+constexpr Int kStatisticLanes = 8;  ///< copies of every statistic
+
+/// Element `from` of an expectation becomes element `to` of another.
+void copy_element(const ref::ExpectedTensor& source, std::size_t from, ref::ExpectedTensor& target,
+                  std::size_t to) {
+    target.value[to] = source.value[from];
+    target.bound[to] = source.bound[from];
+    target.overflow[to] = source.overflow[from];
+}
+
+ref::ExpectedTensor in_lanes(const ref::ExpectedTensor& rows) {
+    ref::ExpectedTensor all(rows.size() * kStatisticLanes);
+    for (std::size_t k = 0; k < all.size(); ++k) copy_element(rows, k / kStatisticLanes, all, k);
+    return all;
+}
+
+}  // namespace
+
+const AttentionOutput& AttentionProblem::output_named(std::string_view name) const {
+    return *std::find_if(outputs().begin(), outputs().end(),
+                         [&](const AttentionOutput& output) { return output.name == name; });
+}
+
+std::string AttentionProblem::place(std::string_view name, std::size_t k) const {
+    const AttentionOutput& output = output_named(name);
+    const Int at = static_cast<Int>(k), row = at / (output.heads * output.width);
+    const ref::SequencePlace where = ref::sequence_places(
+        output.of_keys ? kv_lengths : query_lengths,
+        output.of_keys ? shape.kv_rows : shape.query_rows)[static_cast<std::size_t>(row)];
+    const std::string sequence =
+        where.sequence < 0 ? fmt::format("row {} beyond the last sequence", row)
+                           : fmt::format("{} {}, {} {}", sequence_word, where.sequence,
+                                         output.of_keys ? "key" : "query", where.position);
+    return fmt::format("[{}, head {}, {} {}]", sequence, at / output.width % output.heads,
+                       output.column, at % output.width);
+}
+
+void add_attention_outputs(AttentionProblem& problem) {
+    const ref::AttentionShape& s = problem.shape;
+    const auto of = [&](const char* name, bool of_keys, Int width) {
+        return AttentionOutput{.name = name,
+                               .dtype = problem.result,
+                               .heads = of_keys ? s.kv_heads : s.query_heads,
+                               .width = width,
+                               .of_keys = of_keys,
+                               .parts = {{name, 0, width}}};
+    };
+    for (const char* name : {"softmax_max", "softmax_sum"}) {
+        problem.forward_outputs.push_back(of(name, false, kStatisticLanes));
+        problem.forward_outputs.back().dtype = ref::Dtype::fp32;
+        problem.forward_outputs.back().column = "lane";
+    }
+    problem.forward_outputs.push_back(of("attention_out", false, s.value_dim));
+    problem.gradient_outputs = {of("dq", false, s.head_dim), of("dk", true, s.head_dim),
+                                of("dv", true, s.value_dim)};
+}
+
+ref::ColumnLister shared_columns(ref::ColumnLister columns) {
+    return [shared = std::make_shared<const ref::ColumnLister>(std::move(columns))](
+               Int t, Int n, std::vector<ref::KeyColumn>& to) { return (*shared)(t, n, to); };
+}
+
+AttentionNumbers::AttentionNumbers(const AttentionProblem& problem)
+    : query(decode_all(problem.dtype, problem.query)),
+      key(decode_all(problem.dtype, problem.key)),
+      value(decode_all(problem.dtype, problem.value)),
+      output_grad(decode_all(problem.dtype, problem.output_grad)),
+      output(decode_all(problem.result, problem.output)),
+      row_max(problem.row_max.begin(), problem.row_max.end()),
+      row_sum(problem.row_sum.begin(), problem.row_sum.end()),
+      scale(problem.scale),
+      keep_prob(problem.keep_prob) {}
+
+void give_reference_forward(AttentionProblem& problem) {
+    const auto rows = static_cast<std::size_t>(problem.query_rows());
+    std::vector<double> output(rows * static_cast<std::size_t>(problem.shape.value_dim)),
+        row_max(rows), row_sum(rows);
+    const AttentionNumbers numbers(problem);
+    ref::dense_attention<double>(problem.shape, problem.columns, numbers.inputs(), output, row_max,
+                                 row_sum);
+    problem.output.resize(output.size());
+    std::transform(output.begin(), output.end(), problem.output.begin(),
+                   [&](double v) { return ref::encode(problem.result, v); });
+    problem.row_max.assign(row_max.begin(), row_max.end());
+    problem.row_sum.assign(row_sum.begin(), row_sum.end());
+}
+
+ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::RoundingClass& rounding,
+                            ref::Grant grant) {
+    const AttentionNumbers numbers(problem);
+    ExpectedOutputs out;
+    if (problem.gradient) {
+        auto expected =
+            ref::expected_attention_grad(problem.shape, problem.columns, numbers.gradient_inputs(),
+                                         problem.result, rounding, grant);
+        out.emplace_back("dq", std::move(expected.query_grad));
+        out.emplace_back("dk", std::move(expected.key_grad));
+        out.emplace_back("dv", std::move(expected.value_grad));
+        return out;
+    }
+    auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
+                                            problem.dtype, rounding, grant);
+    out.emplace_back("softmax_max", in_lanes(expected.row_max));
+    out.emplace_back("softmax_sum", in_lanes(expected.row_sum));
+    out.emplace_back("attention_out", std::move(expected.output));
+    return out;
+}
+
+ExpectedOutputs in_call_order(const AttentionProblem& problem, const ExpectedOutputs& packed) {
+    ExpectedOutputs out;
+    for (const auto& [name, expected] : packed) {
+        const AttentionOutput& output = problem.output_named(name);
+        const Int numbers = static_cast<Int>(expected.size()) / output.width;
+        for (const OutputPart& part : output.parts) {
+            ref::ExpectedTensor tensor(static_cast<std::size_t>(numbers * part.width));
+            for (Int number = 0; number < numbers; ++number) {
+                const auto from = static_cast<std::size_t>(number * output.width + part.begin),
+                           to = output.first_element(part, number);
+                for (std::size_t c = 0; c < static_cast<std::size_t>(part.width); ++c)
+                    copy_element(expected, from + c, tensor, to + c);
+            }
+            out.emplace_back(part.tensor, std::move(tensor));
+        }
+    }
+    return out;
+}
+
+Bits packed_bits(const AttentionOutput& output, const Call& call, const CallResult& result) {
+    Bits out;
+    for (const OutputPart& part : output.parts) {
+        const Bits& stored = result.outputs[tensor_index(call, part.tensor)];
+        const Int numbers = static_cast<Int>(stored.size()) / part.width;
+        out.resize(static_cast<std::size_t>(numbers * output.width));
+        for (Int number = 0; number < numbers; ++number)
+            std::copy_n(
+                stored.begin() + static_cast<std::ptrdiff_t>(output.first_element(part, number)),
+                part.width, out.begin() + number * output.width + part.begin);
+    }
+    return out;
+}
+
+}  // namespace attncheck::properties

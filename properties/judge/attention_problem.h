@@ -1,0 +1,109 @@
+// The attention problem: any attention operator as the oracle sees it. Tiers, hypotheses, full-size
+// sampling and every attention law are written against it, once for all operators.
+//
+// Legend: T1 query rows, T2 key rows, N1 query heads, N2 key/value heads, D head dim (a rope stands
+// behind it in every row), Dv value dim. Packed order is [rows, heads, width], sequence after
+// sequence, whatever the layout of the call.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "properties/judge/verdict.h"
+#include "ref/operators/dense_attention.h"
+
+namespace attncheck::properties {
+
+using Bits = std::vector<std::uint32_t>;  ///< elements as stored, one per word
+
+/// Columns [begin, begin + width) of an output's packed rows are the rows of this tensor.
+struct OutputPart {
+    std::string tensor;
+    std::int64_t begin = 0, width = 0;
+};
+
+/// An output in packed order, and the place of its rows in the tensors of the call.
+struct AttentionOutput {
+    std::string name;  ///< softmax_max, softmax_sum, attention_out; dq, dk, dv; topk_indices
+    ref::Dtype dtype = ref::Dtype::fp16;
+    std::int64_t heads = 1, width = 1;
+    bool of_keys = false;              ///< rows are keys, heads are key/value heads
+    const char* column = "channel";    ///< or "lane", "entry"
+    std::vector<OutputPart> parts;     ///< one, or two where a rope is a tensor of its own
+    /// Number of packed row `number` (row * heads + head) in memory; empty: the same.
+    std::function<std::int64_t(std::int64_t number)> row_in_call = {};
+
+    bool is_statistic() const { return name.starts_with("softmax"); }
+    /// Row-major place of the first element of a packed row in a tensor; the others follow it.
+    std::size_t first_element(const OutputPart& part, std::int64_t number) const {
+        return static_cast<std::size_t>((row_in_call ? row_in_call(number) : number) * part.width);
+    }
+};
+
+/// What an operator has beyond the problem: masks, lists of blocks, biases as given. Only the
+/// operator reads it.
+struct AttentionExtras {
+    virtual ~AttentionExtras() = default;
+};
+
+struct AttentionProblem {
+    bool gradient = false;
+    ref::AttentionShape shape;
+    /// Columns with bias and dropout; depends on the extras, not on the numbers below.
+    ref::ColumnLister columns;
+    std::vector<std::int64_t> query_lengths, kv_lengths;
+    const char* sequence_word = "sequence";  ///< or "batch"
+    ref::Dtype dtype = ref::Dtype::fp16;     ///< of query, key, value, output_grad
+    ref::Dtype result = ref::Dtype::fp16;    ///< of output and gradients
+    double scale = 1, keep_prob = 1;         ///< narrowed to fp32
+    Bits query, key, value;                  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
+    Bits output_grad, output;                ///< [T1,N1,Dv], the gradient's own
+    std::vector<float> row_max, row_sum;     ///< [T1,N1], the gradient's own
+    std::vector<AttentionOutput> forward_outputs, gradient_outputs;
+    std::shared_ptr<const AttentionExtras> extras;
+
+    const std::vector<AttentionOutput>& outputs() const {
+        return gradient ? gradient_outputs : forward_outputs;
+    }
+    const AttentionOutput& output_named(std::string_view name) const;
+    std::int64_t query_rows() const { return shape.query_rows * shape.query_heads; }
+    std::int64_t key_rows() const { return shape.kv_rows * shape.kv_heads; }
+    /// "[sequence 1, query 3, head 0, channel 2]" for packed element k of an output.
+    std::string place(std::string_view output, std::size_t k) const;
+};
+
+/// The outputs that every attention operator has: statistics [T1,N1,8], attention_out, dq, dk, dv.
+void add_attention_outputs(AttentionProblem& problem);
+
+/// A lister that is cheap to copy.
+ref::ColumnLister shared_columns(ref::ColumnLister columns);
+
+/// The numbers of a problem in binary64, as the reference takes them.
+struct AttentionNumbers {
+    std::vector<double> query, key, value, output_grad, output, row_max, row_sum;
+    double scale, keep_prob;
+
+    explicit AttentionNumbers(const AttentionProblem& problem);
+    ref::AttentionInputs<double> inputs() const { return {query, key, value, scale, keep_prob}; }
+    ref::AttentionGradInputs gradient_inputs() const {
+        return {inputs(), output_grad, output, row_max, row_sum};
+    }
+};
+
+/// Statistics and attention output of the reference forward, rounded to their types.
+void give_reference_forward(AttentionProblem& problem);
+
+/// Expected outputs in packed order; topk_indices has none.
+ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::RoundingClass& rounding,
+                            ref::Grant grant = ref::Grant::rounding);
+
+/// Packed expectations as those of the tensors of the call.
+ExpectedOutputs in_call_order(const AttentionProblem& problem, const ExpectedOutputs& packed);
+
+/// An output of a call in packed order.
+Bits packed_bits(const AttentionOutput& output, const Call& call, const CallResult& result);
+
+}  // namespace attncheck::properties

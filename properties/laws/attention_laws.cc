@@ -1,0 +1,74 @@
+#include "properties/laws/attention_laws.h"
+
+#include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_gradient_laws.h"
+#include "properties/laws/attention_run.h"
+
+namespace attncheck::properties {
+namespace {
+
+/// Data on which softmax attention is exact: probabilities are powers of two, values small
+/// integers.
+/// Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P = 2^-k in
+///         any arithmetic; every later sum has few bits (verification.md 4.8). Importance scores
+///         are then equal to the bit or differ by 2^-k at least, and a list has one right answer.
+/// Bound   the exact number, to the bit where it can be stored and is not zero; one list.
+/// Domain  integer data with equal or dominated logits and no bias; rows that are not so get the
+///         usual bound.
+/// Kills   every defect of index, window, mask, head, dropout bit or tail, and the order of ties,
+///         without any tolerance.
+Verdict exact_lattice(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    return check_agreement(spec, context, attention_case(of, spec, ref::Grant::lattice));
+}
+
+/// Second and third tier.
+/// Why     roundings of zero-mean data are independent errors of known size; a defect that the
+/// rigorous bound has room for moves all elements the same way.
+/// Domain  is_tier_data, some hundred rows; any size while shrinking: a smaller case has the same
+/// thresholds and less power, so that the walk ends where the defect stops to stand out.
+/// Bound   tiers.h, kFalseAlarm.
+/// Kills   gains of 0.05 % and more, P or dS coarser than declared, terms of a tile or a row.
+Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    const AttentionProblem problem = of.problem(spec);
+    const AttentionRun run(of, problem, context);
+    if (run.trouble) return *run.trouble;
+    return judge_attention(problem, context.rounding,
+                           [&](const std::string& name) { return run.first_lanes(name); });
+}
+
+}  // namespace
+
+void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
+                       void (*adapt)(Spec&, Random&), bool (*domain)(const Spec&)) {
+    Property property =
+        attention_property(of, "exact_lattice",
+                           "data with exact probabilities: equal bits, no tolerance", exact_lattice);
+    property.adapt = adapt;
+    property.domain = domain;
+    property.case_factor = 2;
+    list.push_back(std::move(property));
+}
+
+Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&)) {
+    Property property = attention_property(
+        of, "deviation", "errors on zero-mean data are as rounding predicts: no gain, no lost part",
+        deviation);
+    property.adapt = adapt;
+    property.domain = is_tier_data;
+    property.case_divisor = 4;
+    return property;
+}
+
+void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of, bool gradient) {
+    const auto add = [&](const char* name, const char* summary, AttentionLaw law) {
+        list.push_back(attention_property(of, name, summary, law));
+    };
+    add("power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two);
+    add("value_scale", "twice V gives twice O, to the bit", value_scale);
+    if (gradient)
+        add_attention_gradient_laws(list, of);
+    else
+        add("statistics", "eight equal elements; row_max + log(row_sum) is the LSE", statistics);
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,46 @@
+// What a law needs of an attention operator, and nothing else. A law takes the problem of a case,
+// changes numbers in it, and calls the operator again: masks, lists, biases and drop bits follow.
+#pragma once
+
+#include <vector>
+
+#include "properties/case/random.h"
+#include "properties/case/spec.h"
+#include "properties/judge/attention_problem.h"
+
+namespace attncheck::properties {
+
+class AttentionOperator {
+public:
+    virtual ~AttentionOperator() = default;
+
+    /// The problem of a case, edits left out; a gradient has the statistics and output that the
+    /// case gives it.
+    virtual AttentionProblem problem(const Spec& spec) const = 0;
+    /// The call of a problem, forward or gradient, all layouts dense.
+    virtual Call call(const AttentionProblem& problem) const = 0;
+
+    /// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
+    virtual AttentionProblem with_heads(const AttentionProblem& problem,
+                                        const std::vector<std::int64_t>& query_source,
+                                        const std::vector<std::int64_t>& kv_source) const = 0;
+    /// One sequence or batch as a problem of its own; it has queries.
+    virtual AttentionProblem single_sequence(const AttentionProblem& problem,
+                                             std::size_t sequence) const = 0;
+
+    /// The verdict on outputs without an expectation (lists of blocks), in packed order; `relation`
+    /// begins the message of a failure.
+    virtual Verdict judge_lists(const AttentionProblem& problem, const Bits& lists,
+                                const ref::RoundingClass& rounding,
+                                ref::Grant grant = ref::Grant::rounding,
+                                const std::string& relation = {}) const {
+        (void)problem, (void)lists, (void)rounding, (void)grant, (void)relation;
+        return {};
+    }
+
+    /// Makes a case cheaper, for laws that take two evaluations and more: moderate data, half the
+    /// rows.
+    virtual void with_less_data(Spec& spec, Random& random) const = 0;
+};
+
+}  // namespace attncheck::properties

@@ -1,0 +1,101 @@
+#include "properties/laws/attention_run.h"
+
+#include <algorithm>
+
+#include "properties/judge/sampled_attention.h"
+
+namespace attncheck::properties {
+
+AttentionRun::AttentionRun(const AttentionOperator& of, const AttentionProblem& problem_of_run,
+                           PropertyContext& context)
+    : problem(problem_of_run) {
+    const Call call = of.call(problem);
+    const CallResult result = context.candidate.run(call, {});
+    trouble = verdict_unless_ok(result);
+    if (trouble) return;
+    for (const AttentionOutput& output : problem.outputs())
+        outputs.push_back(packed_bits(output, call, result));
+}
+
+const Bits& AttentionRun::bits(std::string_view name) const {
+    return outputs[static_cast<std::size_t>(&problem.output_named(name) -
+                                            problem.outputs().data())];
+}
+
+std::vector<double> AttentionRun::values(std::string_view name) const {
+    return decode_all(problem.output_named(name).dtype, bits(name));
+}
+
+std::vector<double> AttentionRun::first_lanes(std::string_view name) const {
+    const AttentionOutput& output = problem.output_named(name);
+    std::vector<double> all = values(name);
+    if (!output.is_statistic()) return all;
+    std::vector<double> first;
+    for (std::size_t k = 0; k < all.size(); k += static_cast<std::size_t>(output.width))
+        first.push_back(all[k]);
+    return first;
+}
+
+Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
+                       std::vector<double> left, std::vector<double> right,
+                       const std::vector<double>& allowed, const std::string& relation) {
+    return verdict_within(name, std::move(left), std::move(right), allowed, relation,
+                          [&](std::size_t k) { return problem.place(name, k); });
+}
+
+Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
+                              const std::string& relation, const OutputFilter& compared) {
+    for (const AttentionOutput& output : left.problem.outputs()) {
+        const std::string& name = output.name;
+        Verdict verdict = verdict_on_same_bits(
+            name, output.dtype, left.bits(name), right.bits(name), relation,
+            [&](std::size_t k) { return left.problem.place(name, k); },
+            [&](std::size_t k) { return !compared || compared(name, k); });
+        if (verdict.failed()) return verdict;
+    }
+    return {};
+}
+
+Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
+                          const std::string& name, int exponent, const std::string& relation) {
+    return verdict_on_powers(name, left.problem.output_named(name).dtype, left.values(name),
+                             right.values(name), exponent, relation,
+                             [&](std::size_t k) { return left.problem.place(name, k); });
+}
+
+bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context) {
+    return problem.dtype != ref::Dtype::fp16 ||
+           ref::accumulator_roundoff(context.rounding, problem.dtype) <= 0x1p-23;
+}
+
+Property attention_property(const AttentionOperator& of, std::string name, std::string summary,
+                            AttentionLaw law) {
+    return {std::move(name), std::move(summary),
+            [&of, law](const Spec& spec, PropertyContext& context) {
+                return law(of, spec, context);
+            },
+            with_moderate_data, moderate};
+}
+
+CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::Grant grant) {
+    const auto problem = std::make_shared<const AttentionProblem>(of.problem(spec));
+    CaseProblem made;
+    made.call = of.call(*problem);
+    lay_out(spec, made.call);
+    made.expected = [problem, grant](const ref::RoundingClass& rounding) {
+        return in_call_order(*problem, expected_of(*problem, rounding, grant));
+    };
+    const auto& outputs = problem->outputs();
+    const auto lists = std::find_if(outputs.begin(), outputs.end(), [](const auto& output) {
+        return output.name == "topk_indices";
+    });
+    if (lists != outputs.end())
+        made.judge = [problem, grant, &of, tensor = tensor_index(made.call, lists->name)](
+                         const CallResult& result, const ref::RoundingClass& rounding) {
+            return of.judge_lists(*problem, result.outputs[tensor], rounding, grant);
+        };
+    made.composition_errors = [problem] { return half_composition_errors(*problem); };
+    return made;
+}
+
+}  // namespace attncheck::properties

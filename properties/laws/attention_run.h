@@ -1,0 +1,60 @@
+// What attention laws share: a run of a problem with its outputs in packed order, verdicts on two
+// runs, and the way from a law to a property.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "properties/laws/attention_operator.h"
+#include "properties/laws/call_properties.h"
+#include "properties/laws/relation_checks.h"
+
+namespace attncheck::properties {
+
+/// One call of the candidate; trouble is set when it did not return 0. Refers to the problem.
+struct AttentionRun {
+    const AttentionProblem& problem;
+    std::vector<Bits> outputs;  ///< packed, as problem.outputs()
+    std::optional<Verdict> trouble;
+
+    AttentionRun(const AttentionOperator& of, const AttentionProblem& problem,
+                 PropertyContext& context);
+    const Bits& bits(std::string_view name) const;
+    std::vector<double> values(std::string_view name) const;
+    /// The first lane of a statistic; other outputs as they are.
+    std::vector<double> first_lanes(std::string_view name) const;
+};
+
+// ---- verdicts; all elements are in packed order ----
+
+/// |left - right| <= allowed; elements with an infinite allowance are not compared.
+Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
+                       std::vector<double> left, std::vector<double> right,
+                       const std::vector<double>& allowed, const std::string& relation);
+
+/// Every output of two runs to the bit; elements for which `compared` is false are skipped.
+Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
+                              const std::string& relation, const OutputFilter& compared = {});
+
+/// left * 2^exponent == right for one output, where both stay away from subnormal and infinite
+/// numbers.
+Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
+                          const std::string& name, int exponent, const std::string& relation);
+
+/// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do:
+/// small ones are subnormal.
+bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context);
+
+// ---- properties ----
+
+using AttentionLaw = Verdict (*)(const AttentionOperator&, const Spec&, PropertyContext&);
+
+/// A law as a property on moderate data.
+Property attention_property(const AttentionOperator& of, std::string name, std::string summary,
+                            AttentionLaw law);
+
+/// The case as the laws of a call want it; its data and reference forward are made once.
+CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::Grant grant);
+
+}  // namespace attncheck::properties

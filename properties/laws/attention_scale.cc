@@ -1,0 +1,69 @@
+// Attention laws of scaled numbers: powers of two, to the bit.
+#include <fmt/format.h>
+
+#include "properties/laws/attention_laws.h"
+#include "properties/laws/attention_run.h"
+
+namespace attncheck::properties {
+
+/// (2^a Q, 2^-a K) has the logits of (Q, K).
+/// Why     every product q k is the same number; away from overflow and underflow rounding does not
+///         look at exponents. dq goes with K, dk with Q.
+/// Domain  moderate data, numbers below 2^-7 set to zero; ropes follow. Not where sums are kept in
+///         fp16, whose small sums are subnormal.
+/// Demand  the same bits; dq and dk scaled, where they are normal numbers.
+/// Kills   in the gradient NSG-05 06 x03 x12 x13 x35; in the forward no mutant of the arithmetic,
+///         only NSF-x58 x59 x60 NCA-ALL-11 (memory, reuse of a buffer), which others kill as well.
+Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = of.problem(spec);
+    if (!rounds_alike_at_every_scale(problem, context)) return inapplicable();
+    drop_tiny(problem.dtype, problem.query);
+    drop_tiny(problem.dtype, problem.key);
+    AttentionProblem scaled = problem;
+    const int exponent = Random(mix(spec.seed)).pick<int>({-3, -1, 1, 3});
+    if (!scale_exactly(problem.dtype, scaled.query, exponent) ||
+        !scale_exactly(problem.dtype, scaled.key, -exponent))
+        return inapplicable();
+    const AttentionRun left(of, problem, context), right(of, scaled, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const std::string relation =
+        fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent);
+    Verdict all = verdict_on_equal_bits(
+        left, right, relation,
+        [](const std::string& name, std::size_t) { return name != "dq" && name != "dk"; });
+    if (!problem.gradient) return all;
+    join(all, verdict_on_scaled(left, right, "dq", -exponent, relation));
+    join(all, verdict_on_scaled(left, right, "dk", exponent, relation));
+    return all;
+}
+
+/// Twice V gives twice O, with any drop mask. In the gradient (2 V, 2 O, dO / 2) has the dS of
+/// (V, O, dO), and half its dV.
+/// Why     O is linear in V, lists and statistics do not look at V; dP = <dO, V> and
+///         delta = <dO, O> stay the same numbers.
+/// Domain  moderate data, output gradients below 2^-7 set to zero. Not where sums are kept in fp16.
+/// Demand  the same bits: statistics, lists, dq and dk as they were, O doubled and dv halved where
+///         they are normal numbers.
+/// Kills   FA-18 33 66, FAG-03, NSF-x16 x17 x42 x46, NSG-x14 x16 x35 x36, NCA-x18 x20 x33.
+Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = of.problem(spec);
+    if (!rounds_alike_at_every_scale(problem, context)) return inapplicable();
+    drop_tiny(problem.dtype, problem.output_grad);
+    AttentionProblem scaled = problem;
+    if (!scale_exactly(problem.dtype, scaled.value, 1) ||
+        !scale_exactly(problem.result, scaled.output, 1) ||
+        !scale_exactly(problem.dtype, scaled.output_grad, -1))
+        return inapplicable();
+    const AttentionRun left(of, problem, context), right(of, scaled, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const std::string relation =
+        problem.gradient ? "value and output doubled, output gradient halved" : "value doubled";
+    const char* follows = problem.gradient ? "dv" : "attention_out";
+    Verdict all = verdict_on_equal_bits(
+        left, right, relation,
+        [&](const std::string& name, std::size_t) { return name != follows; });
+    join(all, verdict_on_scaled(left, right, follows, problem.gradient ? -1 : 1, relation));
+    return all;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,89 @@
+#include "properties/laws/attention_sight.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ref/bounds/rounding_noise.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+using Columns = std::vector<ref::KeyColumn>;
+
+bool counts(const ref::KeyColumn& column, Drops drops) {
+    return column.kept || drops == Drops::counted;
+}
+
+void mark(const AttentionProblem& problem, Int t, Int head, Drops drops, std::vector<char>& seen) {
+    Columns columns;
+    problem.columns(t, head, columns);
+    for (const ref::KeyColumn& column : columns)
+        if (counts(column, drops)) seen[key_number(problem, column, head)] = 1;
+}
+
+}  // namespace
+
+void for_each_row(const AttentionProblem& problem,
+                  const std::function<void(Int, Int, const Columns&)>& visit) {
+    Columns columns;
+    for (Int t = 0; t < problem.shape.query_rows; ++t)
+        for (Int n = 0; n < problem.shape.query_heads; ++n) {
+            columns.clear();
+            if (problem.columns(t, n, columns)) visit(t, n, columns);
+        }
+}
+
+std::vector<char> seen_keys(const AttentionProblem& problem) {
+    std::vector<char> seen(static_cast<std::size_t>(problem.key_rows()));
+    for (Int t = 0; t < problem.shape.query_rows; ++t)
+        for (Int n = 0; n < problem.shape.query_heads; ++n)
+            mark(problem, t, n, Drops::counted, seen);
+    return seen;
+}
+
+std::vector<char> keys_seen_by(const AttentionProblem& problem, Int t, Int head, Drops drops) {
+    std::vector<char> seen(static_cast<std::size_t>(problem.key_rows()));
+    mark(problem, t, head, drops, seen);
+    return seen;
+}
+
+std::vector<char> keys_seen_by(const AttentionProblem& problem, Int t) {
+    std::vector<char> seen(static_cast<std::size_t>(problem.key_rows()));
+    for (Int n = 0; n < problem.shape.query_heads; ++n) mark(problem, t, n, Drops::counted, seen);
+    return seen;
+}
+
+std::vector<char> rows_that_see(const AttentionProblem& problem, const std::vector<char>& keys,
+                                Drops drops) {
+    std::vector<char> rows(static_cast<std::size_t>(problem.query_rows()));
+    for_each_row(problem, [&](Int t, Int n, const Columns& columns) {
+        rows[static_cast<std::size_t>(t * problem.shape.query_heads + n)] =
+            std::any_of(columns.begin(), columns.end(), [&](const ref::KeyColumn& column) {
+                return keys[key_number(problem, column, n)] != 0 && counts(column, drops);
+            });
+    });
+    return rows;
+}
+
+void poison_keys(AttentionProblem& problem, const std::vector<char>& keys, bool value_only) {
+    const std::uint32_t nan = ref::encode(problem.dtype, std::numeric_limits<double>::quiet_NaN());
+    const auto poison = [&](Bits& bits, Int width) {
+        for (std::size_t k = 0; k < keys.size(); ++k)
+            if (keys[k]) std::fill_n(bits.begin() + static_cast<Int>(k) * width, width, nan);
+    };
+    poison(problem.value, problem.shape.value_dim);
+    if (!value_only) poison(problem.key, problem.shape.head_dim);
+}
+
+std::vector<Int> rows_with_keys(const AttentionProblem& problem) {
+    const auto places = ref::sequence_places(problem.query_lengths, problem.shape.query_rows);
+    std::vector<Int> rows;
+    for (std::size_t t = 0; t < places.size(); ++t)
+        if (places[t].sequence >= 0 &&
+            problem.kv_lengths[static_cast<std::size_t>(places[t].sequence)] > 0)
+            rows.push_back(static_cast<Int>(t));
+    return rows;
+}
+
+}  // namespace attncheck::properties

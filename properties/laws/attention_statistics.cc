@@ -1,0 +1,62 @@
+// Attention laws of the softmax statistics of one run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "properties/laws/attention_laws.h"
+#include "properties/laws/attention_run.h"
+
+namespace attncheck::properties {
+
+/// The eight elements of a statistic are one number, and the two statistics belong together.
+/// Why     contract decision 3. row_max + log(row_sum) is the logarithm of sum exp(logit), whatever
+///         maximum was subtracted, and its error is smaller than those of both: the error of the
+///         maximum cancels. A sum with exp(0) = 1 in it is at least 1, up to the rounding of the
+///         maximum.
+/// Bound   that of the LSE for the pair; 2^-20 and 4 u |row_max| for the sum against 1; the bits for
+///         the eight elements.
+/// Kills   FA-05 20 22 27 47 65, NSF-14 16 x01 x12 x14 x30 x31 x32 x55, NCA-x23 x25 x26 x27 x34.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero logit.
+Verdict statistics(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    const AttentionProblem problem = of.problem(spec);
+    const AttentionRun run(of, problem, context);
+    if (run.trouble) return *run.trouble;
+    const auto lanes = static_cast<std::size_t>(problem.output_named("softmax_max").width);
+    for (const char* name : {"softmax_max", "softmax_sum"}) {
+        const Bits& bits = run.bits(name);
+        for (std::size_t k = 0; k < bits.size(); ++k)
+            if (bits[k] != bits[k / lanes * lanes])
+                return Verdict::fail(
+                    std::string(name) + " is not the same 8 times",
+                    fmt::format("{}  {:.9g}  first of the eight {:.9g}", problem.place(name, k),
+                                ref::decode(ref::Dtype::fp32, bits[k]),
+                                ref::decode(ref::Dtype::fp32, bits[k / lanes * lanes])));
+    }
+    const AttentionNumbers numbers(problem);
+    const auto expected =
+        ref::expected_attention(problem.shape, problem.columns, numbers.inputs(), problem.dtype,
+                                context.rounding);
+    const std::vector<double> row_max = run.values("softmax_max"),
+                              row_sum = run.values("softmax_sum");
+    const std::vector<double> allowed = allowance(expected.lse);
+    const double unit = ref::accumulator_roundoff(context.rounding, problem.dtype);
+    std::vector<double> lse(row_max.size()), exact(lse.size()), bound(lse.size()),
+        low(lse.size(), 1), slack(lse.size());
+    for (std::size_t k = 0; k < lse.size(); ++k) {
+        const std::size_t row = k / lanes;
+        if (!std::isfinite(allowed[row]) || !(expected.row_sum.value[row] > 0)) continue;
+        lse[k] = row_max[k] + std::log(row_sum[k]);
+        exact[k] = expected.lse.value[row];
+        bound[k] = allowed[row];
+        low[k] = std::min(row_sum[k], 1.0);
+        slack[k] = 0x1p-20 + 4 * unit * std::fabs(row_max[k]);
+    }
+    Verdict all = verdict_within(problem, "softmax_max", lse, exact, bound,
+                                 "row_max + log(row_sum) against the exact LSE");
+    join(all, verdict_within(problem, "softmax_sum", low, std::vector<double>(low.size(), 1),
+                             slack, "row_sum at least 1"));
+    return all;
+}
+
+}  // namespace attncheck::properties
