@@ -2,6 +2,8 @@
 // problem, and the data on which that holds.
 #pragma once
 
+#include "properties/case/random.h"
+#include "properties/case/spec.h"
 #include "properties/judge/attention_problem.h"
 #include "properties/judge/tiers.h"
 

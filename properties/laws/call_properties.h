@@ -6,8 +6,9 @@
 #include <functional>
 #include <string>
 
-#include "properties/judge/verdict.h"
 #include "properties/judge/half_composition.h"
+#include "properties/judge/verdict.h"
+#include "properties/laws/property.h"
 
 namespace attncheck::properties {
 

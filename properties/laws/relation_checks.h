@@ -11,6 +11,7 @@
 
 #include "properties/case/random.h"
 #include "properties/judge/verdict.h"
+#include "properties/laws/property.h"
 
 namespace attncheck::properties {
 
