@@ -21,9 +21,16 @@ struct TensorRange {
     explicit TensorRange(std::span<const double> values);
 };
 
+/// The most tiles a kernel may cut the columns into that takes at least `least_tile` neighbouring
+/// keys at a time. Masks and lists leave runs of neighbours; a run that starts off a multiple of
+/// the tile may straddle one more.
+double count_tiles(std::span<const KeyColumn> columns, std::int64_t least_tile);
+
 struct AttentionRoundoff {
     double sum;             ///< u
     double unit;            ///< u_e, at least that of fp32
+    double exp;             ///< relative error of exp itself
+    std::int64_t least_tile;  ///< keys that a tile takes at least
     double prob = 0;        ///< relative error of the cast of P
     double score_grad = 0;  ///< of the cast of dS
     double row_sum = 0;     ///< of the P that the row sum adds up
@@ -38,6 +45,18 @@ struct AttentionRoundoff {
 
     AttentionRoundoff(Dtype dtype, const RoundingClass& rounding);
 
+    double tiles(std::span<const KeyColumn> columns) const {
+        return count_tiles(columns, least_tile);
+    }
+
+    /// Online softmax multiplies every weight once per tile after its own by exp(m_old - m_new):
+    /// exp, u of the product, 2 u for a maximum that changes its base.
+    double rescale_error(double tile_count) const { return (tile_count - 1) * (exp + 3 * unit); }
+
+    /// Relative error of e = exp(s - m) for a logit that is exact: 3 u for s - m and its factor
+    /// log2 e, u for the rescaling, and exp itself.
+    double exponent_error(double distance) const { return 4 * unit * std::fabs(distance) + exp; }
+
     /// Absolute error of a cast beyond its relative one.
     double cast_loss(double magnitude) const { return magnitude < cast_min ? cast_eta : 0; }
 
@@ -48,8 +67,17 @@ struct AttentionRoundoff {
 
 inline constexpr double kLargestFp32 = FLT_MAX;
 inline constexpr double kSumFloor = 0x1p-149;  ///< fp32 operations near zero: one unit each
-/// exp of less than -87 may be flushed: all of it is lost, at most this much.
+/// exp of less than -87 may be flushed: all of it is lost, at most this much (twice the least
+/// normal number of fp32).
 inline constexpr double kExpFloor = 0x1p-125;
+/// An exp below this may be flushed: 2^26 above that floor, more than any error of its own.
+inline constexpr double kSafeExp = 0x1p-100;
+/// e^-200 = 2^-288 vanishes in fp32, whatever the errors of the two logits, and against any number
+/// that matters.
+inline constexpr double kVanishingGap = 200;
+/// Logits so large that fp32 does not resolve them to this (|m| > 4e7): exp of what a rounding
+/// leaves may overflow.
+inline constexpr double kCoarse = 10;
 inline constexpr double kLatticeSlack = 0x1p-20;
 /// Sums of a few bits are exact in accumulators at least as fine as this.
 inline constexpr double kLatticeRoundoff = 0x1p-23;
@@ -84,13 +112,11 @@ public:
     bool may_overflow(double magnitude, double bias, double gap) const {
         if (may_overflow(magnitude)) return true;
         if (!std::isfinite(bias)) return false;
-        const bool weighs = bias > 0 || gap <= kSafeGap + std::fabs(bias) * 0x1p-10;
+        const bool weighs = bias > 0 || gap <= kVanishingGap + std::fabs(bias) * 0x1p-10;
         return weighs && may_overflow_by(magnitude, std::fabs(bias));
     }
 
 private:
-    static constexpr double kSafeGap = 200;  ///< e^-200 vanishes in fp32
-
     /// The bias is added before or after the scale; log2 e < 1.45 may be part of it. What is added
     /// before has been stored, and only a sum of its own size takes it out of the range.
     bool may_overflow_by(double magnitude, double bias) const {
@@ -104,15 +130,6 @@ private:
     double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
 };
 
-/// The most tiles a kernel may cut the columns into that takes at least 16 neighbouring keys at a
-/// time. Masks and lists leave runs of neighbours; a run that starts off a multiple of 16 may
-/// straddle one tile more.
-double count_tiles(std::span<const KeyColumn> columns);
-
-/// Online softmax multiplies every weight once per tile after its own by exp(m_old - m_new): 4 u of
-/// exp, 1 u of the product, 2 u for a maximum that changes its base.
-inline double rescale_error(double tiles, double unit) { return (tiles - 1) * 7 * unit; }
-
 /// True if P of a row with exact logits is exact in any arithmetic: the largest logit is attained
 /// exactly 2^k times and all others are lower by 200 or more, so that their exp vanishes.
 bool is_lattice_row(std::span<const double> logits, double row_max);
@@ -124,7 +141,7 @@ bool is_dropped_nan_row(std::span<const KeyColumn> columns, std::span<const doub
 /// 2^e with lowest_bit + 24 = e as a limit for exact fp32 sums; 0 when out of range.
 double exact_sum_limit(int lowest_bit);
 
-/// sum |a b|, eight partial sums.
+/// sum |a b|.
 double magnitude_product(const double* a, const double* b, std::int64_t count);
 
 /// The part of `magnitude` = magnitude_product(a, b, count) that comes from finite products; 0 if

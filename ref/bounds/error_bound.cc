@@ -130,11 +130,12 @@ std::string print_rounding_class(const RoundingClass& rounding) {
 
 RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
-    const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a] = a;
-    const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b] = b;
+    const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a] = a;
+    const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
-            score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b};
+            score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
+            std::min(tile_a, tile_b), std::max(exp_a, exp_b)};
 }
 
 double gamma(double terms, double roundoff) {

@@ -19,6 +19,8 @@ struct RoundingClass {
     bool score_grad_rounded = true;         ///< dS likewise
     bool flush_bf16_subnormals = false;     ///< bf16 subnormals read or written as zero
     bool row_sum_rounded = false;           ///< the row sum is that of the rounded P
+    std::int64_t least_tile = 16;           ///< online softmax takes at least so many keys at once
+    double exp_error = 4;                   ///< |exp^ - exp| / exp, in u of a single operation
 
     bool operator==(const RoundingClass&) const = default;
 };

@@ -61,8 +61,8 @@ private:
 
     void statistics(std::span<const KeyColumn> columns) {
         const double l = row_.row_sum, count = static_cast<double>(columns.size());
-        sum_variance_ = of_.of_positive_sum(count + 2 * count_tiles(columns)) +
-                        square(of_.unit) * (4 * count_tiles(columns) + 16);
+        sum_variance_ = of_.of_positive_sum(count + 2 * count_tiles(columns, of_.least_tile)) +
+                        square(of_.unit) * (4 * count_tiles(columns, of_.least_tile) + 16);
         RoundingNoise& max = out_.row_max;
         max.value[at_] = row_.row_max;
         max.variance[at_] = max.rest[at_] = largest_ + of_.stored(Dtype::fp32, row_.row_max);
@@ -96,7 +96,7 @@ private:
         RoundingNoise& noise = out_.output;
         Probe* const scale = find_probe(noise, Defect::scale);
         const std::size_t first = at_ * static_cast<std::size_t>(width);
-        const double sums = of_.of_sum(count + 2 * count_tiles(columns));
+        const double sums = of_.of_sum(count + 2 * count_tiles(columns, of_.least_tile));
         for (std::size_t d = 0; d < static_cast<std::size_t>(width); ++d) {
             const double o = row_.output[d], o2 = o * o;
             noise.value[first + d] = o;

@@ -17,6 +17,7 @@ struct RoundingVariance {
     double cast;       ///< relative variance of a cast to the storage type
     double underflow;  ///< absolute variance of a cast near zero
     bool rounds_prob, rounds_score_grad, rounds_sum;
+    std::int64_t least_tile;  ///< keys that a tile takes at least
 
     RoundingVariance(Dtype storage, const RoundingClass& rounding)
         : sum(accumulator_roundoff(rounding, storage)),
@@ -26,7 +27,8 @@ struct RoundingVariance {
           underflow(half_ulp(storage, 0) * half_ulp(storage, 0) / 3),
           rounds_prob(rounding.prob_rounded),
           rounds_score_grad(rounding.score_grad_rounded),
-          rounds_sum(rounding.row_sum_rounded) {}
+          rounds_sum(rounding.row_sum_rounded),
+          least_tile(rounding.least_tile) {}
 
     /// Of a sum of `terms` numbers of either sign, in units of the sum of their squares: the
     /// partial sums S_k have E S_k^2 = k t^2, every one is rounded with variance (u S_k)^2 / 3.

@@ -56,10 +56,6 @@ auto with_format(Dtype dtype, const Work& work) {
     }
 }
 
-Format format_of(Dtype dtype) {
-    return with_format(dtype, []<Format kFormat>() { return kFormat; });
-}
-
 /// 2^exponent for a normal binary64 exponent.
 constexpr double power_of_two(int exponent) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
@@ -202,22 +198,28 @@ std::vector<std::uint32_t> encode_all(Dtype dtype, std::span<const double> value
     return bits;
 }
 
-double unit_roundoff(Dtype dtype) { return power_of_two(-format_of(dtype).precision); }
-
-double max_finite(Dtype dtype) {
-    const Format f = format_of(dtype);
-    const double missing = f.has_infinity ? 1 : 2;  // the last pattern is NaN, not a number
-    return (2 - missing * power_of_two(1 - f.precision)) * power_of_two(f.max_exponent());
+double unit_roundoff(Dtype dtype) {
+    return with_format(dtype, []<Format f>() { return power_of_two(-f.precision); });
 }
 
-double min_normal(Dtype dtype) { return power_of_two(format_of(dtype).min_exponent()); }
+double max_finite(Dtype dtype) {
+    return with_format(dtype, []<Format f>() {
+        constexpr double missing = f.has_infinity ? 1 : 2;  // the last pattern is NaN, not a number
+        return (2 - missing * power_of_two(1 - f.precision)) * power_of_two(f.max_exponent());
+    });
+}
+
+double min_normal(Dtype dtype) {
+    return with_format(dtype, []<Format f>() { return power_of_two(f.min_exponent()); });
+}
 
 double half_ulp(Dtype dtype, double magnitude) {
     if (std::isnan(magnitude)) return magnitude;
-    const Format f = format_of(dtype);
-    const int exponent =
-        std::min(std::max(binary_exponent(magnitude), f.min_exponent()), f.max_exponent());
-    return power_of_two(exponent - f.precision);
+    return with_format(dtype, [&]<Format f>() {
+        const int exponent =
+            std::clamp(binary_exponent(magnitude), f.min_exponent(), f.max_exponent());
+        return power_of_two(exponent - f.precision);
+    });
 }
 
 }  // namespace attncheck::ref

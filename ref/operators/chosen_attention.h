@@ -2,9 +2,10 @@
 // would be quadratic: a row costs as much as its columns, a key as much as the rows that see it.
 //
 // The numbers and bounds are those of the whole reference, by the same code: ranges of the tensors
-// (exact sums, flushed subnormals) are taken over all of them. Rows to the bit; sums over queries
-// may add up in another order. One difference: a row of the gradient that the whole reference
-// leaves unjudged because of one of its columns excuses here only the chosen keys it happens to.
+// (exact sums, flushed subnormals) are taken over all of them. Sums may add up in another order:
+// rows that share their keys are multiplied together. One difference: a row of the gradient that
+// the whole reference leaves unjudged because of one of its columns excuses here only the chosen
+// keys it happens to.
 #pragma once
 
 #include "ref/operators/dense_attention.h"

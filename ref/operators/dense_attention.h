@@ -51,16 +51,7 @@ using ColumnLister = std::function<bool(std::int64_t query_row, std::int64_t que
 inline constexpr double kEmptyRowMax = -static_cast<double>(FLT_MAX);
 inline constexpr double kEmptyRowSum = static_cast<double>(FLT_MAX);
 
-inline double real_part(double x) { return x; }
-inline double real_part(const std::complex<double>& x) { return x.real(); }
-
-template <class Scalar>
-Scalar inner_product(const Scalar* a, const Scalar* b, std::int64_t count) {
-    Scalar sum{};
-    for (std::int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
-    return sum;
-}
-/// Eight partial sums, so that it runs at the speed of the multiplications.
+/// sum a_i b_i.
 double inner_product(const double* a, const double* b, std::int64_t count);
 
 /// Everything the forward knows of one (query row, query head).
@@ -78,67 +69,18 @@ struct AttentionInputs {
     double keep_prob = 1;
 };
 
-/// One row of the forward over any scalar with + - * / and exp: double, std::complex<double> or
-/// Dual, so that it can be differentiated exactly. NaN and infinity take their IEEE way; a dropped
-/// key's V is not touched.
+/// One row of the forward over double, std::complex<double> or Dual, so that it can be
+/// differentiated exactly. NaN and infinity take their IEEE way; a dropped key's V is not touched.
 template <class Scalar>
 void attend_row(const AttentionShape& shape, const AttentionInputs<Scalar>& in,
                 std::int64_t query_row, std::int64_t query_head, std::span<const KeyColumn> columns,
-                AttentionRow<Scalar>& row) {
-    using std::exp;
-    const std::int64_t kv_head = query_head / shape.group();
-    const auto key_at = [&](const KeyColumn& c) { return c.key * shape.kv_heads + kv_head; };
-    row.logits.resize(columns.size());
-    row.probs.resize(columns.size());
-    row.output.assign(static_cast<std::size_t>(shape.value_dim), Scalar{});
-    row.row_max = Scalar(kEmptyRowMax);
-    row.row_sum = Scalar(kEmptyRowSum);
-    if (columns.empty()) return;
-    const Scalar* q =
-        in.query.data() + (query_row * shape.query_heads + query_head) * shape.head_dim;
-    for (std::size_t j = 0; j < columns.size(); ++j) {
-        const Scalar* k = in.key.data() + key_at(columns[j]) * shape.head_dim;
-        row.logits[j] =
-            Scalar(in.scale) * inner_product(q, k, shape.head_dim) + Scalar(columns[j].bias);
-    }
-    row.row_max = row.logits[0];
-    for (const Scalar& logit : row.logits)  // a NaN, once met, stays
-        if (!std::isnan(real_part(row.row_max)) && !(real_part(logit) <= real_part(row.row_max)))
-            row.row_max = logit;
-    row.row_sum = Scalar{};
-    for (std::size_t j = 0; j < columns.size(); ++j) {
-        row.probs[j] = exp(row.logits[j] - row.row_max);
-        row.row_sum += row.probs[j];
-    }
-    for (std::size_t j = 0; j < columns.size(); ++j) {
-        row.probs[j] = row.probs[j] / row.row_sum;
-        if (!columns[j].kept) continue;
-        const Scalar weight = row.probs[j] * Scalar(1 / in.keep_prob);
-        const Scalar* v = in.value.data() + key_at(columns[j]) * shape.value_dim;
-        for (std::int64_t d = 0; d < shape.value_dim; ++d)
-            row.output[static_cast<std::size_t>(d)] += weight * v[d];
-    }
-}
+                AttentionRow<Scalar>& row);
 
 /// The whole forward: output [T1,N1,Dv], row_max and row_sum [T1,N1] (either may be empty).
 template <class Scalar>
 void dense_attention(const AttentionShape& shape, const ColumnLister& list_columns,
                      const AttentionInputs<Scalar>& in, std::span<Scalar> output,
-                     std::span<Scalar> row_max = {}, std::span<Scalar> row_sum = {}) {
-    std::vector<KeyColumn> columns;
-    AttentionRow<Scalar> row;
-    for (std::int64_t t = 0; t < shape.query_rows; ++t)
-        for (std::int64_t n = 0; n < shape.query_heads; ++n) {
-            columns.clear();
-            const bool in_sequence = list_columns(t, n, columns);
-            attend_row(shape, in, t, n, columns, row);
-            const std::size_t at = static_cast<std::size_t>(t * shape.query_heads + n);
-            for (std::size_t d = 0; d < row.output.size(); ++d)
-                output[at * row.output.size() + d] = row.output[d];
-            if (!row_max.empty()) row_max[at] = in_sequence ? row.row_max : Scalar{};
-            if (!row_sum.empty()) row_sum[at] = in_sequence ? row.row_sum : Scalar{};
-        }
-}
+                     std::span<Scalar> row_max = {}, std::span<Scalar> row_sum = {});
 
 /// What the bound grants.
 enum class Grant {

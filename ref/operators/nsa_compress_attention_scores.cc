@@ -13,17 +13,10 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Maxima whose rounding exp does not survive: 4 u |m| beyond it, as in the bound of attention.
-constexpr double kCoarse = 10;
-
-/// exp below this much of the maximum may be flushed; 2^-100 leaves room for its error.
-constexpr double kSafeExp = 0x1p-100;
-
-/// A logit lower than the maximum by this much, errors included: its exp vanishes in fp32.
-constexpr double kVanishing = 200;
-
-/// Tiles of at least 16 neighbouring keys that a sequence lies in, wherever it starts.
-double most_tiles(std::int64_t keys) { return static_cast<double>((keys + 15) / 16 + 1); }
+/// Tiles of at least so many neighbouring keys that a sequence lies in, wherever it starts.
+double most_tiles(std::int64_t keys, std::int64_t least_tile) {
+    return static_cast<double>((keys + least_tile - 1) / least_tile + 1);
+}
 
 /// A window with all that lies inside the sequence: calls use(key, weight).
 template <class Use>
@@ -184,7 +177,8 @@ private:
         if (!std::isfinite(m) || !std::isfinite(l) || !(shift <= kCoarse)) out.ordered = false;
         const double count = static_cast<double>(columns_.size());
         // Hidden keys cut the columns into runs, but not the tiles of 16 keys and more.
-        const double tiles = std::min(count_tiles(columns_), most_tiles(place.kv_length));
+        const double tiles = std::min(roundoff_.tiles(columns_),
+                                      most_tiles(place.kv_length, roundoff_.least_tile));
         const double growth = gamma(count + 2 * tiles - 3, roundoff_.sum);
         const double log_sum = std::log(l);
         double gained = 0;
@@ -201,15 +195,14 @@ private:
             const double s = row_.logits[c];
             prob_[i] = prob_of(t, n, s, row_.probs[c]);
             if (!std::isfinite(s)) continue;
-            // 3 u for s - m, or s - lse, and its factor log2 e, u for the rescaling, 4 u for exp.
-            const double eps = score_error_(s, 0, magnitude) + 4 * u * std::fabs(s - m) +
-                               3 * u * log_sum + 4 * u + rescale_error(tiles, u);
+            const double eps = score_error_(s, 0, magnitude) + roundoff_.exponent_error(s - m) +
+                               3 * u * log_sum + roundoff_.rescale_error(tiles);
             const double highest = std::exp(s - m + eps);
             gain_[i] = std::max(highest / l - row_.probs[c], 0.0);
             loss_[i] = highest < kSafeExp ? kExpFloor : 0;
             gained += gain_[i];
             out.kinds[static_cast<std::size_t>(g) * keys + i] =
-                s - m + eps + shift <= -kVanishing           ? ColumnKind::nothing
+                s - m + eps + shift <= -kVanishingGap           ? ColumnKind::nothing
                 : s == m && score_error_.is_exact(magnitude) ? ColumnKind::top
                                                              : ColumnKind::other;
         }

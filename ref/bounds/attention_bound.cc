@@ -1,0 +1,291 @@
+// The forward of dense attention with the bound of every element (verification.md 4.3).
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <thread>
+
+#include "ref/bounds/attention_roundoff.h"
+#include "ref/operators/chosen_attention.h"
+#include "ref/operators/shared_rows.h"
+
+namespace attncheck::ref {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The weight a column may gain is capped here: beyond, the hull of the values decides.
+constexpr double kLargestGain = 1e100;
+
+/// p e^eps - p without inf * 0, from the logit relative to the maximum.
+double gained_weight(double relative_logit, double error, double row_sum, double prob) {
+    return std::clamp(std::exp(relative_logit + error) / row_sum - prob, 0.0, kLargestGain);
+}
+
+class ForwardBound {
+public:
+    ForwardBound(const AttentionShape& shape, const AttentionInputs<double>& in, Dtype dtype,
+                 const RoundingClass& rounding, Grant grant)
+        : keep_(1 / in.keep_prob),
+          dtype_(dtype),
+          roundoff_(dtype, rounding),
+          score_error_(shape, in, roundoff_),
+          value_(in.value),
+          grant_(grant) {}
+
+    void write(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+               ExpectedAttention& out) const {
+        const Matrix<double> magnitude = rows.query.cwiseAbs() * rows.key().cwiseAbs().transpose();
+        const std::int64_t g = magnitude.rows(), c = magnitude.cols();
+        // An output that is finite has finite values in all columns that are kept.
+        const Array value = finite_part(rows.value());
+        Pairs pairs{Array(g, c), Array(g, c), Array(g, c), {}, {}};
+        std::vector<Row> state;
+        for (std::int64_t i = 0; i < g; ++i) {
+            state.push_back(statistics(rows, exact, magnitude, i, pairs, out));
+            weigh(exact, i, state.back(), pairs);
+        }
+        const Matrix<double> size = value.matrix().cwiseAbs();
+        pairs.size = (pairs.weight * rows.gain).matrix() * size;
+        pairs.lost = (pairs.loss * rows.gain).matrix() * size;
+        Array y(c, value.cols()), largest;
+        for (std::int64_t i = 0; i < g; ++i) {
+            const bool same = i > 0 && (rows.gain.row(i) == rows.gain.row(i - 1)).all();
+            if (!same) {
+                y = value.colwise() * rows.gain.row(i).transpose();
+                largest = y.abs().colwise().maxCoeff();
+            }
+            values(rows.place(i), exact.output.row(i), i, state[static_cast<std::size_t>(i)], pairs,
+                   y, largest, out.output);
+        }
+    }
+
+private:
+    /// What the bound knows of a row.
+    struct Row {
+        bool unjudged = false, lattice = false, coarse = false;
+        double growth = 0, sum_growth = 0;  ///< relative errors of the sums of P v, and of row_sum
+        double gained = 0, kept = 0;        ///< sum p (e^eps - 1), sum p e^-eps
+        double row_sum = 0, count = 0;
+    };
+    /// And of its columns.
+    struct Pairs {
+        Array theta, weight, loss;  ///< [g,c]: |P^ - P|, P + theta, what a P near zero loses
+        Matrix<double> size, lost;  ///< [g,Dv]: sums of weight |y| and loss |y|
+    };
+
+    /// row_max, row_sum and their pair. C = exp(m^ - m) is common to the row: it moves row_sum, not
+    /// P. 2 u |m| is the conversion of m to base e.
+    ///
+    /// The exponent of the maximum itself need not be 0: exp2(fma(<q,k>, scale log2 e, -m)) leaves
+    /// the rounding of m, and constants of two bases differ. residue bounds it; l^ lies in
+    /// [e^-residue, count e^residue].
+    Row statistics(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+                   const Matrix<double>& magnitude, std::int64_t i, Pairs& pairs,
+                   ExpectedAttention& out) const {
+        const auto columns = rows.columns_of(i);
+        const auto logits = exact.logits.row(i);
+        const double m = exact.row_max[i], l = exact.row_sum[i];
+        const double count = static_cast<double>(columns.size());
+        const double u = roundoff_.unit, tiles = roundoff_.tiles(columns);
+        const std::span<const double> all(logits.data(), columns.size());
+        Row row;
+        row.row_sum = l, row.count = count;
+        row.unjudged = m == -kInfinity || is_dropped_nan_row(columns, all);
+        row.lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
+                      is_lattice_row(all, m) &&
+                      count * value_.largest < exact_sum_limit(value_.lowest_bit);
+        double low = -kInfinity, high = -kInfinity;
+        auto error = pairs.theta.row(i);
+        for (std::int64_t j = 0; j < logits.size(); ++j) {
+            const double s = logits[j], bias = rows.bias(i, j), size = magnitude(i, j);
+            row.unjudged = row.unjudged ||
+                           score_error_.may_overflow(
+                               finite_magnitude(rows.query.row(i).data(), rows.key().row(j).data(),
+                                                rows.query.cols(), size),
+                               bias, m - s);
+            row.lattice = row.lattice && score_error_.is_exact(size);
+            error[j] = std::isfinite(s) ? score_error_(s, bias, size) : 0;
+            if (!std::isfinite(s)) continue;
+            low = std::max(low, s - error[j]);
+            high = std::max(high, s + error[j]);
+        }
+        const double residue = 4 * u * std::fabs(m);
+        row.coarse = residue > kCoarse;
+        const double rescale = row.lattice ? 0 : roundoff_.rescale_error(tiles);
+        const double slack = row.lattice ? kLatticeSlack : 0;
+        // Additions, and per tile one more and a product; P v of an fp32 P is rounded as well.
+        const double summands =
+            roundoff_.row_sum > 0 && !row.lattice
+                ? roundoff_.row_sum + count * roundoff_.cast_eta / std::min(1.0, l)
+                : 0;
+        const double sum_growth =
+            (1 + gamma(count + 2 * tiles - 3, roundoff_.sum)) * (1 + summands) - 1;
+        row.growth = gamma(count + 2 * tiles - 1, roundoff_.sum) + slack;
+        row.sum_growth = (1 + row.growth) * (1 + summands) - 1;
+        for (std::int64_t j = 0; j < logits.size(); ++j) {
+            const double s = logits[j], p = exact.probs(i, j);
+            if (!std::isfinite(s)) continue;  // its error is 0
+            const double eps =
+                row.lattice ? 0 : error[j] + roundoff_.exponent_error(s - m) + rescale;
+            pairs.theta(i, j) = gained_weight(s - m, eps, l, p);
+            row.gained += pairs.theta(i, j);
+            row.kept += p * std::exp(-eps);
+        }
+        const double shift = std::max(high - m, m - low);
+        const double max_error = shift + (row.lattice ? residue : 2 * u * std::fabs(m));
+        // P and its sum, relative; where the errors of the logits are beyond exp, by the largest
+        // logit that is possible.
+        const double relative =
+            (1 + row.gained) * (1 + sum_growth) * (1 + (row.lattice ? kLatticeSlack : u));
+        const double log_gain =
+            row.gained < kLargestGain ? std::log1p(row.gained) : shift + std::log(count) + 1;
+        const double hull = std::max(count * std::exp(residue) * (1 + sum_growth + 8 * u) - l,
+                                     l - std::exp(-residue) * (1 - 8 * u) / (1 + sum_growth));
+        const double sum_error = std::min(l * (std::exp(max_error) * relative - 1), hull);
+        const double factor = roundoff_.oracle;
+        const auto at = static_cast<std::size_t>(rows.place(i));
+        finish(m, max_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_max, at);
+        finish(l, sum_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_sum, at);
+        out.lse.value[at] = m + std::log(l);
+        out.lse.bound[at] = (log_gain + std::log1p(sum_growth) + (max_error - shift) +
+                             (row.lattice ? kLatticeSlack : 2 * u)) *
+                            factor;
+        if (row.coarse) leave_unjudged(out.row_sum, at);
+        if (row.unjudged)
+            for (ExpectedTensor* statistic : {&out.row_max, &out.row_sum, &out.lse})
+                leave_unjudged(*statistic, at);
+        return row;
+    }
+
+    /// P as it may be, and what a P near zero may lose to exp and to its cast.
+    void weigh(const AttendedRows<double>& exact, std::int64_t i, const Row& row,
+               Pairs& pairs) const {
+        for (std::int64_t j = 0; j < exact.probs.cols(); ++j) {
+            const double p = exact.probs(i, j), weight = p + pairs.theta(i, j);
+            double loss = weight * row.row_sum < kSafeExp ? kExpFloor : 0;
+            if (!row.lattice && weight > 0) loss += roundoff_.cast_loss(p * (p / weight) * 0.99);
+            pairs.weight(i, j) = weight, pairs.loss(i, j) = loss;
+        }
+    }
+
+    /// O, element by element:
+    ///
+    ///   o^ - o = [ sum p theta (y - o) + sum p (1 + theta) ((pi + rho) y - lambda o) ]
+    ///            / sum p (1 + theta)(1 + lambda)
+    ///
+    /// with y = g v, |pi| <= u_P, |rho|, |lambda| <= growth, and u_P more where the row sum adds up
+    /// the rounded P; and o^ lies in the hull of the y.
+    void values(std::int64_t place, const Eigen::RowVectorXd& output, std::int64_t i,
+                const Row& row, const Pairs& pairs, const Array& y, const Array& largest,
+                ExpectedTensor& out) const {
+        const Array distance = (y.rowwise() - output.array()).abs();
+        const Array moved = (pairs.theta.row(i).matrix() * distance.matrix()).array();
+        const Array farthest = distance.colwise().maxCoeff();
+        const double prob = row.lattice ? 0 : roundoff_.prob,
+                     unit = row.lattice ? 0 : roundoff_.unit;
+        const double rho = prob + row.growth + prob * row.growth + (keep_ > 1 ? 2 * unit : 0);
+        const double low = row.kept / (1 + row.sum_growth);
+        for (std::int64_t d = 0; d < output.size(); ++d) {
+            const auto index = static_cast<std::size_t>(place * output.size() + d);
+            out.value[index] = output[d];
+            if (row.unjudged || row.coarse) {
+                leave_unjudged(out, index);
+                continue;
+            }
+            const double o = std::fabs(output[d]), most = largest(0, d);
+            if (std::isnan(o) || most == 0) continue;
+            const double formula = (moved(0, d) + rho * pairs.size(i, d) +
+                                    row.sum_growth * (1 + row.gained) * o) /
+                                       low +
+                                   3 * unit * o;
+            const double hull =
+                farthest(0, d) +
+                ((1 + rho) * (1 + row.sum_growth) * (1 + 4 * unit) - 1) * (most + o);
+            // Products, partial sums and rescalings near zero; flushed values of V and the result.
+            const double floor =
+                pairs.lost(i, d) + (row.lattice ? 0
+                                                : (2 * row.count + 4) * keep_ *
+                                                      (roundoff_.sum_floor + roundoff_.tiny));
+            finish(output[d], (std::min(formula, hull) + floor) * roundoff_.oracle,
+                   row.count * most * (1 + rho), roundoff_.largest, dtype_, out, index);
+        }
+    }
+
+    double keep_;
+    Dtype dtype_;
+    AttentionRoundoff roundoff_;
+    ScoreError score_error_;
+    TensorRange value_;
+    Grant grant_;
+};
+
+/// Calls work(part, parts), on threads of their own when there is much to do. An exception of one
+/// of them is thrown here.
+template <class Work>
+void for_each_part(bool is_large, const Work& work) {
+    constexpr std::int64_t kParts = 4;
+    if (!is_large) return work(0, 1);
+    std::vector<std::thread> threads;
+    std::exception_ptr failures[kParts];
+    for (std::int64_t part = 0; part < kParts; ++part)
+        threads.emplace_back([&, part] {
+            try {
+                work(part, kParts);
+            } catch (...) {
+                failures[part] = std::current_exception();
+            }
+        });
+    for (auto& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+}
+
+ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister& list_columns,
+                                const AttentionInputs<double>& in,
+                                std::span<const WantedRow> wanted, const ForwardBound& bound) {
+    const std::size_t rows = wanted.size();
+    ExpectedAttention out{ExpectedTensor(rows * static_cast<std::size_t>(shape.value_dim)),
+                          ExpectedTensor(rows), ExpectedTensor(rows), ExpectedTensor(rows)};
+    constexpr std::int64_t kManyRows = 8192, kManyPairs = std::int64_t{1} << 22;
+    const std::int64_t count = std::ssize(wanted);
+    const bool is_large = count >= kManyRows || (count >= 8 && shape.kv_rows > kManyPairs / count);
+    for_each_part(is_large, [&](std::int64_t part, std::int64_t parts) {
+        const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+        for_shared_rows(
+            shape, list_columns, in,
+            wanted.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+            [&](const SharedRows<double>& group) {
+                bound.write(group, attend(group, in.scale), out);
+            },
+            [&](const WantedRow& row, bool in_sequence) {
+                if (!in_sequence) return;
+                const auto at = static_cast<std::size_t>(row.place);
+                out.row_max.value[at] = kEmptyRowMax;
+                out.row_sum.value[at] = kEmptyRowSum;
+                leave_unjudged(out.lse, at);
+            });
+    });
+    return out;
+}
+
+}  // namespace
+
+ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLister& list_columns,
+                                     const AttentionInputs<double>& in, Dtype dtype,
+                                     const RoundingClass& rounding, Grant grant) {
+    require_attention_shape(shape, in);
+    return expected_rows(shape, list_columns, in, all_rows(shape, 0, shape.query_rows),
+                         ForwardBound(shape, in, dtype, rounding, grant));
+}
+
+ExpectedAttention expected_attention_rows(const AttentionShape& shape,
+                                          const ColumnLister& list_columns,
+                                          const AttentionInputs<double>& in, Dtype dtype,
+                                          std::span<const std::int64_t> rows,
+                                          const RoundingClass& rounding) {
+    require_attention_shape(shape, in);
+    return expected_rows(shape, list_columns, in, chosen_rows(shape, rows),
+                         ForwardBound(shape, in, dtype, rounding, Grant::rounding));
+}
+
+}  // namespace attncheck::ref

@@ -1,0 +1,162 @@
+// Query rows that see the same keys, with these keys gathered: the matrices in which the documents
+// write attention. For the .cc files of ref/ alone: no other room pays for compiling Eigen.
+//
+// Usually the G query heads of a key/value head share their keys, and without a mask all rows of a
+// sequence do. A key that a row does not see is not in its matrices at all, so nothing of it is
+// ever multiplied by zero.
+#pragma once
+
+#include <Eigen/Core>
+#include <type_traits>
+#include <utility>
+
+#include "ref/operators/dense_attention.h"
+
+namespace attncheck::ref {
+
+template <class Scalar>
+using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Array = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Mask = Eigen::Array<bool, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// A tensor as [rows * heads, width].
+template <class Scalar>
+auto view(std::span<const Scalar> tensor, std::int64_t width) {
+    return Eigen::Map<const Matrix<Scalar>>(
+        tensor.data(), width == 0 ? 0 : static_cast<std::int64_t>(tensor.size()) / width, width);
+}
+inline auto view(std::vector<double>& tensor, std::int64_t width) {
+    return Eigen::Map<Matrix<double>>(
+        tensor.data(), width == 0 ? 0 : static_cast<std::int64_t>(tensor.size()) / width, width);
+}
+
+/// A row that is asked for: t * N1 + n, and its place in the results.
+struct WantedRow {
+    std::int64_t row = 0, place = 0;
+};
+
+/// All rows of these query rows, each in its own place: rows of a key/value head one after the
+/// other.
+std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_query,
+                                std::int64_t last_query);
+
+/// Chosen rows, each in its place of the list. Throws std::invalid_argument for one that is not
+/// there.
+std::vector<WantedRow> chosen_rows(const AttentionShape& shape, std::span<const std::int64_t> rows);
+
+/// g rows of one key/value head that see the same c keys, in the same order.
+template <class Scalar>
+struct SharedRows {
+    std::vector<WantedRow> rows;       ///< [g]
+    std::vector<KeyColumn> columns;    ///< [g,c], as listed
+    std::vector<std::int64_t> keys;    ///< [c]: row of K and V times N2, plus head
+    Matrix<Scalar> query;              ///< [g,D]
+    Array bias, gain;                  ///< [g,c]; gain 1 / keep_prob, 0 where dropout drops
+
+    std::int64_t count() const { return std::ssize(keys); }
+    std::span<const KeyColumn> columns_of(std::int64_t i) const {
+        return std::span(columns).subspan(static_cast<std::size_t>(i * count()), keys.size());
+    }
+    std::int64_t row(std::int64_t i) const { return rows[static_cast<std::size_t>(i)].row; }
+    std::int64_t place(std::int64_t i) const { return rows[static_cast<std::size_t>(i)].place; }
+    Mask kept() const { return gain != 0; }
+    auto key() const { return keys_.view(count()); }      ///< [c,D]
+    auto value() const { return values_.view(count()); }  ///< [c,Dv]
+
+    /// Adds a row if its keys are those of the others and the matrices stay small.
+    bool take(const AttentionShape& shape, WantedRow wanted, std::span<const KeyColumn> more);
+    void gather(const AttentionShape& shape, const AttentionInputs<Scalar>& in);
+    void clear() { rows.clear(), columns.clear(), keys.clear(); }
+
+private:
+    /// The rows `keys` of a tensor, copied only if they do not lie one after the other.
+    struct Gathered {
+        const Scalar* first = nullptr;
+        std::int64_t width = 0, stride = 0;
+        Matrix<Scalar> copy;
+
+        void take(std::span<const Scalar> tensor, std::int64_t of_width,
+                  const std::vector<std::int64_t>& keys, std::int64_t kv_heads, bool in_order);
+        auto view(std::int64_t count) const {
+            return Eigen::Map<const Matrix<Scalar>, 0, Eigen::OuterStride<>>(
+                first, count, width, Eigen::OuterStride<>(stride));
+        }
+    };
+    Gathered keys_, values_;
+};
+
+/// Calls use(SharedRows) for the wanted rows, group by group, and skip(wanted, in_sequence) for
+/// rows that see no key.
+template <class Scalar, class Use, class Skip>
+void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_columns,
+                     const AttentionInputs<Scalar>& in, std::span<const WantedRow> wanted,
+                     const Use& use, const Skip& skip) {
+    SharedRows<Scalar> group;
+    const auto finish_group = [&] {
+        if (group.rows.empty()) return;
+        group.gather(shape, in);
+        use(std::as_const(group));
+        group.clear();
+    };
+    std::vector<KeyColumn> columns;
+    for (const WantedRow one : wanted) {
+        columns.clear();
+        const bool in_sequence =
+            list_columns(one.row / shape.query_heads, one.row % shape.query_heads, columns);
+        if (!in_sequence || columns.empty()) {
+            skip(one, in_sequence);
+        } else if (!group.take(shape, one, columns)) {
+            finish_group();
+            group.take(shape, one, columns);
+        }
+    }
+    finish_group();
+}
+
+/// a b. The scalars of differentiation do without the blocked product, which is long to compile.
+template <class A, class B>
+Matrix<typename A::Scalar> times(const Eigen::MatrixBase<A>& a, const Eigen::MatrixBase<B>& b) {
+    if constexpr (std::is_same_v<typename A::Scalar, double>)
+        return a * b;
+    else
+        return a.lazyProduct(b);
+}
+
+/// weight x where the sums leave out dropped pairs, whose weight is 0: 0 times NaN is NaN.
+template <class Scalar, class X>
+Matrix<Scalar> kept_product(const Matrix<Scalar>& weight, const Mask& kept,
+                            const Eigen::MatrixBase<X>& x) {
+    if (kept.all()) return times(weight, x);
+    if constexpr (std::is_same_v<Scalar, double>)
+        if (x.allFinite()) return times(weight, x);
+    Matrix<Scalar> sum = Matrix<Scalar>::Zero(weight.rows(), x.cols());
+    for (std::int64_t i = 0; i < weight.rows(); ++i)
+        for (std::int64_t j = 0; j < weight.cols(); ++j)
+            if (kept(i, j)) sum.row(i) += weight(i, j) * x.row(j);
+    return sum;
+}
+
+/// x, 0 where it is not finite: for what is only looked at where a result is finite.
+template <class X>
+Array finite_part(const Eigen::MatrixBase<X>& x) {
+    return x.array().isFinite().select(x.array(), 0.0);
+}
+
+/// exp of every element, as the C library rounds it.
+template <class Derived>
+auto exponential(const Eigen::ArrayBase<Derived>& x) {
+    using std::exp;
+    return x.unaryExpr([](const typename Derived::Scalar& s) { return exp(s); });
+}
+
+/// The forward of such rows.
+template <class Scalar>
+struct AttendedRows {
+    Matrix<Scalar> logits, probs;                        ///< [g,c]
+    Matrix<Scalar> output;                               ///< [g,Dv]
+    Eigen::Matrix<Scalar, Eigen::Dynamic, 1> row_max, row_sum;  ///< [g]
+};
+template <class Scalar>
+AttendedRows<Scalar> attend(const SharedRows<Scalar>& rows, double scale);
+
+}  // namespace attncheck::ref
