@@ -31,7 +31,7 @@ private:
 /// The arguments without elements: names, types, shapes, strides, arrays, texts and numbers.
 void add_arguments(Digest& digest, const properties::Call& call);
 
-/// The elements of the inputs, as bit patterns.
+/// The elements of the inputs, as bit patterns; every NaN counts as the same one.
 void add_elements(Digest& digest, const properties::Call& call);
 
 /// The bytes of the C struct. Tokens stand for the addresses of tensors, arrays and texts.

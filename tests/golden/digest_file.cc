@@ -53,7 +53,8 @@ std::string header() {
            "# `-`: the property has none. Edits are those of validation. Properties for cases of\n"
            "# full size have no buffers. Buffers with statistics depend on exp, whose last bit\n"
            "# differs between processors. Rounding to fp32 hides that: the digests were the same\n"
-           "# without FMA (GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA).\n"
+           "# without FMA (GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA). All NaNs count as one\n"
+           "# value, for the sign of a computed one depends on the compiler.\n"
            "#\n";
 }
 

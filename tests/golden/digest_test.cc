@@ -59,6 +59,15 @@ TEST(GoldenDigest, OneChangedBitOfAnElementShows) {
     EXPECT_EQ(of_arguments(other), of_arguments(small_call()));
 }
 
+TEST(GoldenDigest, EveryNanCountsAsTheSame) {
+    const auto with = [](std::uint32_t bits) {
+        return of_elements(changed([&](Call& call) { call.tensor("input").bits[0] = bits; }));
+    };
+    EXPECT_EQ(with(0x7FC0), with(0xFFC0));
+    EXPECT_NE(with(0x7FC0), with(0x7F80));  // infinity
+    EXPECT_NE(with(0x7F80), with(0xFF80));
+}
+
 TEST(GoldenDigest, AChangedArgumentShowsInTheCallAndInTheStruct) {
     const std::function<void(Call&)> changes[] = {
         [](Call& call) { ++call.tensor("weight").strides[0]; },
