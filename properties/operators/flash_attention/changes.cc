@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "properties/case/derived.h"
 #include "properties/operators/flash_attention/fields.h"
 #include "properties/operators/flash_attention/runs.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
