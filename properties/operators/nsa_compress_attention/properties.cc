@@ -4,7 +4,6 @@
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
-#include "properties/operators/catalogue.h"
 #include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties::compress_attention {
