@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "tests/properties/shell.h"
+#include "tests/properties/cli/shell.h"
 
 namespace attncheck {
 namespace {
