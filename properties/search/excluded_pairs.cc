@@ -1,4 +1,4 @@
-// Pairs of classes that no legal case has, as the search of tests/properties/pair_search.cc
+// Pairs of classes that no legal case has, as the search of tests/properties/search/pair_search.cc
 // found them: 400 draws of every property's generator and 2000 crossings for each pair that they
 // left. Written by attncheck_pair_search (pair_search_main.cc).
 #include "properties/search/class_pairs.h"

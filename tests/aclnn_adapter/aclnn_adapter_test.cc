@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/properties/shell.h"
+#include "tests/properties/cli/shell.h"
 
 namespace attncheck::properties {
 namespace {

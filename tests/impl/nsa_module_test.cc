@@ -1,5 +1,6 @@
 // The module's own part: what it rejects, what it does without tokens, strided tensors, and what it
-// says about an operator that fails. Its numbers are tests/properties/nsa_module_test.cc's concern.
+// says about an operator that fails. Its numbers are the concern of
+// tests/properties/operators/nsa_module_test.cc.
 #include <attncheck/nsa_module.h>
 #include <gtest/gtest.h>
 

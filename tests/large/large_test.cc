@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../properties/command_fixture.h"
+#include "tests/properties/cli/command_fixture.h"
 
 namespace attncheck::properties {
 namespace {

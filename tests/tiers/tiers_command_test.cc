@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "../properties/shell.h"
+#include "tests/properties/cli/shell.h"
 
 namespace attncheck::properties {
 namespace {

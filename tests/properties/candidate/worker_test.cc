@@ -1,0 +1,206 @@
+// Candidates that misbehave in every way that is known, each in a process of its own: what the
+// suite says about it, and that the next call works.
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "properties/operators/nsa_compress/case.h"
+#include "tests/properties/candidate/running_candidate.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+using Kind = CallResult::Kind;
+
+CallResult run_once(const std::string& library, const RunOptions& options = {}) {
+    return opened(library)->run(call_of_ones(), options);
+}
+
+// A correct library: every element is 16, nothing is damaged, printing disturbs nobody.
+TEST(Worker, CorrectLibraryReturnsItsOutputs) {
+    for (const char* library : {"slow_but_correct", "prints"})
+        for (const Placement placement : {Placement::ends_at_guard, Placement::begins_at_guard})
+            for (const Poison poison : {Poison::ones, Poison::mixed}) {
+                testing::internal::CaptureStdout();
+                const CallResult result = run_once(library, {placement, poison});
+                EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << library;
+                ASSERT_TRUE(result.ok()) << library;
+                EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
+                EXPECT_THAT(result.damage, IsEmpty());
+            }
+}
+
+// The time inside the call is measured.
+TEST(Worker, SlowCallIsTimed) { EXPECT_GE(run_once("slow_but_correct").seconds, 0.2); }
+
+// Deaths are told apart, and described as the documentation shows.
+TEST(Worker, DeathsAreNamed) {
+    const CallResult crash = run_once("crashes");
+    EXPECT_EQ(crash.kind, Kind::crashed);
+    EXPECT_THAT(crash.detail,
+                AllOf(StartsWith("crashed: SIGSEGV"), HasSubstr("write of address 0x0")));
+    const CallResult abortion = run_once("aborts");
+    EXPECT_EQ(abortion.kind, Kind::crashed);
+    EXPECT_EQ(abortion.detail, "crashed: SIGABRT");
+    const CallResult exit = run_once("exits");
+    EXPECT_EQ(exit.kind, Kind::crashed);
+    EXPECT_EQ(exit.detail, "ended the process with exit code 3");
+    for (const CallResult* result : {&crash, &abortion, &exit}) {
+        EXPECT_TRUE(result->died());
+        EXPECT_FALSE(result->ok());
+    }
+}
+
+// An endless loop costs the time limit and no more.
+TEST(Worker, EndlessLoopIsStoppedAtTheTimeLimit) {
+    const auto candidate = opened("loops_for_ever", 0.3);
+    const auto start = std::chrono::steady_clock::now();
+    const CallResult result = candidate->run(call_of_ones(), {});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(result.kind, Kind::timed_out);
+    EXPECT_EQ(result.detail, "timed out after 0.3 s");
+    EXPECT_GE(took.count(), 0.3);
+    EXPECT_LT(took.count(), 5);
+}
+
+// The limit can be shortened for a while, never lengthened beyond what was asked for.
+TEST(Worker, TimeLimitCanBeShortened) {
+    const auto candidate = opened("loops_for_ever", 0.3);
+    const auto detail = [&](double limit) {
+        candidate->limit_time(std::chrono::duration<double>(limit));
+        return candidate->run(call_of_ones(), {}).detail;
+    };
+    EXPECT_EQ(detail(0.1), "timed out after 0.1 s");
+    EXPECT_EQ(detail(100), "timed out after 0.3 s");
+    EXPECT_EQ(detail(0), "timed out after 0.3 s");
+}
+
+// A call that has more to do gets a multiple of the time, of what it is shortened to as well, and
+// more memory.
+TEST(Worker, LargeCallsGetMoreTimeAndMemory) {
+    const auto candidate = opened("loops_for_ever", 0.2);
+    RunOptions large;
+    large.patience = 3;
+    large.more_memory_mib = 20;
+    EXPECT_EQ(candidate->run(call_of_ones(), large).detail, "timed out after 0.6 s");
+    candidate->limit_time(std::chrono::duration<double>(0.1));
+    EXPECT_EQ(candidate->run(call_of_ones(), large).detail, "timed out after 0.3 s");
+    WorkerOptions options = options_for("allocates_without_end");
+    options.memory_mib = 100;
+    EXPECT_THAT(open_worker_candidate(options)->run(call_of_ones(), large).detail,
+                HasSubstr("120 MiB"));
+}
+
+// Memory without end is cut off at the limit, long before the machine suffers.
+TEST(Worker, MemoryIsLimited) {
+    WorkerOptions options = options_for("allocates_without_end");
+    options.memory_mib = 100;
+    const CallResult result = open_worker_candidate(options)->run(call_of_ones(), {});
+    EXPECT_EQ(result.kind, Kind::out_of_memory);
+    EXPECT_THAT(result.detail, HasSubstr("100 MiB"));
+}
+
+// One element too many is caught at the page behind the buffer, one too few at the page before.
+TEST(Worker, OneElementOutsideIsLocated) {
+    const CallResult past = run_once("one_element_past_output");
+    EXPECT_EQ(past.kind, Kind::out_of_bounds);
+    EXPECT_EQ(past.where, "output");
+    EXPECT_EQ(past.detail, "out-of-bounds write 1 element(s) past the end of output");
+    const CallResult before =
+        run_once("one_element_before_input", {Placement::begins_at_guard, Poison::ones});
+    EXPECT_EQ(before.kind, Kind::out_of_bounds);
+    EXPECT_EQ(before.where, "input");
+    EXPECT_EQ(before.detail, "out-of-bounds read 1 element(s) before the start of input");
+}
+
+// Where no page is in the way, a stray write still shows in the bytes around the buffer.
+TEST(Worker, StrayWriteWithoutAGuardIsDamage) {
+    const CallResult result =
+        run_once("one_element_past_output", {Placement::begins_at_guard, Poison::mixed});
+    ASSERT_TRUE(result.ok());
+    ASSERT_THAT(result.damage, SizeIs(1));
+    EXPECT_EQ(result.damage[0].tensor, "output");
+    EXPECT_THAT(result.damage[0].what, HasSubstr("outside the tensor"));
+}
+
+// A written input is damage too.
+TEST(Worker, WrittenInputIsDamage) {
+    const CallResult result = run_once("writes_an_input");
+    ASSERT_TRUE(result.ok());
+    ASSERT_THAT(result.damage, SizeIs(1));
+    EXPECT_EQ(result.damage[0].tensor, "weight");
+    EXPECT_THAT(result.damage[0].what, HasSubstr("an input was written"));
+}
+
+// Outputs that were never written still hold the pattern.
+TEST(Worker, UnwrittenOutputHoldsThePattern) {
+    EXPECT_THAT(run_once("never_writes").outputs.at(2), Each(0xFFFFu));
+    EXPECT_THAT(run_once("never_writes", {Placement::ends_at_guard, Poison::mixed}).outputs.at(2),
+                Each(0x5A5Au));
+}
+
+// The status is handed through.
+TEST(Worker, DeclinedIsAStatus) {
+    const CallResult result = run_once("declines");
+    EXPECT_EQ(result.kind, Kind::returned);
+    EXPECT_EQ(result.status, ATTNCHECK_DECLINED);
+    EXPECT_FALSE(result.ok());
+    EXPECT_FALSE(result.died());
+}
+
+// After every kind of death the same candidate serves the next call in a new worker.
+TEST(Worker, NewOneIsStartedAfterEachDeath) {
+    const auto candidate = opened("three_defects", 0.3);
+    const auto run = [&](const std::string& words) {
+        return candidate->run(forward().build(spec_of("nsa_compress{dtype=fp16 dim=16 stride=16 "
+                                                      "data=ones seed=0 " +
+                                                      words + "}")),
+                              {});
+    };
+    for (int round = 0; round < 2; ++round) {
+        EXPECT_EQ(run("seq=[0,16] heads=1 block=16").kind, Kind::crashed);
+        EXPECT_TRUE(run("seq=[16] heads=1 block=16").ok());
+        EXPECT_EQ(run("seq=[16] heads=1 block=48").kind, Kind::timed_out);
+        EXPECT_TRUE(run("seq=[16] heads=2 block=16").ok());
+        EXPECT_EQ(run("seq=[16] heads=3 block=16").kind, Kind::out_of_bounds);
+        EXPECT_TRUE(run("seq=[16] heads=4 block=16").ok());
+    }
+}
+
+// Calls run together each give their own result; a death is everybody's.
+TEST(Worker, CallsRunTogether) {
+    const Call one = call_of_ones();
+    const Call other = forward().build(
+        spec_of("nsa_compress{dtype=bf16 seq=[64] heads=1 dim=16 block=32 stride=32 data=ones "
+                "seed=0}"));
+    const Call* calls[] = {&one, &other};
+    const auto results = opened("prints")->run_together(calls, 5);
+    ASSERT_THAT(results, SizeIs(2));
+    ASSERT_TRUE(results[0].ok());
+    ASSERT_TRUE(results[1].ok());
+    EXPECT_THAT(output_of(one, results[0]), AllOf(SizeIs(64), Each(16)));
+    EXPECT_THAT(output_of(other, results[1]), AllOf(SizeIs(32), Each(32)));
+    for (const CallResult& result : opened("aborts")->run_together(calls, 1))
+        EXPECT_EQ(result.detail, "crashed: SIGABRT");
+}
+
+// A process sees one call after the other; a restart begins a new one that knows of none.
+TEST(Worker, RestartBeginsANewProcess) {
+    const auto candidate = opened("counts_calls");
+    const auto calls_seen = [&] { return candidate->run(call_of_ones(), {}).status; };
+    EXPECT_EQ(calls_seen(), 1);
+    EXPECT_EQ(calls_seen(), 2);
+    candidate->restart();
+    candidate->restart();
+    EXPECT_EQ(calls_seen(), 1);
+    EXPECT_EQ(candidate->info().name, "counts calls");
+}
+
+}  // namespace
+}  // namespace attncheck::properties

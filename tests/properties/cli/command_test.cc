@@ -1,0 +1,202 @@
+// The program as people call it: exit status, messages, files, and Ctrl-C.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/properties/cli/command_fixture.h"
+#include "tests/properties/report/xml_check.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Json = nlohmann::json;
+
+constexpr const char* kCase =
+    "'nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=16 data=ones seed=0}'";
+
+// Help is no error, for the program and each of its parts.
+TEST_F(CommandTest, HelpOfEverySubcommandSucceeds) {
+    for (const char* name : {"", "list", "verify", "reproduce", "merge", "mutants"}) {
+        const Ran help = attncheck(std::string(name) + " --help");
+        EXPECT_EQ(help.status, 0) << name;
+        EXPECT_THAT(help.printed, HasSubstr("Usage")) << name;
+    }
+    EXPECT_THAT(attncheck("verify --help").printed,
+                AllOf(HasSubstr("--candidate"), HasSubstr("--shard"), HasSubstr("--junit"),
+                      HasSubstr("--no-validation"), HasSubstr("--memory")));
+}
+
+// The list names every operator and what a library implements of them.
+TEST_F(CommandTest, ListSaysWhatThereIs) {
+    const Ran all = attncheck("list");
+    EXPECT_EQ(all.status, 0);
+    EXPECT_THAT(all.printed, AllOf(HasSubstr("nsa_compress\n"), HasSubstr("nsa_compress_grad\n"),
+                                   HasSubstr("agreement"), HasSubstr("validation")));
+    const Ran one = attncheck("list --candidate " + quoted(candidate_path("slow_but_correct")));
+    EXPECT_THAT(one.printed, AllOf(HasSubstr("slow but correct"), HasSubstr("acc=fp32"),
+                                   HasSubstr("nsa_compress  (implemented)"),
+                                   HasSubstr("nsa_compress_grad  (not implemented)")));
+}
+
+// Status 0: the built-in implementation holds, in a report that programs can read.
+TEST_F(CommandTest, BuiltInImplementationHolds) {
+    const Ran ran = attncheck("verify --cases 5 --op nsa_compress --json " + file("out.json") +
+                              " --junit " + file("out.xml") + " --html " + file("out.html"));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("every property held"));
+    EXPECT_THAT(ran.printed, AllOf(Not(HasSubstr("\r")), Not(HasSubstr("\x1b"))));
+    const Json json = Json::parse(text_of("out.json"));
+    EXPECT_EQ(json.at("schema"), 1);
+    EXPECT_FALSE(json.at("properties").empty());
+    for (const Json& property : json["properties"]) EXPECT_NE(property.at("status"), "falsified");
+    EXPECT_EQ(xml_error(text_of("out.xml")), "");
+    EXPECT_THAT(text_of("out.html"), HasSubstr("</html>"));
+    EXPECT_EQ(entries(), 3);
+}
+
+// Status 1: a counterexample with a line that replays it.
+TEST_F(CommandTest, FalsifiedPropertyIsStatusOneAndReplays) {
+    const std::string library = quoted(candidate_path("one_element_past_output"));
+    const Ran ran = attncheck(
+        "verify --stop-at-first --property memory --op nsa_compress "
+        "--candidate " +
+        library);
+    EXPECT_EQ(ran.status, 1);
+    const auto at = ran.printed.find("attncheck reproduce ");
+    ASSERT_NE(at, std::string::npos) << ran.printed;
+    const auto line = ran.printed.substr(at + 10, ran.printed.find('\n', at) - at - 10);
+    const Ran again = attncheck(line);
+    EXPECT_EQ(again.status, 1) << line;
+    EXPECT_THAT(again.printed, HasSubstr("out of bounds: output"));
+}
+
+// fp8 is legal under one platform profile only: the case line is judged by the profile of the run.
+TEST_F(CommandTest, ReproduceJudgesTheCaseByItsProfile) {
+    const std::string line =
+        "reproduce 'flash_attention_score_grad{dtype=fp8_e5m2 q=[1] kv=[1] layout=BSH kv_heads=1 "
+        "group=1 dim=1 value_dim=1 data=zeros seed=0}' --property agreement";
+    expect_refusal(line, {"fp8", "--profile ascend950"});
+    const Ran ran = attncheck(line + " --profile ascend950");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, AllOf(HasSubstr("by the contract: legal"), HasSubstr("held")));
+}
+
+// The replay line names the profile, unless it is the usual one.
+TEST_F(CommandTest, ReplayLineNamesTheProfile) {
+    const std::string command =
+        "verify --stop-at-first --property memory --op nsa_compress --candidate " +
+        quoted(candidate_path("one_element_past_output"));
+    EXPECT_THAT(attncheck(command + " --profile ascend950").printed,
+                HasSubstr("--property memory --profile ascend950"));
+    EXPECT_THAT(attncheck(command).printed, Not(HasSubstr("--profile")));
+}
+
+// Status 3: declined throughout, or no operator in common.
+TEST_F(CommandTest, NothingCheckedIsStatusThree) {
+    const Ran declined =
+        attncheck("verify --no-validation --cases 5 --op nsa_compress --candidate " +
+                  quoted(candidate_path("declines")));
+    EXPECT_EQ(declined.status, 3) << declined.printed;
+    EXPECT_THAT(declined.printed, HasSubstr("nothing was checked"));
+    EXPECT_EQ(attncheck("verify --cases 5 --op nsa_compress_grad --candidate " +
+                        quoted(candidate_path("declines")))
+                  .status,
+              3);
+    EXPECT_EQ(attncheck(std::string("reproduce ") + kCase + " --candidate " +
+                        quoted(candidate_path("declines")))
+                  .status,
+              3);
+}
+
+// Status 2: names that do not exist come with those that do.
+TEST_F(CommandTest, UnknownNamesListTheKnownOnes) {
+    expect_refusal("verify --op nsa_compres",
+                   {"'nsa_compres'", "known:", "nsa_compress", "nsa_compress_grad"});
+    expect_refusal("verify --property agreemnt", {"'agreemnt'", "known:", "agreement", "memory"});
+    expect_refusal(std::string("reproduce ") + kCase + " --property agreemnt",
+                   {"'agreemnt'", "known:", "agreement", "memory"});
+}
+
+// Status 2: cases that cannot be read or are not legal.
+TEST_F(CommandTest, UnreadableCaseIsRefusedWithItsWord) {
+    expect_refusal("reproduce 'nsa_compress{heads=many}'", {"heads", "'many'"});
+    expect_refusal("reproduce nonsense", {"nonsense"});
+    expect_refusal(
+        "reproduce 'nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=32}'",
+        {"stride=32"});
+}
+
+// Status 2: libraries that cannot be loaded.
+TEST_F(CommandTest, MissingLibraryIsRefused) {
+    expect_refusal("verify --candidate ./nowhere.so", {"./nowhere.so", "no such file"});
+    expect_refusal("verify --candidate " + quoted(candidate_path("wrong_version")),
+                   {"ABI version 77"});
+    expect_refusal("list --candidate " + quoted(candidate_path("no_name_symbol")),
+                   {"attncheck_candidate_name"});
+}
+
+// Status 2 before anything runs: a report that could not be written in the end.
+TEST_F(CommandTest, UnwritableReportIsRefusedAtOnce) {
+    for (const char* option : {"--json", "--junit", "--html"})
+        expect_refusal(std::string("verify --cases 5 ") + option + " " + file("missing/report"),
+                       {"cannot write", "missing/report"});
+    EXPECT_EQ(entries(), 0);
+}
+
+// Status 2: numbers out of their range.
+TEST_F(CommandTest, BadNumbersAreStatusTwo) {
+    for (const char* arguments :
+         {"", "verify --cases 0", "verify --cases x", "verify --shard 3/2", "verify --shard 1",
+          "verify --timeout -1", "verify --profile other", "verify --precision nonsense",
+          "verify --nonsense", "merge", "reproduce", "verify --waive /nowhere"})
+        EXPECT_EQ(attncheck(arguments).status, 2) << arguments;
+}
+
+// Shards merge into one report; foreign files do not.
+TEST_F(CommandTest, ShardsMerge) {
+    const std::string verify = "verify --op nsa_compress --property repeatable --cases 10 --shard ";
+    ASSERT_EQ(attncheck(verify + "1/2 --json " + file("1.json")).status, 0);
+    ASSERT_EQ(attncheck(verify + "2/2 --json " + file("2.json")).status, 0);
+    const Ran whole =
+        attncheck("merge " + file("1.json") + " " + file("2.json") + " --json " + file("all.json"));
+    EXPECT_EQ(whole.status, 0) << whole.printed;
+    EXPECT_EQ(Json::parse(text_of("all.json"))["properties"][0]["cases"], 10);
+    std::ofstream(file("bad.json")) << "{}";
+    expect_refusal("merge " + file("1.json") + " " + file("bad.json"), {"bad.json"});
+    expect_refusal("merge " + file("none.json"), {"none.json"});
+}
+
+// The candidate's own printing stays out of standard output.
+TEST_F(CommandTest, CandidateThatPrintsDoesNotSpoilTheTable) {
+    const Ran ran = attncheck(
+        "verify --no-validation --cases 3 --op nsa_compress --property memory "
+        "--candidate " +
+        quoted(candidate_path("prints")));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, Not(HasSubstr("NOISE")));
+}
+
+// Ctrl-C in a long run: the table so far, the report file, and status 130.
+TEST_F(CommandTest, InterruptPrintsTheTableSoFar) {
+    const Ran ran = run_line("timeout --preserve-status -s INT 2 " + quoted(COMMAND_PATH) +
+                             " verify --op nsa_compress --property agreement --cases 100000000 "
+                             "--json " +
+                             file("out.json") + " 2>&1");
+    EXPECT_EQ(ran.status, 130) << ran.printed;
+    EXPECT_THAT(ran.printed, AllOf(HasSubstr("operator "), HasSubstr("agreement"),
+                                   HasSubstr("interrupted: this is what was found so far")));
+    const Json json = Json::parse(text_of("out.json"));
+    EXPECT_EQ(json.at("interrupted"), true);
+    EXPECT_GT(json["properties"][0].at("cases"), 0);
+}
+
+}  // namespace
+}  // namespace attncheck::properties

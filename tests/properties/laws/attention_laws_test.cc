@@ -1,0 +1,191 @@
+// Attention laws against kernels written here: what is correct must not be accused.
+#include "properties/laws/attention_laws.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "properties/operators/catalogue.h"
+#include "properties/operators/flash_attention/problem.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
+#include "tests/properties/case/case_line.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Values = std::map<std::string, std::vector<double>>;  ///< outputs in packed order, by name
+
+/// A kernel on problems instead of calls: an operator that remembers the problem of its last call,
+/// and a candidate that answers that call.
+class ProblemKernel : public AttentionOperator, public Candidate {
+public:
+    ProblemKernel(const AttentionOperator& of, std::function<Values(const AttentionProblem&)> kernel)
+        : of_(of), kernel_(std::move(kernel)) {}
+
+    AttentionProblem problem(const Spec& spec) const override { return of_.problem(spec); }
+    Call call(const AttentionProblem& problem) const override {
+        last_ = problem;
+        return of_.call(problem);
+    }
+    AttentionProblem with_heads(const AttentionProblem& problem,
+                                const std::vector<std::int64_t>& query,
+                                const std::vector<std::int64_t>& kv) const override {
+        return of_.with_heads(problem, query, kv);
+    }
+    AttentionProblem single_sequence(const AttentionProblem& problem,
+                                     std::size_t sequence) const override {
+        return of_.single_sequence(problem, sequence);
+    }
+    void with_less_data(Spec& spec, Random& random) const override {
+        of_.with_less_data(spec, random);
+    }
+
+    const CandidateInfo& info() const override { return info_; }
+    CallResult run(const Call& call, const RunOptions&) override {
+        CallResult result;
+        result.outputs.resize(call.tensors.size());
+        for (std::size_t i = 0; i < call.tensors.size(); ++i)
+            if (call.tensors[i].output)
+                result.outputs[i].resize(static_cast<std::size_t>(call.tensors[i].elements()));
+        for (const auto& [name, values] : kernel_(last_)) {
+            const AttentionOutput& output = last_.output_named(name);
+            const auto width = static_cast<std::size_t>(output.width);
+            for (const OutputPart& part : output.parts) {
+                Bits& bits = result.outputs[tensor_index(call, part.tensor)];
+                for (std::size_t row = 0; row * width < values.size(); ++row)
+                    for (std::size_t c = 0; c < static_cast<std::size_t>(part.width); ++c)
+                        bits[output.first_element(part, static_cast<std::int64_t>(row)) + c] =
+                            ref::encode(output.dtype,
+                                        values[row * width + static_cast<std::size_t>(part.begin) +
+                                               c]);
+            }
+        }
+        return result;
+    }
+    std::vector<CallResult> run_together(std::span<const Call* const>, int) override { return {}; }
+    void restart() override {}
+    void limit_time(std::chrono::duration<double>) override {}
+
+private:
+    const AttentionOperator& of_;
+    std::function<Values(const AttentionProblem&)> kernel_;
+    CandidateInfo info_;
+    mutable AttentionProblem last_;
+};
+
+std::vector<double> in_lanes(const std::vector<double>& rows) {
+    std::vector<double> lanes;
+    for (const double row : rows) lanes.insert(lanes.end(), 8, row);
+    return lanes;
+}
+
+/// The exact forward, every output rounded once, to nearest; the sum is that of exp(logit - row_max)
+/// with the maximum as it is stored.
+Values exact_forward(const AttentionProblem& problem) {
+    const auto rows = static_cast<std::size_t>(problem.query_rows());
+    std::vector<double> output(rows * static_cast<std::size_t>(problem.shape.value_dim)),
+        row_max(rows), row_sum(rows);
+    const AttentionNumbers numbers(problem);
+    ref::dense_attention<double>(problem.shape, problem.columns, numbers.inputs(), output, row_max,
+                                 row_sum);
+    for (std::size_t row = 0; row < rows; ++row)
+        row_sum[row] *= std::exp(row_max[row] - static_cast<double>(static_cast<float>(row_max[row])));
+    return {{"softmax_max", in_lanes(row_max)},
+            {"softmax_sum", in_lanes(row_sum)},
+            {"attention_out", output}};
+}
+
+/// The exact probabilities; P V with products and sums kept in the storage type.
+Values forward_with_half_sums(const AttentionProblem& problem) {
+    const auto half = [&](double x) {
+        return ref::decode(problem.dtype, ref::encode(problem.dtype, x));
+    };
+    Values values = exact_forward(problem);
+    const ref::AttentionShape& s = problem.shape;
+    const AttentionNumbers numbers(problem);
+    const ref::AttentionInputs<double> in = numbers.inputs();
+    std::vector<ref::KeyColumn> columns;
+    ref::AttentionRow<double> row;
+    for (std::int64_t t = 0; t < s.query_rows; ++t)
+        for (std::int64_t n = 0; n < s.query_heads; ++n) {
+            columns.clear();
+            problem.columns(t, n, columns);
+            ref::attend_row(s, in, t, n, std::span<const ref::KeyColumn>(columns), row);
+            for (std::int64_t d = 0; d < s.value_dim; ++d) {
+                double sum = 0;
+                for (std::size_t j = 0; j < columns.size(); ++j) {
+                    const std::int64_t key = columns[j].key * s.kv_heads + n / s.group();
+                    const double v = numbers.value[static_cast<std::size_t>(key * s.value_dim + d)];
+                    if (columns[j].kept) sum = half(sum + half(row.probs[j] / in.keep_prob * v));
+                }
+                values["attention_out"][static_cast<std::size_t>(
+                    (t * s.query_heads + n) * s.value_dim + d)] = sum;
+            }
+        }
+    return values;
+}
+
+struct Family {
+    const char* op;
+    const AttentionOperator& of;
+};
+const Family kFamilies[] = {
+    {"flash_attention_score", flash_attention_operator()},
+    {"nsa_selected_attention", selected_attention_operator()},
+    {"nsa_compress_attention", compress_attention::attention_operator()},
+};
+
+/// Legal cases of a property, small ones first.
+void for_each_case(const Family& family, const char* name,
+                   const std::function<void(const Spec&)>& visit) {
+    const Operator& op = *find_operator(family.op);
+    const Property& property = *op.property(name);
+    Random random(7);
+    for (int count = 0; count < 60;) {
+        Spec spec = op.sample(random, count);
+        if (property.adapt) property.adapt(spec, random);
+        if (op.illegal(spec) || (property.domain && !property.domain(spec))) continue;
+        ++count;
+        visit(spec);
+    }
+}
+
+/// A fused exponent returns such numbers: a sum below 1 where the maximum was rounded up.
+TEST(AttentionLaws, MostExactStatisticsHold) {
+    for (const Family& family : kFamilies) {
+        ProblemKernel kernel(family.of, exact_forward);
+        PropertyContext context{kernel, {}};
+        for_each_case(family, "statistics", [&](const Spec& spec) {
+            const Verdict verdict = statistics(kernel, spec, context);
+            EXPECT_FALSE(verdict.failed()) << print(spec) << "\n" << verdict.message;
+        });
+    }
+}
+
+/// Sums in fp16 round at an absolute size near zero. Twice V is then not twice O, and only a
+/// declared class says that this is no defect.
+TEST(AttentionLaws, ScalingDoesNotAccuseSumsInHalf) {
+    const char* const lines[] = {
+        "flash_attention_score{dtype=fp16 q=[2] kv=[1000] layout=TND kv_heads=1 group=1 dim=64 "
+        "value_dim=64 scale=rsqrt data=normal seed=5}",
+        "nsa_selected_attention{dtype=fp16 q=[2] kv=[1024] kv_heads=1 group=1 dim=192 "
+        "value_dim=128 block=64 count=16 scale=rsqrt topk=canonical data=normal seed=5}",
+        "nsa_compress_attention{dtype=fp16 q=[2] cmp=[1000] kv_heads=1 group=1 dim=64 value_dim=64 "
+        "block=16 stride=16 select=16 count=1 scale=rsqrt data=normal seed=5}"};
+    for (std::size_t k = 0; k < std::size(lines); ++k) {
+        ProblemKernel kernel(kFamilies[k].of, forward_with_half_sums);
+        PropertyContext declared{kernel, ref::parse_rounding_class("acc=half")},
+            undeclared{kernel, {}};
+        const Spec spec = spec_of(lines[k]);
+        ASSERT_EQ(find_operator(kFamilies[k].op)->illegal(spec), std::nullopt);
+        const Verdict verdict = value_scale(kernel, spec, declared);
+        EXPECT_FALSE(verdict.failed()) << lines[k] << "\n" << verdict.message;
+        EXPECT_TRUE(value_scale(kernel, spec, undeclared).failed()) << lines[k];
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::properties

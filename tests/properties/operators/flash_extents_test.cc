@@ -1,0 +1,66 @@
+// Lengths around tile and block boundaries, and the range of the logits, as the generators of
+// flash attention draw them.
+#include <cmath>
+
+#include "tests/properties/operators/flash_draws.h"
+
+namespace attncheck::properties {
+namespace {
+
+class FlashExtents : public Flash {};
+
+INSTANTIATE_TEST_SUITE_P(Operators, FlashExtents, testing::ValuesIn(flash_operators()),
+                         named_after_it);
+
+// Lengths around the boundaries of tiles, lanes and 1024-column blocks, for queries and keys.
+TEST_P(FlashExtents, LengthsAroundEveryBoundaryAreReached) {
+    std::set<Int> lengths[2];
+    for (const Spec& spec : draw(op(), nullptr, default_draws(op()), kCornerSeed))
+        for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+            for (const std::size_t list : {0, 1})
+                if (spec.lists[1 - list][b] > 0) lengths[list].insert(spec.lists[list][b]);
+    for (const Int boundary : {1, 16, 64, 128, 1024, 2048})
+        for (const Int length : {boundary - 1, boundary, boundary + 1}) {
+            EXPECT_TRUE(lengths[0].contains(length)) << length << " queries";
+            EXPECT_TRUE(lengths[1].contains(length)) << length << " keys";
+        }
+}
+
+// Few cases are long on both sides: they cost a second each.
+TEST_P(FlashExtents, LongSquaresAreRare) {
+    const auto specs = draw(op(), nullptr, default_draws(op()), kCornerSeed);
+    const auto is_long = [](const Spec& spec) {
+        for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+            if (spec.lists[0][b] > 512 && spec.lists[1][b] > 512) return true;
+        return false;
+    };
+    const auto squares = std::count_if(specs.begin(), specs.end(), is_long);
+    EXPECT_LE(static_cast<double>(squares), 0.01 * static_cast<double>(specs.size()));
+}
+
+// The largest logits of rows lie in every hundred from -300 to 300, and beyond.
+TEST(FlashLogits, LogitsReachFromMinusThreeHundredToThreeHundred) {
+    const Operator& op = *find_operator("flash_attention_score");
+    std::map<int, int> hundreds;
+    int cases = 0;
+    for (const Spec& spec : draw(op, nullptr, 2000, kCornerSeed)) {
+        Int pairs = 0;
+        for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+            pairs += spec.lists[0][b] * spec.lists[1][b];
+        if (pairs * spec.number("dim") * spec.number("group") * spec.number("kv_heads") > 100'000 ||
+            spec.recipe == Recipe::specials)
+            continue;
+        if (++cases > 600) break;
+        FlashParts parts = flash_parts(spec);
+        give_reference_statistics(parts);
+        std::set<int> seen;
+        for (const float row_max : parts.row_max)
+            if (std::fabs(row_max) < 1e6f) seen.insert(static_cast<int>(std::floor(row_max / 100)));
+        for (const int hundred : seen) ++hundreds[std::clamp(hundred, -4, 3)];
+    }
+    for (int hundred = -4; hundred <= 3; ++hundred)
+        EXPECT_GE(hundreds[hundred], 2) << "logits from " << 100 * hundred;
+}
+
+}  // namespace
+}  // namespace attncheck::properties

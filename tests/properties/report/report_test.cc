@@ -1,0 +1,317 @@
+// Reports for programs: the documented JSON, merging shards, JUnit, exit status and files.
+#include "properties/report/json.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "tests/properties/case/case_line.h"
+#include "properties/report/files.h"
+#include "properties/report/markup.h"
+#include "properties/report/merge.h"
+#include "tests/properties/report/xml_check.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using Json = nlohmann::json;
+using Status = PropertyReport::Status;
+
+PropertyReport property_report(const char* property, Status status, std::int64_t cases) {
+    PropertyReport report;
+    report.op = "nsa_compress";
+    report.property = property;
+    report.status = status;
+    report.cases = cases;
+    report.declined = 3;
+    report.labels = {{"fp16", cases}};
+    report.worst_ratio = 0.5;
+    return report;
+}
+
+Counterexample counterexample(const std::string& failure) {
+    Counterexample found;
+    found.spec = spec_of(kPlainLine);
+    found.original = spec_of(
+        "nsa_compress{dtype=bf16 seq=[99] heads=4 dim=64 block=32 stride=16 data=normal seed=9}");
+    found.failure = failure;
+    found.message = "a < b & \"c\"\nsecond line";
+    found.steps_taken = 4;
+    found.certificate = "7 of 7 neighbours hold";
+    return found;
+}
+
+RunReport run_report(Status status = Status::held) {
+    RunReport report;
+    report.candidate = "vendor <kernel> & \"co\"";
+    report.library = "./it's.so";
+    report.seed = 42;
+    report.duration_s = 1.5;
+    report.properties = {property_report("agreement", status, 10),
+                         property_report("memory", Status::held, 20)};
+    if (status == Status::falsified)
+        report.properties[0].counterexamples = {counterexample("crashed: SIGSEGV")};
+    return report;
+}
+
+MergedReport merged(const std::vector<RunReport>& reports) {
+    std::vector<std::pair<std::string, std::string>> texts;
+    for (const RunReport& report : reports)
+        texts.emplace_back(fmt::format("shard{}.json", texts.size()), to_json(report));
+    return merge_json(texts);
+}
+
+// Every field of the documentation is there, with its type.
+TEST(JsonReport, HasTheDocumentedFields) {
+    const Json json = Json::parse(to_json(run_report(Status::falsified)));
+    EXPECT_EQ(json.at("schema"), 1);
+    EXPECT_EQ(json.at("candidate"), "vendor <kernel> & \"co\"");
+    EXPECT_EQ(json.at("seed"), 42);
+    EXPECT_EQ(json.at("duration_s"), 1.5);
+    ASSERT_EQ(json.at("properties").size(), 2u);
+    const Json& property = json["properties"][0];
+    EXPECT_EQ(property.at("op"), "nsa_compress");
+    EXPECT_EQ(property.at("property"), "agreement");
+    EXPECT_EQ(property.at("status"), "falsified");
+    EXPECT_EQ(property.at("cases"), 10);
+    EXPECT_EQ(property.at("declined"), 3);
+    EXPECT_EQ(property.at("labels"), Json({{"fp16", 10}}));
+    EXPECT_EQ(property.at("worst_error_ratio"), 0.5);
+    const Json& found = property.at("counterexample");
+    EXPECT_EQ(found.at("case"), kPlainLine);
+    EXPECT_THAT(found.at("original_case").get<std::string>(), HasSubstr("seq=[99]"));
+    EXPECT_EQ(found.at("shrinks"), 4);
+    EXPECT_THAT(found.at("message").get<std::string>(), HasSubstr("a < b"));
+    EXPECT_THAT(found.at("reproduce").get<std::string>(),
+                AllOf(StartsWith("attncheck reproduce '" + std::string(kPlainLine) + "'"),
+                      HasSubstr("--property agreement"), HasSubstr("'./it'\\''s.so'")));
+    EXPECT_FALSE(json["properties"][1].contains("counterexample"));
+}
+
+// Each status has its documented word.
+TEST(JsonReport, NamesEveryStatus) {
+    const std::pair<Status, const char*> names[] = {{Status::held, "held"},
+                                                    {Status::falsified, "falsified"},
+                                                    {Status::declined, "declined"},
+                                                    {Status::not_implemented, "not_implemented"},
+                                                    {Status::error, "error"}};
+    for (const auto& [status, name] : names)
+        EXPECT_EQ(Json::parse(to_json(run_report(status)))["properties"][0]["status"], name);
+}
+
+// Bytes that are no UTF-8, in a candidate's name for instance, do not spoil the file.
+TEST(JsonReport, SurvivesBytesThatAreNoText) {
+    RunReport report = run_report();
+    report.candidate = "\xff\xfe";
+    EXPECT_NO_THROW(Json::parse(to_json(report)));
+}
+
+// Shards of one run: counts and times add up, the rest is taken from the worst.
+TEST(Merge, AddsCountsAndKeepsTheWorst) {
+    RunReport left = run_report(Status::held), right = run_report(Status::falsified);
+    right.properties[0].worst_ratio = HUGE_VAL;
+    right.properties[0].labels["bf16"] = 2;
+    const MergedReport whole = merged({left, right});
+    const Json json = Json::parse(whole.json);
+    EXPECT_EQ(json.at("duration_s"), 3.0);
+    EXPECT_EQ(json.at("candidate"), left.candidate);
+    const Json& property = json["properties"][0];
+    EXPECT_EQ(property.at("cases"), 20);
+    EXPECT_EQ(property.at("declined"), 6);
+    EXPECT_EQ(property.at("labels"), Json({{"fp16", 20}, {"bf16", 2}}));
+    EXPECT_EQ(property.at("status"), "falsified");
+    EXPECT_EQ(property.at("worst_error_ratio"), "inf");
+    EXPECT_EQ(property.at("counterexample").at("case"), kPlainLine);
+    EXPECT_EQ(whole.exit_status, 1);
+    EXPECT_EQ(Json::parse(merged({right, left}).json)["properties"], json["properties"]);
+}
+
+// A merged report is a report again.
+TEST(Merge, OfOneReportChangesNothing) {
+    const RunReport report = run_report(Status::falsified);
+    const MergedReport once = merged({report});
+    EXPECT_EQ(merge_json({{"again.json", once.json}}).json, once.json);
+    EXPECT_EQ(Json::parse(once.json), Json::parse(to_json(report)));
+}
+
+// The first counterexample of each class is kept, whichever shard found it.
+TEST(Merge, KeepsOneCounterexamplePerClass) {
+    RunReport left = run_report(Status::falsified), right = run_report(Status::falsified);
+    right.properties[0].counterexamples = {counterexample("crashed: SIGSEGV"),
+                                           counterexample("timed out")};
+    right.properties[0].counterexamples[0].steps_taken = 99;
+    const Json json = Json::parse(merged({left, right}).json)["properties"][0];
+    EXPECT_EQ(json.at("counterexample").at("shrinks"), 4);
+    ASSERT_EQ(json.at("more_counterexamples").size(), 1u);
+    EXPECT_EQ(json["more_counterexamples"][0].at("failure"), "timed out");
+}
+
+// From nothing done to falsified, the weightier status wins.
+TEST(Merge, RanksTheStatuses) {
+    const Status ascending[] = {Status::not_implemented, Status::declined, Status::held,
+                                Status::error, Status::falsified};
+    for (std::size_t low = 0; low < std::size(ascending); ++low)
+        for (std::size_t high = low; high < std::size(ascending); ++high) {
+            const auto whole = merged({run_report(ascending[low]), run_report(ascending[high])});
+            const auto turned = merged({run_report(ascending[high]), run_report(ascending[low])});
+            for (const MergedReport& one : {whole, turned})
+                EXPECT_EQ(Json::parse(one.json)["properties"][0]["status"],
+                          name_of(ascending[high]));
+        }
+}
+
+/// A report with one property, one field of which is replaced by `text`.
+std::string with_field(const char* field, const char* text) {
+    Json report = Json::parse(to_json(run_report()));
+    report["properties"][0][field] = Json::parse(text);
+    return report.dump();
+}
+
+std::string refusal(const std::vector<std::pair<std::string, std::string>>& texts) {
+    try {
+        merge_json(texts);
+        return "merged";
+    } catch (const std::runtime_error& e) {
+        return e.what();
+    }
+}
+
+// What does not belong together is refused, with the file's name.
+TEST(Merge, RefusesWhatDoesNotFit) {
+    const std::string good = to_json(run_report());
+    RunReport other_seed = run_report(), other_candidate = run_report();
+    other_seed.seed = 43;
+    other_candidate.candidate = "another";
+    EXPECT_THAT(refusal({{"a.json", good}, {"b.json", to_json(other_seed)}}),
+                AllOf(StartsWith("b.json"), HasSubstr("seed")));
+    EXPECT_THAT(refusal({{"a.json", good}, {"b.json", to_json(other_candidate)}}),
+                AllOf(StartsWith("b.json"), HasSubstr("candidate")));
+    for (const char* garbage :
+         {"", "{", "[]", "null", "7", "{\"schema\":2,\"properties\":[]}", "{\"schema\":1}",
+          "{\"schema\":1,\"properties\":{}}", "{\"schema\":1,\"properties\":[]}",
+          "{\"schema\":1,\"candidate\":\"x\",\"seed\":1,\"duration_s\":1,\"properties\":[7]}",
+          "{\"schema\":1,\"candidate\":\"x\",\"seed\":1,\"duration_s\":1,\"properties\":[{}]}"})
+        EXPECT_THAT(refusal({{"a.json", garbage}}), StartsWith("a.json")) << garbage;
+}
+
+// Found by fuzzing: fields of a wrong type ended the program, counts that do not fit overflowed.
+TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
+    const std::pair<const char*, const char*> damaged[] = {{"op", "null"},
+                                                           {"property", "7"},
+                                                           {"status", "null"},
+                                                           {"status", "\"fine\""},
+                                                           {"cases", "-1"},
+                                                           {"cases", "1.5"},
+                                                           {"cases", "9223372036854775808"},
+                                                           {"declined", "\"no\""},
+                                                           {"labels", "[]"},
+                                                           {"labels", "{\"ragged\":-1}"},
+                                                           {"note", "[]"},
+                                                           {"counterexample", "[7]"},
+                                                           {"counterexample", "{\"case\":7}"},
+                                                           {"more_counterexamples", "{}"}};
+    for (const auto& [field, text] : damaged)
+        EXPECT_THAT(refusal({{"a.json", with_field(field, text)}}), StartsWith("a.json"))
+            << field << " " << text;
+    const std::string most = with_field("cases", "9223372036854775807");
+    EXPECT_THAT(refusal({{"a.json", most}, {"b.json", most}}), StartsWith("b.json"));
+    EXPECT_EQ(refusal({{"a.json", most}}), "merged");
+}
+
+// Found by fuzzing: a seed beyond 64 bits was converted although it does not fit. Others that are
+// no seeds had passed as some whole number.
+TEST(Merge, RefusesSeedsThatAreNone) {
+    for (const char* seed : {"-1", "1.5", "18446744073709551615.75", "18446744073709551616",
+                             "604800072942409884607", "\"7\"", "null"}) {
+        Json report = Json::parse(to_json(run_report()));
+        report["seed"] = Json::parse(seed);
+        EXPECT_THAT(refusal({{"a.json", report.dump()}}),
+                    AllOf(StartsWith("a.json"), HasSubstr("seed"),
+                          HasSubstr("whole numbers from 0 to 2^64 - 1")))
+            << seed;
+    }
+    Json report = Json::parse(to_json(run_report()));
+    report["seed"] = UINT64_MAX;
+    EXPECT_EQ(refusal({{"a.json", report.dump()}}), "merged");
+}
+
+// JUnit: well formed, every message escaped, and the counts of its head are those of its body.
+TEST(JunitReport, IsWellFormedAndCounts) {
+    RunReport report = run_report(Status::falsified);
+    report.properties.push_back(property_report("history", Status::error, 1));
+    report.properties.back().note = "<oops> & \"so\"";
+    report.properties.push_back(property_report("locality", Status::declined, 0));
+    report.properties.push_back(property_report("packing", Status::not_implemented, 0));
+    const std::string xml = to_junit(report);
+    EXPECT_EQ(xml_error(xml), "");
+    EXPECT_THAT(xml, AllOf(HasSubstr("tests=\"5\""), HasSubstr("failures=\"1\""),
+                           HasSubstr("errors=\"1\""), HasSubstr("skipped=\"2\"")));
+    EXPECT_THAT(xml, AllOf(HasSubstr("name=\"agreement\""), HasSubstr("crashed: SIGSEGV"),
+                           HasSubstr("a &lt; b &amp; &quot;c&quot;"), HasSubstr("seq=[16]")));
+}
+
+// 1 beats 0 beats 3; a run that checks nothing is no success.
+TEST(ExitStatus, IsTheDocumentedOne) {
+    EXPECT_EQ(exit_status(run_report(Status::held)), 0);
+    EXPECT_EQ(exit_status(run_report(Status::declined)), 0);
+    EXPECT_EQ(exit_status(run_report(Status::falsified)), 1);
+    EXPECT_EQ(exit_status(run_report(Status::error)), 1);
+    RunReport nothing;
+    EXPECT_EQ(exit_status(nothing), 3);
+    nothing.properties = {property_report("agreement", Status::declined, 0),
+                          property_report("memory", Status::not_implemented, 0)};
+    EXPECT_EQ(exit_status(nothing), 3);
+}
+
+class FilesTest : public testing::Test {
+protected:
+    FilesTest() { std::filesystem::create_directories(folder); }
+    ~FilesTest() override { std::filesystem::remove_all(folder); }
+    std::ptrdiff_t entries() const {
+        return std::distance(std::filesystem::directory_iterator(folder), {});
+    }
+    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
+                                         ("attncheck_report_" + std::to_string(getpid()));
+};
+
+// A file is there as a whole, replaces its predecessor, and has no companions.
+TEST_F(FilesTest, AreWrittenAsAWhole) {
+    const std::string path = folder / "report.json";
+    check_writable(path);
+    EXPECT_EQ(entries(), 0);
+    write_file(path, "longer text");
+    write_file(path, "text");
+    std::ifstream in(path);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "text");
+    EXPECT_EQ(entries(), 1);
+}
+
+// A place that cannot be written to is named, and left as it was.
+TEST_F(FilesTest, ThatCannotBeWrittenLeaveNothingBehind) {
+    std::filesystem::create_directories(folder / "directory" / "inside");
+    for (const char* name : {"missing/report.json", "directory"}) {
+        const std::string path = folder / name;
+        try {
+            write_file(path, "text");
+            ADD_FAILURE() << path << " was written";
+        } catch (const std::runtime_error& e) {
+            EXPECT_EQ(e.what(), "cannot write " + path);
+        }
+        EXPECT_EQ(entries(), 1);
+        EXPECT_THROW(check_writable(path), std::runtime_error) << path;
+        EXPECT_EQ(entries(), 1);
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::properties

@@ -1,0 +1,286 @@
+// What the engine counts, when it stops, and what it says when something goes wrong around a case.
+#include <gmock/gmock.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "tests/properties/search/planted.h"
+#include "properties/search/classes.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+using Status = PropertyReport::Status;
+
+class EngineOutcomeTest : public EngineTest {
+protected:
+    /// A property that holds, and notes the cases it saw.
+    Property recording() {
+        return planted_where([this](const Spec& spec) {
+            seen.push_back(print(spec));
+            return false;
+        });
+    }
+    Property answering(Verdict::Kind kind) {
+        Property property = planted({});
+        property.check = [kind](const Spec&, PropertyContext&) { return Verdict{kind, {}, {}, 0}; };
+        return property;
+    }
+    std::vector<std::string> seen;
+};
+
+// Every case asked for is run once, and its labels are counted.
+TEST_F(EngineOutcomeTest, CasesAndLabelsAreCounted) {
+    options.cases = 350;
+    const PropertyReport report = run(recording());
+    EXPECT_EQ(report.status, Status::held);
+    EXPECT_EQ(report.cases, 350);
+    EXPECT_THAT(seen, SizeIs(350));
+    EXPECT_EQ(report.labels.at("fp16") + report.labels.at("bf16"), 350);
+    EXPECT_EQ(report.op, "nsa_compress");
+    EXPECT_EQ(report.property, "planted");
+}
+
+// A property may ask for more cases than the others.
+TEST_F(EngineOutcomeTest, CaseFactorMultipliesTheCases) {
+    options.cases = 30;
+    Property property = recording();
+    property.case_factor = 4;
+    EXPECT_EQ(run(property).cases, 120);
+}
+
+// Declined is its own count, and a property that was only declined has not held.
+TEST_F(EngineOutcomeTest, DeclinedIsNeverPassed) {
+    const PropertyReport report = run(answering(Verdict::Kind::declined));
+    EXPECT_EQ(report.status, Status::declined);
+    EXPECT_EQ(report.cases, 0);
+    EXPECT_EQ(report.declined, 100);
+    EXPECT_THAT(report.labels, IsEmpty());
+}
+
+// Some cases declined, the others checked: both are shown.
+TEST_F(EngineOutcomeTest, DeclinedAndCheckedCasesAddUp) {
+    Property property = planted({});
+    property.check = [](const Spec& spec, PropertyContext&) {
+        const bool declines = spec.number("dtype") == 1;
+        return Verdict{declines ? Verdict::Kind::declined : Verdict::Kind::held, {}, {}, 0};
+    };
+    const PropertyReport report = run(property);
+    EXPECT_EQ(report.status, Status::held);
+    EXPECT_GT(report.cases, 0);
+    EXPECT_GT(report.declined, 0);
+    EXPECT_EQ(report.cases + report.declined, 100);
+    EXPECT_EQ(report.labels.at("fp16"), report.cases);
+    EXPECT_FALSE(report.labels.contains("bf16"));
+}
+
+// A case to which a property does not apply was not checked.
+TEST_F(EngineOutcomeTest, InapplicableCasesAreNotCounted) {
+    const PropertyReport report = run(answering(Verdict::Kind::inapplicable));
+    EXPECT_EQ(report.cases, 0);
+    EXPECT_NE(report.status, Status::held);
+}
+
+// The worst ratio of all cases is kept.
+TEST_F(EngineOutcomeTest, WorstRatioIsTheLargest) {
+    Property property = planted({});
+    double largest = 0;
+    property.check = [&](const Spec& spec, PropertyContext&) {
+        const double ratio = static_cast<double>(spec.seed % 1000) / 1000;
+        largest = std::max(largest, ratio);
+        return Verdict{Verdict::Kind::held, {}, {}, ratio, {}, {}};
+    };
+    EXPECT_EQ(run(property).worst_ratio, largest);
+    EXPECT_GT(largest, 0);
+}
+
+// A waived failure is counted and explained, not reported.
+TEST_F(EngineOutcomeTest, WaiversAreCountedWithTheirReason) {
+    options.waivers = {{"nsa_compress", "planted", {"multi_head"}, "heads are hard"}};
+    const PropertyReport report =
+        run(planted_where([](const Spec& spec) { return spec.number("heads") > 1; }));
+    EXPECT_EQ(report.status, Status::held);
+    EXPECT_EQ(report.waived, report.labels.at("multi_head"));
+    EXPECT_GT(report.waived, 0);
+    EXPECT_THAT(report.waivers, ElementsAre("heads are hard"));
+    EXPECT_THAT(report.counterexamples, IsEmpty());
+}
+
+// A waiver covers what it names: the operator, the property and all of its labels.
+TEST_F(EngineOutcomeTest, WaiversCoverNothingElse) {
+    const Property property =
+        planted_where([](const Spec& spec) { return spec.number("heads") > 1; });
+    const Waiver waivers[] = {{"nsa_compress_grad", "*", {}, "other operator"},
+                              {"*", "agreement", {}, "other property"},
+                              {"*", "*", {"multi_head", "no such label"}, "all labels must hold"}};
+    for (const Waiver& waiver : waivers) {
+        options.waivers = {waiver};
+        const PropertyReport report = run(property);
+        EXPECT_EQ(report.status, Status::falsified) << waiver.reason;
+        EXPECT_EQ(report.waived, 0) << waiver.reason;
+    }
+}
+
+// Without a number of cases, time alone ends the run, and findings are kept.
+TEST_F(EngineOutcomeTest, TimeLimitEndsTheRunWithItsFindings) {
+    clock.step = 0.001;
+    options.cases = 0;
+    options.seconds = 5;
+    const PropertyReport report =
+        run(planted_where([](const Spec& spec) { return spec.number("heads") >= 3; }));
+    EXPECT_EQ(report.status, Status::falsified);
+    EXPECT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_GT(report.cases, 1);
+    EXPECT_GE(report.seconds, 5);
+    EXPECT_LT(report.seconds, 6);
+}
+
+// An interruption stops at once and keeps what there is.
+TEST_F(EngineOutcomeTest, InterruptionKeepsTheFindings) {
+    options.cases = 100'000;
+    observer = [&](const PropertyReport& so_far) { clock.stopped = so_far.cases >= 150; };
+    const PropertyReport report =
+        run(planted_where([](const Spec& spec) { return spec.number("heads") >= 3; }));
+    EXPECT_TRUE(report.interrupted);
+    EXPECT_EQ(report.cases, 150);
+    EXPECT_EQ(report.status, Status::falsified);
+    EXPECT_THAT(report.counterexamples, SizeIs(1));
+}
+
+// An interruption in the middle of shrinking reports the best case so far.
+TEST_F(EngineOutcomeTest, InterruptionWhileShrinkingKeepsTheBestCase) {
+    int failures = 0;
+    const PropertyReport report = run(planted_where([&](const Spec& spec) {
+        const bool fails = spec.number("heads") >= 3;
+        if (fails && ++failures == 6) clock.stopped = true;  // one found, three again, two steps
+        return fails;
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_GE(report.counterexamples[0].steps_taken, 1);
+    EXPECT_THAT(report.counterexamples[0].certificate, HasSubstr("smaller cases may exist"));
+}
+
+// A case on which the suite itself fails is an error with the case, and never a success.
+TEST_F(EngineOutcomeTest, ExceptionBecomesAnErrorWithTheCase) {
+    Property property = planted({});
+    property.check = [](const Spec&, PropertyContext&) -> Verdict {
+        throw std::runtime_error("the reference gave up");
+    };
+    const PropertyReport report = run(property);
+    EXPECT_EQ(report.status, Status::error);
+    EXPECT_THAT(report.note, StartsWith("nsa_compress{"));
+    EXPECT_THAT(report.note, HasSubstr("the reference gave up"));
+    EXPECT_THAT(report.counterexamples, IsEmpty());
+}
+
+// A library that cannot be started any more is named too.
+TEST_F(EngineOutcomeTest, LibraryThatIsGoneIsAnErrorWithTheReason) {
+    Property property = planted({});
+    property.check = [](const Spec&, PropertyContext&) -> Verdict {
+        throw LoadError("cannot load libgone.so");
+    };
+    try {
+        const PropertyReport report = run(property);
+        EXPECT_EQ(report.status, Status::error);
+        EXPECT_THAT(report.note, HasSubstr("cannot load libgone.so"));
+    } catch (const LoadError& e) {
+        EXPECT_STREQ(e.what(), "cannot load libgone.so");
+    }
+}
+
+// A seed stands for its cases.
+TEST_F(EngineOutcomeTest, SameSeedGivesTheSameCases) {
+    run(recording());
+    const auto first = std::exchange(seen, {});
+    run(recording());
+    EXPECT_EQ(seen, first);
+    seen.clear();
+    options.seed = 2;
+    run(recording());
+    EXPECT_NE(seen, first);
+}
+
+// Shards share the number of cases and draw different ones.
+TEST_F(EngineOutcomeTest, ShardsShareTheCases) {
+    options.cases = 1000;
+    options.shards = 3;
+    std::set<std::string> distinct;
+    std::int64_t total = 0;
+    for (options.shard = 0; options.shard < 3; ++options.shard) {
+        seen.clear();
+        const PropertyReport report = run(recording());
+        EXPECT_NEAR(static_cast<double>(report.cases), 1000.0 / 3, 1);
+        total += report.cases;
+        distinct.insert(seen.begin(), seen.end());
+    }
+    EXPECT_EQ(total, 1000);
+    EXPECT_GT(distinct.size(), 980u);
+}
+
+// More shards than cases: each still does something.
+TEST_F(EngineOutcomeTest, EveryShardRunsAtLeastOneCase) {
+    options.cases = 2;
+    options.shards = 5;
+    options.shard = 4;
+    EXPECT_EQ(run(recording()).cases, 1);
+}
+
+// Quotas are shares of all cases; what falls short is named with both numbers.
+TEST(RequiredClasses, MissingOnesAreNamed) {
+    std::map<std::string, double> percent;
+    for (const RequiredClass& required : forward().required_classes()) percent[required.label] = 50;
+    EXPECT_THAT(missing_classes(forward(), percent), IsEmpty());
+    percent["leading_empty"] = 4.9;
+    percent.erase("no_overlap");
+    EXPECT_THAT(
+        missing_classes(forward(), percent),
+        testing::UnorderedElementsAre("leading_empty: 4.90 % of cases, at least 5 % required",
+                                      "no_overlap: 0.00 % of cases, at least 5 % required"));
+    percent["leading_empty"] = 5;
+    EXPECT_THAT(missing_classes(forward(), percent), SizeIs(1));
+}
+
+// A property with many small cases does not outweigh the others; edited cases and the first few of
+// a property say nothing.
+TEST(RequiredClasses, PropertiesCountAlike) {
+    const auto report = [](const char* op, std::int64_t cases,
+                           std::map<std::string, std::int64_t> labels) {
+        PropertyReport made;
+        made.op = op;
+        made.cases = cases;
+        made.labels = std::move(labels);
+        return made;
+    };
+    const GeneratedClasses all = generated_classes(
+        "a",
+        {report("a", 10000, {{"large", 100}, {"small", 9000}}), report("a", 20, {{"large", 10}}),
+         report("a", 70, {{"large", 10}, {kEditedLabel, 50}}), report("a", 19, {{"large", 19}}),
+         report("b", 100, {{"large", 100}})});
+    EXPECT_EQ(all.cases, 10040);
+    EXPECT_NEAR(all.percent.at("large"), (1 + 50 + 50) / 3.0, 1e-9);
+    EXPECT_NEAR(all.percent.at("small"), 30, 1e-9);
+    EXPECT_EQ(generated_classes("c", {report("a", 100, {})}).cases, 0);
+}
+
+// The generators reach every required class, by so much that a run hardly ever falls short by
+// chance.
+TEST(RequiredClasses, GeneratorsReachThem) {
+    constexpr std::int64_t kCases = 8000;
+    constexpr double kReserve = 1.25;
+    for (const auto& op : operators()) {
+        std::map<std::string, double> percent;
+        for (std::int64_t number = 0; number < kCases; ++number)
+            for (const auto& label : op->labels(sampled(*op, static_cast<std::uint64_t>(number))))
+                percent[label] += 100.0 / kCases / kReserve;
+        EXPECT_THAT(missing_classes(*op, percent), IsEmpty()) << op->name();
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::properties

@@ -1,0 +1,217 @@
+// What the engine makes of a failing case: its exact minimum, with a certificate.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+#include <ostream>
+#include <regex>
+
+#include "tests/properties/search/planted.h"
+#include "properties/search/shrink.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::_;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+using EngineShrinkTest = EngineTest;
+
+bool some_length(const Spec& spec, auto&& test) {
+    return std::any_of(spec.lists[0].begin(), spec.lists[0].end(), test);
+}
+
+bool input_holds(const Spec& spec, double wanted) {
+    // Building large cases, thousands of them until one fails, would take minutes.
+    const std::int64_t rows =
+        std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), std::int64_t{0});
+    if (rows * spec.number("heads") * spec.number("dim") > 4000) return false;
+    const auto values = find_operator(spec.schema->op)->build(spec).tensor("input").values();
+    return std::find(values.begin(), values.end(), wanted) != values.end();
+}
+
+struct Minimum {
+    const char* topic;
+    std::function<bool(const Spec&)> predicate;
+    const char* forward_line;
+    const char* gradient_words;  ///< behind "nsa_compress_grad{"
+};
+
+void PrintTo(const Minimum& minimum, std::ostream* to) { *to << minimum.topic; }
+
+const std::vector<Minimum>& minima() {
+    static const std::vector<Minimum> list = {
+        {"ThreeHeads", [](const Spec& s) { return s.number("heads") >= 3; },
+         "dtype=fp16 seq=[1] heads=3 dim=16 block=16 stride=16 data=zeros seed=0",
+         "dtype=fp16 seq=[1] heads=3 dim=16 block=32 stride=16 data=zeros seed=0"},
+        {"LengthAboveBlock",
+         [](const Spec& s) {
+             return some_length(s, [&](auto length) { return length > s.number("block"); });
+         },
+         "dtype=fp16 seq=[17] heads=1 dim=16 block=16 stride=16 data=zeros seed=0",
+         "dtype=fp16 seq=[33] heads=1 dim=16 block=32 stride=16 data=zeros seed=0"},
+        {"Dimension48", [](const Spec& s) { return s.number("dim") == 48; },
+         "dtype=fp16 seq=[1] heads=1 dim=48 block=16 stride=16 data=zeros seed=0",
+         "dtype=fp16 seq=[1] heads=1 dim=48 block=32 stride=16 data=zeros seed=0"},
+        {"TwoEqualNonEmptySequences",
+         [](const Spec& s) {
+             for (std::size_t i = 0; i < s.lists[0].size(); ++i)
+                 for (std::size_t k = 0; k < i; ++k)
+                     if (s.lists[0][i] == s.lists[0][k] && s.lists[0][i] > 0) return true;
+             return false;
+         },
+         "dtype=fp16 seq=[1,1] heads=1 dim=16 block=16 stride=16 data=zeros seed=0",
+         "dtype=fp16 seq=[1,1] heads=1 dim=16 block=32 stride=16 data=zeros seed=0"},
+        {"InputElementTwo", [](const Spec& s) { return input_holds(s, 2); },
+         "dtype=fp16 seq=[1] heads=1 dim=16 block=16 stride=16 data=zeros seed=0 "
+         "set=[input[0,0,0]=2]",
+         "dtype=fp16 seq=[1] heads=1 dim=16 block=32 stride=16 data=zeros seed=0 "
+         "set=[input[0,0,0]=2]"},
+        {"BrainFloats", [](const Spec& s) { return s.number("dtype") == 1; },
+         "dtype=bf16 seq=[1] heads=1 dim=16 block=16 stride=16 data=zeros seed=0",
+         "dtype=bf16 seq=[1] heads=1 dim=16 block=32 stride=16 data=zeros seed=0"},
+        {"SecondLayoutStrided",
+         [](const Spec& s) { return s.layouts[1] != Layout::dense && s.number("heads") > 1; },
+         "dtype=fp16 seq=[1] heads=2 dim=16 block=16 stride=16 data=zeros seed=0 "
+         "weight.layout=unit",
+         "dtype=fp16 seq=[1] heads=2 dim=16 block=32 stride=16 data=zeros seed=0 "
+         "input.layout=unit"},
+    };
+    return list;
+}
+
+class KnownMinimum : public EngineTest, public testing::WithParamInterface<Minimum> {};
+
+INSTANTIATE_TEST_SUITE_P(Predicates, KnownMinimum, testing::ValuesIn(minima()),
+                         [](const auto& instance) { return instance.param.topic; });
+
+// Whatever case fails first, the end is the one simplest case, and every neighbour of it holds.
+TEST_P(KnownMinimum, IsReachedFromAnySeed) {
+    options.cases = 2000;
+    for (const Operator* op : {&forward(), &gradient()})
+        for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+            options.seed = seed;
+            known.clear();
+            const PropertyReport report = run(planted_where(GetParam().predicate), *op);
+            ASSERT_EQ(report.status, PropertyReport::Status::falsified);
+            ASSERT_THAT(report.counterexamples, SizeIs(1));
+            const Counterexample& found = report.counterexamples[0];
+            const std::string words =
+                op == &forward() ? GetParam().forward_line : GetParam().gradient_words;
+            EXPECT_EQ(print(found.spec), op->name() + "{" + words + "}") << print(found.original);
+            EXPECT_EQ(found.message, "planted in " + print(found.spec));
+            std::smatch counts;
+            ASSERT_TRUE(std::regex_search(found.certificate, counts,
+                                          std::regex("([0-9]+) of ([0-9]+) neighbours hold")))
+                << found.certificate;
+            EXPECT_EQ(counts[1], counts[2]);
+            EXPECT_THAT(found.certificate, HasSubstr("no dimension can be decreased"));
+        }
+}
+
+// The class stays the same on the way down although smaller cases fail in another way.
+TEST_F(EngineShrinkTest, FailureClassIsKept) {
+    options.cases = 1000;
+    const PropertyReport report = run(planted([](const Spec& spec) -> std::string {
+        if (spec.number("heads") < 3) return "";
+        return spec.number("dim") >= 48 ? "wide" : "narrow";
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(2));
+    for (const Counterexample& found : report.counterexamples) {
+        EXPECT_EQ(found.spec.number("heads"), 3);
+        EXPECT_EQ(found.spec.number("dim"), found.failure == "wide" ? 48 : 16) << found.failure;
+    }
+    EXPECT_NE(report.counterexamples[0].failure, report.counterexamples[1].failure);
+}
+
+// A class that is known does not stop the search for others, up to the number asked for.
+TEST_F(EngineShrinkTest, EveryClassGivesOneCounterexample) {
+    options.cases = 1000;
+    const Property property = planted([](const Spec& spec) {
+        return fmt::format("heads {}", std::min<std::int64_t>(spec.number("heads"), 4));
+    });
+    EXPECT_THAT(run(property).counterexamples, SizeIs(4));
+    options.max_counterexamples = 2;
+    EXPECT_THAT(run(property).counterexamples, SizeIs(2));
+}
+
+// A failure that a fresh process does not show is reported as found, and as what it is.
+TEST_F(EngineShrinkTest, FailureThatDoesNotRepeatIsSaidToDependOnEarlierCalls) {
+    int evaluations = 0, since_restart = 0;
+    ON_CALL(candidate, restart).WillByDefault([&] { since_restart = 0; });
+    const PropertyReport report = run(planted([&](const Spec&) -> std::string {
+        ++evaluations;
+        return ++since_restart > 20 ? "late" : "";
+    }));
+    ASSERT_THAT(report.counterexamples, testing::Not(testing::IsEmpty()));
+    const Counterexample& found = report.counterexamples[0];
+    EXPECT_EQ(found.spec, found.original);
+    EXPECT_THAT(found.certificate, HasSubstr("not alone in a fresh process"));
+    EXPECT_EQ(found.steps_taken, 0);
+}
+
+// A failure that shows now and then is tried several times, and the share is said.
+TEST_F(EngineShrinkTest, FailureThatComesAndGoesIsRetried) {
+    int evaluations = 0;
+    const PropertyReport report = run(planted([&](const Spec& spec) -> std::string {
+        if (spec.number("heads") < 3) return "";
+        return ++evaluations % 2 == 1 ? "sometimes" : "";
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_EQ(report.counterexamples[0].spec.number("heads"), 3);
+    EXPECT_THAT(report.counterexamples[0].certificate, ContainsRegex("[12] of 3 runs only"));
+}
+
+// The end of the walk must fail alone too: otherwise the case is shown as found.
+TEST_F(EngineShrinkTest, ShrunkCaseIsConfirmedInAFreshProcess) {
+    int since_restart = 0;
+    ON_CALL(candidate, restart).WillByDefault([&] { since_restart = 0; });
+    const PropertyReport report = run(planted([&](const Spec& spec) -> std::string {
+        const bool warm = since_restart++ > 0;
+        return spec.number("heads") >= (warm ? 2 : 3) && spec.number("dim") > 16 ? "warm" : "";
+    }));
+    ASSERT_THAT(report.counterexamples, testing::Not(testing::IsEmpty()));
+    for (const Counterexample& found : report.counterexamples)
+        EXPECT_EQ(found.spec, found.original);
+}
+
+// Hangs are walked down with a short limit, and the limit is given back afterwards.
+TEST_F(EngineShrinkTest, HangsAreShrunkWithAShorterTimeLimit) {
+    using Seconds = std::chrono::duration<double>;
+    options.timeout_s = 10;
+    EXPECT_CALL(candidate, limit_time(_)).Times(testing::AnyNumber());
+    EXPECT_CALL(candidate, limit_time(Seconds(0.5))).Times(testing::AtLeast(1));
+    EXPECT_CALL(candidate, limit_time(Seconds(0))).Times(testing::AtLeast(1));
+    const PropertyReport report = run(planted([](const Spec& spec) {
+        return std::string(spec.number("heads") >= 3 ? "timed out" : "");
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_EQ(report.counterexamples[0].spec.number("heads"), 3);
+}
+
+// When the time for shrinking is spent, the best case so far is reported as such.
+TEST_F(EngineShrinkTest, SpentBudgetIsSaid) {
+    clock.step = 0.25;
+    options.shrink_seconds = 2;
+    const PropertyReport report =
+        run(planted_where([](const Spec& spec) { return spec.number("heads") >= 3; }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_GE(report.counterexamples[0].spec.number("heads"), 3);
+    EXPECT_THAT(report.counterexamples[0].certificate, HasSubstr("smaller cases may exist"));
+}
+
+// A minimum known from another property is the first thing tried.
+TEST_F(EngineShrinkTest, KnownMinimaShortenTheWalk) {
+    const Property property =
+        planted_where([](const Spec& spec) { return spec.number("heads") >= 3; });
+    const int first = run(property).counterexamples.at(0).steps_taken;
+    ASSERT_EQ(known.size(), 1u);
+    const PropertyReport again = run(property);
+    EXPECT_LT(again.counterexamples.at(0).steps_taken, first);
+}
+
+}  // namespace
+}  // namespace attncheck::properties

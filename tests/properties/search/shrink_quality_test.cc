@@ -1,0 +1,131 @@
+// Seeded defects whose smallest case can be found by thought: the shrinker must end exactly there.
+// Every line below is the least in the order of complexity(); the reason stands beside it.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <ostream>
+
+#include "properties/search/engine.h"
+#include "properties/search/run.h"
+#include "tests/properties/candidate/running_candidate.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::HasSubstr;
+
+struct Seeded {
+    const char* id;
+    const char* op;
+    const char* failure;
+    const char* words;
+    const char* reason;
+};
+
+void PrintTo(const Seeded& defect, std::ostream* to) { *to << defect.id; }
+
+const std::vector<Seeded>& seeded_defects() {
+    static const std::vector<Seeded> list = {
+        {"NC-03", "nsa_compress", "output is wrong",
+         "seq=[48] heads=1 dim=16 block=32 stride=16 data=zeros seed=0 "
+         "set=[input[16,0,0]=1,weight[0,0]=1]",
+         "rows by position differ from rows of the window only in a second block that begins "
+         "inside the first, so block 32 at stride 16 and 48 tokens; its first token is 16"},
+        {"NC-07", "nsa_compress", "output not written",
+         "seq=[16] heads=1 dim=16 block=16 stride=16 data=zeros seed=0",
+         "16 channels are already less than a vector of 64, and one block shows it without data"},
+        {"NC-17", "nsa_compress", "output not written",
+         "seq=[16] heads=5 dim=16 block=16 stride=16 data=zeros seed=0",
+         "up to four heads are split into as many parts; 5 / 4 is the first with a remainder"},
+        {"NC-x04", "nsa_compress", "output not written",
+         "seq=[16] heads=1 dim=16 block=16 stride=16 data=zeros seed=0",
+         "a sequence of exactly one block already leaves no rest behind its last block"},
+        {"NC-x05", "nsa_compress", "output is wrong",
+         "seq=[16] heads=1 dim=16 block=16 stride=16 data=zeros seed=0 "
+         "set=[input[15,0,0]=1,weight[15,0]=1]",
+         "the one product with the window's last row is missing, so it must not be zero"},
+        {"NC-x08", "nsa_compress", "output is wrong",
+         "seq=[16] heads=9 dim=16 block=16 stride=16 data=zeros seed=0 "
+         "set=[input[0,8,0]=1,weight[0,0]=1]",
+         "head 8 is the first whose weight is taken elsewhere, from head 0, which has the lower "
+         "position of the two weights that would show it"},
+        {"NC-x22", "nsa_compress", "output is wrong",
+         "seq=[80] heads=1 dim=16 block=80 stride=16 data=zeros seed=0 "
+         "set=[input[64,0,0]=1,weight[64,0]=1]",
+         "row 64 is the first that is ignored; 80 is the first window that has it"},
+        {"NC-x29", "nsa_compress", "output not written",
+         "seq=[16] heads=1 dim=256 block=16 stride=16 data=zeros seed=0",
+         "256 is the only width that is zero in eight bits"},
+        {"NCG-09", "nsa_compress_grad", "input_grad is wrong",
+         "seq=[48] heads=1 dim=16 block=32 stride=16 data=zeros seed=0 "
+         "set=[output_grad[0,0,0]=1,weight[16,0]=1]",
+         "the second block overwrites what the first gave to the tokens they share; the first "
+         "shared token is row 16 of the first block"},
+        {"NCG-x07", "nsa_compress_grad", "weight_grad is wrong",
+         "seq=[32] heads=1 dim=16 block=32 stride=16 data=zeros seed=0 "
+         "set=[output_grad[0,0,15]=1,input[0,0,15]=1]",
+         "only products in the last channel are missing, and 15 is the last of the fewest"},
+        {"NCG-x14", "nsa_compress_grad", "weight_grad is wrong",
+         "seq=[32] heads=1 dim=16 block=32 stride=16 data=zeros seed=0 "
+         "set=[output_grad[0,0,0]=1,input[0,0,0]=1]",
+         "the only block of a sequence is its last; one product of it shows"},
+        {"NCG-x16", "nsa_compress_grad", "input_grad is wrong",
+         "seq=[32] heads=1 dim=16 block=32 stride=16 lengths=absent data=zeros seed=0 "
+         "set=[output_grad[0,0,0]=1,weight[0,0]=1]",
+         "without lengths nothing is computed; one block with one product is due"},
+        {"ALL-05", "nsa_compress", "output is wrong",
+         "seq=[16] heads=1 dim=16 block=16 stride=16 data=zeros seed=0 input.layout=unit",
+         "one head with an arbitrary stride sends the rows into unused NaN; unit is the plainest "
+         "layout that has one, and NaN needs no other data"},
+        {"NCA-03", "nsa_compress_attention", "topk_indices is wrong",
+         "q=[1] cmp=[7] kv_heads=1 group=1 dim=1 value_dim=1 block=48 stride=16 select=48 count=1 "
+         "data=zeros seed=0",
+         "the first window has a negative index from N = 3 on; block 0 then ties with a whole "
+         "window instead of losing to it, and with M = 3 key 6 makes the second one whole"},
+        {"NCA-x24", "nsa_compress_attention", "topk_indices is wrong",
+         "q=[0,1] cmp=[1,1] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 "
+         "count=1 data=zeros seed=0",
+         "one block before the sequence moves its number"},
+        {"NCA-x26", "nsa_compress_attention", "softmax_sum is wrong",
+         "q=[1] cmp=[17] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 count=1 "
+         "data=zeros seed=0",
+         "one key more than a tile of 16"},
+    };
+    return list;
+}
+
+class SeededDefect : public testing::TestWithParam<Seeded> {};
+
+INSTANTIATE_TEST_SUITE_P(Mutants, SeededDefect, testing::ValuesIn(seeded_defects()),
+                         [](const auto& instance) {
+                             std::string name = instance.param.id;
+                             std::erase(name, '-');
+                             return name;
+                         });
+
+TEST_P(SeededDefect, ShrinksToItsSmallestCase) {
+    const Seeded& defect = GetParam();
+    setenv("ATTNCHECK_MUTANT", defect.id, 1);  // stays: every new worker reads it again
+    WorkerOptions library = options_for("");
+    library.library = MUTANTS_PATH;
+    const auto candidate = open_worker_candidate(library);
+    ASSERT_EQ(candidate->info().name, std::string("attncheck mutant ") + defect.id);
+
+    const Operator& op = *find_operator(defect.op);
+    const Property& agreement = *op.property("agreement");
+    EngineOptions options;
+    options.cases = 1000;
+    options.max_counterexamples = 1;
+    KnownMinima known;
+    const PropertyReport report = run_property(
+        op, agreement, *candidate, options, system_clock(), [](const PropertyReport&) {}, known);
+    ASSERT_EQ(report.counterexamples.size(), 1u);
+    const Counterexample& found = report.counterexamples[0];
+    EXPECT_EQ(found.failure, defect.failure);
+    EXPECT_EQ(print(found.spec), std::string(defect.op) + "{dtype=fp16 " + defect.words + "}")
+        << defect.reason;
+    EXPECT_THAT(found.certificate, HasSubstr("no dimension can be decreased"));
+}
+
+}  // namespace
+}  // namespace attncheck::properties
