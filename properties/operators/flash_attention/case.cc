@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace attncheck::properties {
 namespace {
@@ -348,6 +349,9 @@ std::vector<Spec> FlashOperator::joint_shrinks(const Spec& spec) const {
                                      : cut == 1 ? std::max<std::int64_t>(0, length - 1)
                                                 : std::min<std::int64_t>(length, 1);
             });
+    with([](Spec& to) {  // kv heads become members of one group
+        to.numbers[kFaGroup] *= std::exchange(to.numbers[kFaKvHeads], 1);
+    });
     return out;
 }
 

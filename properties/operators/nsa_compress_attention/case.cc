@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace attncheck::properties {
 namespace compress_attention {
@@ -252,6 +253,15 @@ std::vector<Spec> CompressAttentionOperator::joint_shrinks(const Spec& spec) con
         to.lists[0][b] = std::min<std::int64_t>(spec.lists[0][b], 1);
         out.push_back(to);
     }
+    // Rows behind the last sequence become part of it, kv heads become members of one group.
+    for (const auto& [list, beyond] : {std::pair{0, kBeyondQ}, std::pair{1, kBeyondCmp}}) {
+        Spec to = spec;
+        to.lists[static_cast<std::size_t>(list)].back() += std::exchange(to.numbers[beyond], 0);
+        out.push_back(std::move(to));
+    }
+    Spec to = spec;
+    to.numbers[kGroup] *= std::exchange(to.numbers[kKvHeads], 1);
+    out.push_back(std::move(to));
     return out;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 namespace attncheck::properties {
 namespace {
@@ -302,6 +303,22 @@ std::vector<Spec> SelectedOperator::joint_shrinks(const Spec& spec) const {
             to.numbers[kSelBeyondKv] = 1;
         out.push_back(to);
     }
+    const auto with_change = [&](auto&& change) {
+        Spec to = spec;
+        change(to);
+        out.push_back(std::move(to));
+    };
+    // Rows behind the last sequence become part of it, kv heads become members of one group.
+    with_change([](Spec& to) {
+        to.lists[0].back() += std::exchange(to.numbers[kSelBeyondQ], 0);
+    });
+    with_change([&](Spec& to) {
+        to.numbers[kSelBeyondKv] = 0;
+        to.lists[1].back() = std::max(to.lists[1].back(), block * count);
+    });
+    with_change([](Spec& to) {
+        to.numbers[kSelGroup] *= std::exchange(to.numbers[kSelKvHeads], 1);
+    });
     return out;
 }
 
