@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <set>
 
 namespace attncheck::properties {
 namespace {
@@ -29,6 +30,7 @@ public:
             remove_elements();
             simplify_values();
             move_elements();
+            drop_signs();
             simplify_attributes();
         } else {
             simplify_attributes();
@@ -320,6 +322,13 @@ private:
             }
     }
 
+    /// All at once, where a product of two keeps its sign. Late, because rounding depends on signs.
+    void drop_signs() {
+        auto positive = elements();
+        for (auto& [ref, value] : positive) value = std::fabs(value);
+        add_elements(std::move(positive));
+    }
+
     void move_elements() {
         const auto items = elements();
         if (items.size() > 64) return;
@@ -353,6 +362,13 @@ private:
                 moved(only, dim, half);
                 moved(only, dim, less);
             }
+            std::set<std::int64_t> coordinates;  // a channel of query and key moves in both
+            for (const auto& item : items) coordinates.insert(item.first.index[dim]);
+            for (const std::int64_t from : coordinates)
+                for (const std::int64_t to : {std::int64_t{0}, from - 1})
+                    if (to >= 0)
+                        moved([=](const ElementRef& ref) { return ref.index[dim] == from; }, dim,
+                              [=](std::int64_t) { return to; });
         }
     }
 
