@@ -352,6 +352,16 @@ std::vector<Spec> FlashOperator::joint_shrinks(const Spec& spec) const {
     with([](Spec& to) {  // kv heads become members of one group
         to.numbers[kFaGroup] *= std::exchange(to.numbers[kFaKvHeads], 1);
     });
+    with([](Spec& to) {  // heads become queries
+        const std::int64_t heads = std::exchange(to.numbers[kFaKvHeads], 1) *
+                                   std::exchange(to.numbers[kFaGroup], 1);
+        for (auto& length : to.lists[0]) length *= heads;
+    });
+    with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same
+        to.numbers[kFaDim] = to.numbers[kFaValueDim] = 1;
+        to.numbers[kFaRope] = 0;
+        to.numbers[kFaScale] = static_cast<std::int64_t>(ScaleKind::eighth);
+    });
     return out;
 }
 
