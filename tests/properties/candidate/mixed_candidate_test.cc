@@ -3,6 +3,7 @@
 
 #include "properties/candidate/worker_candidate.h"
 #include "properties/report/json.h"
+#include "properties/search/run.h"
 #include "tests/properties/case/case_line.h"
 
 namespace attncheck::properties {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tests/properties/case/every_operator.h"
 #include "tests/properties/search/pair_search.h"
 #include "tests/properties/search/planted.h"
 #include "properties/report/json.h"
@@ -152,17 +153,10 @@ TEST(PairsInReports, AreALineEach) {
 
 // ---- the generators ----
 
-class GeneratedPairs : public testing::TestWithParam<std::string> {
-protected:
-    const Operator& op() const { return *find_operator(GetParam()); }
-};
+class GeneratedPairs : public OperatorTest {};
 
-INSTANTIATE_TEST_SUITE_P(Operators, GeneratedPairs,
-                         testing::Values("nsa_compress", "nsa_compress_grad",
-                                         "nsa_selected_attention", "nsa_selected_attention_grad",
-                                         "nsa_compress_attention", "flash_attention_score",
-                                         "flash_attention_score_grad", "nsa_module"),
-                         [](const auto& instance) { return instance.param; });
+INSTANTIATE_TEST_SUITE_P(Operators, GeneratedPairs, testing::ValuesIn(every_operator()),
+                         named_after_it);
 
 // As many cases as a default run draws have nearly all possible pairs, and none that is said to be
 // impossible.
