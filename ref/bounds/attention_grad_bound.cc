@@ -172,19 +172,16 @@ public:
         const Matrix<double>& dout = output_grad_rows_;
         const Matrix<double> q_size = q.cwiseAbs(),
                              dout_size = finite_part(dout).matrix().cwiseAbs();
-        const bool plain = kept.all() || dout.allFinite();  // else 0 times NaN
+        const bool plain = kept.all() || all_finite(dout);  // else 0 times NaN
         const Eigen::ArrayXd peak = (score_grad_.abs() + error).unaryExpr(&finite).colwise().sum(),
                              weight = (weight_ + prob_error).unaryExpr(&finite).colwise().sum();
         const bool unjudged = std::ranges::find(unjudged_, true) != unjudged_.end();
-        const auto add = [](auto to, const Array& share, std::int64_t j, const Matrix<double>& x) {
-            to.noalias() += share.col(j).matrix().transpose() * x;
-        };
         for (std::int64_t j = 0; j < c; ++j) {
             const std::int64_t to = slot[static_cast<std::size_t>(j)];
-            add(sums.key.row(to), score_grad_, j, q);
-            add(sums.key_error.row(to), error, j, q_size);
-            add(sums.value_error.row(to), prob_error, j, dout_size);
-            if (plain) add(sums.value.row(to), weight_, j, dout);
+            add_product(sums.key.row(to), score_grad_, j, q);
+            add_product(sums.key_error.row(to), error, j, q_size);
+            add_product(sums.value_error.row(to), prob_error, j, dout_size);
+            if (plain) add_product(sums.value.row(to), weight_, j, dout);
             for (std::int64_t i = 0; i < dout.rows() && !plain; ++i)
                 if (kept(i, j)) sums.value.row(to) += weight_(i, j) * dout.row(i);
             sums.peak[to] += peak[j];
@@ -439,8 +436,6 @@ std::vector<double> count_contributions(const AttentionShape& shape,
         }
     return count;
 }
-
-void skip_row(const WantedRow&, bool) {}
 
 /// Runs run(part) for every part, on threads of their own if there are several.
 template <class Run>

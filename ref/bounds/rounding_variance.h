@@ -65,7 +65,18 @@ void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places
 /// The probe of a defect, or null.
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile = 0);
 
-/// sum x^2 of every row of [rows, width].
-std::vector<double> row_squares(std::span<const double> values, std::int64_t width);
+/// x^2, 0 where it is not finite.
+std::vector<double> finite_squares(std::span<const double> values);
+
+/// Puts the probe of a relative error first.
+void add_gain(RoundingNoise& noise);
+
+template <class Scalar>
+struct SharedRows;
+
+/// Columns whose key is in the last tile of its sequence.
+std::vector<std::int64_t> columns_in_last_tile(const SharedRows<double>& rows,
+                                               std::span<const SequencePlace> key_places,
+                                               std::int64_t tile);
 
 }  // namespace attncheck::ref

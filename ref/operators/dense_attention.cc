@@ -72,31 +72,29 @@ bool SharedRows<Scalar>::take(const AttentionShape& shape, WantedRow wanted,
 }
 
 template <class Scalar>
-void SharedRows<Scalar>::Gathered::take(std::span<const Scalar> tensor, std::int64_t of_width,
-                                        const std::vector<std::int64_t>& keys,
-                                        std::int64_t kv_heads, bool in_order) {
-    width = of_width;
-    if (in_order) {
-        first = tensor.data() + keys[0] * width, stride = kv_heads * width;
-        return;
-    }
-    copy.resize(std::ssize(keys), width);
-    for (std::int64_t j = 0; j < copy.rows(); ++j)
+void SharedRows<Scalar>::gather(std::span<const Scalar> tensor, std::int64_t width,
+                                GatheredRows<Scalar>& to) const {
+    to.count = count(), to.width = width;
+    to.first = tensor.data() + keys[0] * width, to.stride = kv_heads_ * width;
+    if (in_order_) return;
+    to.copy.resize(count(), width);
+    for (std::int64_t j = 0; j < count(); ++j)
         std::copy_n(tensor.data() + keys[static_cast<std::size_t>(j)] * width, width,
-                    copy.data() + j * width);
-    first = copy.data(), stride = width;
+                    to.copy.data() + j * width);
+    to.first = to.copy.data(), to.stride = width;
 }
 
 template <class Scalar>
 void SharedRows<Scalar>::gather(const AttentionShape& shape, const AttentionInputs<Scalar>& in) {
     const std::int64_t g = std::ssize(rows), c = count();
-    const bool in_order = std::ranges::adjacent_find(keys, [&](std::int64_t a, std::int64_t b) {
-                              return b != a + shape.kv_heads;
-                          }) == keys.end();
+    kv_heads_ = shape.kv_heads;
+    in_order_ = std::ranges::adjacent_find(keys, [&](std::int64_t a, std::int64_t b) {
+                    return b != a + kv_heads_;
+                }) == keys.end();
     query.resize(g, shape.head_dim);
     for (std::int64_t i = 0; i < g; ++i) query.row(i) = view(in.query, shape.head_dim).row(row(i));
-    keys_.take(in.key, shape.head_dim, keys, shape.kv_heads, in_order);
-    values_.take(in.value, shape.value_dim, keys, shape.kv_heads, in_order);
+    gather(in.key, shape.head_dim, key_);
+    gather(in.value, shape.value_dim, value_);
     bias.resize(g, c), gain.resize(g, c);
     for (std::int64_t pair = 0; pair < g * c; ++pair) {
         const KeyColumn& column = columns[static_cast<std::size_t>(pair)];

@@ -44,6 +44,19 @@ std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_
 /// there.
 std::vector<WantedRow> chosen_rows(const AttentionShape& shape, std::span<const std::int64_t> rows);
 
+/// Some rows of a tensor, copied only if they do not lie one after the other.
+template <class Scalar>
+struct GatheredRows {
+    const Scalar* first = nullptr;
+    std::int64_t count = 0, width = 0, stride = 0;
+    Matrix<Scalar> copy;
+
+    auto view() const {
+        return Eigen::Map<const Matrix<Scalar>, 0, Eigen::OuterStride<>>(
+            first, count, width, Eigen::OuterStride<>(stride));
+    }
+};
+
 /// g rows of one key/value head that see the same c keys, in the same order.
 template <class Scalar>
 struct SharedRows {
@@ -57,32 +70,26 @@ struct SharedRows {
     std::span<const KeyColumn> columns_of(std::int64_t i) const {
         return std::span(columns).subspan(static_cast<std::size_t>(i * count()), keys.size());
     }
+    std::int64_t key_row(std::int64_t j) const {
+        return columns[static_cast<std::size_t>(j)].key;
+    }
     std::int64_t row(std::int64_t i) const { return rows[static_cast<std::size_t>(i)].row; }
     std::int64_t place(std::int64_t i) const { return rows[static_cast<std::size_t>(i)].place; }
     Mask kept() const { return gain != 0; }
-    auto key() const { return keys_.view(count()); }      ///< [c,D]
-    auto value() const { return values_.view(count()); }  ///< [c,Dv]
+    auto key() const { return key_.view(); }      ///< [c,D]
+    auto value() const { return value_.view(); }  ///< [c,Dv]
 
     /// Adds a row if its keys are those of the others and the matrices stay small.
     bool take(const AttentionShape& shape, WantedRow wanted, std::span<const KeyColumn> more);
     void gather(const AttentionShape& shape, const AttentionInputs<Scalar>& in);
+    /// The rows `keys` of a tensor like K and V.
+    void gather(std::span<const Scalar> tensor, std::int64_t width, GatheredRows<Scalar>& to) const;
     void clear() { rows.clear(), columns.clear(), keys.clear(); }
 
 private:
-    /// The rows `keys` of a tensor, copied only if they do not lie one after the other.
-    struct Gathered {
-        const Scalar* first = nullptr;
-        std::int64_t width = 0, stride = 0;
-        Matrix<Scalar> copy;
-
-        void take(std::span<const Scalar> tensor, std::int64_t of_width,
-                  const std::vector<std::int64_t>& keys, std::int64_t kv_heads, bool in_order);
-        auto view(std::int64_t count) const {
-            return Eigen::Map<const Matrix<Scalar>, 0, Eigen::OuterStride<>>(
-                first, count, width, Eigen::OuterStride<>(stride));
-        }
-    };
-    Gathered keys_, values_;
+    std::int64_t kv_heads_ = 1;
+    bool in_order_ = false;
+    GatheredRows<Scalar> key_, value_;
 };
 
 /// Calls use(SharedRows) for the wanted rows, group by group, and skip(wanted, in_sequence) for
@@ -113,6 +120,9 @@ void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_colum
     finish_group();
 }
 
+/// For rows that see no key and add nothing.
+inline void skip_row(const WantedRow&, bool) {}
+
 /// a b. The scalars of differentiation do without the blocked product, which is long to compile.
 template <class A, class B>
 Matrix<typename A::Scalar> times(const Eigen::MatrixBase<A>& a, const Eigen::MatrixBase<B>& b) {
@@ -122,13 +132,19 @@ Matrix<typename A::Scalar> times(const Eigen::MatrixBase<A>& a, const Eigen::Mat
         return a.lazyProduct(b);
 }
 
+/// 0 times infinity or NaN is NaN.
+template <class X>
+bool all_finite(const Eigen::MatrixBase<X>& x) {
+    return (x.array() * 0.0).sum() == 0;
+}
+
 /// weight x where the sums leave out dropped pairs, whose weight is 0: 0 times NaN is NaN.
 template <class Scalar, class X>
 Matrix<Scalar> kept_product(const Matrix<Scalar>& weight, const Mask& kept,
                             const Eigen::MatrixBase<X>& x) {
     if (kept.all()) return times(weight, x);
     if constexpr (std::is_same_v<Scalar, double>)
-        if (x.allFinite()) return times(weight, x);
+        if (all_finite(x)) return times(weight, x);
     Matrix<Scalar> sum = Matrix<Scalar>::Zero(weight.rows(), x.cols());
     for (std::int64_t i = 0; i < weight.rows(); ++i)
         for (std::int64_t j = 0; j < weight.cols(); ++j)
@@ -136,9 +152,19 @@ Matrix<Scalar> kept_product(const Matrix<Scalar>& weight, const Mask& kept,
     return sum;
 }
 
+/// Adds sum_i share_ij x_i to a row: the share of key j in a gradient of K or V.
+template <class Row>
+void add_product(Row to, const Array& share, std::int64_t j, const Matrix<double>& x) {
+    if (x.rows() == 1)
+        to += share(0, j) * x.row(0);
+    else
+        to.noalias() += share.col(j).matrix().transpose() * x;
+}
+
 /// x, 0 where it is not finite: for what is only looked at where a result is finite.
 template <class X>
 Array finite_part(const Eigen::MatrixBase<X>& x) {
+    if (all_finite(x)) return x.array();
     return x.array().isFinite().select(x.array(), 0.0);
 }
 

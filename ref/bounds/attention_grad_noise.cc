@@ -1,0 +1,285 @@
+// Predicted rounding errors of the gradients of dense attention and the directions of their
+// defects.
+#include <algorithm>
+#include <cmath>
+
+#include "ref/bounds/rounding_variance.h"
+#include "ref/operators/shared_rows.h"
+
+namespace attncheck::ref {
+namespace {
+
+/// A tensor of gradients by what is summed up for it: rows of matrices.
+struct Sums {
+    RoundingNoise& noise;
+    std::int64_t width;
+    std::vector<double> squares;  ///< sums of squared products
+
+    Sums(RoundingNoise& of, std::int64_t of_width)
+        : noise(of), width(of_width), squares(of.size()) {}
+
+    auto value(std::int64_t at) { return row(noise.value, at); }
+    auto rest(std::int64_t at) { return row(noise.rest, at); }
+    auto squared(std::int64_t at) { return row(squares, at); }
+    auto probe(std::int64_t at, Defect defect) {
+        return row(find_probe(noise, defect)->direction, at);
+    }
+    Eigen::Map<Eigen::RowVectorXd> row(std::vector<double>& tensor, std::int64_t at) const {
+        return {tensor.data() + at * width, width};
+    }
+};
+
+class GradientNoise {
+public:
+    GradientNoise(const AttentionShape& shape, const AttentionGradInputs& in,
+                  std::span<const SequencePlace> query_places,
+                  std::span<const SequencePlace> key_places, Dtype dtype,
+                  const RoundingClass& rounding, AttentionGradNoise& out)
+        : shape_(shape),
+          in_(in),
+          query_places_(query_places),
+          key_places_(key_places),
+          dtype_(dtype),
+          of_(dtype, rounding),
+          key_squares_(view(in.forward.key, shape.head_dim).rowwise().squaredNorm()),
+          value_squares_(view(in.forward.value, shape.value_dim).rowwise().squaredNorm()),
+          key2_(finite_squares(in.forward.key)),
+          terms_(Eigen::ArrayXd::Zero(key_squares_.size())),
+          query_(out.query_grad, shape.head_dim),
+          key_(out.key_grad, shape.head_dim),
+          value_(out.value_grad, shape.value_dim) {
+        const auto dout = view(in.output_grad, shape.value_dim), o = view(in.output, shape.value_dim);
+        delta_ = dout.cwiseProduct(o).rowwise().sum();
+        delta_variance_ = of_.of_sum(static_cast<double>(shape.value_dim)) *
+                          dout.cwiseProduct(o).rowwise().squaredNorm();
+    }
+
+    /// P, dS and their variances; what the rows add to dQ, dK and dV.
+    void add(const SharedRows<double>& rows) {
+        const std::int64_t g = rows.query.rows(), heads = shape_.query_heads;
+        const double scale = in_.forward.scale, unit = square(of_.unit);
+        const double dim = static_cast<double>(shape_.head_dim),
+                     value_dim = static_cast<double>(shape_.value_dim);
+        Matrix<double> dout(g, shape_.value_dim);
+        Eigen::ArrayXd m(g), log_sum(g), delta(g), other_delta(g), delta_variance(g);
+        Array p(g, rows.count());
+        const Array plain = (scale * (rows.query * rows.key().transpose())).array();
+        const Array s = plain + rows.bias;
+        for (std::int64_t i = 0; i < g; ++i) {
+            const std::int64_t at = rows.row(i);
+            const double l = in_.row_sum[static_cast<std::size_t>(at)];
+            dout.row(i) = view(in_.output_grad, shape_.value_dim).row(at);
+            m[i] = in_.row_max[static_cast<std::size_t>(at)], log_sum[i] = std::log(l);
+            delta[i] = delta_[at], delta_variance[i] = delta_variance_[at];
+            other_delta[i] = place_of(at).position > 0 ? delta_[at - heads] : delta_[at];
+            p.row(i) = exponential(s.row(i) - m[i]) / l;
+        }
+        const Mask kept = rows.kept();
+        const Array prob_grad = kept.select(
+            rows.gain * (dout * rows.value().transpose()).array(), 0.0);
+        const Array centred = prob_grad.colwise() - delta, ds = p * centred;
+        const Array omega =
+            square(scale) * of_.of_sum(dim) * 2 / dim *
+                (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array() +
+            unit * (4 * ((s.square() + rows.bias.square()).colwise() +
+                         (m.square() + log_sum.square())) +
+                    16);
+        const Array prob_grad_variance =
+            of_.of_sum(value_dim) * 2 / value_dim * rows.gain.square() *
+            (dout.rowwise().squaredNorm() * value_squares_(rows.keys).transpose()).array();
+        // A cast near zero, before or after the scale.
+        const double lost =
+            of_.rounds_score_grad ? of_.underflow * std::max(1.0, square(scale)) : 0;
+        Shares shares;
+        shares.value = scale * ds;
+        shares.scale = scale * plain * ds;
+        shares.prob = scale * p;
+        shares.own = square(scale) * (p.square() * (prob_grad_variance + 4 * unit * centred.square()) +
+                                      ds.square() * omega) +
+                     lost;
+        add_to_queries(rows, shares, delta, other_delta, delta_variance);
+        add_to_keys(rows, shares, delta, other_delta, delta_variance);
+        Shares weights;
+        weights.value = kept.select(p * rows.gain, 0.0);
+        weights.scale = weights.value * plain;
+        const double value_lost =
+            of_.rounds_prob ? of_.underflow / square(in_.forward.keep_prob) : 0;
+        weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
+        add_to_values(rows, weights, dout, kept);
+    }
+
+    void finish_keys() {
+        for (std::int64_t key = 0; key < terms_.size(); ++key) {
+            finish(key_, key, terms_[key], of_.rounds_score_grad);
+            finish(value_, key, terms_[key], of_.rounds_prob);
+        }
+    }
+
+private:
+    /// What the pairs contribute: coefficients of rows of K, Q or dO.
+    struct Shares {
+        Array value;  ///< scale dS
+        Array own;    ///< scale^2 times the variance of dS but for its cast
+        Array scale;  ///< scale d dS / d ln scale
+        Array prob;   ///< scale P: what delta is multiplied with
+    };
+
+    const SequencePlace& place_of(std::int64_t row) const {
+        return query_places_[static_cast<std::size_t>(row / shape_.query_heads)];
+    }
+
+    /// delta's error is one number for the whole row.
+    void add_to_queries(const SharedRows<double>& rows, const Shares& shares,
+                        const Eigen::ArrayXd& delta, const Eigen::ArrayXd& other_delta,
+                        const Eigen::ArrayXd& delta_variance) {
+        const auto k = rows.key();
+        rows.gather(key2_, shape_.head_dim, gathered_key2_);
+        const auto k2 = gathered_key2_.view();
+        const Matrix<double> value = shares.value.matrix() * k,
+                             squares = shares.value.square().matrix() * k2,
+                             own = shares.own.matrix() * k2, scale = shares.scale.matrix() * k,
+                             prob_key = shares.prob.matrix() * k;
+        for (std::int64_t i = 0; i < value.rows(); ++i) {
+            const std::int64_t at = rows.place(i);
+            query_.value(at) = value.row(i);
+            query_.squared(at) = squares.row(i);
+            query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
+            query_.probe(at, Defect::scale) = scale.row(i);
+            query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
+            query_.probe(at, Defect::other_row) = (delta[i] - other_delta[i]) * prob_key.row(i);
+            finish(query_, at, static_cast<double>(rows.count()), of_.rounds_score_grad);
+        }
+        for (const std::int64_t tile : kProbedTiles) {
+            if (!find_probe(query_.noise, Defect::last_tile, tile)) continue;
+            const auto last = columns_in_last_tile(rows, key_places_, tile);
+            if (last.empty()) continue;
+            const Matrix<double> part =
+                shares.value(Eigen::all, last).matrix() * k(last, Eigen::all);
+            for (std::int64_t i = 0; i < part.rows(); ++i)
+                query_.row(find_probe(query_.noise, Defect::last_tile, tile)->direction,
+                           rows.place(i)) = part.row(i);
+        }
+    }
+
+    void add_to_keys(const SharedRows<double>& rows, const Shares& shares,
+                     const Eigen::ArrayXd& delta, const Eigen::ArrayXd& other_delta,
+                     const Eigen::ArrayXd& delta_variance) {
+        const Matrix<double>&q = rows.query, q2 = q.cwiseAbs2();
+        const Array squares = shares.value.square(),
+                    own = shares.own + shares.prob.square().colwise() * delta_variance,
+                    row_term = shares.prob.colwise() * -delta,
+                    other_row = shares.prob.colwise() * (delta - other_delta);
+        for (std::int64_t j = 0; j < rows.count(); ++j) {
+            const std::int64_t to = rows.keys[static_cast<std::size_t>(j)];
+            add_product(key_.value(to), shares.value, j, q);
+            add_product(key_.squared(to), squares, j, q2);
+            add_product(key_.rest(to), own, j, q2);
+            add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
+            add_product(key_.probe(to, Defect::row_term), row_term, j, q);
+            add_product(key_.probe(to, Defect::other_row), other_row, j, q);
+            terms_[to] += static_cast<double>(q.rows());
+        }
+        add_tiles(key_, rows, shares.value, q);
+    }
+
+    void add_to_values(const SharedRows<double>& rows, const Shares& weights,
+                       const Matrix<double>& dout, const Mask& kept) {
+        const Matrix<double> tame = kept.all() ? dout : Matrix<double>(finite_part(dout)),
+                             tame2 = tame.cwiseAbs2();
+        const Array squares = weights.value.square();
+        for (std::int64_t j = 0; j < rows.count(); ++j) {
+            const std::int64_t to = rows.keys[static_cast<std::size_t>(j)];
+            add_product(value_.value(to), weights.value, j, tame);
+            add_product(value_.squared(to), squares, j, tame2);
+            add_product(value_.rest(to), weights.own, j, tame2);
+            add_product(value_.probe(to, Defect::scale), weights.scale, j, tame);
+        }
+        add_tiles(value_, rows, weights.value, tame);
+    }
+
+    /// The part of the rows in the last tile of their sequence.
+    void add_tiles(Sums& sums, const SharedRows<double>& rows, const Array& share,
+                   const Matrix<double>& x) {
+        for (const std::int64_t tile : kProbedTiles) {
+            Probe* const probe = find_probe(sums.noise, Defect::last_tile, tile);
+            std::vector<std::int64_t> last;
+            for (std::int64_t i = 0; probe && i < x.rows(); ++i)
+                if (in_last_tile(place_of(rows.row(i)), tile)) last.push_back(i);
+            if (last.empty()) continue;
+            const Array part = share(last, Eigen::all);
+            const Matrix<double> of = x(last, Eigen::all);
+            for (std::int64_t j = 0; j < rows.count(); ++j)
+                add_product(sums.row(probe->direction, rows.keys[static_cast<std::size_t>(j)]), part,
+                            j, of);
+        }
+    }
+
+    /// rest holds the variance of the coefficients; squares the sum of squared products.
+    void finish(Sums& sums, std::int64_t at, double terms, bool casts) {
+        if (terms == 0) return;
+        RoundingNoise& noise = sums.noise;
+        const auto first = static_cast<std::size_t>(at * sums.width);
+        for (std::size_t i = first; i < first + static_cast<std::size_t>(sums.width); ++i) {
+            const double x = noise.value[i], squares = sums.squares[i];
+            noise.cast[i] = of_.cast * squares;
+            noise.rest[i] +=
+                of_.of_sum(terms) * squares + 4 * square(of_.unit * x) + of_.stored(dtype_, x);
+            noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
+        }
+    }
+
+    const AttentionShape& shape_;
+    const AttentionGradInputs& in_;
+    std::span<const SequencePlace> query_places_, key_places_;
+    Dtype dtype_;
+    RoundingVariance of_;
+    Eigen::VectorXd key_squares_, value_squares_;  ///< [T2,N2]: |k|^2, |v|^2
+    std::vector<double> key2_;                     ///< [T2,N2,D]: k^2
+    GatheredRows<double> gathered_key2_;
+    Eigen::ArrayXd terms_;                         ///< [T2,N2]: columns that refer to each key
+    Sums query_, key_, value_;
+    Eigen::ArrayXd delta_, delta_variance_;  ///< [T1,N1]
+};
+
+}  // namespace
+
+AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
+                                        const ColumnLister& list_columns,
+                                        const AttentionGradInputs& in,
+                                        std::span<const SequencePlace> query_places,
+                                        std::span<const SequencePlace> key_places, Dtype dtype,
+                                        const RoundingClass& rounding) {
+    require_attention_shape(shape, in.forward);
+    const auto rows = static_cast<std::size_t>(shape.query_rows * shape.query_heads),
+               keys = static_cast<std::size_t>(shape.kv_rows * shape.kv_heads),
+               dim = static_cast<std::size_t>(shape.head_dim),
+               value_dim = static_cast<std::size_t>(shape.value_dim);
+    AttentionGradNoise out{RoundingNoise(rows * dim), RoundingNoise(keys * dim),
+                           RoundingNoise(keys * value_dim)};
+    for (RoundingNoise* one : {&out.query_grad, &out.key_grad})
+        for (const Defect defect : {Defect::scale, Defect::row_term, Defect::other_row})
+            one->probes.push_back({defect, 0, std::vector<double>(one->size())});
+    out.value_grad.probes.push_back({Defect::scale, 0, std::vector<double>(out.value_grad.size())});
+    add_tile_probes(out.query_grad, key_places);
+    add_tile_probes(out.key_grad, query_places);
+    add_tile_probes(out.value_grad, query_places);
+    GradientNoise noise(shape, in, query_places, key_places, dtype, rounding, out);
+    std::int64_t longest = shape.query_rows * shape.group();
+    for_shared_rows(
+        shape, list_columns, in.forward, all_rows(shape, 0, shape.query_rows),
+        [&](const SharedRows<double>& group) {
+            longest = std::max(longest, group.count());
+            noise.add(group);
+        },
+        skip_row);
+    noise.finish_keys();
+    const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
+    const RoundingVariance of(dtype, rounding);
+    for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
+        add_gain(*one);
+        one->coherent = of.coherent(terms);
+    }
+    return out;
+}
+
+}  // namespace attncheck::ref

@@ -1,0 +1,222 @@
+// Predicted rounding errors of dense attention and the directions of its defects; and what noise of
+// every operator shares.
+#include <algorithm>
+#include <cmath>
+
+#include "ref/bounds/rounding_variance.h"
+#include "ref/operators/shared_rows.h"
+
+namespace attncheck::ref {
+namespace {
+
+/// The forward, group by group of rows that share their keys.
+class ForwardNoise {
+public:
+    ForwardNoise(const AttentionShape& shape, const AttentionInputs<double>& in,
+                 std::span<const SequencePlace> key_places, Dtype dtype,
+                 const RoundingClass& rounding, AttentionNoise& out)
+        : shape_(shape),
+          in_(in),
+          key_places_(key_places),
+          dtype_(dtype),
+          of_(dtype, rounding),
+          key_squares_(view(in.key, shape.head_dim).rowwise().squaredNorm()),
+          value_squares_(finite_squares(in.value)),
+          out_(out) {}
+
+    void add(const SharedRows<double>& rows) {
+        const AttendedRows<double> exact = attend(rows, in_.scale);
+        const Array s = exact.logits.array(), p = exact.probs.array();
+        // Variance of a logit as computed: D products with their sum, scale, log2 e, bias, the
+        // difference to the maximum, and exp. sum (q k)^2 is taken as 2 |q|^2 |k|^2 / D.
+        const double dim = static_cast<double>(shape_.head_dim), unit = square(of_.unit);
+        const Array products = (rows.query.rowwise().squaredNorm() *
+                                key_squares_(rows.keys).transpose())
+                                   .array();
+        const Array omega =
+            square(in_.scale) * of_.of_sum(dim) * 2 / dim * products +
+            unit * (4 * ((s.square() + rows.bias.square()).colwise() +
+                         exact.row_max.array().square()) +
+                    8);
+        Squares of;
+        of.largest = omega.isNaN().select(0.0, omega).rowwise().maxCoeff();
+        of.weighted = (p.square() * omega).rowwise().sum();
+        of.probs = p.square().rowwise().sum();
+        const double count = static_cast<double>(rows.count()),
+                     tiles = count_tiles(rows.columns_of(0), of_.least_tile);
+        of.row_sum = of_.of_positive_sum(count + 2 * tiles) + unit * (4 * tiles + 16);
+        const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
+        for (std::int64_t i = 0; i < s.rows(); ++i)
+            statistics(static_cast<std::size_t>(rows.place(i)), i, exact, of, count);
+        values(rows, exact, weight, of, of_.of_sum(count + 2 * tiles));
+        directions(rows, exact, weight);
+    }
+
+private:
+    /// Of every row: largest variance of a logit, sum p^2 omega, sum p^2; relative variance of l.
+    struct Squares {
+        Eigen::ArrayXd largest, weighted, probs;
+        double row_sum = 0;
+    };
+
+    void statistics(std::size_t at, std::int64_t i, const AttendedRows<double>& exact,
+                    const Squares& of, double count) {
+        const double m = exact.row_max[i], l = exact.row_sum[i];
+        RoundingNoise& max = out_.row_max;
+        max.value[at] = m;
+        max.variance[at] = max.rest[at] = of.largest[i] + of_.stored(Dtype::fp32, m);
+        RoundingNoise& sum = out_.row_sum;
+        sum.value[at] = l;
+        sum.rest[at] =
+            square(l) * (of.weighted[i] + of.largest[i] + of.row_sum) + of_.stored(Dtype::fp32, l);
+        sum.cast[at] = of_.cast * of.probs[i] * square(l) + of_.underflow * count;
+        sum.variance[at] = sum.rest[at] + (of_.rounds_sum ? sum.cast[at] : 0);
+    }
+
+    void values(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+                const Array& weight, const Squares& of, double sums) {
+        const double keep = 1 / in_.keep_prob;
+        rows.gather(value_squares_, shape_.value_dim, value2_);
+        const Array products = (weight.square().matrix() * value2_.view()).array();  // sum (p y)^2
+        const Mask kept = rows.kept();
+        Array plain;  // sum v^2
+        if (kept.all())
+            plain = value2_.view().array().colwise().sum().replicate(kept.rows(), 1);
+        else
+            plain = (kept.cast<double>().matrix() * value2_.view()).array();
+        RoundingNoise& noise = out_.output;
+        for (std::int64_t i = 0; i < products.rows(); ++i) {
+            const auto at = rows.place(i);
+            const Array o = exact.output.row(i).array(), o2 = o.square();
+            const Array stored = o.unaryExpr([&](double x) { return of_.stored(dtype_, x); });
+            const Array rest = 2 * of.largest[i] * (products.row(i) + o2 * of.probs[i]) +
+                               sums * products.row(i) + o2 * of.row_sum + stored;
+            const Array cast =
+                of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
+                of_.underflow * keep * keep / std::min(1.0, square(exact.row_sum[i])) * plain.row(i);
+            const bool casts = of_.rounds_prob || of_.rounds_sum;
+            row(noise.value, at) = o;
+            row(noise.rest, at) = rest;
+            row(noise.cast, at) = cast;
+            row(noise.variance, at) = rest + (casts ? 1 : 0) * cast;
+        }
+    }
+
+    /// scale: d o / d ln scale = sum p (s - s_mean) y, s without its bias. last_tile: what the keys
+    /// of the last tile add to a row, sum p (y - o) over them.
+    void directions(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+                    const Array& weight) {
+        const Array plain = exact.logits.array() - rows.bias;
+        const Eigen::ArrayXd mean = (exact.probs.array() * plain).rowwise().sum();
+        const Mask kept = rows.kept();
+        const auto write = [&](Probe* probe, const Matrix<double>& direction) {
+            for (std::int64_t i = 0; probe && i < direction.rows(); ++i)
+                row(probe->direction, rows.place(i)) = direction.row(i).array();
+        };
+        write(find_probe(out_.output, Defect::scale),
+              kept_product<double>(
+                  kept.select(weight * (plain.colwise() - mean), 0.0).matrix(), kept,
+                  rows.value()));
+        for (const std::int64_t tile : kProbedTiles) {
+            Probe* const probe = find_probe(out_.output, Defect::last_tile, tile);
+            if (!probe) continue;
+            const std::vector<std::int64_t> last = columns_in_last_tile(rows, key_places_, tile);
+            if (last.empty()) continue;
+            const Eigen::VectorXd mass = exact.probs(Eigen::all, last).rowwise().sum();
+            Matrix<double> direction =
+                kept_product<double>(weight(Eigen::all, last).matrix(), kept(Eigen::all, last),
+                                     rows.value()(last, Eigen::all));
+            direction -= mass.asDiagonal() * exact.output;
+            write(probe, direction);
+        }
+    }
+
+    Eigen::Map<Eigen::Array<double, 1, Eigen::Dynamic>> row(std::vector<double>& tensor,
+                                                            std::int64_t at) const {
+        return {tensor.data() + at * shape_.value_dim, shape_.value_dim};
+    }
+
+    const AttentionShape& shape_;
+    const AttentionInputs<double>& in_;
+    std::span<const SequencePlace> key_places_;
+    Dtype dtype_;
+    RoundingVariance of_;
+    Eigen::VectorXd key_squares_;        ///< [T2,N2]: |k|^2
+    std::vector<double> value_squares_;  ///< [T2,N2,Dv]: v^2
+    GatheredRows<double> value2_;        ///< of the columns
+    AttentionNoise& out_;
+};
+
+}  // namespace
+
+std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,
+                                           std::int64_t total) {
+    std::vector<SequencePlace> places;
+    for (std::size_t b = 0; b < lengths.size(); ++b)
+        for (std::int64_t i = 0; i < lengths[b]; ++i)
+            places.push_back({static_cast<std::int64_t>(b), i, lengths[b]});
+    places.resize(static_cast<std::size_t>(total));
+    return places;
+}
+
+void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places) {
+    for (const std::int64_t tile : kProbedTiles)
+        if (std::any_of(places.begin(), places.end(),
+                        [tile](const SequencePlace& p) { return in_last_tile(p, tile); }))
+            noise.probes.push_back({Defect::last_tile, tile, std::vector<double>(noise.size())});
+}
+
+Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile) {
+    for (Probe& probe : noise.probes)
+        if (probe.defect == defect && (tile == 0 || probe.tile == tile)) return &probe;
+    return nullptr;
+}
+
+std::vector<double> finite_squares(std::span<const double> values) {
+    std::vector<double> squares;
+    for (const double v : values) squares.push_back(std::isfinite(v) ? v * v : 0);
+    return squares;
+}
+
+void add_gain(RoundingNoise& noise) {
+    noise.probes.insert(noise.probes.begin(), {Defect::gain, 0, noise.value});
+}
+
+std::vector<std::int64_t> columns_in_last_tile(const SharedRows<double>& rows,
+                                               std::span<const SequencePlace> key_places,
+                                               std::int64_t tile) {
+    std::vector<std::int64_t> last;
+    for (std::int64_t j = 0; j < rows.count(); ++j)
+        if (in_last_tile(key_places[static_cast<std::size_t>(rows.key_row(j))], tile))
+            last.push_back(j);
+    return last;
+}
+
+AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                               const AttentionInputs<double>& in,
+                               std::span<const SequencePlace> key_places, Dtype dtype,
+                               const RoundingClass& rounding) {
+    require_attention_shape(shape, in);
+    const auto rows = static_cast<std::size_t>(shape.query_rows * shape.query_heads);
+    AttentionNoise out{RoundingNoise(rows * static_cast<std::size_t>(shape.value_dim)),
+                       RoundingNoise(rows), RoundingNoise(rows)};
+    out.output.probes.push_back({Defect::scale, 0, std::vector<double>(out.output.size())});
+    add_tile_probes(out.output, key_places);
+    ForwardNoise noise(shape, in, key_places, dtype, rounding, out);
+    std::int64_t longest = 0;
+    for_shared_rows(
+        shape, list_columns, in, all_rows(shape, 0, shape.query_rows),
+        [&](const SharedRows<double>& group) {
+            longest = std::max(longest, group.count());
+            noise.add(group);
+        },
+        skip_row);
+    const RoundingVariance of(dtype, rounding);
+    for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum}) {
+        add_gain(*one);
+        one->coherent = of.coherent(static_cast<double>(longest + shape.head_dim));
+    }
+    return out;
+}
+
+}  // namespace attncheck::ref

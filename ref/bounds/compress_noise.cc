@@ -1,0 +1,121 @@
+// Predicted rounding errors of NSA compression and its gradient, and the direction of its defect.
+#include <algorithm>
+#include <cmath>
+
+#include "ref/bounds/rounding_variance.h"
+
+namespace attncheck::ref {
+namespace {
+
+/// Adds factor * x to a row.
+void add_row(double* to, double factor, const double* x, std::int64_t width) {
+    for (std::int64_t d = 0; d < width; ++d) to[d] += factor * x[d];
+}
+
+/// value += w x, squares += (w x)^2.
+void add_products(double* value, double* squares, double w, const double* x, std::int64_t width) {
+    for (std::int64_t d = 0; d < width; ++d) {
+        const double product = w * x[d];
+        value[d] += product;
+        squares[d] += product * product;
+    }
+}
+
+/// sum (a b)^2, four partial sums.
+double square_product(const double* a, const double* b, std::int64_t count) {
+    double part[4] = {};
+    std::int64_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (int k = 0; k < 4; ++k) part[k] += square(a[i + k] * b[i + k]);
+    double sum = (part[0] + part[1]) + (part[2] + part[3]);
+    for (; i < count; ++i) sum += square(a[i] * b[i]);
+    return sum;
+}
+
+/// Finishes a tensor of sums of products: squares = sum t_k^2 of `terms` products, in value's
+/// places.
+void finish_sum(RoundingNoise& noise, std::size_t i, double squares, double terms, Dtype dtype,
+                const RoundingVariance& of) {
+    noise.rest[i] = terms == 0 || squares == 0
+                        ? 0
+                        : of.of_sum(terms) * squares + of.stored(dtype, noise.value[i]);
+    noise.variance[i] = noise.rest[i];
+}
+
+}  // namespace
+
+RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
+                                 std::span<const double> input, std::span<const double> weight,
+                                 const RoundingClass& rounding) {
+    const RoundingVariance of(dtype, rounding);
+    const std::int64_t row = shape.heads * shape.head_dim;
+    RoundingNoise noise(static_cast<std::size_t>(shape.total_blocks() * row));
+    Probe last{Defect::last_weight, 0, std::vector<double>(noise.size())};
+    std::vector<double> squares(static_cast<std::size_t>(row));
+    for_each_block(shape, [&](std::int64_t output_row, std::int64_t first_token) {
+        std::fill(squares.begin(), squares.end(), 0);
+        double* const y = noise.value.data() + output_row * row;
+        for (std::int64_t r = 0; r < shape.block; ++r)
+            for (std::int64_t n = 0; n < shape.heads; ++n) {
+                const double w = weight[static_cast<std::size_t>(r * shape.heads + n)];
+                const double* const x = input.data() + (first_token + r) * row + n * shape.head_dim;
+                add_products(y + n * shape.head_dim, squares.data() + n * shape.head_dim, w, x,
+                             shape.head_dim);
+                if (r + 1 == shape.block)
+                    add_row(last.direction.data() + output_row * row + n * shape.head_dim, w, x,
+                            shape.head_dim);
+            }
+        for (std::int64_t i = 0; i < row; ++i)
+            finish_sum(noise, static_cast<std::size_t>(output_row * row + i),
+                       squares[static_cast<std::size_t>(i)], static_cast<double>(shape.block),
+                       dtype, of);
+    });
+    noise.probes.push_back(std::move(last));
+    add_gain(noise);
+    noise.coherent = of.coherent(static_cast<double>(shape.block));
+    return noise;
+}
+
+CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtype,
+                                          std::span<const double> output_grad,
+                                          std::span<const double> input,
+                                          std::span<const double> weight,
+                                          const RoundingClass& rounding) {
+    const RoundingVariance of(dtype, rounding);
+    const std::int64_t dim = shape.head_dim, row = shape.heads * dim;
+    CompressGradNoise out{RoundingNoise(input.size()), RoundingNoise(weight.size())};
+    std::vector<double> input_squares(input.size()), weight_squares(weight.size());
+    std::vector<double> windows(static_cast<std::size_t>(shape.total_tokens));
+    Probe last{Defect::last_weight, 0, std::vector<double>(input.size())};
+    for_each_block(shape, [&](std::int64_t output_row, std::int64_t first_token) {
+        for (std::int64_t r = 0; r < shape.block; ++r) {
+            const std::int64_t token = first_token + r;
+            ++windows[static_cast<std::size_t>(token)];
+            for (std::int64_t n = 0; n < shape.heads; ++n) {
+                const std::int64_t at = token * row + n * dim;
+                const auto w = static_cast<std::size_t>(r * shape.heads + n);
+                const double* const dy = output_grad.data() + output_row * row + n * dim;
+                const double* const x = input.data() + at;
+                add_products(out.input_grad.value.data() + at, input_squares.data() + at, weight[w],
+                             dy, dim);
+                out.weight_grad.value[w] += inner_product(dy, x, dim);
+                weight_squares[w] += square_product(dy, x, dim);
+                if (r + 1 == shape.block) add_row(last.direction.data() + at, weight[w], dy, dim);
+            }
+        }
+    });
+    const double terms = static_cast<double>(shape.total_blocks() * shape.head_dim);
+    for (std::size_t i = 0; i < input.size(); ++i)
+        finish_sum(out.input_grad, i, input_squares[i], windows[i / static_cast<std::size_t>(row)],
+                   dtype, of);
+    for (std::size_t i = 0; i < weight.size(); ++i)
+        finish_sum(out.weight_grad, i, weight_squares[i], terms, dtype, of);
+    out.input_grad.probes.push_back(std::move(last));
+    add_gain(out.input_grad);
+    add_gain(out.weight_grad);
+    out.input_grad.coherent = of.coherent(static_cast<double>(shape.block));
+    out.weight_grad.coherent = of.coherent(terms);
+    return out;
+}
+
+}  // namespace attncheck::ref
