@@ -123,11 +123,12 @@ void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_colum
 /// For rows that see no key and add nothing.
 inline void skip_row(const WantedRow&, bool) {}
 
-/// a b. The scalars of differentiation do without the blocked product, which is long to compile.
+/// a b. Sums begin at +0, as sums of a loop do: none is -0. The scalars of differentiation do
+/// without the blocked product, which is long to compile.
 template <class A, class B>
 Matrix<typename A::Scalar> times(const Eigen::MatrixBase<A>& a, const Eigen::MatrixBase<B>& b) {
     if constexpr (std::is_same_v<typename A::Scalar, double>)
-        return a * b;
+        return ((a * b).array() + 0.0).matrix();
     else
         return a.lazyProduct(b);
 }
