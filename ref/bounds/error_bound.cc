@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -51,6 +52,17 @@ double distance_to_representable(Dtype dtype, double magnitude) {
     return std::fabs(magnitude - ((magnitude + shift) - shift));
 }
 
+/// Reads a number of at least `least`; false when it is none.
+template <class Number>
+bool parse_number(std::string_view text, Number least, Number& number) {
+    const char* const end = text.data() + text.size();
+    Number read{};
+    const auto [stop, error] = std::from_chars(text.data(), end, read);
+    if (error != std::errc{} || stop != end || !(read >= least) || read - read != 0) return false;
+    number = read;
+    return true;
+}
+
 /// One word "key=value" of a rounding class; false when it is not known.
 bool apply(std::string_view key, std::string_view value, RoundingClass& rounding) {
     if (key == "acc") {
@@ -76,6 +88,8 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
         rounding.row_sum_rounded = value == "rounded";
         return true;
     }
+    if (key == "exp") return parse_number(value, 0.0, rounding.exp_error);
+    if (key == "tile") return parse_number<std::int64_t>(value, 1, rounding.least_tile);
     if (key == "ftz") {
         if (value != "bf16" && value != "none") return false;
         rounding.flush_bf16_subnormals = value == "bf16";
@@ -110,7 +124,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "rounding class: '" + std::string(word) +
                 "' is not understood; allowed: default, fp32, or a list of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
-                "sum=fp32|rounded, ftz=bf16|none");
+                "sum=fp32|rounded, ftz=bf16|none, exp=ERROR (in u), tile=KEYS");
     }
     return rounding;
 }
@@ -125,6 +139,12 @@ std::string print_rounding_class(const RoundingClass& rounding) {
     text += rounding.score_grad_rounded ? " ds=half" : " ds=fp32";
     if (rounding.row_sum_rounded) text += " sum=rounded";
     if (rounding.flush_bf16_subnormals) text += " ftz=bf16";
+    const RoundingClass usual;
+    char exp[32];
+    const auto end = std::to_chars(exp, exp + sizeof exp, rounding.exp_error).ptr;
+    if (rounding.exp_error != usual.exp_error) text += " exp=" + std::string(exp, end);
+    if (rounding.least_tile != usual.least_tile)
+        text += " tile=" + std::to_string(rounding.least_tile);
     return text;
 }
 

@@ -490,11 +490,22 @@ TEST(RoundingClass, ParsesProfilesAndLists) {
     EXPECT_EQ(parse_rounding_class("acc=fp64").accumulator_roundoff, 0x1p-53);
     EXPECT_LT(parse_rounding_class("acc=half").accumulator_roundoff, 0);
     EXPECT_TRUE(parse_rounding_class("acc=half,ftz=bf16").flush_bf16_subnormals);
+    EXPECT_EQ(parse_rounding_class("exp=4 tile=16"), RoundingClass{});
+    EXPECT_EQ(parse_rounding_class("exp=0.5").exp_error, 0.5);
+    EXPECT_EQ(parse_rounding_class("tile=128").least_tile, 128);
+}
+
+TEST(RoundingClass, IsPrintedAsItIsParsed) {
+    for (const char* text :
+         {"acc=fp32 p=half ds=half", "acc=half p=fp32 ds=half sum=rounded ftz=bf16",
+          "acc=fp64 p=half ds=fp32 exp=2.5 tile=1", "acc=fp32 p=half ds=half exp=400"})
+        EXPECT_EQ(print_rounding_class(parse_rounding_class(text)), text);
 }
 
 TEST(RoundingClass, NamesTheWordItRefuses) {
     for (const char* word :
-         {"acc=fp8", "p=bf16", "ftz=fp16", "acc", "=half", "speed=9", "default=1"}) {
+         {"acc=fp8", "p=bf16", "ftz=fp16", "acc", "=half", "exp=-1",
+          "exp=4u", "tile=0", "tile=2.5", "speed=9", "default=1"}) {
         try {
             parse_rounding_class(std::string("p=half ") + word);
             ADD_FAILURE() << word;

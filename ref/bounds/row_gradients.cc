@@ -1,0 +1,191 @@
+#include "ref/bounds/row_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace attncheck::ref {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// u of P beside its exponent: log l (4 u), or a reciprocal (4 u) and its product (1 u), and as
+/// much again for the statistics being in another base.
+constexpr double kQuotient = 12;
+
+}  // namespace
+
+RowGradientBound::RowGradientBound(const AttentionShape& shape, const AttentionGradInputs& in,
+                                   Dtype dtype, const RoundingClass& rounding, Grant grant)
+    : shape_(shape),
+      in_(in),
+      dtype_(dtype),
+      roundoff_(dtype, rounding),
+      score_error_(shape, in.forward, roundoff_),
+      value_(in.forward.value),
+      output_grad_(in.output_grad),
+      output_(in.output),
+      grant_(grant),
+      scale_(std::fabs(in.forward.scale)),
+      keep_(1 / in.forward.keep_prob) {}
+
+const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
+    rows_ = &rows;
+    const std::int64_t g = rows.query.rows(), c = rows.count();
+    out_.output_grad.resize(g, shape_.value_dim);
+    for (std::int64_t i = 0; i < g; ++i)
+        out_.output_grad.row(i) = view(in_.output_grad, shape_.value_dim).row(rows.row(i));
+    const Matrix<double>&dout = out_.output_grad, &q = rows.query;
+    out_.key_size = rows.key().cwiseAbs();
+    logits_ = (in_.forward.scale * (q * rows.key().transpose())).array() + rows.bias;
+    magnitude_ = q.cwiseAbs() * out_.key_size.transpose();
+    const Mask dropped = rows.gain == 0;
+    prob_grad_ =
+        dropped.select(0.0, rows.gain * (dout * rows.value().transpose()).array());
+    prob_grad_size_ = dropped.select(
+        0.0, rows.gain * (dout.cwiseAbs() * rows.value().cwiseAbs().transpose()).array());
+    for (Array* each : {&out_.prob, &out_.score_grad, &out_.weight, &out_.score_grad_error,
+                        &out_.prob_error})
+        each->resize(g, c);
+    out_.delta_error.resize(g);
+    out_.unjudged.assign(static_cast<std::size_t>(g), false);
+    for (row_ = 0; row_ < g; ++row_) measure_row();
+    return out_;
+}
+
+void RowGradientBound::measure_row() {
+    measure_delta();
+    const auto at = static_cast<std::size_t>(rows_->row(row_));
+    const double m = in_.row_max[at], l = in_.row_sum[at];
+    const auto columns = rows_->columns_of(row_);
+    const std::span<const double> logits(&logits_(row_, 0), columns.size());
+    const double* q = rows_->query.row(row_).data();
+    bool exact_scores = true;
+    double largest = -kInfinity;
+    for (std::int64_t j = 0; j < rows_->count(); ++j) {
+        const double s = logits_(row_, j), size = magnitude_(row_, j);
+        const double finite_size =
+            finite_magnitude(q, rows_->key().row(j).data(), shape_.head_dim, size);
+        if (score_error_.may_overflow(finite_size, rows_->bias(row_, j), m - s)) leave_row();
+        exact_scores = exact_scores && score_error_.is_exact(size);
+        largest = s > largest ? s : largest;
+    }
+    if (m == -kInfinity || is_dropped_nan_row(columns, logits)) leave_row();
+    out_.prob.row(row_) = exponential(logits_.row(row_) - m) / l;
+    out_.weight.row(row_) = (rows_->gain.row(row_) == 0)
+                            .select(0.0, out_.prob.row(row_) * rows_->gain.row(row_));
+    out_.score_grad.row(row_) = out_.prob.row(row_) * (prob_grad_.row(row_) - delta_);
+    const bool lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
+                         exact_scores && is_lattice_row(logits, largest) &&
+                         are_products_exact() && exact_in_storage();
+    for (std::int64_t j = 0; j < rows_->count(); ++j)
+        if (std::isinf(prob_grad_size_(row_, j)))
+            check_range(rows_->gain(row_, j) * 1.1 *
+                        finite_magnitude(out_.output_grad.row(row_).data(),
+                                         rows_->value().row(j).data(), shape_.value_dim,
+                                         kInfinity));
+    const double log_sum = std::fabs(std::log(l));
+    if (lattice) {
+        out_.delta_error[row_] = given_error_;
+        // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
+        const double slack =
+            kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + in_.prob_error;
+        out_.score_grad_error.row(row_) =
+            slack * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
+        out_.prob_error.row(row_) = slack * out_.weight.row(row_);
+    } else {
+        for (std::int64_t j = 0; j < rows_->count(); ++j) measure_errors(j, m, l, log_sum);
+    }
+}
+
+void RowGradientBound::measure_delta() {
+    const double* dout = out_.output_grad.row(row_).data();
+    const auto width = static_cast<std::size_t>(shape_.value_dim),
+               first = static_cast<std::size_t>(rows_->row(row_)) * width;
+    const double* o = in_.output.data() + first;
+    const auto dim = static_cast<double>(shape_.value_dim);
+    const double growth = gamma(dim, roundoff_.sum) + roundoff_.narrow;
+    delta_ = inner_product(dout, o, shape_.value_dim);
+    delta_size_ = magnitude_product(dout, o, shape_.value_dim);
+    double error = growth * delta_size_;
+    if (delta_size_ > 0)
+        error += dim * roundoff_.sum_floor + roundoff_.flush_loss(dout, o, shape_.value_dim);
+    given_error_ = 0;
+    for (std::size_t d = 0; d < width && !in_.output_error.empty(); ++d)
+        if (dout[d] != 0) given_error_ += std::fabs(dout[d]) * in_.output_error[first + d];
+    out_.delta_error[row_] = error + given_error_;
+    check_range(finite_magnitude(dout, o, shape_.value_dim, delta_size_) * (1 + growth));
+}
+
+bool RowGradientBound::are_products_exact() const {
+    const double limit = exact_sum_limit(output_grad_.lowest_bit +
+                                         std::min(value_.lowest_bit, output_.lowest_bit));
+    const auto size = prob_grad_size_.row(row_) + delta_size_;
+    return (size == 0 || size < limit).all();
+}
+
+bool RowGradientBound::exact_in_storage() const {
+    const auto exact = [&](double v) {
+        return std::fabs(v) < 0x1p-200 || decode(dtype_, encode(dtype_, v)) == v;
+    };
+    return out_.weight.row(row_).unaryExpr(exact).all() &&
+           out_.score_grad.row(row_).unaryExpr(exact).all();
+}
+
+///   P^ = p (1 + theta), |theta| <= e^eps - 1,
+///   eps = |s^ - s| + 3 u (|s - m| + |m| + |log l|) + 16 u
+///
+/// in either form, exp(s - m) / l or exp(s - (m + log l)).
+void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double log_sum) {
+    const double u = roundoff_.unit, delta_error = out_.delta_error[row_];
+    const double s = logits_(row_, j), prob = out_.prob(row_, j), weight = out_.weight(row_, j);
+    const double prob_grad_size = prob_grad_size_(row_, j);
+    const double size = std::fabs(out_.score_grad(row_, j));
+    const bool is_finite = std::isfinite(s), kept = rows_->gain(row_, j) != 0;
+    const double score_error =
+        is_finite ? score_error_(s, rows_->bias(row_, j), magnitude_(row_, j)) : 0;
+    const double eps = score_error + 3 * u * (std::fabs(s - m) + std::fabs(m) + log_sum) +
+                       roundoff_.exp + kQuotient * u + in_.prob_error;
+    const double raised = is_finite ? std::min(std::exp(s - m + eps) / l, 1e100) : prob;
+    const double gained = std::max(0.0, raised - prob);
+    const double lowered = raised > 0 ? prob * (prob / raised) * 0.99 : 0;
+    const double floor = raised * l < kSafeExp ? kExpFloor / std::min(1.0, l) : 0;
+    const double prob_grad_error = prob_grad_error_of(j, prob_grad_size);
+    check_range(prob_grad_size + prob_grad_error + delta_size_ + delta_error);
+    check_range(raised * std::max(1.0, l), kLargestFp32);
+    const double x = std::fabs(prob_grad_(row_, j) - delta_);
+    const double x_error = prob_grad_error + u * (x + prob_grad_error + delta_error);
+    const double cast = (1 + u) * (1 + roundoff_.score_grad);
+    // p [(1 + theta) cast - 1] X + p (1 + theta) cast xi, and theta's share of the common part.
+    double error = (gained * cast + prob * (cast - 1)) * (x + delta_error) +
+                   raised * cast * x_error + floor * (x + x_error + delta_error);
+    // The largest dS that may be cast, before or after the scale.
+    check_range((size + error + prob * delta_error) * std::max(1.0, scale_),
+                roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
+    const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
+    const double least = std::max(0.0, size - error - prob * delta_error);
+    if (x > 0 || delta_error > 0)
+        error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor) / scaled;
+    out_.score_grad_error(row_, j) = error;
+    const double prob_error =
+        kept ? ((gained + floor) * (1 + roundoff_.prob) + prob * roundoff_.prob) * keep_ +
+                   roundoff_.cast_loss(lowered) * keep_ + (keep_ > 1 ? 2 * u * weight : 0)
+             : 0;
+    out_.prob_error(row_, j) = prob_error;
+    if (roundoff_.prob > 0) check_range(weight + prob_error, roundoff_.cast_max);
+}
+
+double RowGradientBound::prob_grad_error_of(std::int64_t j, double size) const {
+    if (!(size > 0)) return 0;
+    const auto dim = static_cast<double>(shape_.value_dim);
+    const double flushed =
+        value_.bf16_subnormals || output_grad_.bf16_subnormals
+            ? roundoff_.flush_loss(out_.output_grad.row(row_).data(),
+                                   rows_->value().row(j).data(), shape_.value_dim)
+            : 2 * roundoff_.tiny * dim;
+    const double relative =
+        gamma(dim, roundoff_.sum) + roundoff_.narrow + (keep_ > 1 ? 2 * roundoff_.unit : 0);
+    return relative * size + (dim * roundoff_.sum_floor + flushed) * keep_;
+}
+
+}  // namespace attncheck::ref

@@ -1,0 +1,74 @@
+// P and dS of rows that share their keys, and what each number may be wrong by: the part of the
+// bound of a gradient that belongs to one (row, column).
+#pragma once
+
+#include "ref/bounds/attention_roundoff.h"
+#include "ref/operators/shared_rows.h"
+
+namespace attncheck::ref {
+
+/// Of g rows with c keys.
+struct RowGradients {
+    Matrix<double> output_grad, key_size;  ///< [g,Dv], [c,D]: dO, |K|
+    Array prob, score_grad, weight;        ///< [g,c]: P, dS, P g
+    Array score_grad_error;                ///< [g,c]: error of dS that is the column's own
+    Array prob_error;                      ///< [g,c]: error of P g as it enters dV
+    Eigen::ArrayXd delta_error;            ///< [g]: of delta, the same number for the whole row
+    std::vector<char> unjudged;            ///< [g]
+};
+
+class RowGradientBound {
+public:
+    RowGradientBound(const AttentionShape& shape, const AttentionGradInputs& in, Dtype dtype,
+                     const RoundingClass& rounding, Grant grant);
+
+    /// The rows, or some of their columns.
+    ///
+    ///   S = scale Q K^T + bias   P = exp(S - m) / l   dP = g (dO V^T)   delta = sum dO O
+    ///   dS = P (dP - delta)
+    const RowGradients& measure(const SharedRows<double>& rows);
+
+private:
+    /// A finite number out of range in the middle of a row: nothing can be said about the row.
+    /// 2^-8 pays for the errors that `magnitude` leaves out.
+    void check_range(double magnitude, double largest) {
+        if (std::isfinite(magnitude) && magnitude >= largest * (1 - 0x1p-8)) leave_row();
+    }
+    void check_range(double magnitude) { check_range(magnitude, roundoff_.largest); }
+    void leave_row() { out_.unjudged[static_cast<std::size_t>(row_)] = true; }
+
+    void measure_row();
+
+    /// delta = <dO, O> with the output as given.
+    void measure_delta();
+
+    /// A lattice row needs dP and delta that fp32 leaves alone, in any order.
+    bool are_products_exact() const;
+
+    /// And P and dS that their cast leaves alone.
+    bool exact_in_storage() const;
+
+    /// |dS^ - dS| without the part p delta-error that is common to the row, and |P^ - P|.
+    void measure_errors(std::int64_t j, double m, double l, double log_sum);
+
+    /// |dP^ - dP| where size = g sum |dO v|.
+    double prob_grad_error_of(std::int64_t j, double size) const;
+
+    const AttentionShape& shape_;
+    const AttentionGradInputs& in_;
+    Dtype dtype_;
+    AttentionRoundoff roundoff_;
+    ScoreError score_error_;
+    TensorRange value_, output_grad_, output_;
+    Grant grant_;
+    double scale_, keep_;
+
+    RowGradients out_;
+    const SharedRows<double>* rows_ = nullptr;
+    std::int64_t row_ = 0;  ///< of the group
+    double delta_ = 0, delta_size_ = 0, given_error_ = 0;
+    Array logits_, prob_grad_, prob_grad_size_;  ///< [g,c]: S, dP, and its sum of |dO v|
+    Matrix<double> magnitude_;                   ///< [g,c]: sum |q k|
+};
+
+}  // namespace attncheck::ref
