@@ -48,7 +48,8 @@ public:
           query_(out.query_grad, shape.head_dim),
           key_(out.key_grad, shape.head_dim),
           value_(out.value_grad, shape.value_dim) {
-        const auto dout = view(in.output_grad, shape.value_dim), o = view(in.output, shape.value_dim);
+        const auto dout = view(in.output_grad, shape.value_dim),
+                   o = view(in.output, shape.value_dim);
         delta_ = dout.cwiseProduct(o).rowwise().sum();
         delta_variance_ = of_.of_sum(static_cast<double>(shape.value_dim)) *
                           dout.cwiseProduct(o).rowwise().squaredNorm();
@@ -94,9 +95,10 @@ public:
         shares.value = scale * ds;
         shares.scale = scale * plain * ds;
         shares.prob = scale * p;
-        shares.own = square(scale) * (p.square() * (prob_grad_variance + 4 * unit * centred.square()) +
-                                      ds.square() * omega) +
-                     lost;
+        shares.own =
+            square(scale) * (p.square() * (prob_grad_variance + 4 * unit * centred.square()) +
+                             ds.square() * omega) +
+            lost;
         add_to_queries(rows, shares, delta, other_delta, delta_variance);
         add_to_keys(rows, shares, delta, other_delta, delta_variance);
         Shares weights;
@@ -209,8 +211,8 @@ private:
             const Array part = share(last, Eigen::all);
             const Matrix<double> of = x(last, Eigen::all);
             for (std::int64_t j = 0; j < rows.count(); ++j)
-                add_product(sums.row(probe->direction, rows.keys[static_cast<std::size_t>(j)]), part,
-                            j, of);
+                add_product(sums.row(probe->direction, rows.keys[static_cast<std::size_t>(j)]),
+                            part, j, of);
         }
     }
 

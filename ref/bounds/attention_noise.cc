@@ -93,7 +93,8 @@ private:
                                sums * products.row(i) + o2 * of.row_sum + stored;
             const Array cast =
                 of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
-                of_.underflow * keep * keep / std::min(1.0, square(exact.row_sum[i])) * plain.row(i);
+                of_.underflow * keep * keep / std::min(1.0, square(exact.row_sum[i])) *
+                    plain.row(i);
             const bool casts = of_.rounds_prob || of_.rounds_sum;
             row(noise.value, at) = o;
             row(noise.rest, at) = rest;

@@ -28,7 +28,8 @@ struct RoundingClass {
 /// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
 /// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
-/// bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once. Throws std::invalid_argument naming the word and what is allowed.
+/// bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
+/// Throws std::invalid_argument naming the word and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
 
 /// The class as parse_rounding_class reads it: "acc=fp32 p=half ds=half", the others where they are

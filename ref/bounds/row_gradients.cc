@@ -132,7 +132,7 @@ bool RowGradientBound::exact_in_storage() const {
            out_.score_grad.row(row_).unaryExpr(exact).all();
 }
 
-///   P^ = p (1 + theta), |theta| <= e^eps - 1,
+/// P^ = p (1 + theta), |theta| <= e^eps - 1,
 ///   eps = |s^ - s| + 3 u (|s - m| + |m| + |log l|) + 16 u
 ///
 /// in either form, exp(s - m) / l or exp(s - (m + log l)).

@@ -183,8 +183,8 @@ template AttendedRows<Complex> attend(const SharedRows<Complex>&, double);
 template void attend_row(const AttentionShape&, const AttentionInputs<Complex>&, std::int64_t,
                          std::int64_t, std::span<const KeyColumn>, AttentionRow<Complex>&);
 template void dense_attention(const AttentionShape&, const ColumnLister&,
-                              const AttentionInputs<Complex>&, std::span<Complex>, std::span<Complex>,
-                              std::span<Complex>);
+                              const AttentionInputs<Complex>&, std::span<Complex>,
+                              std::span<Complex>, std::span<Complex>);
 template struct SharedRows<Dual>;
 template AttendedRows<Dual> attend(const SharedRows<Dual>&, double);
 template void attend_row(const AttentionShape&, const AttentionInputs<Dual>&, std::int64_t,

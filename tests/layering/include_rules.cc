@@ -101,12 +101,14 @@ constexpr Exception kExceptions[] = {
     {"ref/bounds/attention_bound.cc", "ref/operators/chosen_attention.h"},
     {"ref/bounds/attention_bound.cc", "ref/operators/shared_rows.h"},
     {"ref/bounds/attention_grad_bound.cc", "ref/operators/chosen_attention.h"},
-    {"ref/bounds/attention_grad_bound.cc", "ref/operators/shared_rows.h"},
+    {"ref/bounds/attention_grad_noise.cc", "ref/operators/shared_rows.h"},
+    {"ref/bounds/attention_noise.cc", "ref/operators/shared_rows.h"},
     {"ref/bounds/attention_roundoff.cc", "ref/operators/shared_rows.h"},
     {"ref/bounds/attention_roundoff.h", "ref/operators/dense_attention.h"},
     {"ref/bounds/nsa_module.h", "ref/operators/nsa_module.h"},
     {"ref/bounds/rounding_noise.h", "ref/operators/dense_attention.h"},
     {"ref/bounds/rounding_noise.h", "ref/operators/nsa_compress.h"},
+    {"ref/bounds/row_gradients.h", "ref/operators/shared_rows.h"},
 };
 
 bool is_excepted(std::string_view path, std::string_view include) {
