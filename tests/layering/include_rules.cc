@@ -97,6 +97,7 @@ constexpr Exception kExceptions[] = {
     {"properties/operators/nsa_module/handover.cc", kCatalogue},
     {"properties/operators/nsa_module/operators.cc", kCatalogue},
     {"properties/operators/nsa_selected_attention/call.cc", kCatalogue},
+    {"properties/operators/nsa_compress_attention/properties.cc", kCatalogue},
     {"properties/operators/nsa_selected_attention/tiers.cc", kCatalogue},
     {"ref/bounds/attention_bound.cc", "ref/operators/chosen_attention.h"},
     {"ref/bounds/attention_bound.cc", "ref/operators/shared_rows.h"},

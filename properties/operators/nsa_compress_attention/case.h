@@ -43,6 +43,8 @@ enum Field {
     kBeyondQ,
     kBeyondCmp
 };
+/// The inputs, in schema order.
+enum Input { kQuery, kKey, kValue, kAttenMask, kForcedBlocks, kInputs };
 enum class MaskKind { absent, boolean, uint8 };
 enum class Hides {
     random,  ///< a share of the pairs that is the case's own, some rows blind
@@ -90,6 +92,7 @@ struct Parts {
         }
     } mask, topk_mask;
     std::vector<std::uint32_t> query, key, value;
+    std::vector<std::uint32_t>& bits_of(std::size_t input);
 
     double narrowed_scale() const { return static_cast<float>(scale); }
     std::vector<double> values(const std::vector<std::uint32_t>& bits) const {
@@ -109,16 +112,15 @@ Parts parts_without_values(const Spec& spec);
 void fill_masks(const Spec& spec, Parts& parts);
 void fill_data(const Spec& spec, Parts& parts);
 
+const Description& description();
+
 /// The call for explicit parts, all layouts dense.
 Call make_call(const Parts& parts);
-/// The call of a case, its edits applied (nsa_compress_attention_edits.cc).
+/// The call of a case, its edits applied.
 Call build_call(const Spec& spec);
 
 /// topk_indices as numbers.
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);
-
-/// Shapes of all tensors, in schema order.
-std::vector<std::vector<std::int64_t>> shapes_of(const Schema& schema, const Parts& parts);
 
 Spec sample(const Schema& schema, Random& random, int size);
 std::vector<std::string> labels_of(const Spec& spec);

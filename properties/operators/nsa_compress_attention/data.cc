@@ -22,12 +22,11 @@ bool is_broadcast(const Spec& spec, int tensor) {
 
 /// One mask; marked(row, column, hash) says what it contains. Any non-zero byte of uint8 marks.
 template <class Marked>
-void fill_mask(const Spec& spec, const char* name, Parts::Mask& mask, const Marked& marked) {
+void fill_mask(const Spec& spec, int tensor, Parts::Mask& mask, const Marked& marked) {
     if (!mask.present) return;
     const std::int64_t rows = mask.shape[0], columns = mask.shape[1];
     mask.bits.assign(static_cast<std::size_t>(rows * columns), 0);
     if (spec.recipe == Recipe::zeros) return;
-    const int tensor = spec.schema->tensor(name);
     const bool broadcast = is_broadcast(spec, tensor);
     for (std::int64_t row = 0; row < rows; ++row)
         for (std::int64_t c = 0; c < columns; ++c) {
@@ -43,24 +42,24 @@ void fill_mask(const Spec& spec, const char* name, Parts::Mask& mask, const Mark
 
 /// The recipe of one tensor: softmax needs moderate logits, so query and key follow only the
 /// recipes that keep them so, and huge or subnormal numbers go where products are linear.
-Recipe recipe_for(Recipe recipe, std::string_view tensor) {
+Recipe recipe_for(Recipe recipe, int tensor) {
     switch (recipe) {
         case Recipe::onehot:
         case Recipe::cancelling:
         case Recipe::subnormal:
         case Recipe::huge:
-            return tensor == "value" ? recipe : Recipe::normal;
+            return tensor == kValue ? recipe : Recipe::normal;
         case Recipe::spiky:
-            return tensor == "key" ? Recipe::normal : recipe;
+            return tensor == kKey ? Recipe::normal : recipe;
         default:
-            return tensor != "value" && recipe == Recipe::ones ? Recipe::normal : recipe;
+            return tensor != kValue && recipe == Recipe::ones ? Recipe::normal : recipe;
     }
 }
 
-double element(const Spec& spec, const Parts& parts, const char* name, int tensor, std::int64_t row,
+double element(const Spec& spec, const Parts& parts, int tensor, std::int64_t row,
                std::int64_t head, std::int64_t c, std::int64_t rows, std::int64_t dim,
                std::int64_t elements) {
-    const Recipe recipe = recipe_for(spec.recipe, name);
+    const Recipe recipe = recipe_for(spec.recipe, tensor);
     if (recipe == Recipe::ints)  // -2..2: logits and sums of a case stay exact in fp32
         return static_cast<double>(
                    hash_of(spec.seed + static_cast<std::uint64_t>(tensor), row, head, c) % 5) -
@@ -150,7 +149,7 @@ void fill_masks(const Spec& spec, Parts& parts) {
     const std::uint64_t percent = Random(spec.seed).pick<std::uint64_t>({5, 30, 50, 50, 80, 95}),
                         forced = Random(spec.seed + 1).pick<std::uint64_t>({5, 10, 30, 50});
     fill_mask(
-        spec, "atten_mask", parts.mask, [&](std::int64_t row, std::int64_t i, std::uint64_t hash) {
+        spec, kAttenMask, parts.mask, [&](std::int64_t row, std::int64_t i, std::uint64_t hash) {
             switch (static_cast<Hides>(spec.numbers[kHides])) {
                 case Hides::random:
                     return hash_of(spec.seed, row, 0, 79) % 7 == 0 || hash / 3 % 100 < percent;
@@ -165,7 +164,7 @@ void fill_masks(const Spec& spec, Parts& parts) {
             }
             return false;
         });
-    fill_mask(spec, "topk_mask", parts.topk_mask,
+    fill_mask(spec, kForcedBlocks, parts.topk_mask,
               [&](std::int64_t row, std::int64_t j, std::uint64_t hash) {
                   const std::int64_t own = row / select;
                   switch (static_cast<Forces>(spec.numbers[kForces])) {
@@ -186,9 +185,10 @@ void fill_masks(const Spec& spec, Parts& parts) {
 
 void fill_data(const Spec& spec, Parts& parts) {
     const ref::CompressAttentionShape& s = parts.shape;
-    const auto fill = [&](const char* name, std::int64_t rows, std::int64_t heads,
-                          std::int64_t dim) {
-        const int tensor = spec.schema->tensor(name);
+    const auto shapes = properties::shapes_of(extents_of(spec));
+    const auto fill = [&](int tensor) {
+        const auto& shape = shapes[static_cast<std::size_t>(tensor)];
+        const std::int64_t rows = shape[0], heads = shape[1], dim = shape[2];
         const bool broadcast = is_broadcast(spec, tensor);
         std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
         if (spec.recipe == Recipe::zeros) return values;
@@ -196,16 +196,15 @@ void fill_data(const Spec& spec, Parts& parts) {
         for (std::int64_t row = 0; row < rows; ++row)
             for (std::int64_t head = 0; head < heads; ++head)
                 for (std::int64_t c = 0; c < dim; ++c)
-                    values[at++] = element(spec, parts, name, tensor, row, broadcast ? 0 : head, c,
+                    values[at++] = element(spec, parts, tensor, row, broadcast ? 0 : head, c,
                                            rows, dim, rows * heads * dim);
         return values;
     };
-    auto query = fill("query", s.total_queries, s.query_heads, s.head_dim);
-    auto key = fill("key", s.total_keys, s.kv_heads, s.head_dim);
+    auto query = fill(kQuery), key = fill(kKey);
     if (spec.recipe != Recipe::zeros) {
         shape_logits(spec, parts, query, key);
         // Slices of a broadcast tensor are one, whatever the shaping did to them.
-        if (is_broadcast(spec, spec.schema->tensor("key")))
+        if (is_broadcast(spec, kKey))
             for (std::size_t k = 0; k < key.size(); ++k) {
                 const auto dim = static_cast<std::size_t>(s.head_dim),
                            row = dim * static_cast<std::size_t>(s.kv_heads);
@@ -217,7 +216,7 @@ void fill_data(const Spec& spec, Parts& parts) {
     };
     parts.query = encode_all(query);
     parts.key = encode_all(key);
-    parts.value = encode_all(fill("value", s.total_keys, s.kv_heads, s.value_dim));
+    parts.value = encode_all(fill(kValue));
 }
 
 }  // namespace attncheck::properties::compress_attention

@@ -1,37 +1,18 @@
-// Parts of a compress-attention problem: from a Spec, into a call, and into what is expected of it.
+// Parts of a compress-attention problem: from a Spec, and into a call.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "properties/case/values.h"
 #include "properties/operators/nsa_compress_attention/case.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
 
 /// Elements that `set` names, one tensor after the other.
 void apply_overrides(const Spec& spec, Parts& parts, bool masks_only) {
-    const auto shapes = shapes_of(*spec.schema, parts);
-    for (const auto& [ref, value] : spec.overrides) {
-        const auto index = static_cast<std::size_t>(ref.tensor);
-        const std::string& name = spec.schema->tensors[index].name;
-        const bool is_mask = name.ends_with("mask");
-        if (masks_only && !is_mask) continue;
-        Parts::Mask& mask = name == "atten_mask" ? parts.mask : parts.topk_mask;
-        std::vector<std::uint32_t>& bits = is_mask           ? mask.bits
-                                           : name == "query" ? parts.query
-                                           : name == "key"   ? parts.key
-                                                             : parts.value;
-        const ref::Dtype dtype = is_mask ? mask.dtype : parts.dtype;
-        const auto& shape = shapes[index];
-        const bool broadcast = spec.layouts[index] == Layout::broadcast;
-        for (std::int64_t copy = 0; copy < (broadcast ? shape[1] : 1); ++copy) {
-            std::int64_t offset = 0;
-            for (std::size_t dim = 0; dim < shape.size(); ++dim)
-                offset = offset * shape[dim] + (broadcast && dim == 1 ? copy : ref.index[dim]);
-            bits.at(static_cast<std::size_t>(offset)) = ref::encode(dtype, value);
-        }
-    }
+    properties::apply_overrides(spec, [&](std::size_t input) {
+        return masks_only && input < kAttenMask ? nullptr : &parts.bits_of(input);
+    });
 }
 
 Parts::Mask mask_of(std::int64_t kind) {
@@ -43,6 +24,12 @@ Parts::Mask mask_of(std::int64_t kind) {
 }
 
 }  // namespace
+
+std::vector<std::uint32_t>& Parts::bits_of(std::size_t input) {
+    const std::array<std::vector<std::uint32_t>*, kInputs> all{&query, &key, &value, &mask.bits,
+                                                               &topk_mask.bits};
+    return *all.at(input);
+}
 
 std::vector<std::uint8_t> Parts::Mask::contents() const {
     if (!present) return {};
@@ -60,15 +47,16 @@ void Parts::fit_mask_shapes() {
 
 Parts parts_without_values(const Spec& spec) {
     Parts parts;
+    const Extents extents = extents_of(spec);
     const auto& n = spec.numbers;
     parts.dtype = n[kDtype] == 0 ? ref::Dtype::fp16 : ref::Dtype::bf16;
     ref::CompressAttentionShape& s = parts.shape;
     s.query_lengths = spec.lists[0];
     s.cmp_lengths = spec.lists[1];
-    s.total_queries = std::accumulate(spec.lists[0].begin(), spec.lists[0].end(), n[kBeyondQ]);
-    s.total_keys = std::accumulate(spec.lists[1].begin(), spec.lists[1].end(), n[kBeyondCmp]);
+    s.total_queries = extents.rows("q");
+    s.total_keys = extents.rows("cmp");
     s.kv_heads = n[kKvHeads];
-    s.query_heads = n[kKvHeads] * n[kGroup];
+    s.query_heads = extents["query_heads"];
     s.head_dim = n[kDim];
     s.value_dim = n[kValueDim];
     s.compress_block = n[kBlock];
@@ -79,12 +67,7 @@ Parts parts_without_values(const Spec& spec) {
     parts.scale = scale_of(static_cast<ScaleKind>(n[kScale]), s.head_dim);
     parts.mask = mask_of(n[kMask]);
     parts.topk_mask = mask_of(n[kTopkMask]);
-    // Attributes that break a rule have no blocks to count.
-    if (s.compress_stride < 1 || s.keys_per_select() < 1)
-        parts.mask.shape =
-            parts.topk_mask.shape = {longest(s.query_lengths), longest(s.cmp_lengths)};
-    else
-        parts.fit_mask_shapes();
+    parts.fit_mask_shapes();
     return parts;
 }
 
@@ -103,81 +86,53 @@ Parts parts_of(const Spec& spec) {
     return parts;
 }
 
-std::vector<std::vector<std::int64_t>> shapes_of(const Schema& schema, const Parts& parts) {
-    const ref::CompressAttentionShape& s = parts.shape;
-    const auto mask = [](const Parts::Mask& m) {
-        return m.present ? m.shape : std::vector<std::int64_t>{0, 0};
-    };
-    std::vector<std::vector<std::int64_t>> shapes;
-    for (const TensorField& field : schema.tensors) {
-        const std::string& name = field.name;
-        std::vector<std::int64_t> shape{s.total_queries, s.query_heads, s.value_dim};
-        if (name == "query")
-            shape[2] = s.head_dim;
-        else if (name == "key")
-            shape = {s.total_keys, s.kv_heads, s.head_dim};
-        else if (name == "value")
-            shape = {s.total_keys, s.kv_heads, s.value_dim};
-        else if (name == "atten_mask")
-            shape = mask(parts.mask);
-        else if (name == "topk_mask")
-            shape = mask(parts.topk_mask);
-        else if (name == "topk_indices")
-            shape = {s.total_queries, s.kv_heads, s.select_count};
-        else if (name.starts_with("softmax"))
-            shape[2] = ref::kStatisticLanes;
-        shapes.push_back(std::move(shape));
-    }
-    return shapes;
+namespace {
+
+void set_values(Parts parts, Call& call) {
+    for (std::size_t input = 0; input < kInputs; ++input)
+        call.tensors[input].bits = std::move(parts.bits_of(input));
 }
 
+}  // namespace
+
 Call make_call(const Parts& parts) {
-    const Schema& schema = find_operator("nsa_compress_attention")->schema();
-    const auto shapes = shapes_of(schema, parts);
-    Call call;
-    call.op = schema.op;
-    call.description = &schema;
-    for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
-        const TensorField& field = schema.tensors[i];
-        const std::string& name = field.name;
-        const bool is_mask = name.ends_with("mask");
-        const Parts::Mask& mask = name == "atten_mask" ? parts.mask : parts.topk_mask;
-        const ref::Dtype dtype = name == "topk_indices"        ? ref::Dtype::int32
-                                 : is_mask                     ? mask.dtype
-                                 : name.starts_with("softmax") ? ref::Dtype::fp32
-                                                               : parts.dtype;
-        std::vector<std::uint32_t> bits;
-        if (name == "query")
-            bits = parts.query;
-        else if (name == "key")
-            bits = parts.key;
-        else if (name == "value")
-            bits = parts.value;
-        else if (is_mask)
-            bits = mask.bits;
-        call.tensors.push_back(make_tensor(name, field.output, dtype, shapes[i], std::move(bits)));
-        if (is_mask) call.tensors.back().present = mask.present;
-    }
     const ref::CompressAttentionShape& s = parts.shape;
-    const auto lengths = [](const char* name, const std::vector<std::int64_t>& of) {
-        return HostArray{name, true, std::ssize(of), cumulative(of)};
+    Spec spec(description());
+    auto& n = spec.numbers;
+    const auto kind_of = [](const Parts::Mask& mask) {
+        return static_cast<std::int64_t>(!mask.present                      ? MaskKind::absent
+                                         : mask.dtype == ref::Dtype::uint8 ? MaskKind::uint8
+                                                                           : MaskKind::boolean);
     };
-    std::vector<std::int64_t> blocks;
-    for (const auto cmp : s.cmp_lengths)
-        blocks.push_back(s.compress_stride < 1 || s.keys_per_select() < 1 ? 0
-                                                                          : s.select_blocks(cmp));
-    call.arrays = {lengths("actual_seq_q_len", s.query_lengths),
-                   lengths("actual_cmp_seq_kv_len", s.cmp_lengths),
-                   lengths("actual_sel_seq_kv_len", blocks)};
-    call.texts = {{"input_layout", "TND"}};
-    call.numbers = {{"head_num", s.query_heads},
-                    {"sparse_mode", parts.sparse_mode},
-                    {"compress_block_size", s.compress_block},
-                    {"compress_stride", s.compress_stride},
-                    {"select_block_size", s.select_block},
-                    {"select_block_count", s.select_count}};
-    call.reals = {{"scale_value", parts.scale}};
+    n[kDtype] = parts.dtype != ref::Dtype::fp16;
+    n[kKvHeads] = s.kv_heads;
+    n[kDim] = s.head_dim;
+    n[kValueDim] = s.value_dim;
+    n[kBlock] = s.compress_block;
+    n[kStride] = s.compress_stride;
+    n[kSelect] = s.select_block;
+    n[kCount] = s.select_count;
+    n[kMask] = kind_of(parts.mask);
+    n[kTopkMask] = kind_of(parts.topk_mask);
+    n[kSparse] = parts.sparse_mode;
+    spec.lists = {s.query_lengths, s.cmp_lengths};
+    n[kBeyondQ] = s.total_queries - std::reduce(s.query_lengths.begin(), s.query_lengths.end());
+    n[kBeyondCmp] = s.total_keys - std::reduce(s.cmp_lengths.begin(), s.cmp_lengths.end());
+    Extents extents = extents_of(spec);
+    extents.claim("query_heads", s.query_heads);
+    Call call = outline_of(extents);
+    call.reals[0].value = parts.scale;
+    set_values(parts, call);
     return call;
+}
+
+Call build_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        if (has_extents_of(of, call))
+            set_values(parts_of(of), call);
+        else
+            fill_with_zeros(call);  // no reference is defined on claimed extents
+    });
 }
 
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits) {

@@ -86,21 +86,15 @@ EditGroups possible_edits(const Spec& spec) {
     const Parts parts = parts_without_values(spec);
     const ref::CompressAttentionShape& s = parts.shape;
     EditGroups groups;
-    const auto shapes = shapes_of(*spec.schema, parts);
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-        const std::string& name = spec.schema->tensors[i].name;
-        if ((name == "atten_mask" && !parts.mask.present) ||
-            (name == "topk_mask" && !parts.topk_mask.present))
-            continue;
-        add_tensor_edits(groups, name, shapes[i]);
-    }
+    const Call call = outline_of(extents_of(spec));
+    for (const Tensor& tensor : call.tensors)
+        if (tensor.present) add_tensor_edits(groups, tensor.name, tensor.shape);
     add_attribute_edits(groups, parts);
     add_joint_edits(groups, parts);
-    std::vector<std::int64_t> blocks;
-    for (const auto cmp : s.cmp_lengths) blocks.push_back(s.select_blocks(cmp));
     add_length_edits(groups, "actual_seq_q_len", s.query_lengths, s.total_queries);
     add_length_edits(groups, "actual_cmp_seq_kv_len", s.cmp_lengths, s.total_keys);
-    add_length_edits(groups, "actual_sel_seq_kv_len", blocks, s.total_keys);
+    add_length_edits(groups, "actual_sel_seq_kv_len", extents_of(spec).lengths("blocks"),
+                     s.total_keys);
     for (const char* array : {"actual_cmp_seq_kv_len", "actual_sel_seq_kv_len"})
         groups.push_back(values_of(fmt::format("{}.size", array),
                                    {std::ssize(s.cmp_lengths) - 1, std::int64_t{0}}));

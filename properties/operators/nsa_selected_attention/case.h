@@ -78,6 +78,9 @@ struct SelectedParts {
     std::vector<std::uint32_t> output_grad, output;
     std::vector<float> row_max, row_sum;  ///< [T1,N1]
 
+    /// Of an input that is no statistic.
+    std::vector<std::uint32_t>& bits_of(Role role);
+
     double narrowed_scale() const { return static_cast<float>(scale); }
     ref::ColumnLister columns() const;
     std::vector<double> values(const std::vector<std::uint32_t>& bits) const {
@@ -94,25 +97,16 @@ SelectedParts selected_parts(const Spec& spec);
 SelectedParts selected_input_parts(const Spec& spec);
 SelectedParts selected_lists(const Spec& spec);        ///< shape, mask and topk only; cheap
 SelectedParts selected_shape_parts(const Spec& spec);  ///< no element values; cheap
-/// All elements zero: for shapes that no reference is defined on.
-SelectedParts selected_zero_parts(const Spec& spec, std::int64_t more_heads = 0);
-
 /// Fills what selected_parts and selected_lists hand out; overrides are not applied yet.
 void fill_selected_lists(const Spec& spec, SelectedParts& parts);
 void fill_selected_data(const Spec& spec, SelectedParts& parts);
 
+const Description& selected_description(bool gradient);
+
 /// The call for explicit parts, all layouts dense.
 Call make_selected_call(const SelectedParts& parts);
-
-/// "rows.q=VALUE", "long.q=ROWS", "sequences=COUNT" and the same of kv: rows or sequences that a
-/// call claims to have.
-bool is_selected_claim(const std::string& edit);
-/// Throws std::invalid_argument when the claim cannot be read.
-void apply_selected_claim(const std::string& edit, Call& call);
-
-/// Shapes of all tensors, in schema order.
-std::vector<std::vector<std::int64_t>> selected_shapes(const Schema& schema,
-                                                       const SelectedParts& parts);
+/// The values of the inputs.
+void set_selected_values(SelectedParts parts, Call& call);
 
 Spec sample_selected(const Schema& schema, Random& random, int size);
 std::vector<std::string> selected_labels(const Spec& spec);

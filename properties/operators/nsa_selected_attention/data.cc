@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "properties/case/data.h"
+#include "properties/case/values.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
 namespace attncheck::properties {
@@ -88,7 +89,7 @@ void fill_topk(const Spec& spec, SelectedParts& parts) {
     parts.topk.assign(static_cast<std::size_t>(s.total_queries * s.kv_heads * s.count), 0);
     if (spec.recipe == Recipe::zeros) return;
     const auto kind = static_cast<TopkKind>(spec.numbers[kSelTopk]);
-    const int tensor = spec.schema->tensor("topk_indices");
+    const int tensor = tensor_with(Role::list, *spec.schema);
     const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
     const auto queries = ref::selected_queries(s);
     std::size_t at = 0;
@@ -121,7 +122,7 @@ void fill_mask(const Spec& spec, SelectedParts& parts) {
     const std::int64_t rows = parts.mask.shape[0], columns = parts.mask.shape[1];
     parts.mask.bits.assign(static_cast<std::size_t>(rows * columns), 0);
     if (spec.recipe == Recipe::zeros) return;
-    const int tensor = spec.schema->tensor("atten_mask");
+    const int tensor = tensor_with(Role::mask, *spec.schema);
     const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
     const std::uint64_t percent = Random(spec.seed).pick<std::uint64_t>({5, 50, 50, 90, 97});
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -143,17 +144,17 @@ void fill_mask(const Spec& spec, SelectedParts& parts) {
 
 /// The recipe of one tensor: softmax needs moderate logits, so query and key follow only the
 /// recipes that keep them so, and huge or subnormal numbers go where products are linear.
-Recipe recipe_for(Recipe recipe, std::string_view tensor, bool gradient) {
-    const bool score = tensor == "query" || tensor == "key";
+Recipe recipe_for(Recipe recipe, Role role, bool gradient) {
+    const bool score = role == Role::query || role == Role::key;
     switch (recipe) {
         case Recipe::onehot:
         case Recipe::cancelling:
         case Recipe::subnormal:
-            return tensor == "value" ? recipe : Recipe::normal;
+            return role == Role::value ? recipe : Recipe::normal;
         case Recipe::spiky:
-            return tensor == "key" || tensor == "attention_out_grad" ? Recipe::normal : recipe;
+            return role == Role::key || role == Role::output_grad ? Recipe::normal : recipe;
         case Recipe::huge:
-            return tensor == (gradient ? "attention_out_grad" : "value") ? recipe : Recipe::normal;
+            return role == (gradient ? Role::output_grad : Role::value) ? recipe : Recipe::normal;
         default:
             return score && recipe == Recipe::ones ? Recipe::normal : recipe;
     }
@@ -170,18 +171,17 @@ struct Filler {
     }
 
     /// One element. `row` and `head` are logical; `position` is that of the key in its sequence.
-    double value(const char* name, int tensor, std::int64_t row, std::int64_t head, std::int64_t c,
+    double value(Role role, int tensor, std::int64_t row, std::int64_t head, std::int64_t c,
                  std::int64_t rows, std::int64_t dim, std::int64_t elements) const {
-        const Recipe recipe = recipe_for(spec.recipe, name, parts.gradient);
+        const Recipe recipe = recipe_for(spec.recipe, role, parts.gradient);
         const std::int64_t index[3] = {row, head, c};
         const auto hash = [&](std::int64_t r, std::int64_t h, std::int64_t d) {
             return hash_of(spec.seed + static_cast<std::uint64_t>(tensor) * 1315423911u,
                            static_cast<std::uint64_t>(r), static_cast<std::uint64_t>(h),
                            static_cast<std::uint64_t>(d));
         };
-        const std::string_view tensor_name = name;
         if (recipe == Recipe::ints) {
-            if (tensor_name != "attention_out_grad") return integer(hash(row, head, c), 2);
+            if (role != Role::output_grad) return integer(hash(row, head, c), 2);
             // One +-1 per row: products with it have as few bits as the values themselves.
             const std::uint64_t chosen = hash(row, head, 0);
             return c == static_cast<std::int64_t>(chosen % static_cast<std::uint64_t>(dim))
@@ -269,11 +269,12 @@ void fill_selected_lists(const Spec& spec, SelectedParts& parts) {
 }
 
 void fill_selected_data(const Spec& spec, SelectedParts& parts) {
-    const ref::SelectedAttentionShape& s = parts.shape;
     const Filler filler{spec, parts};
-    const auto fill = [&](const char* name, std::int64_t rows, std::int64_t heads,
-                          std::int64_t dim) {
-        const int tensor = spec.schema->tensor(name);
+    const auto shapes = shapes_of(extents_of(spec));
+    const auto fill = [&](Role role) {
+        const int tensor = tensor_with(role, *spec.schema);
+        const auto& shape = shapes[static_cast<std::size_t>(tensor)];
+        const std::int64_t rows = shape[0], heads = shape[1], dim = shape[2];
         const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
         std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
         if (spec.recipe == Recipe::zeros) return values;
@@ -282,16 +283,15 @@ void fill_selected_data(const Spec& spec, SelectedParts& parts) {
             for (std::int64_t row = begin; row < end; ++row)
                 for (std::int64_t head = 0; head < heads; ++head)
                     for (std::int64_t c = 0; c < dim; ++c)
-                        values[at++] = filler.value(name, tensor, row, broadcast ? 0 : head, c,
+                        values[at++] = filler.value(role, tensor, row, broadcast ? 0 : head, c,
                                                     rows, dim, rows * heads * dim);
         });
         return values;
     };
-    auto query = fill("query", s.total_queries, s.query_heads, s.head_dim);
-    auto key = fill("key", s.total_keys, s.kv_heads, s.head_dim);
+    auto query = fill(Role::query), key = fill(Role::key);
     if (spec.recipe != Recipe::zeros) {
         std::vector<std::int64_t> positions, firsts;
-        key_places(s, positions, firsts);
+        key_places(parts.shape, positions, firsts);
         filler.shape_logits(query, key, positions, firsts);
     }
     const auto encode_all = [&](const std::vector<double>& values) {
@@ -299,10 +299,8 @@ void fill_selected_data(const Spec& spec, SelectedParts& parts) {
     };
     parts.query = encode_all(query);
     parts.key = encode_all(key);
-    parts.value = encode_all(fill("value", s.total_keys, s.kv_heads, s.value_dim));
-    if (parts.gradient)
-        parts.output_grad =
-            encode_all(fill("attention_out_grad", s.total_queries, s.query_heads, s.value_dim));
+    parts.value = encode_all(fill(Role::value));
+    if (parts.gradient) parts.output_grad = encode_all(fill(Role::output_grad));
 }
 
 }  // namespace attncheck::properties

@@ -57,10 +57,9 @@ void add_attribute_edits(EditGroups& groups, const SelectedParts& parts) {
 EditGroups possible_edits(const Spec& spec) {
     const SelectedParts parts = selected_lists(spec);
     EditGroups groups;
-    const auto shapes = selected_shapes(*spec.schema, parts);
-    for (std::size_t i = 0; i < shapes.size(); ++i)
-        if (spec.schema->tensors[i].name != "atten_mask" || parts.mask.present)
-            add_tensor_edits(groups, spec.schema->tensors[i].name, shapes[i]);
+    const Call call = outline_of(extents_of(spec));
+    for (const Tensor& tensor : call.tensors)
+        if (tensor.present) add_tensor_edits(groups, tensor.name, tensor.shape);
     add_attribute_edits(groups, parts);
     add_length_edits(groups, "actual_seq_q_len", spec.lists[0], parts.shape.total_queries);
     add_length_edits(groups, "actual_seq_kv_len", spec.lists[1], parts.shape.total_keys);

@@ -1,0 +1,27 @@
+// The values of a call's inputs, where they follow from a Description.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "properties/case/call.h"
+#include "properties/case/description.h"
+#include "properties/case/spec.h"
+
+namespace attncheck::properties {
+
+/// Index of the first tensor with this role, or -1.
+int tensor_with(Role role, const Description& description);
+
+/// True if the claims of the Spec leave the call with its extents: the call can hold its values.
+bool has_extents_of(const Spec& spec, const Call& call);
+/// All elements of the inputs 0.
+void fill_with_zeros(Call& call);
+
+/// Puts the elements that `set` names into row-major bits over the shapes of the Spec; `bits_of` is
+/// null for tensors to leave alone.
+void apply_overrides(const Spec& spec,
+                     const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of);
+
+}  // namespace attncheck::properties
