@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 #include "properties/case/description.h"
@@ -94,6 +96,14 @@ void place_product(const Axis& axis, const Extents& extents, std::int64_t index,
     }
 }
 
+std::int64_t index_of_product(const Axis& axis, const Extents& extents, const Place& place) {
+    std::int64_t index = 0;
+    for (const Factor& factor : axis.factors)
+        index = index * std::max<std::int64_t>(value_of(factor, extents, place.sequence), 1) +
+                place.of(factor.name);
+    return index;
+}
+
 /// An index into "+(heads q)". Rows beyond the last sequence have no length that could separate
 /// heads: they lie row by row.
 void place_in_sequences(const Axis& axis, const Extents& extents, std::int64_t index,
@@ -117,6 +127,37 @@ void place_in_sequences(const Axis& axis, const Extents& extents, std::int64_t i
     if (!ragged) return;
     for (const std::int64_t length : extents.lengths(ragged->symbol)) index += length;
     place.at.emplace_back(ragged->name, index);
+}
+
+std::int64_t index_in_sequences(const Axis& axis, const Extents& extents, const Place& place) {
+    const std::int64_t before = place.beyond ? extents.sequences() : place.sequence;
+    std::int64_t index = 0;
+    for (std::int64_t b = 0; b < before; ++b) index += product_of(axis, extents, b);
+    if (!place.beyond) return index + index_of_product(axis, extents, place);
+    std::int64_t row = 0, inside = 0, size = 1;
+    for (const Factor& factor : axis.factors) {
+        if (factor.of == Factor::Of::each) {
+            const auto& lengths = extents.lengths(factor.symbol);
+            row = std::accumulate(lengths.begin(), lengths.end(), place.of(factor.name),
+                                  std::minus<>());
+            continue;
+        }
+        inside += place.of(factor.name) * size;
+        size *= std::max<std::int64_t>(value_of(factor, extents, 0), 1);
+    }
+    return index + row * size + inside;
+}
+
+std::int64_t index_of_row(const Factor& factor, const Extents& extents, const Place& place) {
+    if (place.beyond) return place.of(factor.name);
+    const auto& lengths = extents.lengths(factor.symbol);
+    return std::accumulate(lengths.begin(),
+                           lengths.begin() + static_cast<std::ptrdiff_t>(place.sequence),
+                           place.of(factor.name));
+}
+
+bool is_only(const Axis& axis, Factor::Of what) {
+    return axis.factors.size() == 1 && axis.factors[0].of == what;
 }
 
 }  // namespace
@@ -194,9 +235,9 @@ Place Axes::place(const Extents& extents, std::int64_t number) const {
         const Axis& axis = axes_[k];
         if (axis.per_sequence) {
             place_in_sequences(axis, extents, index[k], place);
-        } else if (axis.factors.size() == 1 && axis.factors[0].of == Factor::Of::rows) {
+        } else if (is_only(axis, Factor::Of::rows)) {
             place_row(axis.factors[0], extents, index[k], place);
-        } else if (axis.factors.size() == 1 && axis.factors[0].of == Factor::Of::sequences) {
+        } else if (is_only(axis, Factor::Of::sequences)) {
             place.sequence = index[k];
             place.padded = true;
         } else {
@@ -204,6 +245,19 @@ Place Axes::place(const Extents& extents, std::int64_t number) const {
         }
     }
     return place;
+}
+
+std::int64_t Axes::number(const Extents& extents, const Place& place) const {
+    std::int64_t number = 0;
+    for (const Axis& axis : axes_) {
+        const std::int64_t index =
+            axis.per_sequence                      ? index_in_sequences(axis, extents, place)
+            : is_only(axis, Factor::Of::rows)      ? index_of_row(axis.factors[0], extents, place)
+            : is_only(axis, Factor::Of::sequences) ? place.sequence
+                                                   : index_of_product(axis, extents, place);
+        number = number * std::max<std::int64_t>(extent_of(axis, extents), 1) + index;
+    }
+    return number;
 }
 
 }  // namespace attncheck::properties

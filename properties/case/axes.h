@@ -62,6 +62,8 @@ public:
     std::vector<std::int64_t> shape(const Extents& extents) const;
     /// Of the element with this row-major number.
     Place place(const Extents& extents, std::int64_t number) const;
+    /// The other way: the row-major number of the element that belongs there.
+    std::int64_t number(const Extents& extents, const Place& place) const;
 
 private:
     std::string text_;

@@ -29,6 +29,26 @@ void set_element(const Edit& edit, Tensor& tensor) {
     tensor.bits[static_cast<std::size_t>(offset)] = ref::encode(tensor.type(), edit.real());
 }
 
+/// "lead=N": N leading extents of 1. "spare=N": N elements more than needed, all bits set.
+void extend_tensor(const Edit& edit, Tensor& tensor) {
+    constexpr std::int64_t kMost = 64;
+    const std::int64_t value = edit.integer();
+    if (value < 0 || value > kMost) refuse(edit, fmt::format("needs a count up to {}", kMost));
+    if (edit.attribute == "lead") {
+        const auto room = ATTNCHECK_MAX_RANK -
+                          std::max(std::ssize(tensor.shape), std::ssize(tensor.buffer_shape));
+        const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(value, 0, room));
+        for (auto* extents : {&tensor.shape, &tensor.buffer_shape, &tensor.strides})
+            extents->insert(extents->begin(), count, 1);
+        tensor.rank += static_cast<std::int32_t>(count);
+        return;
+    }
+    if (tensor.output || tensor.shared_bytes) refuse(edit, "is for inputs with elements of a case");
+    tensor.buffer_shape[0] += value;
+    if (!tensor.shape.empty()) tensor.shape[0] += value;
+    tensor.bits.resize(tensor.elements(), 0xff);
+}
+
 void edit_tensor(const Edit& edit, Tensor& tensor) {
     const std::string& what = edit.attribute;
     if (what.empty() && !edit.index.empty()) return set_element(edit, tensor);
@@ -49,8 +69,11 @@ void edit_tensor(const Edit& edit, Tensor& tensor) {
             static_cast<std::size_t>(std::clamp(tensor.rank, 0, ATTNCHECK_MAX_RANK));
         tensor.shape.resize(filled, 1);
         tensor.strides.resize(filled, 1);
+    } else if (what == "lead" || what == "spare") {
+        extend_tensor(edit, tensor);
     } else {
-        refuse(edit, "knows absent, present, dtype=, rank= and shape[k]= of a tensor");
+        refuse(edit,
+               "knows absent, present, dtype=, rank=, shape[k]=, lead= and spare= of a tensor");
     }
 }
 
@@ -114,10 +137,22 @@ std::int64_t Call::number(std::string_view name) const {
     return found->value;
 }
 
-double Call::real(std::string_view name) const {
-    const Real* found = find_named(reals, name);
+double& Call::real(std::string_view name) {
+    Real* found = find_named(reals, name);
     if (!found) throw std::logic_error(fmt::format("{} has no real number {}", op, name));
     return found->value;
+}
+
+double Call::real(std::string_view name) const { return const_cast<Call*>(this)->real(name); }
+
+HostArray& Call::array(std::string_view name) {
+    HostArray* found = find_named(arrays, name);
+    if (!found) throw std::logic_error(fmt::format("{} has no array {}", op, name));
+    return *found;
+}
+
+const HostArray& Call::array(std::string_view name) const {
+    return const_cast<Call*>(this)->array(name);
 }
 
 Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,

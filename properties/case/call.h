@@ -74,6 +74,9 @@ struct Call {
     const Tensor& tensor(std::string_view name) const;
     std::int64_t number(std::string_view name) const;
     double real(std::string_view name) const;
+    double& real(std::string_view name);
+    const HostArray& array(std::string_view name) const;
+    HostArray& array(std::string_view name);
 };
 
 /// A tensor that lies in memory as `shape` says; `bits` are given for inputs only.

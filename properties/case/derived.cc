@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/row_order.h"
 
 namespace attncheck::properties {
 namespace {
@@ -111,10 +112,14 @@ std::optional<std::string> illegal_lists(const Spec& spec) {
     return std::nullopt;
 }
 
-std::optional<std::string> illegal_layouts(const Spec& spec) {
+std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& extents) {
     for (std::size_t i = 0; i < spec.layouts.size(); ++i) {
         const TensorField& tensor = spec.schema->tensors[i];
         const Layout layout = spec.layouts[i];
+        const Form* form = layout == Layout::dense ? nullptr : form_of(tensor, extents);
+        if (form && form->fixed)
+            return fmt::format("{}.layout={}: documented contents lie dense", tensor.name,
+                               name_of(layout));
         if ((tensor.output && layout == Layout::reversed) ||
             ((tensor.output || tensor.derived) && layout == Layout::broadcast))
             return fmt::format("{}.layout={} is for {}inputs only", tensor.name, name_of(layout),
@@ -127,6 +132,12 @@ std::optional<std::string> illegal_layouts(const Spec& spec) {
 
 Extents extents_of(const Spec& spec) {
     return {*spec.schema, spec.numbers, spec.lists, spec.seed, spec.profile};
+}
+
+const Axes& memory_of(const TensorField& tensor, const Extents& extents) {
+    const Form* form = form_of(tensor, extents);
+    if (!form) return tensor.logical;
+    return form->order.empty() ? form->shape : form->order;
 }
 
 std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents) {
@@ -267,8 +278,7 @@ std::string describe(const Spec& spec, const std::string& name,
     std::int64_t number = 0;
     const auto passed = shape.shape(extents);
     for (std::size_t k = 0; k < passed.size(); ++k) number = number * passed[k] + index[k];
-    const Place place =
-        (form && !form->order.empty() ? form->order : shape).place(extents, number);
+    const Place place = memory_of(field, extents).place(extents, number);
     if (place.sequence >= 0 && !place.beyond)
         add(place.padded ? "batch" : "sequence", place.sequence);
     // In the order of the logical index, whatever the order in memory.
@@ -288,9 +298,10 @@ std::optional<std::string> illegal(const Spec& spec) {
     if (auto reason = illegal_lists(spec)) return reason;
     const Extents extents = extents_of(spec);
     for (const Rule& rule : spec.schema->rules)
-        if (rule.when.holds(extents) && !rule.holds(extents))
+        if (rule.when.holds(extents) &&
+            !(rule.holds ? rule.holds(extents) : rule.needs.holds(extents)))
             return with_values(rule.message, extents);
-    if (auto reason = illegal_layouts(spec)) return reason;
+    if (auto reason = illegal_layouts(spec, extents)) return reason;
     if (spec.overrides.empty()) return std::nullopt;
     const auto shapes = shapes_of(extents);
     for (const auto& [element, value] : spec.overrides)
@@ -298,6 +309,19 @@ std::optional<std::string> illegal(const Spec& spec) {
             return fmt::format("set names an element outside {}",
                                spec.schema->tensors[static_cast<std::size_t>(element.tensor)].name);
     return std::nullopt;
+}
+
+std::vector<Tensor> logical_tensors(const Spec& spec, Call call) {
+    const Extents extents = extents_of(spec);
+    auto shapes = shapes_of(extents);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+        Tensor& tensor = call.tensors[i];
+        tensor.bits = RowOrder(spec.schema->tensors[i], extents).from_memory(tensor.bits);
+        tensor.shape = tensor.buffer_shape = std::move(shapes[i]);
+        tensor.rank = static_cast<std::int32_t>(tensor.shape.size());
+        tensor.strides = strides_for(Layout::dense, tensor.shape);
+    }
+    return std::move(call.tensors);
 }
 
 void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) {

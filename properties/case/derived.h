@@ -19,6 +19,9 @@ Extents extents_of(const Spec& spec);
 /// Shapes by the index that `set` uses. A tensor that is absent has no rows.
 std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents);
 
+/// The axes in memory.
+const Axes& memory_of(const TensorField& tensor, const Extents& extents);
+
 /// The call without the values of its elements.
 Call outline_of(const Extents& extents, std::span<const Layout> layouts = {});
 
@@ -40,6 +43,9 @@ std::string describe(const Spec& spec, const std::string& tensor,
 
 /// Why the Spec is no legal problem: ranges, rules, layouts and elements; nullopt if it is one.
 std::optional<std::string> illegal(const Spec& spec);
+
+/// Name, shape and values of the tensors of a call by the index that `set` uses.
+std::vector<Tensor> logical_tensors(const Spec& spec, Call call);
 
 /// Carries the overrides of `from` over to `to`, whose sequences are those of `from` listed in kept,
 /// so that an element keeps its sequence and position; drops what is outside.

@@ -164,7 +164,10 @@ Description resolved(Description d) {
         }
     }
     for (ArrayField& array : d.arrays) array.present.resolve(d);
-    for (Rule& rule : d.rules) rule.when.resolve(d);
+    for (Rule& rule : d.rules) {
+        rule.when.resolve(d);
+        rule.needs.resolve(d);
+    }
     for (const IntegerField& field : d.integers)
         if (!whole_number(field.value) && d.scalar(field.value) < 0)
             fail(fmt::format("{} is '{}', which is neither a number nor a scalar", field.name,

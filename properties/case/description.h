@@ -152,11 +152,13 @@ struct RealField {
     std::function<double(const Extents&)> value;
 };
 
-/// A relation between fields. "{key}" in the message stands for the value of a field.
+/// A relation between fields: where `when` is true, `holds` must be, or `needs` where that is not
+/// given. "{key}" in the message stands for the value of a field.
 struct Rule {
     When when;
-    std::function<bool(const Extents&)> holds;
+    std::function<bool(const Extents&)> holds = {};
     std::string message;
+    When needs = {};
 };
 
 /// An edit that gives extents a value, legal or not, in every shape and argument that follows from

@@ -73,10 +73,10 @@ public:
         return {};
     }
 
-    /// Name, shape and values of the tensors by the index that overrides use. The call's own unless
-    /// an operator's tensors have several layouts.
-    virtual std::vector<Tensor> logical_tensors(const Spec& spec) const {
-        return build(spec).tensors;
+    /// Name, shape and values of the tensors by the index that overrides use.
+    std::vector<Tensor> logical_tensors(const Spec& spec) const {
+        return schema().entry.pack ? properties::logical_tensors(spec, build(spec))
+                                   : build(spec).tensors;
     }
 
     const std::string& name() const { return schema().op; }

@@ -11,6 +11,8 @@
 // from the fields and the seed (flash_attention_data.cc).
 #pragma once
 
+#include <numeric>
+
 #include "properties/case/attention_data.h"
 #include "properties/judge/verdict.h"
 #include "properties/operators/operator.h"
@@ -91,7 +93,7 @@ struct FlashParts {
     double scale = 1, keep_prob = 1;  ///< as passed, binary64
     ref::Dtype mask_dtype = ref::Dtype::boolean;
     bool same_as_input = false;  ///< order of the statistics in TND
-    std::int64_t inner_precise = 0;
+    std::vector<std::int64_t> fields;  ///< of the case, for what no other part says
     Profile profile = Profile::ascend910b;
     std::optional<std::vector<std::int64_t>> prefix, query_start, key_start;
     std::vector<std::uint32_t> query, query_rope, key, key_rope, value;  ///< packed bits
@@ -108,11 +110,16 @@ struct FlashParts {
     std::vector<double> key_values() const;
 };
 
+/// The part that holds an input [row, head, channel] or a bias; nullptr: none of this kind does.
+std::vector<std::uint32_t> FlashParts::*bits_of(std::string_view tensor);
+std::vector<float> FlashParts::*statistic_of(std::string_view tensor);
+
 /// Statistics and attention output of the reference forward, rounded to their types.
 void give_reference_statistics(FlashParts& parts);
 
-/// Both directions as data; agrees with flash_shape_parts and make_flash_call.
 const Description& flash_description(bool gradient);
+/// All extents of a problem, those of the forward or of the gradient.
+Extents flash_extents(const FlashParts& parts, bool gradient);
 
 FlashParts flash_parts(const Spec& spec);
 /// flash_parts without the gradient's statistics and attention output, which cost as much as the
@@ -120,30 +127,28 @@ FlashParts flash_parts(const Spec& spec);
 FlashParts flash_input_parts(const Spec& spec);
 FlashParts flash_shape_parts(const Spec& spec);  ///< no element values; cheap
 
-/// Shapes of mask and bias as the other extents of `s` ask for.
-void shape_flash_options(const Spec& spec, ref::FlashAttentionShape& s);
+inline std::int64_t total(const std::vector<std::int64_t>& lengths) {
+    return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+}
 
-/// "all.KEY=VALUE" (dim, value_dim, rope, kv_heads, group, query_heads, batches, q, kv): an extent
-/// in every shape and argument that follows from it, without the memory, so that only its own rule
-/// can object. "all.sparse=MODE": another mode with unlimited pre_tokens. "short_drop.rows=VALUE":
-/// q and kv, but the drop mask keeps its size. "drop_mask.spare=N": legal, N bytes more than
-/// needed. "drop_mask.lead=N", "atten_mask.lead=N": N leading extents of 1.
-bool is_flash_claim(const std::string& edit);
-/// Throws std::invalid_argument when the claim cannot be read.
-void apply_flash_claim(const std::string& edit, const Spec& spec, Call& call);
+inline bool flash_is_fp8(const Spec& spec) { return spec.numbers[kFaDtype] >= 3; }
+inline bool is_tnd(const Spec& spec) {
+    return spec.numbers[kFaLayout] == static_cast<std::int64_t>(FlashLayout::tnd);
+}
+inline FlashPse pse_of(const Spec& spec) { return static_cast<FlashPse>(spec.numbers[kFaPse]); }
+inline bool is_compressed(const Spec& spec) {
+    return pse_of(spec) == FlashPse::compressed || pse_of(spec) == FlashPse::compressed_batch;
+}
+inline bool has_slopes(const Spec& spec) { return pse_of(spec) >= FlashPse::slopes; }
+inline bool has_external_bias(const Spec& spec) {
+    return pse_of(spec) != FlashPse::absent && spec.numbers[kFaPseType] < 2;
+}
 
-bool flash_is_fp8(const Spec& spec);
 /// fp8 is the gradient's, under one platform profile only (contract decision 10).
 inline bool has_fp8(Profile profile) { return profile == Profile::ascend950; }
 
-std::int64_t flash_elements(const std::vector<std::int64_t>& shape);
-
 /// Whether a sparse mode reads the contents of its mask; the others have a documented content.
 bool flash_reads_mask(std::int64_t mode);
-bool flash_is_compressed(FlashPse pse);
-
-/// Packed shape of a tensor that is indexed [row, head, channel], or {elements}.
-std::vector<std::int64_t> flash_logical_shape(const std::string& name, const FlashParts& parts);
 
 /// Fills what flash_parts hands out; overrides are not applied yet.
 void fill_flash_mask(const Spec& spec, FlashParts& parts);
@@ -152,22 +157,13 @@ void fill_flash_dropout(const Spec& spec, FlashParts& parts);
 void fill_flash_data(const Spec& spec, FlashParts& parts);
 
 Call make_flash_call(const FlashParts& parts);
-
-/// The arguments of a call: as Operator::pack and Operator::rule want them.
-std::vector<std::byte> pack_flash(const Call& call, const std::vector<attncheck_tensor>& tensors,
-                                  const std::vector<attncheck_int_array>& arrays,
-                                  const std::vector<const char*>& texts, bool gradient);
-ref::Ruling rule_flash(const Call& call, bool gradient);
-
-/// From packed order to that of the layout and back, for a tensor [rows, heads, dim] of `lengths`.
-template <class T>
-std::vector<T> to_layout(FlashLayout layout, const std::vector<std::int64_t>& lengths,
-                         std::int64_t heads, std::int64_t dim, const std::vector<T>& packed);
-template <class T>
-std::vector<T> from_layout(FlashLayout layout, const std::vector<std::int64_t>& lengths,
-                           std::int64_t heads, std::int64_t dim, const std::vector<T>& given);
+/// The elements of the inputs, in a call of this problem.
+void give_values(const FlashParts& parts, const Extents& extents, Call& call);
 
 double flash_keep_prob(std::int64_t kind);
+
+/// Why the Spec is no legal problem; nullopt if it is one.
+std::optional<std::string> flash_illegal(const Spec& spec);
 
 Spec sample_flash(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> flash_labels(const Spec& spec);
@@ -190,36 +186,5 @@ std::vector<Spec> flash_large_cases(const Schema& schema, std::int64_t length, s
 void add_flash_forward_relations(std::vector<Property>& list);
 void add_flash_gradient_relations(std::vector<Property>& list);
 void add_flash_validation(std::vector<Property>& list, bool gradient);
-
-template <class T>
-std::vector<T> to_layout(FlashLayout layout, const std::vector<std::int64_t>& lengths,
-                         std::int64_t heads, std::int64_t dim, const std::vector<T>& packed) {
-    if (layout != FlashLayout::sbh && layout != FlashLayout::bnsd) return packed;
-    std::vector<T> out(packed.size());
-    const auto batches = static_cast<std::int64_t>(lengths.size());
-    const std::int64_t length = lengths.empty() ? 0 : lengths[0];
-    std::size_t at = 0;
-    for (std::int64_t b = 0; b < batches; ++b)
-        for (std::int64_t s = 0; s < length; ++s)
-            for (std::int64_t n = 0; n < heads; ++n) {
-                const std::int64_t row = layout == FlashLayout::sbh ? (s * batches + b) * heads + n
-                                                                    : (b * heads + n) * length + s;
-                for (std::int64_t c = 0; c < dim; ++c)
-                    out[static_cast<std::size_t>(row * dim + c)] = packed[at++];
-            }
-    return out;
-}
-
-template <class T>
-std::vector<T> from_layout(FlashLayout layout, const std::vector<std::int64_t>& lengths,
-                           std::int64_t heads, std::int64_t dim, const std::vector<T>& given) {
-    if (layout != FlashLayout::sbh && layout != FlashLayout::bnsd) return given;
-    std::vector<T> out(given.size());
-    std::vector<std::size_t> place(given.size());
-    for (std::size_t i = 0; i < place.size(); ++i) place[i] = i;
-    const auto there = to_layout(layout, lengths, heads, dim, place);
-    for (std::size_t i = 0; i < there.size(); ++i) out[there[i]] = given[i];
-    return out;
-}
 
 }  // namespace attncheck::properties

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "properties/case/derived.h"
-#include "properties/operators/flash_attention/fields.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "properties/operators/flash_attention/fields.h"
+#include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
 namespace {

@@ -2,8 +2,7 @@
 // drawn one after the other, each under the documented conditions on the earlier ones.
 #include <algorithm>
 
-#include "properties/operators/flash_attention/fields.h"
-#include "properties/operators/catalogue.h"
+#include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
 namespace {
@@ -407,16 +406,15 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
 /// Draws until the documented rules accept. Features are drawn under the rules on the earlier ones,
 /// so that few draws are in vain and none of them is what a rare pair of features is lost by.
 Spec sample_flash(const Schema& schema, Random& random, int size, Profile profile) {
-    const Operator& op = *find_operator(schema.op);
     for (int tries = 0; tries < 200; ++tries) {
         Spec spec = sample_once(schema, random, size);
         spec.profile = profile;
-        if (op.illegal(spec)) continue;
+        if (flash_illegal(spec)) continue;
         if (schema.number("result") >= 0 && has_fp8(profile) && random.chance(40)) {
             Spec small = spec;
             small.numbers[kFaDtype] = random.between(3, 4);
             small.numbers[kFaResult] = random.between(0, 2);
-            if (!op.illegal(small)) return small;  // ropes are bf16
+            if (!flash_illegal(small)) return small;  // ropes are bf16
         }
         return spec;
     }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "properties/operators/flash_attention/fields.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {

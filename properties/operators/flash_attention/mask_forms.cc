@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "properties/operators/flash_attention/fields.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {
@@ -237,18 +236,17 @@ Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
     return inapplicable();
 }
 
-/// Without a mask sparse_mode, tokens, prefix and inner_precise say nothing; inner_precise never
-/// does.
+/// Without a mask sparse_mode, tokens, prefix and precision say nothing; precision never does.
 /// Why     contract decision 8; flash_attention.md 4: fp16 always takes the precise path.
-/// Domain  problems without a mask, any data; with one inner_precise alone changes.
+/// Domain  problems without a mask, any data; with one precision alone changes.
 /// Demand  the same bits.
 /// Kills   mutants FA-x26, FA-x87.
 Verdict attributes(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec), other = parts;
     Random random(mix(spec.seed));
-    other.inner_precise = (parts.inner_precise + random.between(1, 2)) % 3;
+    other.fields[kFaPrecise] = (parts.fields[kFaPrecise] + random.between(1, 2)) % 3;
     if (parts.shape.mask.present)
-        return verdict_on_identical_problems(parts, other, context, "another inner_precise");
+        return verdict_on_identical_problems(parts, other, context, "another precision");
     const auto tokens = [&] {
         return random.pick<Int>({0, 1, -1, 5, -7, kUnlimited, std::numeric_limits<Int>::min()});
     };

@@ -1,8 +1,8 @@
 #include "properties/operators/flash_attention/problem.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "properties/case/row_order.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {
@@ -15,49 +15,22 @@ struct FlashExtras : AttentionExtras {
     FlashParts parts;
 };
 
-/// Number of a row (row * heads + head) among the rows of its tensor in memory.
-Int row_in_layout(FlashLayout layout, Int length, Int batches, Int heads, Int number) {
-    if (layout != FlashLayout::sbh && layout != FlashLayout::bnsd) return number;
-    const Int t = number / heads, n = number % heads, b = t / length, s = t % length;
-    return layout == FlashLayout::sbh ? (s * batches + b) * heads + n
-                                      : (b * heads + n) * length + s;
-}
-
-/// Number of a row among the statistics.
-Int row_of_statistics(const FlashParts& parts, const std::vector<Int>& starts, Int number) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    const Int heads = s.query_heads, t = number / heads, n = number % heads;
-    const auto& lengths = s.query_lengths;
-    if (parts.layout != FlashLayout::tnd)
-        return row_in_layout(FlashLayout::bnsd, lengths[0], std::ssize(lengths), heads, number);
-    if (parts.same_as_input || t >= starts.back()) return number;
-    const auto after = std::upper_bound(starts.begin(), starts.end(), t);
-    const auto b = static_cast<std::size_t>(after - starts.begin()) - 1;
-    return starts[b] * heads + n * lengths[b] + (t - starts[b]);
-}
-
 /// Says where the rows of every output lie, and which tensors the ropes are.
-void place_outputs(const std::shared_ptr<const FlashExtras>& extras, AttentionProblem& problem) {
-    const ref::FlashAttentionShape& s = extras->parts.shape;
-    for (auto* outputs : {&problem.forward_outputs, &problem.gradient_outputs})
-        for (AttentionOutput& output : *outputs) {
-            if (output.is_statistic())
-                output.row_in_call = [extras, starts = row_starts(s.query_lengths)](Int number) {
-                    return row_of_statistics(extras->parts, starts, number);
-                };
-            else if (!s.packed)
-                output.row_in_call = [extras, heads = output.heads,
-                                      of_keys = output.of_keys](Int number) {
-                    const FlashParts& parts = extras->parts;
-                    const auto& lengths =
-                        of_keys ? parts.shape.kv_lengths : parts.shape.query_lengths;
-                    return row_in_layout(parts.layout, lengths[0], std::ssize(lengths), heads,
-                                         number);
-                };
+void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
+    const ref::FlashAttentionShape& s = parts.shape;
+    for (const bool gradient : {false, true}) {
+        const Extents extents = flash_extents(parts, gradient);
+        const Description& d = extents.description();
+        for (AttentionOutput& output :
+             gradient ? problem.gradient_outputs : problem.forward_outputs) {
+            const auto tensor = static_cast<std::size_t>(d.tensor(output.name));
+            if (const RowOrder order(d.tensors[tensor], extents); order.moves())
+                output.row_in_call = order;
             if (s.rope_dim > 0 && (output.name == "dq" || output.name == "dk"))
                 output.parts = {{output.name, 0, s.head_dim},
                                 {output.name + "_rope", s.head_dim, s.rope_dim}};
         }
+    }
 }
 
 /// Query or key with its rope behind the head dim.
@@ -121,10 +94,10 @@ AttentionProblem flash_problem(FlashParts parts) {
     problem.row_max = std::exchange(parts.row_max, {});
     problem.row_sum = std::exchange(parts.row_sum, {});
     add_attention_outputs(problem);
+    place_outputs(parts, problem);
     const auto extras = std::make_shared<FlashExtras>();
     extras->parts = std::move(parts);
     problem.extras = extras;
-    place_outputs(extras, problem);
     return problem;
 }
 

@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+
+#include "properties/case/row_order.h"
 
 namespace attncheck::properties {
 namespace {
@@ -24,25 +25,6 @@ PackedExtent extent_of_output(const FlashParts& parts, std::string_view name) {
     return {heads, name == "dv" || name == "attention_out" ? s.value_dim : s.head_dim};
 }
 
-/// Statistics as they lie in memory, brought to [T1,N1,8].
-std::vector<std::uint32_t> packed_statistics(const FlashParts& parts,
-                                             const std::vector<std::uint32_t>& given) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    std::vector<Int> order;
-    if (parts.layout == FlashLayout::tnd) {
-        order = ref::statistics_order(s, parts.same_as_input);
-    } else {
-        order.resize(given.size() / kLanes);
-        std::iota(order.begin(), order.end(), Int{0});
-        order = to_layout(FlashLayout::bnsd, s.query_lengths, s.query_heads, 1, order);
-    }
-    std::vector<std::uint32_t> packed(given.size());
-    for (std::size_t p = 0; p < order.size(); ++p)
-        std::copy_n(given.begin() + static_cast<Int>(p) * kLanes, kLanes,
-                    packed.begin() + order[p] * kLanes);
-    return packed;
-}
-
 }  // namespace
 
 bool is_of_keys(std::string_view output) { return output.starts_with("dk") || output == "dv"; }
@@ -54,18 +36,13 @@ FlashRun::FlashRun(const FlashParts& parts, PropertyContext& context,
     const CallResult result = context.candidate.run(call, {});
     trouble = verdict_unless_ok(result);
     if (trouble) return;
-    const ref::FlashAttentionShape& s = parts.shape;
+    const Extents extents = flash_extents(parts, parts.gradient);
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
         const Tensor& tensor = call.tensors[i];
         if (!tensor.output || !tensor.present) continue;
-        const PackedExtent extent = extent_of_output(parts, tensor.name);
-        outputs.push_back(
-            {tensor.name, tensor.type(),
-             tensor.name.starts_with("softmax")
-                 ? packed_statistics(parts, result.outputs[i])
-                 : from_layout(parts.layout,
-                               is_of_keys(tensor.name) ? s.kv_lengths : s.query_lengths,
-                               extent.heads, extent.width, result.outputs[i])});
+        outputs.push_back({tensor.name, tensor.type(),
+                           RowOrder(call.description->tensors[i], extents)
+                               .from_memory(result.outputs[i])});
     }
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "properties/laws/attention_laws.h"
-#include "properties/operators/flash_attention/fields.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {

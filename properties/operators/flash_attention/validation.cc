@@ -6,7 +6,6 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/flash_attention/case.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -260,11 +259,10 @@ EditGroups possible_edits(const Spec& spec) {
 
 /// Validation looks at arguments, not at elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
-    const Operator& op = *find_operator(spec.schema->op);
     const auto keep_if_legal = [&](auto&& change) {
         Spec to = spec;
         change(to);
-        if (!op.illegal(to)) spec = std::move(to);
+        if (!flash_illegal(to)) spec = std::move(to);
     };
     spec.recipe = Recipe::zeros;
     spec.overrides.clear();

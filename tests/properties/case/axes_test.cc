@@ -94,6 +94,21 @@ TEST_F(AxesTest, RowsBeyondTheLastSequenceLieRowByRow) {
     }
 }
 
+// A place and the number of its element say the same.
+TEST_F(AxesTest, NumbersFollowFromPlaces) {
+    const Extents ragged = extents({2, 0, 3}, {4, 7, 1}, 3, 2, 4),
+                  padded = extents({4, 4}, {5, 5}, 3, 2, 0);
+    const auto check = [&](const Extents& e, const char* text, Int elements) {
+        for (Int k = 0; k < elements; ++k)
+            EXPECT_EQ(axes(text).number(e, axes(text).place(e, k)), k) << text;
+    };
+    for (const char* text : {"q+ heads dim", "+(heads q) dim", "+(q heads) dim"})
+        check(ragged, text, (5 + 4) * 3 * 2);
+    check(ragged, "+(heads q kv)", 3 * (8 + 0 + 3));
+    for (const char* text : {"B q heads*dim", "B q heads dim", "q B heads*dim", "B heads q dim"})
+        check(padded, text, 2 * 4 * 3 * 2);
+}
+
 TEST_F(AxesTest, NamesThatDoNotExistAreRefused) {
     EXPECT_THROW(axes("q+ head"), std::logic_error);
     EXPECT_THROW(axes("heads+"), std::logic_error);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "properties/case/derived.h"
+#include "properties/case/row_order.h"
 #include "properties/operators/catalogue.h"
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/operator.h"
@@ -84,10 +85,6 @@ std::string text_of(const Call& call) {
 
 class FlashDescription : public testing::TestWithParam<bool> {
 protected:
-    /// The case, under the description.
-    Extents extents(const Spec& spec) const {
-        return {flash_description(GetParam()), spec.numbers, spec.lists, spec.seed, spec.profile};
-    }
     Spec sample(Random& random, int k) const {
         const Profile profile = k % 2 ? Profile::ascend950 : Profile::ascend910b;
         return find_operator(flash_description(GetParam()).op)
@@ -95,57 +92,59 @@ protected:
     }
 };
 
-// The notation carries the largest operator: layouts, statistics, biases, masks and ropes.
-TEST_P(FlashDescription, SaysWhatTheCallIs) {
+// A relation changes parts and calls again: without a change the call is the case's.
+TEST_P(FlashDescription, PartsMakeTheCallOfTheirCase) {
     Random random(3);
     for (int k = 0; k < kCases; ++k) {
         const Spec spec = sample(random, k);
-        const Operator& op = *find_operator(spec.schema->op);
-        const Extents e = extents(spec);
-        const Call described = outline_of(e), made = op.outline(spec);
-        ASSERT_EQ(text_of(described), text_of(made)) << print(spec);
-        ASSERT_EQ(shapes_of(e), op.shapes(spec)) << print(spec);
-        ASSERT_EQ(rule(described).message, rule(made).message) << print(spec);
+        ASSERT_EQ(text_of(make_flash_call(flash_shape_parts(spec))),
+                  text_of(outline_of(extents_of(spec))))
+            << print(spec);
     }
 }
 
-// Rows of the tensors lie where to_layout puts them, statistics where the reference says.
+/// Packed number (row * heads + head) of a row in memory.
+std::int64_t packed_number(const Spec& spec, std::int64_t row, std::int64_t heads) {
+    const auto batches = std::ssize(spec.lists[0]), length = spec.lists[0][0];
+    const auto layout = static_cast<FlashLayout>(spec.numbers[kFaLayout]);
+    const auto number = [&](std::int64_t b, std::int64_t s, std::int64_t n) {
+        return (b * length + s) * heads + n;
+    };
+    if (layout == FlashLayout::sbh)
+        return number(row / heads % batches, row / heads / batches, row % heads);
+    if (layout == FlashLayout::bnsd)
+        return number(row / length / heads, row % length, row / length % heads);
+    return row;
+}
+
+// Rows lie where the layout's name says, statistics where the reference says.
 TEST_P(FlashDescription, PutsElementsWhereTheLayoutDoes) {
     Random random(5);
     for (int k = 0; k < kCases; ++k) {
         const Spec spec = sample(random, k);
-        const Extents e = extents(spec);
+        const Extents e = extents_of(spec);
         const FlashParts parts = flash_shape_parts(spec);
         const Description& d = e.description();
-        const auto place_of = [&](const char* name, std::int64_t number) {
-            const TensorField& field = d.tensors[static_cast<std::size_t>(d.tensor(name))];
-            for (const Form& form : field.forms)
-                if (form.when.holds(e))
-                    return (form.order.empty() ? form.shape : form.order).place(e, number);
-            return Place{};
+        const auto order = [&](const char* name) {
+            return RowOrder(d.tensors[static_cast<std::size_t>(d.tensor(name))], e);
         };
-        const auto row_of = [&](const Place& place) {
-            if (place.beyond) return place.of("q");
-            return row_starts(spec.lists[0])[static_cast<std::size_t>(place.sequence)] +
-                   place.of("q");
-        };
-        const std::int64_t heads = parts.shape.query_heads, dim = parts.shape.head_dim;
-        std::vector<std::int64_t> packed(
-            static_cast<std::size_t>(parts.shape.total_queries * heads));
-        std::iota(packed.begin(), packed.end(), std::int64_t{0});
-        const auto rows = to_layout(parts.layout, spec.lists[0], heads, 1, packed);
+        const RowOrder query = order("query"), statistic = order("softmax_max");
+        const std::int64_t heads = parts.shape.query_heads;
+        Spec bnsd = spec;
+        bnsd.numbers[kFaLayout] = static_cast<std::int64_t>(FlashLayout::bnsd);
+        const bool tnd = parts.layout == FlashLayout::tnd;
         const auto statistics =
-            parts.layout == FlashLayout::tnd
-                ? ref::statistics_order(parts.shape, parts.same_as_input)
-                : to_layout(FlashLayout::bnsd, spec.lists[0], heads, 1, packed);
-        for (std::size_t i = 0; i < packed.size(); i += 1 + packed.size() / 97) {
-            const auto number = static_cast<std::int64_t>(i);
-            const Place query = place_of("query", number * dim),
-                        lane = place_of("softmax_max", number * 8 + 3);
-            ASSERT_EQ(row_of(query) * heads + query.of("query_heads"), rows[i]) << print(spec);
-            ASSERT_EQ(row_of(lane) * heads + lane.of("query_heads"), statistics[i]) << print(spec);
-            ASSERT_EQ(lane.of("lanes"), 3);
+            tnd ? ref::statistics_order(parts.shape, parts.same_as_input) : std::vector<std::int64_t>{};
+        const std::int64_t rows = parts.shape.total_queries * heads;
+        for (std::int64_t row = 0; row < rows; row += 1 + rows / 97) {
+            ASSERT_EQ(query(packed_number(spec, row, heads)), row) << print(spec);
+            const std::int64_t packed = tnd ? statistics[static_cast<std::size_t>(row)]
+                                            : packed_number(bnsd, row, heads);
+            ASSERT_EQ(statistic(packed), row) << print(spec);
         }
+        std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows * parts.shape.head_dim));
+        std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
+        ASSERT_EQ(query.from_memory(query.to_memory(numbers)), numbers) << print(spec);
     }
 }
 
