@@ -220,7 +220,6 @@ std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor
                             const std::vector<attncheck_int_array>& arrays,
                             const std::vector<const char*>& texts) {
     const Description& d = *call.description;
-    if (d.pack_by_hand) return d.pack_by_hand(call, tensors, arrays, texts);
     if (!d.entry.pack) throw std::logic_error(fmt::format("{} is no entry point", d.op));
     return d.entry.pack([&](void* args) {
         for (std::size_t i = 0; i < tensors.size(); ++i)
@@ -236,7 +235,6 @@ std::vector<std::byte> pack(const Call& call, const std::vector<attncheck_tensor
 
 ref::Ruling rule(const Call& call) {
     const Description& d = *call.description;
-    if (d.rule_by_hand) return d.rule_by_hand(call);
     const auto fill = [&](void* ruled) {
         for (std::size_t i = 0; i < call.tensors.size(); ++i) {
             const Tensor& t = call.tensors[i];
@@ -302,13 +300,13 @@ std::optional<std::string> illegal(const Spec& spec) {
             !(rule.holds ? rule.holds(extents) : rule.needs.holds(extents)))
             return with_values(rule.message, extents);
     if (auto reason = illegal_layouts(spec, extents)) return reason;
-    if (spec.overrides.empty()) return std::nullopt;
-    const auto shapes = shapes_of(extents);
+    const auto shapes = spec.overrides.empty() ? std::vector<std::vector<std::int64_t>>{}
+                                               : shapes_of(extents);
     for (const auto& [element, value] : spec.overrides)
         if (!is_inside(element, shapes[static_cast<std::size_t>(element.tensor)]))
             return fmt::format("set names an element outside {}",
                                spec.schema->tensors[static_cast<std::size_t>(element.tensor)].name);
-    return std::nullopt;
+    return spec.schema->element_rules ? spec.schema->element_rules(spec) : std::nullopt;
 }
 
 std::vector<Tensor> logical_tensors(const Spec& spec, Call call) {

@@ -188,13 +188,14 @@ struct Description {
     EntryPoint entry = {};
 
     /// For operators whose tensors have no axes here yet.
-    std::function<std::vector<std::byte>(
-        const Call&, const std::vector<attncheck_tensor>&, const std::vector<attncheck_int_array>&,
-        const std::vector<const char*>&)>
-        pack_by_hand = {};
-    std::function<ref::Ruling(const Call&)> rule_by_hand = {};
     std::function<std::string(const Spec&, const std::string&, const std::vector<std::int64_t>&)>
         describe_by_hand = {};
+
+    /// Why a Spec whose fields are legal is none yet: relations of its elements and layouts.
+    std::function<std::optional<std::string>(const Spec&)> element_rules = {};
+
+    /// The call of a case, edits applied. The operator sets it: only the operator knows the elements.
+    std::function<Call(const Spec&)> build = {};
 
     int number(std::string_view key) const;  ///< index, or -1
     int list(std::string_view key) const;

@@ -59,7 +59,7 @@ public:
     }
 
     /// The call, edits applied. Inputs hold their values, already rounded to the storage type.
-    virtual Call build(const Spec& spec) const = 0;
+    virtual Call build(const Spec& spec) const { return schema().build(spec); }
 
     /// The call without the values of its elements: cheap however large the case is.
     virtual Call outline(const Spec& spec) const {

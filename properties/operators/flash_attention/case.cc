@@ -27,16 +27,8 @@ public:
         return sample_flash(schema(), random, size, profile);
     }
 
-    std::optional<std::string> illegal(const Spec& spec) const override {
-        return flash_illegal(spec);
-    }
     std::vector<Spec> joint_shrinks(const Spec& spec) const override;
 
-    Call build(const Spec& spec) const override {
-        return build_of(spec, [](const Spec& of, Call& call) {
-            give_values(flash_parts(of), extents_of(of), call);
-        });
-    }
 
     std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
         return flash_large_cases(schema(), length, seed);
@@ -146,9 +138,14 @@ std::vector<Spec> FlashOperator::joint_shrinks(const Spec& spec) const {
 
 }  // namespace
 
-std::optional<std::string> flash_illegal(const Spec& spec) const {
+Call build_flash_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        give_values(flash_parts(of), extents_of(of), call);
+    });
+}
+
+std::optional<std::string> flash_element_rules(const Spec& spec) {
     constexpr std::int64_t kMostElements = 1 << 26;  // masks and biases are really laid out
-    if (auto reason = illegal(spec)) return reason;
     const Extents extents = extents_of(spec);
     const auto shapes = shapes_of(extents);
     for (std::size_t i = 0; i < shapes.size(); ++i)

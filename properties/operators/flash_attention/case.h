@@ -163,7 +163,8 @@ void give_values(const FlashParts& parts, const Extents& extents, Call& call);
 double flash_keep_prob(std::int64_t kind);
 
 /// Why the Spec is no legal problem; nullopt if it is one.
-std::optional<std::string> flash_illegal(const Spec& spec);
+std::optional<std::string> flash_element_rules(const Spec& spec);
+Call build_flash_call(const Spec& spec);
 
 Spec sample_flash(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> flash_labels(const Spec& spec);

@@ -394,6 +394,8 @@ Description forward() {
     add_rules(d, false);
     add_claims(d);
     d.entry = entry_point<A>(ref::rule_flash_attention_score, take_profile);
+    d.element_rules = flash_element_rules;
+    d.build = build_flash_call;
     return resolved(std::move(d));
 }
 
@@ -408,6 +410,8 @@ Description backward() {
     add_rules(d, true);
     add_claims(d);
     d.entry = entry_point<A>(ref::rule_flash_attention_score_grad, take_profile);
+    d.element_rules = flash_element_rules;
+    d.build = build_flash_call;
     return resolved(std::move(d));
 }
 

@@ -409,12 +409,12 @@ Spec sample_flash(const Schema& schema, Random& random, int size, Profile profil
     for (int tries = 0; tries < 200; ++tries) {
         Spec spec = sample_once(schema, random, size);
         spec.profile = profile;
-        if (flash_illegal(spec)) continue;
+        if (illegal(spec)) continue;
         if (schema.number("result") >= 0 && has_fp8(profile) && random.chance(40)) {
             Spec small = spec;
             small.numbers[kFaDtype] = random.between(3, 4);
             small.numbers[kFaResult] = random.between(0, 2);
-            if (!flash_illegal(small)) return small;  // ropes are bf16
+            if (!illegal(small)) return small;  // ropes are bf16
         }
         return spec;
     }

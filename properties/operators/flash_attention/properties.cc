@@ -37,7 +37,7 @@ Spec earlier_case(const Spec& spec) {
     if (before.recipe == Recipe::zeros) before.recipe = Recipe::normal;
     before.set("scale", spec.number("scale") == 2 ? 0 : 2);
     const auto legal = [&](Spec candidate) {
-        if (!flash_illegal(candidate)) before = std::move(candidate);
+        if (!illegal(candidate)) before = std::move(candidate);
     };
     Spec other = before;
     std::reverse(other.lists[0].begin(), other.lists[0].end());

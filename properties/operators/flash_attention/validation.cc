@@ -262,7 +262,7 @@ void plain_data(Spec& spec) {
     const auto keep_if_legal = [&](auto&& change) {
         Spec to = spec;
         change(to);
-        if (!flash_illegal(to)) spec = std::move(to);
+        if (!illegal(to)) spec = std::move(to);
     };
     spec.recipe = Recipe::zeros;
     spec.overrides.clear();

@@ -109,7 +109,6 @@ public:
         return out;
     }
 
-    Call build(const Spec& spec) const override { return build_compress_call(spec); }
     Call outline(const Spec& spec) const override {
         return outline_of(extents_of(spec), spec.layouts);
     }

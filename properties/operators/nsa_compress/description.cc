@@ -99,6 +99,7 @@ Description describe(ref::Ruling (*rule)(const R&)) {
     for (const char* key : {"all.dtype", "all.heads", "all.dim", "all.block", "all.stride"})
         d.claims.push_back({.key = key, .largest = 4096});  // buffers are really laid out
     d.entry = entry_point<A>(rule);
+    d.build = build_compress_call;
     return resolved(std::move(d));
 }
 

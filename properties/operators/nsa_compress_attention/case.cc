@@ -44,18 +44,16 @@ public:
         return compress_attention::large_cases(schema(), length, seed);
     }
 
-    std::optional<std::string> illegal(const Spec& spec) const override;
     std::vector<Spec> joint_shrinks(const Spec& spec) const override;
-
-    Call build(const Spec& spec) const override { return build_call(spec); }
 
 private:
     std::vector<Property> properties_;
     std::vector<RequiredClass> required_;
 };
 
-std::optional<std::string> CompressAttentionOperator::illegal(const Spec& spec) const {
-    if (auto reason = properties::illegal(spec)) return reason;
+}  // namespace
+
+std::optional<std::string> element_rules(const Spec& spec) {
     for (const auto& [ref, value] : spec.overrides) {
         if (ref.tensor != kAttenMask && ref.tensor != kForcedBlocks) continue;
         const std::int64_t kind = spec.numbers[ref.tensor == kAttenMask ? kMask : kTopkMask];
@@ -64,6 +62,8 @@ std::optional<std::string> CompressAttentionOperator::illegal(const Spec& spec) 
     }
     return std::nullopt;
 }
+
+namespace {
 
 std::vector<Spec> CompressAttentionOperator::joint_shrinks(const Spec& spec) const {
     std::vector<Spec> out;

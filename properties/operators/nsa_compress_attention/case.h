@@ -118,6 +118,7 @@ const Description& description();
 Call make_call(const Parts& parts);
 /// The call of a case, its edits applied.
 Call build_call(const Spec& spec);
+std::optional<std::string> element_rules(const Spec& spec);
 
 /// topk_indices as numbers.
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);

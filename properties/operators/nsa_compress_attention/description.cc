@@ -256,7 +256,9 @@ const Description& description() {
                     }}},
          .rules = rules(),
          .claims = claims(),
-         .entry = entry_point<A>(ref::rule_nsa_compress_attention)});
+         .entry = entry_point<A>(ref::rule_nsa_compress_attention),
+         .element_rules = element_rules,
+         .build = build_call});
     return kDescription;
 }
 

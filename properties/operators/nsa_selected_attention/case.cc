@@ -28,49 +28,14 @@ public:
         return sample_selected(schema(), random, size);
     }
 
-    std::optional<std::string> illegal(const Spec& spec) const override {
-        if (auto reason = properties::illegal(spec)) return reason;
-        return illegal_elements(spec);
-    }
-
     std::vector<Spec> joint_shrinks(const Spec& spec) const override;
     void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const override;
-
-    Call build(const Spec& spec) const override {
-        return build_of(spec, [](const Spec& of, Call& call) {
-            if (has_extents_of(of, call)) return set_selected_values(selected_parts(of), call);
-            fill_with_zeros(call);  // no reference is defined on claimed extents
-            const int row_sum = of.schema->tensor("softmax_sum");
-            auto& bits = call.tensors[static_cast<std::size_t>(row_sum)].bits;
-            std::fill(bits.begin(), bits.end(), ref::encode(ref::Dtype::fp32, 1));
-        });
-    }
 
     std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
         return selected_large_cases(schema(), length, seed);
     }
 
 private:
-    std::optional<std::string> illegal_elements(const Spec& spec) const {
-        if (spec.overrides.empty()) return std::nullopt;
-        const int topk = tensor_with(Role::list, schema()), mask = tensor_with(Role::mask, schema());
-        std::vector<ref::SelectedQuery> queries;
-        for (const auto& [ref, value] : spec.overrides) {
-            if (ref.tensor == mask &&
-                (spec.numbers[kSelMask] == 0 || !(value >= 0 && value <= 255) ||
-                 (spec.numbers[kSelMask] == 1 && value > 1)))
-                return "set gives atten_mask a value it cannot hold";
-            if (ref.tensor != topk) continue;
-            if (queries.empty()) queries = ref::selected_queries(selected_shape_parts(spec).shape);
-            const ref::SelectedQuery& query = queries[static_cast<std::size_t>(ref.index[0])];
-            if (query.sequence >= 0 && query.kv_length > 0 &&
-                !(value >= 0 &&
-                  value < static_cast<double>(query.kv_length / spec.numbers[kSelBlock])))
-                return "set gives topk_indices a block outside its sequence";
-        }
-        return std::nullopt;
-    }
-
     bool gradient_;
     std::vector<Property> properties_;
     std::vector<RequiredClass> required_;
@@ -141,13 +106,43 @@ std::vector<Spec> SelectedOperator::joint_shrinks(const Spec& spec) const {
 void SelectedOperator::carry_overrides(const Spec& from, Spec& to,
                                        const std::vector<int>& kept) const {
     properties::carry_overrides(from, to, kept);
-    if (illegal_elements(to)) {  // a list that names a block which is no more names the first
+    if (selected_element_rules(to)) {  // a list that names a block which is no more names the first
         const int topk = tensor_with(Role::list, schema());
         std::erase_if(to.overrides, [&](const auto& item) { return item.first.tensor == topk; });
     }
 }
 
 }  // namespace
+
+std::optional<std::string> selected_element_rules(const Spec& spec) {
+    if (spec.overrides.empty()) return std::nullopt;
+    const int topk = tensor_with(Role::list, *spec.schema), mask = tensor_with(Role::mask, *spec.schema);
+    std::vector<ref::SelectedQuery> queries;
+    for (const auto& [ref, value] : spec.overrides) {
+        if (ref.tensor == mask &&
+            (spec.numbers[kSelMask] == 0 || !(value >= 0 && value <= 255) ||
+             (spec.numbers[kSelMask] == 1 && value > 1)))
+            return "set gives atten_mask a value it cannot hold";
+        if (ref.tensor != topk) continue;
+        if (queries.empty()) queries = ref::selected_queries(selected_shape_parts(spec).shape);
+        const ref::SelectedQuery& query = queries[static_cast<std::size_t>(ref.index[0])];
+        if (query.sequence >= 0 && query.kv_length > 0 &&
+            !(value >= 0 &&
+              value < static_cast<double>(query.kv_length / spec.numbers[kSelBlock])))
+            return "set gives topk_indices a block outside its sequence";
+    }
+    return std::nullopt;
+}
+
+Call build_selected_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        if (has_extents_of(of, call)) return set_selected_values(selected_parts(of), call);
+        fill_with_zeros(call);  // no reference is defined on claimed extents
+        const int row_sum = of.schema->tensor("softmax_sum");
+        auto& bits = call.tensors[static_cast<std::size_t>(row_sum)].bits;
+        std::fill(bits.begin(), bits.end(), ref::encode(ref::Dtype::fp32, 1));
+    });
+}
 
 std::unique_ptr<Operator> make_nsa_selected_attention() {
     return std::make_unique<SelectedOperator>(false);

@@ -102,6 +102,8 @@ void fill_selected_lists(const Spec& spec, SelectedParts& parts);
 void fill_selected_data(const Spec& spec, SelectedParts& parts);
 
 const Description& selected_description(bool gradient);
+std::optional<std::string> selected_element_rules(const Spec& spec);
+Call build_selected_call(const Spec& spec);
 
 /// The call for explicit parts, all layouts dense.
 Call make_selected_call(const SelectedParts& parts);

@@ -256,6 +256,8 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     add_rules(d);
     add_claims(d);
     d.entry = entry_point<A>(rule, take_lists<R>);
+    d.element_rules = selected_element_rules;
+    d.build = build_selected_call;
     return resolved(std::move(d));
 }
 
