@@ -132,24 +132,30 @@ struct ArrayField {
     ArrayArgument argument = {};
     std::function<std::vector<std::int64_t>(const Extents&)> values;
     When present = {};
+    std::string ends_of = {};  ///< the list whose cumulative ends it holds; none: other values
 };
 
+/// `tried` of an argument: values that validation gives it, legal and not (edit_groups.h).
 struct TextField {
     std::string name;
     TextArgument argument = {};
     std::function<std::optional<std::string>(const Extents&)> value;
+    std::vector<std::string> tried = {};
 };
 
 struct IntegerField {
     std::string name;
     IntegerArgument argument = {};
-    std::string value;  ///< a symbol, a field or a number
+    std::string value;         ///< a symbol, a field or a number
+    std::int64_t largest = 0;  ///< of a number of things; 0: it is none
+    bool inert = false;        ///< without effect: every value is legal
 };
 
 struct RealField {
     std::string name;
     RealArgument argument = {};
     std::function<double(const Extents&)> value;
+    std::vector<std::string> tried = {};
 };
 
 /// A relation between fields: where `when` is true, `holds` must be, or `needs` where that is not

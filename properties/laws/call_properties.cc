@@ -218,51 +218,6 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
     return {};
 }
 
-std::vector<Edit> values_of(const std::string& name, const std::vector<std::int64_t>& values) {
-    std::vector<Edit> edits;
-    for (const auto value : values) {
-        edits.emplace_back(name);
-        edits.back().value = value;
-    }
-    return edits;
-}
-
-void add_tensor_edits(EditGroups& groups, const std::string& tensor,
-                      const std::vector<std::int64_t>& shape) {
-    const auto rank = std::ssize(shape);
-    groups.push_back({tensor + ".absent"});
-    groups.push_back(values_of(tensor + ".rank",
-                               {-1, 0, 1, rank - 1, rank + 1, 8, 9, 1000, INT32_MAX, INT32_MIN}));
-    groups.push_back(values_of(
-        tensor + ".dtype",
-        {ATTNCHECK_FLOAT16, ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT32, ATTNCHECK_INT32, ATTNCHECK_INT64,
-         ATTNCHECK_UINT8, ATTNCHECK_BOOL, ATTNCHECK_FLOAT8_E5M2, 2, -1}));
-    for (std::int64_t dim = 0; dim < rank; ++dim) {
-        const std::int64_t now = shape[static_cast<std::size_t>(dim)];
-        groups.push_back(values_of(fmt::format("{}.shape[{}]", tensor, dim),
-                                   {now + 1, now - 1, 0, -1, 2 * now + 16, std::int64_t{1} << 32,
-                                    std::int64_t{1} << 62, INT64_MAX, INT64_MIN}));
-    }
-}
-
-void add_length_edits(EditGroups& groups, const std::string& array,
-                      const std::vector<std::int64_t>& lengths, std::int64_t rows) {
-    groups.push_back({array + ".absent"});
-    groups.push_back({array + ".null", array + ".size=-1"});
-    groups.push_back({array + ".size=0"});
-    // The first end beyond the second, which stays legal otherwise: only the order is broken.
-    if (lengths.size() > 1 && lengths[1] > 0)
-        groups.push_back({fmt::format("{}[0]={}", array, lengths[0] + 2 * lengths[1])});
-    std::int64_t end = 0;
-    for (std::size_t k = 0; k < lengths.size(); ++k) {
-        end += lengths[k];
-        if (k > 0 && k + 1 < lengths.size()) continue;  // the first and the last say it all
-        groups.push_back(
-            values_of(fmt::format("{}[{}]", array, k),
-                      {-1, -2, end - 1, end + 1, rows + 1, rows + 16, INT64_MAX, INT64_MIN}));
-    }
-}
-
 void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
                                EditGroups (*edits)(const Spec&), int factor) {
     const auto random_edit = [edits](const Spec& spec, Random& random) {

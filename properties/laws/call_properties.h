@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "properties/case/edit_groups.h"
 #include "properties/judge/half_composition.h"
 #include "properties/judge/verdict.h"
 #include "properties/laws/property.h"
@@ -63,21 +64,6 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProb
 /// Kills   the mutants VAL-*, crashes on nonsense, half-written outputs.
 /// Shrinks to the smallest legal call and one edit.
 Verdict check_validation(const Spec& spec, PropertyContext& context);
-
-/// Edits by the rule they aim at. A rule is drawn first, then one of its edits, so that every rule
-/// gets its share.
-using EditGroups = std::vector<std::vector<Edit>>;
-
-/// Values of one argument that are illegal, or legal in an unusual way: the predicate says which.
-std::vector<Edit> values_of(const std::string& name, const std::vector<std::int64_t>& values);
-
-/// Absent, ranks, dtypes and extents of one tensor, around what it is.
-void add_tensor_edits(EditGroups& groups, const std::string& tensor,
-                      const std::vector<std::int64_t>& shape);
-
-/// A cumulative length array: absent, sizes, and values of its first and last entry around `ends`.
-void add_length_edits(EditGroups& groups, const std::string& array,
-                      const std::vector<std::int64_t>& lengths, std::int64_t rows);
 
 /// The two properties of validation. `plain` makes a Spec cheap to run (validation looks at
 /// arguments, not at elements); `edits` lists every single change that is tried. They get `factor`

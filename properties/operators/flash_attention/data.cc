@@ -22,20 +22,30 @@ double normal(std::uint64_t hash) {
     return (sum - 2 * 65535.0) * (std::sqrt(3.0) / 65536.0);
 }
 
+struct ElementPlace {
+    Role role;
+    bool is_rope;
+    int tensor;
+    std::int64_t row, head, channel, rows, dim, elements;
+};
+
 /// Softmax needs moderate logits: query and key follow only the recipes that keep them so.
-Recipe recipe_for(Recipe recipe, std::string_view tensor, bool gradient) {
-    const bool score = tensor.starts_with("query") || tensor.starts_with("key");
+Recipe recipe_for(Recipe recipe, const ElementPlace& at, bool gradient) {
+    const Role role = at.role;
     switch (recipe) {
         case Recipe::onehot:
         case Recipe::cancelling:
         case Recipe::subnormal:
-            return tensor == "value" ? recipe : Recipe::normal;
+            return role == Role::value ? recipe : Recipe::normal;
         case Recipe::spiky:
-            return tensor == "key" || tensor == "dy" ? Recipe::normal : recipe;
+            return (role == Role::key && !at.is_rope) || role == Role::output_grad ? Recipe::normal
+                                                                                  : recipe;
         case Recipe::huge:
-            return tensor == (gradient ? "dy" : "value") ? recipe : Recipe::normal;
+            return role == (gradient ? Role::output_grad : Role::value) ? recipe : Recipe::normal;
+        case Recipe::ones:
+            return role == Role::query || role == Role::key ? Recipe::normal : recipe;
         default:
-            return score && recipe == Recipe::ones ? Recipe::normal : recipe;
+            return recipe;
     }
 }
 
@@ -44,12 +54,6 @@ double integer(std::uint64_t hash, std::int64_t reach) {
                static_cast<std::int64_t>(hash % static_cast<std::uint64_t>(2 * reach + 1))) -
            static_cast<double>(reach);
 }
-
-struct ElementPlace {
-    const char* name;
-    int tensor;
-    std::int64_t row, head, channel, rows, dim, elements;
-};
 
 /// Equal probabilities of values one unit in the last place apart: many an output lies half way
 /// between two numbers of the type, where rounding modes differ.
@@ -69,20 +73,19 @@ double half_way_value(const Spec& spec, const FlashParts& parts, const ElementPl
 }
 
 double element(const Spec& spec, const FlashParts& parts, const ElementPlace& at) {
-    const std::string_view name = at.name;
-    const Recipe recipe = recipe_for(spec.recipe, name, parts.gradient);
+    const Recipe recipe = recipe_for(spec.recipe, at, parts.gradient);
     const std::int64_t index[3] = {at.row, at.head, at.channel};
     if (recipe == Recipe::ints) {
         const auto row = static_cast<std::uint64_t>(at.row * 1024 + at.head);
         const std::uint64_t seed = spec.seed + 131 * static_cast<std::uint64_t>(at.tensor);
-        if (name != "dy")
+        if (at.role != Role::output_grad)
             return integer(hash_of(seed, row, static_cast<std::uint64_t>(at.channel)), 2);
         const std::uint64_t chosen = hash_of(seed, row);  // one +-1 per row: few bits in products
         return at.channel == static_cast<std::int64_t>(chosen % static_cast<std::uint64_t>(at.dim))
                    ? (chosen >> 32 & 1 ? 1 : -1)
                    : 0;
     }
-    if (name == "value" && wants_halves(spec, parts)) return half_way_value(spec, parts, at);
+    if (at.role == Role::value && wants_halves(spec, parts)) return half_way_value(spec, parts, at);
     if (recipe == Recipe::onehot)  // the output shows the probabilities
         return at.channel == at.row % at.dim ? 1 : 0;
     return recipe_value(recipe, spec.seed, {at.tensor, false, at.rows}, parts.dtype, index,
@@ -125,8 +128,7 @@ void shape_logits(const Spec& spec, const FlashParts& parts, std::vector<double>
 /// fixed contents.
 void fill_flash_mask(const Spec& spec, FlashParts& parts) {
     ref::FlashMask& mask = parts.shape.mask;
-    if (!mask.present || (mask.sparse_mode != 0 && mask.sparse_mode != 1 && mask.sparse_mode != 5))
-        return;
+    if (!mask.present || !flash_reads_mask(mask.sparse_mode)) return;
     std::size_t count = 1;
     for (const auto extent : mask.shape) count *= static_cast<std::size_t>(extent);
     mask.values.assign(count, 0);
@@ -152,8 +154,7 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
     std::size_t count = 1;
     for (const auto extent : bias.shape) count *= static_cast<std::size_t>(extent);
     parts.pse.assign(count, 0);
-    const auto pse = static_cast<FlashPse>(spec.numbers[kFaPse]);
-    const bool toeplitz = pse == FlashPse::compressed || pse == FlashPse::compressed_batch;
+    const bool toeplitz = is_compressed(spec);
     if (spec.recipe != Recipe::zeros)
         for (std::size_t i = 0; i < count; ++i) {
             std::uint64_t place = i;
@@ -174,13 +175,9 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
 void fill_flash_dropout(const Spec& spec, FlashParts& parts) {
     ref::FlashDropout& dropout = parts.shape.dropout;
     if (!dropout.present) return;
-    std::int64_t bits = 0;
-    const ref::FlashAttentionShape& s = parts.shape;
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
-        bits += s.query_heads * s.query_lengths[b] * s.kv_lengths[b];
     const auto kind = static_cast<FlashDrop>(spec.numbers[kFaDrop]);
     const auto keep = static_cast<std::uint64_t>(256 * std::min(0.9, parts.keep_prob));
-    dropout.bytes.assign(static_cast<std::size_t>((bits + 7) / 8),
+    dropout.bytes.assign(static_cast<std::size_t>(extents_of(spec)["drop_bytes"]),
                          kind == FlashDrop::keep_all ? 0xFF : 0);
     if (kind != FlashDrop::random || spec.recipe == Recipe::zeros) return;
     for (std::size_t i = 0; i < dropout.bytes.size(); ++i) {
@@ -192,38 +189,37 @@ void fill_flash_dropout(const Spec& spec, FlashParts& parts) {
 }
 
 void fill_flash_data(const Spec& spec, FlashParts& parts) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    const auto fill = [&](const char* name, std::int64_t rows, std::int64_t heads,
-                          std::int64_t dim) {
-        std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
-        if (spec.recipe == Recipe::zeros) return values;
-        const std::int64_t elements = rows * heads * dim;
-        for_row_ranges(rows, elements, [&](std::int64_t begin, std::int64_t end) {
-            ElementPlace at{name, spec.schema->tensor(name), 0, 0, 0, rows, dim, elements};
-            auto i = static_cast<std::size_t>(begin * heads * dim);
-            for (at.row = begin; at.row < end; ++at.row)
-                for (at.head = 0; at.head < heads; ++at.head)
-                    for (at.channel = 0; at.channel < dim; ++at.channel)
-                        values[i++] = element(spec, parts, at);
-        });
-        return values;
-    };
-    auto query = fill("query", s.total_queries, s.query_heads, s.head_dim);
-    auto key = fill("key", s.total_keys, s.kv_heads, s.head_dim);
-    if (spec.recipe != Recipe::zeros) shape_logits(spec, parts, query, key);
-    const auto encode_all = [&](const std::vector<double>& values) {
-        return ref::encode_all(parts.dtype, values);
-    };
-    parts.query = encode_all(query);
-    parts.key = encode_all(key);
-    parts.value = encode_all(fill("value", s.total_keys, s.kv_heads, s.value_dim));
-    if (s.rope_dim > 0) {
-        parts.query_rope =
-            encode_all(fill("query_rope", s.total_queries, s.query_heads, s.rope_dim));
-        parts.key_rope = encode_all(fill("key_rope", s.total_keys, s.kv_heads, s.rope_dim));
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    std::vector<double> query, key;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+        const TensorField& field = spec.schema->tensors[i];
+        if (shapes[i].size() != 3 || field.output || field.derived) continue;
+        const std::int64_t rows = shapes[i][0], heads = shapes[i][1], dim = shapes[i][2],
+                           elements = rows * heads * dim;
+        const auto part = bits_of(field.name);
+        const bool is_rope = part == &FlashParts::query_rope || part == &FlashParts::key_rope;
+        std::vector<double> values(static_cast<std::size_t>(elements));
+        if (spec.recipe != Recipe::zeros)
+            for_row_ranges(rows, elements, [&](std::int64_t begin, std::int64_t end) {
+                ElementPlace at{field.role, is_rope, static_cast<int>(i), 0, 0, 0, rows, dim,
+                                elements};
+                auto k = static_cast<std::size_t>(begin * heads * dim);
+                for (at.row = begin; at.row < end; ++at.row)
+                    for (at.head = 0; at.head < heads; ++at.head)
+                        for (at.channel = 0; at.channel < dim; ++at.channel)
+                            values[k++] = element(spec, parts, at);
+            });
+        if (part == &FlashParts::query)
+            query = std::move(values);
+        else if (part == &FlashParts::key)
+            key = std::move(values);
+        else
+            parts.*part = ref::encode_all(parts.dtype, values);
     }
-    if (parts.gradient)
-        parts.output_grad = encode_all(fill("dy", s.total_queries, s.query_heads, s.value_dim));
+    if (spec.recipe != Recipe::zeros) shape_logits(spec, parts, query, key);
+    parts.query = ref::encode_all(parts.dtype, query);
+    parts.key = ref::encode_all(parts.dtype, key);
 }
 
 }  // namespace attncheck::properties

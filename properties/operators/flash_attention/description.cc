@@ -239,29 +239,38 @@ void add_host_arguments(Description& d, const char* order, TextArgument order_ar
     d.arrays = {{"prefix", both<&A::prefix, &R::prefix>, prefixes,
                  "mask sparse=5,6 prefix!=absent"},
                 {"actual_seq_q_len", both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
-                 ends_of("q"), "layout=TND"},
+                 ends_of("q"), "layout=TND", "q"},
                 {"actual_seq_kv_len", both<&A::actual_seq_kv_len, &R::actual_seq_kv_len>,
-                 ends_of("kv"), "layout=TND"},
+                 ends_of("kv"), "layout=TND", "kv"},
                 {"q_start_idx", both<&A::q_start_idx, &R::q_start_idx>, query_start,
                  "start=both,query"},
                 {"kv_start_idx", both<&A::kv_start_idx, &R::kv_start_idx>, key_start,
                  "start=both,key"}};
-    d.texts = {{"input_layout", both<&A::input_layout, &R::input_layout>, name_in("layout")},
-               {order, order_argument, [](const Extents& e) {
-                    return e["stats_order"] == 1 ? "same_as_input" : "";
-                }}};
+    d.texts = {{"input_layout", both<&A::input_layout, &R::input_layout>, name_in("layout"),
+                {"bsh", "BSND", "BSH", "SBH", "BNSD", "TND", "", "BSHX", "ND"}},
+               {order, order_argument,
+                [](const Extents& e) { return e["stats_order"] == 1 ? "same_as_input" : ""; },
+                {"same_as_input", "", "same", "SAME_AS_INPUT", "same_as_inputx"}}};
     d.integers = {{"pre_tokens", both<&A::pre_tokens, &R::pre_tokens>, "pre_tokens"},
                   {"next_tokens", both<&A::next_tokens, &R::next_tokens>, "next_tokens"},
-                  {"head_num", both<&A::head_num, &R::head_num>, "query_heads"},
-                  {"inner_precise", both<&A::inner_precise, &R::inner_precise>, "precise"},
+                  {.name = "head_num",
+                   .argument = both<&A::head_num, &R::head_num>,
+                   .value = "query_heads",
+                   .largest = 256},
+                  {.name = "inner_precise",
+                   .argument = both<&A::inner_precise, &R::inner_precise>,
+                   .value = "precise",
+                   .inert = true},
                   {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
                   {"pse_type", both<&A::pse_type, &R::pse_type>, "pse_type"}};
     d.reals = {{"scale_value", both<&A::scale_value, &R::scale_value>,
                 [](const Extents& e) {
                     return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
-                }},
+                },
+                {"nan", "inf", "0", "-1"}},
                {"keep_prob", both<&A::keep_prob, &R::keep_prob>,
-                [](const Extents& e) { return flash_keep_prob(e["keep"]); }}};
+                [](const Extents& e) { return flash_keep_prob(e["keep"]); },
+                {"0", "-0.5", "1.5", "nan", "1e-50", "1", "0.5", "0.999999999999", "1.0000001"}}};
 }
 
 void add_symbols(Description& d) {

@@ -18,30 +18,38 @@ bool some_row_without_key(const FlashParts& parts) {
     return false;
 }
 
+std::string value_name(const NumberField& field, std::int64_t value) {
+    return field.names.empty() ? std::to_string(value)
+                               : field.names[static_cast<std::size_t>(value)];
+}
+
+std::string value_name(const Spec& spec, FlashField field) {
+    return value_name(spec.schema->numbers[field], spec.numbers[field]);
+}
+
 }  // namespace
 
 std::vector<std::string> flash_labels(const Spec& spec) {
     const auto& n = spec.numbers;
-    const auto name_in = [&](FlashField field) {
-        return spec.schema->numbers[field].names[static_cast<std::size_t>(n[field])];
+    std::vector<std::string> out{value_name(spec, kFaDtype),
+                                 fmt::format("data:{}", name_of(spec.recipe))};
+    const auto name_value = [&](FlashField field) {
+        out.push_back(
+            fmt::format("{}:{}", spec.schema->numbers[field].key, value_name(spec, field)));
     };
-    std::vector<std::string> out{name_in(kFaDtype),
-                                 fmt::format("data:{}", name_of(spec.recipe)),
-                                 fmt::format("layout:{}", name_in(kFaLayout)),
-                                 fmt::format("logits:{}", name_in(kFaLogits)),
-                                 fmt::format("scale:{}", name_in(kFaScale)),
-                                 fmt::format("pse:{}", name_in(kFaPse)),
-                                 fmt::format("drop:{}", name_in(kFaDrop))};
+    for (const FlashField field : {kFaLayout, kFaLogits, kFaScale, kFaPse, kFaDrop})
+        name_value(field);
     const auto label = [&](bool applies, const char* name) {
         if (applies) out.emplace_back(name);
     };
     const bool mask = n[kFaMask] != 0, tnd = is_tnd(spec);
-    out.push_back(mask ? fmt::format("sparse:{}", n[kFaSparse]) : "no_mask");
-    if (mask && (n[kFaSparse] < 2 || n[kFaSparse] == 5))
-        out.push_back(fmt::format("mask_form:{}", name_in(kFaMaskForm)));
-    if (mask && (n[kFaSparse] == 0 || n[kFaSparse] == 4))
-        out.push_back(fmt::format("tokens:{}", name_in(kFaTokens)));
-    if (n[kFaPse] != 0) out.push_back(fmt::format("pse_type:{}", n[kFaPseType]));
+    if (mask)
+        name_value(kFaSparse);
+    else
+        out.push_back("no_mask");
+    if (mask && flash_reads_mask(n[kFaSparse])) name_value(kFaMaskForm);
+    if (mask && (n[kFaSparse] == 0 || n[kFaSparse] == 4)) name_value(kFaTokens);
+    if (n[kFaPse] != 0) name_value(kFaPseType);
     const auto &q = spec.lists[0], &kv = spec.lists[1];
     bool less = false, equal = false, more = false, keyless = false, queryless = false;
     for (std::size_t b = 0; b < q.size(); ++b) {
@@ -51,7 +59,7 @@ std::vector<std::string> flash_labels(const Spec& spec) {
         keyless = keyless || (q[b] > 0 && kv[b] == 0);
         queryless = queryless || (q[b] == 0 && kv[b] > 0);
     }
-    if (flash_is_fp8(spec)) out.push_back(fmt::format("result:{}", name_in(kFaResult)));
+    if (flash_is_fp8(spec)) name_value(kFaResult);
     label(less, "fewer_queries");
     label(equal, "square");
     label(more, "more_queries");
@@ -120,26 +128,27 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
             required.push_back({fmt::format("{}:{}", kind, name), percent,
                                 std::string_view(kind) == "corner"});
     };
-    all("layout", {"BSH", "BSND", "TND", "SBH", "BNSD"}, 5);
-    all("sparse", {"0", "1", "2", "3", "4", "5", "6", "7", "8"}, 0.5);
-    all("mask_form", {"single", "one", "batch", "head", "packed"}, 0.2);
-    all("tokens",
-        {"given", "pre_negative", "next_negative", "pre_unlimited", "next_unlimited", "unlimited"},
-        0.1);
+    const auto every = [&](FlashField number, double percent) {
+        const NumberField& field = flash_description(gradient).numbers[number];
+        for (std::int64_t value = field.min; value <= field.max; ++value)
+            required.push_back({fmt::format("{}:{}", field.key, value_name(field, value)), percent});
+    };
+    every(kFaLayout, 5);
+    every(kFaSparse, 0.5);
+    every(kFaMaskForm, 0.2);
+    every(kFaTokens, 0.1);
     all("pse",
         {"plain", "one_batch", "one_row", "one_batch_row", "flat_keys", "flat_pairs", "slopes",
          "batch_slopes"},
         0.3);
-    all("pse_type", {"0", "1", "2", "3"}, 0.5);
-    all("drop", {"absent", "random", "keep_all", "drop_all"}, 0.5);
+    every(kFaPseType, 0.5);
+    every(kFaDrop, 0.5);
     all("data",
         {"ints", "ones", "onehot", "signs", "normal", "cancelling", "spiky", "huge", "subnormal",
          "specials"},
         0.5);
-    all("logits",
-        {"plain", "equal", "dominant", "minus40", "minus120", "minus300", "plus300", "minus20000"},
-        1);
-    all("scale", {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}, 1);
+    every(kFaLogits, 1);
+    every(kFaScale, 1);
     // Of the corner cases those that a run of 1000 cases cannot well miss; the others, and every
     // pair of features, are flash_coverage_test.cc's.
     all("corner",

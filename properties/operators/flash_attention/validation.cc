@@ -20,32 +20,16 @@ std::int64_t beside(std::int64_t value, std::int64_t offset) {
 
 std::int64_t opposite(std::int64_t value) { return beside(~value, 1); }
 
-void add_attribute_edits(EditGroups& groups, const Call& call) {
-    const std::int64_t heads = call.number("head_num"), pre = call.number("pre_tokens"),
-                       next = call.number("next_tokens");
-    groups.push_back({"scale_value=nan", "scale_value=inf", "scale_value=0", "scale_value=-1"});
-    groups.push_back({"keep_prob=0", "keep_prob=-0.5", "keep_prob=1.5", "keep_prob=nan",
-                      "keep_prob=1e-50", "keep_prob=1", "keep_prob=0.5", "keep_prob=0.999999999999",
-                      "keep_prob=1.0000001"});
-    groups.push_back(values_of("head_num", {0, -1, heads + 1, heads - 1, 2 * heads, 257,
-                                            (std::int64_t{1} << 32) + heads, kMax, kMin}));
-    groups.push_back(values_of("sparse_mode", {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, kMax, kMin}));
-    groups.push_back(values_of("pse_type", {-1, 0, 1, 2, 3, 4, kMax, kMin}));
-    groups.push_back(values_of("inner_precise", {-1, 1, 2, 258, kMax, kMin}));
-    groups.push_back(
-        values_of("pre_tokens", {0, -1, -2, -5, beside(pre, 1), beside(pre, -1), opposite(next),
-                                 ~next, kMax, kMin, kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
-    groups.push_back(
-        values_of("next_tokens", {0, -1, -2, -5, beside(next, 1), beside(next, -1), opposite(pre),
-                                  ~pre, kMax, kMin, kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
-    groups.push_back({"input_layout=\"bsh\"", "input_layout=\"BSND\"", "input_layout=\"BSH\"",
-                      "input_layout=\"SBH\"", "input_layout=\"BNSD\"", "input_layout=\"TND\"",
-                      "input_layout=\"\"", "input_layout=\"BSHX\"", "input_layout=\"ND\""});
-    groups.push_back({"input_layout.absent"});
-    const std::string order = call.texts[1].name;
-    groups.push_back({order + "=\"same_as_input\"", order + "=\"\"", order + "=\"same\"",
-                      order + "=\"SAME_AS_INPUT\"", order + "=\"same_as_inputx\""});
-    groups.push_back({order + ".absent"});
+/// Limits of the band, each beside the negative of the other.
+void add_token_edits(EditGroups& groups, const Call& call) {
+    const std::int64_t pre = call.number("pre_tokens"), next = call.number("next_tokens");
+    const auto add = [&](const char* name, std::int64_t now, std::int64_t other) {
+        groups.push_back(
+            values_of(name, {0, -1, -2, -5, beside(now, 1), beside(now, -1), opposite(other),
+                             ~other, kMax, kMin, kMin + 1, INT32_MAX, std::int64_t{1} << 31}));
+    };
+    add("pre_tokens", pre, next);
+    add("next_tokens", next, pre);
 }
 
 std::string set_to(std::string_view name, std::int64_t value) {
@@ -154,11 +138,14 @@ std::vector<Edit> common_edits(const Spec& spec, const FlashParts& parts, const 
                            merged ? heads * dim : dim);
     };
     const bool tnd = parts.layout == FlashLayout::tnd;
+    const auto& integers = spec.schema->integers;
+    const std::string& inert =
+        std::find_if(integers.begin(), integers.end(), [](const auto& f) { return f.inert; })->name;
     std::vector<Edit> edits{
         set_to("head_num", 0),
         set_to("head_num", -1),
         set_to("head_num", (std::int64_t{1} << 32) + s.query_heads),
-        set_to("inner_precise", 258),
+        set_to(inert, 258),
         "keep_prob=0",
         "keep_prob=-0.5",
         "keep_prob=1.5",
@@ -226,21 +213,15 @@ void add_often(EditGroups& groups, const std::vector<Edit>& aimed,
 /// Every single change that is tried.
 EditGroups possible_edits(const Spec& spec) {
     const FlashParts parts = flash_shape_parts(spec);
-    const Call call = make_flash_call(parts);
+    const Call call = outline_of(extents_of(spec));
     EditGroups groups;
-    std::vector<Edit> added;  // an empty tensor where none was: reserved, or half of a pair
-    for (const Tensor& tensor : call.tensors)
-        if (tensor.present)
-            add_tensor_edits(groups, tensor.name, tensor.shape);
-        else
-            added.push_back(tensor.name + ".present");
-    if (!added.empty()) groups.push_back(added);
-    add_attribute_edits(groups, call);
-    if (parts.layout == FlashLayout::tnd) {
-        add_length_edits(groups, "actual_seq_q_len", spec.lists[0], parts.shape.total_queries);
-        add_length_edits(groups, "actual_seq_kv_len", spec.lists[1], parts.shape.total_keys);
+    add_tensor_edits(groups, call);
+    add_number_edits(groups, call);
+    add_token_edits(groups, call);
+    add_text_edits(groups, call);
+    add_length_edits(groups, extents_of(spec));
+    if (parts.layout == FlashLayout::tnd)
         groups.push_back(values_of("actual_seq_kv_len.size", {std::ssize(spec.lists[1]) - 1, 0}));
-    }
     if (parts.prefix) {
         groups.push_back({"prefix.absent"});
         groups.push_back(values_of("prefix.size", {0, -1, std::ssize(*parts.prefix) - 1}));
