@@ -59,7 +59,7 @@ void add_number_edits(EditGroups& groups, const Call& call) {
     }
     for (const IntegerField& field : d.integers) {
         const int index = d.number(field.value);
-        if (field.inert || index < 0) continue;
+        if (field.inert || field.largest > 0 || index < 0) continue;
         const NumberField& number = d.numbers[static_cast<std::size_t>(index)];
         std::vector<std::int64_t> values;
         for (std::int64_t value = number.min - 1; value <= number.max + 1; ++value)

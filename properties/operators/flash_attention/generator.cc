@@ -367,8 +367,7 @@ void sample_data(Random& random, Spec& spec) {
         const TensorField& field = spec.schema->tensors[i];
         spec.layouts[i] = static_cast<Layout>(
             random.between(1, static_cast<int>(field.output ? Layout::spread : Layout::reversed)));
-        if (field.name == "atten_mask" && spec.numbers[kFaSparse] > 1 &&
-            spec.numbers[kFaSparse] != 5)
+        if (field.role == Role::mask && !flash_reads_mask(spec.numbers[kFaSparse]))
             spec.layouts[i] = Layout::dense;
     }
 }

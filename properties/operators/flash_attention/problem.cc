@@ -26,9 +26,9 @@ void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
             const auto tensor = static_cast<std::size_t>(d.tensor(output.name));
             if (const RowOrder order(d.tensors[tensor], extents); order.moves())
                 output.row_in_call = order;
-            if (s.rope_dim > 0 && (output.name == "dq" || output.name == "dk"))
-                output.parts = {{output.name, 0, s.head_dim},
-                                {output.name + "_rope", s.head_dim, s.rope_dim}};
+            const std::string rope = output.name + "_rope";
+            if (s.rope_dim > 0 && d.tensor(rope) >= 0)
+                output.parts = {{output.name, 0, s.head_dim}, {rope, s.head_dim, s.rope_dim}};
         }
     }
 }

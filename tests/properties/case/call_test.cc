@@ -129,6 +129,25 @@ Call edited(const std::string& edit) {
     return call;
 }
 
+// A tensor with more extents of 1 in front, or more elements behind, than the operator needs.
+TEST(Edit, LeadAndSpareKeepTheElements) {
+    const auto mask = [](const std::string& edits) {
+        return find_operator("flash_attention_score")
+            ->build(spec_of("flash_attention_score{dtype=fp16 q=[3] kv=[3] layout=TND kv_heads=1 "
+                            "group=1 dim=1 value_dim=1 drop=keep_all data=ones seed=0 break=[" +
+                            edits + "]}"))
+            .tensor("drop_mask");
+    };
+    EXPECT_THAT(mask("drop_mask.lead=2").shape, ElementsAre(1, 1, 2));
+    EXPECT_EQ(mask("drop_mask.lead=2").rank, 3);
+    EXPECT_THAT(mask("drop_mask.lead=2").bits, ElementsAre(255, 255));
+    EXPECT_THAT(mask("drop_mask.spare=1").shape, ElementsAre(3));
+    EXPECT_THAT(mask("drop_mask.spare=1").bits, ElementsAre(255, 255, 255));
+    EXPECT_THAT(mask("drop_mask.lead=60").shape, SizeIs(ATTNCHECK_MAX_RANK));
+    EXPECT_THROW(mask("drop_mask.spare=65"), std::invalid_argument);
+    EXPECT_THROW(mask("attention_out.spare=1"), std::invalid_argument);
+}
+
 // Found by fuzzing: mode 8 looked for the first sequence of a batch that a claim had emptied.
 TEST(Edit, MayClaimABatchOfNothing) {
     const Spec spec = spec_of(
