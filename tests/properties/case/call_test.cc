@@ -143,7 +143,7 @@ TEST(Edit, LeadAndSpareKeepTheElements) {
     EXPECT_THAT(mask("drop_mask.lead=2").bits, ElementsAre(255, 255));
     EXPECT_THAT(mask("drop_mask.spare=1").shape, ElementsAre(3));
     EXPECT_THAT(mask("drop_mask.spare=1").bits, ElementsAre(255, 255, 255));
-    EXPECT_THAT(mask("drop_mask.lead=60").shape, SizeIs(ATTNCHECK_MAX_RANK));
+    EXPECT_THAT(mask("drop_mask.lead=60").shape, testing::SizeIs(ATTNCHECK_MAX_RANK));
     EXPECT_THROW(mask("drop_mask.spare=65"), std::invalid_argument);
     EXPECT_THROW(mask("attention_out.spare=1"), std::invalid_argument);
 }
@@ -259,8 +259,8 @@ TEST(Edit, SaysWhatCanStillBeRun) {
 TEST(Edit, ThatNamesNothingIsRefusedByName) {
     const std::pair<const char*, const char*> refused[] = {
         {"bias.absent", "names no argument of nsa_compress"},
-        {"input", "absent, present, dtype=, rank= and shape[k]="},
-        {"input.strides[0]=1", "absent, present, dtype=, rank= and shape[k]="},
+        {"input", "absent, present, dtype=, rank=, shape[k]=, lead= and spare="},
+        {"input.strides[0]=1", "absent, present, dtype=, rank=, shape[k]=, lead= and spare="},
         {"input.shape[3]=1", "rank"},
         {"input.shape[-1]=1", "negative"},
         {"input.shape[0=1", "bracket"},
