@@ -1,9 +1,7 @@
 // The operator: legality of elements, and shrinking.
 #include "properties/operators/nsa_compress_attention/case.h"
 
-
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 

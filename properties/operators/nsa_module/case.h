@@ -62,9 +62,11 @@ enum Input {
     kOutputGrad,
     kInputs
 };
-const std::array<const char*, kInputs>& input_names();
 inline int key_input(int branch) { return kKeyCompress + 2 * branch; }
 inline int value_input(int branch) { return kValueCompress + 2 * branch; }
+
+inline constexpr std::array<const char*, ref::kModuleBranches> kBranchNames{"compress", "select",
+                                                                            "window"};
 
 /// A problem as dense parts. Tied: key and value of the other branches are those of compress.
 struct Parts {
@@ -78,7 +80,6 @@ struct Parts {
     std::vector<double> values(int input) const {
         return decode_all(type_of(input), bits[static_cast<std::size_t>(input)]);
     }
-    std::vector<std::int64_t> shape_of(int input) const;
     void set(int input, std::size_t element, double value) {
         bits[static_cast<std::size_t>(input)][element] = ref::encode(type_of(input), value);
     }
@@ -87,8 +88,16 @@ Parts parts_of(const Spec& spec);
 Parts parts_without_values(const Spec& spec);
 void fill_data(const Spec& spec, Parts& parts);
 
-/// The tensors as the schema lists them.
-Call make_call(const Parts& parts);
+const Description& description();
+/// The same, and behind its tensors one output for each tensor that operators hand each other.
+const Description& run_description();
+
+/// The fields of the parts, as a case of this description.
+Spec spec_of(const Parts& parts, const Description& description);
+/// The tensors as the description lists them.
+Call make_call(const Parts& parts, const Description& description);
+/// "query_grad"
+std::string gradient_name(int input);
 
 Spec sample(const Schema& schema, Random& random, int size);
 std::vector<std::string> labels_of(const Spec& spec);

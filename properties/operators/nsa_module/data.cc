@@ -103,8 +103,9 @@ void fill_data(const Spec& spec, Parts& parts) {
     const bool zero = spec.recipe == Recipe::zeros;
     const auto starts = row_starts(parts.shape.lengths);
     const bool lattice = static_cast<Logits>(spec.numbers[kLogits]) == Logits::lattice;
+    const auto shapes = shapes_of(extents_of(spec));
     for (int input = 0; input < kInputs; ++input) {
-        const auto shape = parts.shape_of(input);
+        const auto& shape = shapes[static_cast<std::size_t>(input)];
         std::vector<std::uint32_t>& bits = parts.bits[static_cast<std::size_t>(input)];
         bits.clear();
         const std::int64_t width = shape.size() > 2 ? shape[2] : 1;

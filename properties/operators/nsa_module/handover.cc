@@ -7,7 +7,8 @@
 #include <bit>
 #include <cmath>
 
-#include "properties/operators/catalogue.h"
+#include "properties/case/values.h"
+#include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_module/runs.h"
 
 namespace attncheck::properties::nsa_module {
@@ -51,21 +52,20 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     if (run.trouble) return *run.trouble;
     const OperatorRecord* gradient = run.find("flash_attention_score_grad", 0);
     if (!gradient) return inapplicable();
-    Call flash;
-    flash.op = "flash_attention_score";
-    flash.description = &find_operator(flash.op)->schema();
-    flash.arrays = gradient->call.arrays;
-    flash.texts = gradient->call.texts;
-    flash.texts[1].name = "softmax_out_layout";
-    flash.numbers = gradient->call.numbers;
-    flash.reals = gradient->call.reals;
-    for (const char* name : {"query", "query_rope", "key", "key_rope", "value", "pse_shift",
-                             "drop_mask", "padding_mask", "atten_mask"})
-        flash.tensors.push_back(gradient->call.tensor(name));
-    flash.tensors[5].name = "real_shift";
     const OperatorRecord& attention = *run.find("nsa_compress_attention");
-    for (const char* name : {"softmax_max", "softmax_sum", "attention_out"})
-        flash.tensors.push_back(attention.call.tensor(name));
+    const Description& forward = flash_description(false);
+    Call flash = gradient->call;
+    flash.op = forward.op;
+    flash.description = &forward;
+    flash.texts[1].name = forward.texts[1].name;
+    flash.tensors.clear();
+    for (const TensorField& field : forward.tensors) {
+        const Call& from = field.output ? attention.call : gradient->call;
+        const std::string& name =
+            field.role == Role::bias ? from.description->tensors[tensor_with(Role::bias, *from.description)].name : field.name;
+        flash.tensors.push_back(from.tensor(name));
+        flash.tensors.back().name = field.name;
+    }
     const CallResult result = context.candidate.run(flash, {});
     if (auto trouble = verdict_unless_ok(result)) return *trouble;
     const Exact exact(parts, run);

@@ -41,7 +41,7 @@ public:
     const OperatorRecord* find(std::string_view op, int occurrence = 0) const;
 
 private:
-    template <class Args>
+    template <class Args, std::size_t Operator>
     static int entry(const Args* args);
 
     Candidate& candidate_;

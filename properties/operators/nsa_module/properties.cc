@@ -21,7 +21,7 @@ Verdict operators_on_each_other(const Spec& spec, PropertyContext& context, ref:
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
     const Expected expected(parts, run, exact, context.rounding, grant);
-    Verdict all = verdict_on_values(spec, run.call, run.result, expected.of_operators());
+    Verdict all = verdict_on_values(run.spec, run.call, run.result, expected.of_operators());
     join(all, verdict_on_selection(run, context.rounding, grant));
     return all;
 }
@@ -42,7 +42,7 @@ Verdict end_to_end_with(const Spec& spec, PropertyContext& context, ref::Grant g
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
     const Expected expected(parts, run, exact, context.rounding, grant);
-    return verdict_on_values(spec, run.call, run.result, expected.of_module(parts));
+    return verdict_on_values(run.spec, run.call, run.result, expected.of_module(parts));
 }
 
 Verdict end_to_end(const Spec& spec, PropertyContext& context) {
@@ -95,8 +95,7 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
         identity.size[0] += std::fabs(term);
     }
     for (int input = 0; input < kOutputGrad; ++input) {
-        const std::string name =
-            std::string(input_names()[static_cast<std::size_t>(input)]) + "_grad";
+        const std::string name = gradient_name(input);
         if (!run.call.tensor(name).present) continue;
         const auto got = run.values(name);
         const ref::ExpectedTensor& bound = tensor_of(bounds, name);

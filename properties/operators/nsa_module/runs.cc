@@ -44,30 +44,6 @@ private:
     attncheck_tensor view_{};
 };
 
-/// The intermediate tensors, as outputs of the module's call.
-void add_intermediates(const Parts& parts, Direction direction, Call& call) {
-    const ref::NsaModuleShape& s = parts.shape;
-    const auto add = [&](const std::string& name, ref::Dtype dtype,
-                         std::vector<std::int64_t> shape) {
-        call.tensors.push_back(make_tensor(name, true, dtype, std::move(shape), {}));
-    };
-    const auto add_keys = [&](const std::string& key, const std::string& value, std::int64_t rows) {
-        add(key, parts.dtype, {rows, s.kv_heads, s.head_dim});
-        add(value, parts.dtype, {rows, s.kv_heads, s.value_dim});
-    };
-    add_keys("key_blocks", "value_blocks", s.blocks());
-    add("topk_indices", ref::Dtype::int32, {s.tokens, s.kv_heads, s.select_count});
-    for (const std::string branch : kBranchNames) {
-        add(branch + "_out", parts.dtype, {s.tokens, s.query_heads, s.value_dim});
-        add(branch + "_max", ref::Dtype::fp32, {s.tokens, s.query_heads});
-        add(branch + "_sum", ref::Dtype::fp32, {s.tokens, s.query_heads});
-        if (direction == Direction::forward) continue;
-        add(branch + "_query_grad", parts.dtype, {s.tokens, s.query_heads, s.head_dim});
-        add_keys(branch + "_key_grad", branch + "_value_grad", s.tokens);
-    }
-    if (direction == Direction::both) add_keys("key_blocks_grad", "value_blocks_grad", s.blocks());
-}
-
 const HostArray& array_of(const Call& call, std::string_view name) {
     return *std::find_if(call.arrays.begin(), call.arrays.end(),
                          [&](const HostArray& array) { return array.name == name; });
@@ -140,9 +116,10 @@ Composition& composition() {
     return chosen;
 }
 
-Run::Run(const Spec& spec, const Parts& parts, PropertyContext& context, Direction direction)
-    : call(make_call(parts)) {
-    std::vector<Memory> memory(call.tensors.begin(), call.tensors.end());
+Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction direction)
+    : spec(spec_of(parts, run_description())), call(make_call(parts, run_description())) {
+    const auto end = call.tensors.begin() + std::ssize(description().tensors);
+    std::vector<Memory> memory(call.tensors.begin(), end);
     const auto view = [&](std::size_t k) { return memory[k].view(); };
     const auto ends = cumulative(parts.shape.lengths);
     attncheck_nsa_module_args args{};
@@ -181,7 +158,6 @@ Run::Run(const Spec& spec, const Parts& parts, PropertyContext& context, Directi
         trouble = Verdict::fail("the module failed", attncheck_nsa_module_message());
     if (trouble) return;
     for (const Memory& tensor : memory) result.outputs.push_back(tensor.bits());
-    add_intermediates(parts, direction, call);
     for (std::size_t k = memory.size(); k < call.tensors.size(); ++k)
         result.outputs.emplace_back(call.tensors[k].elements());
     records = operators.records();
@@ -380,7 +356,7 @@ std::vector<std::string> gradient_names(const Parts& parts) {
     std::vector<std::string> out;
     for (int input = 0; input < kOutputGrad; ++input)
         if (!parts.tied || input < kKeySelect || input > kValueWindow)
-            out.push_back(std::string(input_names()[static_cast<std::size_t>(input)]) + "_grad");
+            out.push_back(gradient_name(input));
     return out;
 }
 

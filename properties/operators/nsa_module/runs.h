@@ -1,12 +1,7 @@
 // One run of the NSA module over a candidate's operators, with everything the operators handed on,
 // and what is expected of it.
 //
-// The call of a run holds, behind the tensors of the schema, one output for each intermediate
-// tensor, unpadded and by row and head whatever its order in memory:
-//
-//   key_blocks value_blocks topk_indices    {compress,select,window}_{out,max,sum}
-//   {compress,select,window}_query_grad     {select,window}_{key,value}_grad
-//   {key,value}_blocks_grad                 {compress}_{key,value}_grad    of the tokens
+// The call of a run has the tensors of run_description().
 #pragma once
 
 #include <optional>
@@ -16,9 +11,6 @@
 #include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties::nsa_module {
-
-inline constexpr std::array<const char*, ref::kModuleBranches> kBranchNames{"compress", "select",
-                                                                            "window"};
 
 /// The composition under test. Tests put broken ones in its place.
 struct Composition {
@@ -30,6 +22,7 @@ Composition& composition();
 enum class Direction { forward, both };
 
 struct Run {
+    Spec spec;  ///< of the parts, for run_description()
     Call call;
     CallResult result;
     ref::NsaModuleObserved observed;
@@ -46,7 +39,7 @@ struct Run {
     std::vector<double> values(std::string_view name) const {
         return decode_all(call.tensor(name).type(), bits(name));
     }
-    std::string place(const Spec& spec, const std::string& name, std::size_t k) const {
+    std::string place(const Spec&, const std::string& name, std::size_t k) const {
         return place_of(spec, call, name, k);
     }
     /// Number `occurrence` of the calls of an operator; null when there is none.

@@ -1,0 +1,179 @@
+// The NSA module as data: fields, tensors and rules, and the tensors that its operators hand each
+// other.
+#include "properties/operators/nsa_module/case.h"
+
+namespace attncheck::properties::nsa_module {
+namespace {
+
+using Int = std::int64_t;
+
+constexpr Int kLongest = 4096;  ///< a module case is meant to be small
+
+std::vector<NumberField> fields() {
+    return {
+        {.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
+        {.key = "kv_heads", .min = 1, .max = 16, .word = "head"},
+        {.key = "group", .min = 1, .max = 16},
+        {.key = "dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
+        {.key = "value_dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
+        {.key = "block", .min = 16, .max = 128, .step = 16, .word = "offset"},
+        {.key = "stride", .min = 16, .max = 128, .step = 16},
+        {.key = "select", .min = 16, .max = 128, .step = 16},
+        {.key = "count", .min = 1, .max = 32, .word = "entry"},
+        {.key = "window", .min = 1, .max = kLongest},
+        {.key = "tied", .max = 1, .fallback = 0, .names = {"no", "yes"}},
+        {.key = "forced", .max = 1, .fallback = 0, .names = {"no", "yes"}},
+        {.key = "gates",
+         .max = 5,
+         .fallback = 0,
+         .names = {"half", "random", "compress", "select", "window", "closed"}},
+        {.key = "weights", .max = 2, .fallback = 0, .names = {"recipe", "onehot", "mean"}},
+        {.key = "logits", .max = 1, .fallback = 0, .names = {"plain", "lattice"}},
+        {.key = "scale",
+         .max = 6,
+         .fallback = 0,
+         .names = {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}},
+        {.key = "beyond", .max = kLongest, .fallback = 0}};
+}
+
+std::vector<Int> blocks_of(const Extents& e) {
+    ref::CompressShape shape;
+    shape.block = e["block"];
+    shape.stride = e["stride"];
+    std::vector<Int> blocks = e.lengths("seq");
+    for (auto& length : blocks) length = shape.blocks_of(length);
+    return blocks;
+}
+
+std::vector<TensorField> inputs() {
+    const std::string query = "seq+ query_heads dim", key = "seq+ kv_heads dim",
+                      value = "seq+ kv_heads value_dim", weight = "block kv_heads";
+    const auto branch = [](const char* name, const std::string& logical) {
+        return TensorField{.name = name,
+                           .logical = logical,
+                           .forms = {{"tied=yes", "0 kv_heads 0"}},
+                           .present = "tied=no"};
+    };
+    return {{.name = "query", .role = Role::query, .logical = query},
+            {.name = "key_compress", .role = Role::key, .logical = key},
+            {.name = "value_compress", .role = Role::value, .logical = value},
+            branch("key_select", key),
+            branch("value_select", value),
+            branch("key_window", key),
+            branch("value_window", value),
+            {.name = "key_weight", .role = Role::weight, .logical = weight},
+            {.name = "value_weight", .role = Role::weight, .logical = weight},
+            {.name = "gate_logits",
+             .logical = "seq+ query_heads branches",
+             .types = {{"", "fp32"}}},
+            {.name = "attention_out_grad",
+             .role = Role::output_grad,
+             .logical = "seq+ query_heads value_dim"}};
+}
+
+std::vector<TensorField> tensors() {
+    std::vector<TensorField> out = inputs();
+    out.push_back({.name = "attention_out",
+                   .output = true,
+                   .role = Role::output,
+                   .logical = "seq+ query_heads value_dim"});
+    for (TensorField field : inputs()) {
+        if (field.role == Role::output_grad) continue;
+        field.name += "_grad";
+        field.output = true;
+        field.role = Role::other;
+        out.push_back(std::move(field));
+    }
+    return out;
+}
+
+/// What the operators of a run hand on, unpadded and by row and head whatever its order in memory.
+std::vector<TensorField> handed_on() {
+    std::vector<TensorField> out;
+    const auto add = [&](const std::string& name, const char* logical, const char* type = "dtype") {
+        out.push_back(
+            {.name = name, .output = true, .logical = logical, .types = {{"", type}}});
+    };
+    const auto add_pair = [&](const std::string& key, const std::string& value, bool blocks) {
+        add(key, blocks ? "blocks+ kv_heads dim" : "seq+ kv_heads dim");
+        add(value, blocks ? "blocks+ kv_heads value_dim" : "seq+ kv_heads value_dim");
+    };
+    add_pair("key_blocks", "value_blocks", true);
+    add("topk_indices", "seq+ kv_heads count", "int32");
+    for (const std::string branch : kBranchNames) {
+        add(branch + "_out", "seq+ query_heads value_dim");
+        add(branch + "_max", "seq+ query_heads", "fp32");
+        add(branch + "_sum", "seq+ query_heads", "fp32");
+        add(branch + "_query_grad", "seq+ query_heads dim");
+        add_pair(branch + "_key_grad", branch + "_value_grad", false);
+    }
+    add_pair("key_blocks_grad", "value_blocks_grad", true);
+    return out;
+}
+
+std::vector<Rule> rules() {
+    return {{{},
+             [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
+             "value_dim={value_dim} is larger than dim={dim}"},
+            {{},
+             [](const Extents& e) { return (e["group"] & (e["group"] - 1)) == 0; },
+             "group={group} must be one of 1, 2, 4, 8, 16"},
+            {{},
+             [](const Extents& e) { return e["stride"] <= e["block"]; },
+             "stride={stride} must be at most block={block}"},
+            {{},
+             [](const Extents& e) { return e["stride"] != e["block"] || e["block"] <= 112; },
+             "block={block} equal to stride must be at most 112"},
+            {{},
+             [](const Extents& e) {
+                 return e["select"] >= e["block"] && e["select"] % e["stride"] == 0;
+             },
+             "select={select} must be a multiple of stride={stride} and at least block={block}"},
+            {{},
+             [](const Extents& e) { return e.rows("seq") >= 1; },
+             "seq and beyond: at least one token is needed"}};
+}
+
+Description describe(std::vector<TensorField> tensors) {
+    return resolved({.op = "nsa_module",
+                     .numbers = fields(),
+                     .lists = {{"seq", 0, kLongest, 64, "token", "beyond"}},
+                     .tensors = std::move(tensors),
+                     .symbols = {{.name = "query_heads",
+                                  .word = "head",
+                                  .value =
+                                      [](const Extents& e) { return e["kv_heads"] * e["group"]; }},
+                                 {.name = "branches",
+                                  .word = "branch",
+                                  .value = [](const Extents&) { return Int{ref::kModuleBranches}; }},
+                                 {.name = "blocks", .word = "block", .lengths = blocks_of}},
+                     .arrays = {{.name = "actual_seq_len", .values = ends_of("seq")}},
+                     .integers = {{"compress_block_size", {}, "block"},
+                                  {"compress_stride", {}, "stride"},
+                                  {"select_block_size", {}, "select"},
+                                  {"select_block_count", {}, "count"},
+                                  {"window_size", {}, "window"},
+                                  {"force_blocks", {}, "forced"}},
+                     .reals = {{"scale_value", {}, [](const Extents& e) {
+                                    return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
+                                }}},
+                     .rules = rules()});
+}
+
+}  // namespace
+
+const Description& description() {
+    static const Description kDescription = describe(tensors());
+    return kDescription;
+}
+
+const Description& run_description() {
+    static const Description kDescription = [] {
+        std::vector<TensorField> all = tensors(), more = handed_on();
+        all.insert(all.end(), more.begin(), more.end());
+        return describe(std::move(all));
+    }();
+    return kDescription;
+}
+
+}  // namespace attncheck::properties::nsa_module
