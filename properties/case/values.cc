@@ -11,6 +11,10 @@ int tensor_with(Role role, const Description& description) {
     return it == description.tensors.end() ? -1 : static_cast<int>(it - description.tensors.begin());
 }
 
+const Tensor& tensor_with(Role role, const Call& call) {
+    return call.tensors.at(static_cast<std::size_t>(tensor_with(role, *call.description)));
+}
+
 bool has_extents_of(const Spec& spec, const Call& call) {
     const Call own = outline_of(extents_of(spec));
     return std::ranges::equal(own.tensors, call.tensors, {}, &Tensor::buffer_shape,

@@ -13,6 +13,8 @@ namespace attncheck::properties {
 
 /// Index of the first tensor with this role, or -1.
 int tensor_with(Role role, const Description& description);
+/// The first tensor with this role, which the call has.
+const Tensor& tensor_with(Role role, const Call& call);
 
 /// True if the claims of the Spec leave the call with its extents: the call can hold its values.
 bool has_extents_of(const Spec& spec, const Call& call);

@@ -1,7 +1,5 @@
 // NsaCompressAttention as data: fields, tensors, arguments, rules and claims.
-#include <algorithm>
-#include <numeric>
-
+#include "properties/case/claims.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 
 namespace attncheck::properties::compress_attention {
@@ -156,10 +154,8 @@ std::vector<Rule> rules() {
              return e["select"] >= e["block"] && e["select"] % e["stride"] == 0;
          },
          "select={select} must be a multiple of stride={stride} and at least block={block}"},
-        {"hides!=random", [](const Extents& e) { return e["mask"] != 0; }, "hides needs a mask"},
-        {"forces!=random",
-         [](const Extents& e) { return e["topk_mask"] != 0; },
-         "forces needs a topk_mask"},
+        {.when = "hides!=random", .message = "hides needs a mask", .needs = "mask"},
+        {.when = "forces!=random", .message = "forces needs a topk_mask", .needs = "topk_mask"},
         {{},
          has_enough_blocks,
          "every length in cmp must give at least count={count} selection blocks of select={select} "
@@ -174,33 +170,20 @@ std::vector<Rule> rules() {
     return out;
 }
 
-/// The number of rows in the shapes alone.
-void claim_rows(Extents& e, const std::string& list, Int rows) {
-    const auto& lengths = e.lengths(list);
-    e.claim("beyond_" + list, rows - std::accumulate(lengths.begin(), lengths.end(), Int{0}));
-}
-
-/// All rows in the last sequence, with its selection blocks; the masks stay as they are.
+/// A last sequence too long to count its selection blocks is rows alone.
 void claim_last_sequence(Extents& e, Int rows) {
     const Int keys = keys_per_select(e);
-    if (keys < 1 || rows > INT64_MAX - keys) return claim_rows(e, "cmp", rows);
-    for (const char* extent : {"mask_columns", "mask_blocks"}) e.claim(extent, e[extent]);
-    auto lengths = e.lengths("cmp");
-    lengths.back() = rows - std::accumulate(lengths.begin(), lengths.end() - 1, Int{0});
-    e.claim_lengths("cmp", std::move(lengths));
-    e.claim("beyond_cmp", 0);
+    const bool countable = keys >= 1 && rows <= INT64_MAX - keys;
+    (countable ? length_claim("cmp", {"mask_columns", "mask_blocks"}) : row_claim("cmp"))
+        .apply(e, rows);
 }
 
 std::vector<Claim> claims() {
     constexpr Int kLargest = 1024;  // buffers are really laid out
-    std::vector<Claim> out;
-    for (const char* key : {"all.dtype", "all.kv_heads", "all.group", "all.dim", "all.value_dim",
-                            "all.block", "all.stride", "all.select", "all.count"})
-        out.push_back({.key = key, .largest = kLargest});
-    out.push_back({.key = "all.dims", .largest = kLargest, .apply = [](Extents& e, Int dim) {
-                       e.claim("dim", dim);
-                       e.claim("value_dim", dim);
-                   }});
+    std::vector<Claim> out = field_claims({"dtype", "kv_heads", "group", "dim", "value_dim",
+                                           "block", "stride", "select", "count"},
+                                          kLargest);
+    out.push_back(joint_claim("all.dims", {"dim", "value_dim"}, kLargest));
     // One query head more than the groups have.
     out.push_back({.key = "heads.uneven", .apply = [](Extents& e, Int) { e.claim("uneven", 1); }});
     out.push_back({.key = "first.cmp", .largest = kLargest, .apply = [](Extents& e, Int length) {
@@ -208,16 +191,10 @@ std::vector<Claim> claims() {
                        lengths[0] = length;
                        e.claim_lengths("cmp", std::move(lengths));
                    }});
-    for (const char* list : {"q", "cmp"})
-        out.push_back({.key = std::string("rows.") + list,
-                       .largest = INT64_MAX,
-                       .laid_out = false,
-                       .apply = [list](Extents& e, Int rows) { claim_rows(e, list, rows); },
-                       .host = false});
-    out.push_back({.key = "long.cmp",
-                   .largest = INT64_MAX,
-                   .laid_out = false,
-                   .apply = claim_last_sequence});
+    out.push_back(row_claim("q"));
+    out.push_back(row_claim("cmp"));
+    out.push_back(length_claim("cmp", {}));
+    out.back().apply = claim_last_sequence;
     return out;
 }
 

@@ -61,9 +61,8 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     flash.tensors.clear();
     for (const TensorField& field : forward.tensors) {
         const Call& from = field.output ? attention.call : gradient->call;
-        const std::string& name =
-            field.role == Role::bias ? from.description->tensors[tensor_with(Role::bias, *from.description)].name : field.name;
-        flash.tensors.push_back(from.tensor(name));
+        flash.tensors.push_back(field.role == Role::bias ? tensor_with(field.role, from)
+                                                         : from.tensor(field.name));
         flash.tensors.back().name = field.name;
     }
     const CallResult result = context.candidate.run(flash, {});

@@ -1,8 +1,8 @@
 // NsaSelectedAttention and NsaSelectedAttentionGrad as data: fields, tensors, arguments and rules.
 #include <algorithm>
-#include <numeric>
 #include <type_traits>
 
+#include "properties/case/claims.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
 namespace attncheck::properties {
@@ -129,9 +129,9 @@ void add_rules(Description& d) {
         {{},
          [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
          "value_dim={value_dim} is larger than dim={dim}"},
-        {"mask_shape!=exact",
-         [](const Extents& e) { return e["mask"] != 0 && e["sparse"] == 2; },
-         "mask_shape needs a mask and sparse=2"},
+        {.when = "mask_shape!=exact",
+         .message = "mask_shape needs a mask and sparse=2",
+         .needs = "mask sparse=2"},
         {{},
          [](const Extents& e) {
              const Int block = e["block"], least = block * e["count"];
@@ -150,50 +150,18 @@ void add_rules(Description& d) {
                                " must give at least 1 row and at most 2 Mi rows"});
 }
 
-/// "rows.q": the number of rows in the shapes; "long.q": the same, all of them in the last
-/// sequence; the mask stays as it is.
-void add_row_claims(Description& d, const std::string& list) {
-    const auto before_last = [list](const Extents& e) {
-        const auto& lengths = e.lengths(list);
-        return std::accumulate(lengths.begin(), lengths.end() - 1, Int{0});
-    };
-    const std::string beyond = "beyond_" + list;
-    d.claims.push_back({.key = "rows." + list,
-                        .largest = INT64_MAX,
-                        .laid_out = false,
-                        .apply =
-                            [=](Extents& e, Int rows) {
-                                e.claim(beyond, rows - before_last(e) - e.lengths(list).back());
-                            },
-                        .host = false});
-    d.claims.push_back({.key = "long." + list,
-                        .largest = INT64_MAX,
-                        .laid_out = false,
-                        .apply =
-                            [=](Extents& e, Int rows) {
-                                for (const char* extent : {"mask_rows", "mask_columns"})
-                                    e.claim(extent, e[extent]);
-                                auto lengths = e.lengths(list);
-                                lengths.back() = rows - before_last(e);
-                                e.claim_lengths(list, std::move(lengths));
-                                e.claim(beyond, 0);
-                            }});
-}
-
 void add_claims(Description& d) {
     constexpr Int kLargest = 512;  // buffers are really laid out
-    for (const char* key : {"all.dtype", "all.kv_heads", "all.group", "all.dim", "all.value_dim",
-                            "all.block", "all.count"})
-        d.claims.push_back({.key = key, .largest = kLargest});
-    d.claims.push_back({.key = "all.dims", .largest = kLargest, .apply = [](Extents& e, Int dim) {
-                            e.claim("dim", dim);
-                            e.claim("value_dim", dim);
-                        }});
+    d.claims = field_claims(
+        {"dtype", "kv_heads", "group", "dim", "value_dim", "block", "count"}, kLargest);
+    d.claims.push_back(joint_claim("all.dims", {"dim", "value_dim"}, kLargest));
     // One query head more than the groups have.
     d.claims.push_back(
         {.key = "heads.uneven", .apply = [](Extents& e, Int) { e.claim("uneven", 1); }});
-    add_row_claims(d, "q");
-    add_row_claims(d, "kv");
+    for (const char* list : {"q", "kv"}) {
+        d.claims.push_back(row_claim(list));
+        d.claims.push_back(length_claim(list, {"mask_rows", "mask_columns"}));
+    }
     // Empty sequences behind the last one, up to this many.
     d.claims.push_back({.key = "sequences",
                         .largest = 1 << 14,

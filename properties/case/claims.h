@@ -1,0 +1,25 @@
+// Claims that several descriptions have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "properties/case/description.h"
+
+namespace attncheck::properties {
+
+/// "all.KEY" for each key, laid out.
+std::vector<Claim> field_claims(const std::vector<std::string>& keys, std::int64_t largest);
+
+/// "NAME": these fields at once, laid out.
+Claim joint_claim(std::string name, std::vector<std::string> keys, std::int64_t largest);
+
+/// "rows.LIST": the number of rows in the shapes alone.
+Claim row_claim(std::string list);
+
+/// "long.LIST": the number of rows, all of them in the last sequence; the scalars in `kept` stay as
+/// they are.
+Claim length_claim(std::string list, std::vector<std::string> kept);
+
+}  // namespace attncheck::properties
