@@ -29,32 +29,12 @@ public:
     Spec draw(Random& random, int size, Profile) const override {
         return nsa_module::sample(schema(), random, size);
     }
-    std::optional<std::string> illegal(const Spec& spec) const override;
     std::vector<Spec> joint_shrinks(const Spec& spec) const override;
-    Call build(const Spec& spec) const override {
-        if (!spec.edits.empty())
-            throw std::invalid_argument("case: nsa_module has no arguments to break");
-        return make_call(parts_of(spec), schema());
-    }
 
 private:
     std::vector<Property> properties_;
     std::vector<RequiredClass> required_;
 };
-
-std::optional<std::string> ModuleOperator::illegal(const Spec& spec) const {
-    if (auto reason = properties::illegal(spec)) return reason;
-    if (spec.recipe >= Recipe::spiky)
-        return fmt::format(
-            "data={} may leave the range of a tensor that one operator hands to the next; "
-            "allowed: zeros ones ints onehot signs normal cancelling",
-            name_of(spec.recipe));
-    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
-        if (spec.layouts[i] != Layout::dense)
-            return fmt::format("{}.layout={}: layouts are for single operators",
-                               schema().tensors[i].name, name_of(spec.layouts[i]));
-    return std::nullopt;
-}
 
 std::vector<Spec> ModuleOperator::joint_shrinks(const Spec& spec) const {
     std::vector<Spec> out;
@@ -87,6 +67,25 @@ std::vector<Spec> ModuleOperator::joint_shrinks(const Spec& spec) const {
 }
 
 }  // namespace
+
+std::optional<std::string> element_rules(const Spec& spec) {
+    if (spec.recipe >= Recipe::spiky)
+        return fmt::format(
+            "data={} may leave the range of a tensor that one operator hands to the next; "
+            "allowed: zeros ones ints onehot signs normal cancelling",
+            name_of(spec.recipe));
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
+        if (spec.layouts[i] != Layout::dense)
+            return fmt::format("{}.layout={}: layouts are for single operators",
+                               spec.schema->tensors[i].name, name_of(spec.layouts[i]));
+    return std::nullopt;
+}
+
+Call build_call(const Spec& spec) {
+    if (!spec.edits.empty())
+        throw std::invalid_argument("case: nsa_module has no arguments to break");
+    return make_call(parts_of(spec), description());
+}
 
 Parts parts_without_values(const Spec& spec) {
     Parts parts;

@@ -92,6 +92,9 @@ const Description& description();
 /// The same, and behind its tensors one output for each tensor that operators hand each other.
 const Description& run_description();
 
+std::optional<std::string> element_rules(const Spec& spec);
+Call build_call(const Spec& spec);
+
 /// The fields of the parts, as a case of this description.
 Spec spec_of(const Parts& parts, const Description& description);
 /// The tensors as the description lists them.

@@ -157,7 +157,9 @@ Description describe(std::vector<TensorField> tensors) {
                      .reals = {{"scale_value", {}, [](const Extents& e) {
                                     return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
                                 }}},
-                     .rules = rules()});
+                     .rules = rules(),
+                     .element_rules = element_rules,
+                     .build = build_call});
 }
 
 }  // namespace
