@@ -37,6 +37,8 @@ struct AttentionOutput {
     std::function<std::int64_t(std::int64_t number)> row_in_call = {};
 
     bool is_statistic() const { return name.starts_with("softmax"); }
+    bool is_list() const { return name == "topk_indices"; }
+    bool of_kv_heads() const { return of_keys || is_list(); }
     /// Row-major place of the first element of a packed row in a tensor; the others follow it.
     std::size_t first_element(const OutputPart& part, std::int64_t number) const {
         return static_cast<std::size_t>((row_in_call ? row_in_call(number) : number) * part.width);

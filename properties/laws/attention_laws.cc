@@ -59,16 +59,49 @@ Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Ra
     return property;
 }
 
-void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of, bool gradient) {
-    const auto add = [&](const char* name, const char* summary, AttentionLaw law) {
+void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of, bool gradient,
+                        const AttentionCases& cases) {
+    const auto add = [&](const char* name, const char* summary, AttentionLaw law) -> Property& {
         list.push_back(attention_property(of, name, summary, law));
+        return list.back();
     };
+    const auto add_for = [&](AttentionCases::Adapt adapt, const char* name, const char* summary,
+                             AttentionLaw law) { add(name, summary, law).adapt = adapt; };
+    const auto add_on_any_data = [&](AttentionCases::Adapt adapt, AttentionCases::Test domain,
+                                     const char* name, const char* summary, AttentionLaw law) {
+        Property& property = add(name, summary, law);
+        property.adapt = adapt;
+        property.domain = domain;
+    };
+    add_on_any_data(cases.unseen_keys, nullptr, cases.hidden,
+                    "NaN in keys that no row sees changes no bit", hidden);
+    add_on_any_data(cases.masked, cases.is_masked, cases.causality,
+                    "NaN behind the mask changes no bit of the rows it is hidden from", causality);
+    add_on_any_data(nullptr, nullptr, "row_view",
+                    "NaN in all that a row does not see changes no bit of it", row_view);
+    add_for(cases.several_sequences, "packing", "sequences and batches give what each gives alone",
+            packing);
+    add_for(cases.several_heads, "head_permutation", "permuting key/value heads with their groups",
+            head_permutation);
+    add_for(cases.group, "group_permutation", "permuting the query heads of a group",
+            group_permutation);
+    add_for(cases.group, "gqa_repeat", "a group is its key/value head repeated", gqa_repeat);
     add("power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two);
     add("value_scale", "twice V gives twice O, to the bit", value_scale);
-    if (gradient)
+    if (gradient) {
         add_attention_gradient_laws(list, of);
-    else
-        add("statistics", "eight equal elements; row_max + log(row_sum) is the LSE", statistics);
+        return;
+    }
+    add("statistics", "eight equal elements; row_max + log(row_sum) is the LSE", statistics);
+    add_for(cases.several_runs, "value_linearity", "V + W gives O(V) + O(W), with any drop mask",
+            value_linearity);
+    add_for(cases.undropped, "value_shift", "V + c gives O + c", value_shift);
+    if (cases.is_undropped)
+        list.back().domain = [test = cases.is_undropped](const Spec& spec) {
+            return moderate(spec) && test(spec);
+        };
+    add_for(cases.several_runs, "key_shift", "K + c moves row_max by scale <q, c> and nothing else",
+            key_shift);
 }
 
 }  // namespace attncheck::properties

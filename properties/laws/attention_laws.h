@@ -2,23 +2,64 @@
 // add_attention_laws and has them all.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
+#include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
 
+/// How the generator of an operator is steered to the cases that a law wants. Every function makes
+/// the data what the law needs as well.
+struct AttentionCases {
+    using Adapt = void (*)(Spec&, Random&);
+    using Test = bool (*)(const Spec&);
+
+    Adapt unseen_keys;        ///< some key is seen by no row
+    Adapt masked;             ///< there is a mask
+    Test is_masked;
+    Adapt several_sequences;  ///< moderate data, as in all below
+    Adapt several_heads;      ///< key/value heads
+    Adapt group;              ///< query heads per key/value head
+    Adapt several_runs = with_moderate_data;  ///< of laws that shift or split keys or values
+    Adapt undropped = several_runs;
+    Test is_undropped = nullptr;              ///< empty: all cases
+
+    const char* hidden = "hidden";  ///< names of properties
+    const char* causality = "causality";
+};
+
 // Of both directions.
+Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict causality(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict row_view(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict packing(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict head_permutation(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict group_permutation(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict gqa_repeat(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
 // Of the forward.
+Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict statistics(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
 /// Every law above that holds for this direction, and those of attention_gradient_laws.h, as
 /// properties. `of` outlives the list.
-void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of, bool gradient);
+void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of, bool gradient,
+                        const AttentionCases& cases);
+
+/// Every output of the problem with its heads rearranged, within twice the bound of the problem;
+/// lists equal or right.
+Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProblem& problem,
+                               PropertyContext& context,
+                               const std::vector<std::int64_t>& query_source,
+                               const std::vector<std::int64_t>& kv_source,
+                               const std::string& relation);
 
 /// agreement on data whose probabilities are exact; `adapt` makes such data, `domain` knows it.
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,

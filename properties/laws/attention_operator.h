@@ -2,6 +2,8 @@
 // changes numbers in it, and calls the operator again: masks, lists, biases and drop bits follow.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "properties/case/random.h"
@@ -24,9 +26,15 @@ public:
     virtual AttentionProblem with_heads(const AttentionProblem& problem,
                                         const std::vector<std::int64_t>& query_source,
                                         const std::vector<std::int64_t>& kv_source) const = 0;
-    /// One sequence or batch as a problem of its own; it has queries.
-    virtual AttentionProblem single_sequence(const AttentionProblem& problem,
-                                             std::size_t sequence) const = 0;
+    /// One sequence or batch as a problem of its own, in one of the ways to write it; nullopt where
+    /// the rules do not accept it alone.
+    virtual std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem,
+                                                            std::size_t sequence,
+                                                            Random& random) const = 0;
+
+    /// Keys [T2,N2] that the mask hides from query row t of a sequence: by default the keys of its
+    /// sequence that none of its heads sees.
+    virtual std::vector<char> masked_keys(const AttentionProblem& problem, std::int64_t t) const;
 
     /// The verdict on outputs without an expectation (lists of blocks), in packed order; `relation`
     /// begins the message of a failure.

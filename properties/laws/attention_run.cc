@@ -63,6 +63,18 @@ Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
                              [&](std::size_t k) { return left.problem.place(name, k); });
 }
 
+Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,
+                         const PropertyContext& context, const std::string& relation) {
+    if (left.bits == right.bits) return {};
+    const auto judged = [&](const BlockLists& lists, const char* which) {
+        return of.judge_lists(lists.problem, lists.bits, context.rounding, ref::Grant::rounding,
+                              relation + which);
+    };
+    Verdict all = judged(left, ", the first of two runs");
+    join(all, judged(right, ", the second of two runs"));
+    return all;
+}
+
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context) {
     return problem.dtype != ref::Dtype::fp16 ||
            ref::accumulator_roundoff(context.rounding, problem.dtype) <= 0x1p-23;
@@ -86,9 +98,8 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
         return in_call_order(*problem, expected_of(*problem, rounding, grant));
     };
     const auto& outputs = problem->outputs();
-    const auto lists = std::find_if(outputs.begin(), outputs.end(), [](const auto& output) {
-        return output.name == "topk_indices";
-    });
+    const auto lists = std::find_if(outputs.begin(), outputs.end(),
+                                    [](const auto& output) { return output.is_list(); });
     if (lists != outputs.end())
         made.judge = [problem, grant, &of, tensor = tensor_index(made.call, lists->name)](
                          const CallResult& result, const ref::RoundingClass& rounding) {

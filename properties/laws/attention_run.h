@@ -42,6 +42,17 @@ Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& righ
 Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
                           const std::string& name, int exponent, const std::string& relation);
 
+/// Lists of blocks in packed order, and the problem that they belong to.
+struct BlockLists {
+    const AttentionProblem& problem;
+    const Bits& bits;
+};
+
+/// Two sets of lists that mean the same: equal, or each right for its problem, since rounding
+/// leaves the order of close scores open.
+Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,
+                         const PropertyContext& context, const std::string& relation);
+
 /// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do:
 /// small ones are subnormal.
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context);

@@ -66,6 +66,11 @@ std::vector<char> rows_that_see(const AttentionProblem& problem, const std::vect
     return rows;
 }
 
+std::vector<char> rows_that_see_keys(const AttentionProblem& problem) {
+    return rows_that_see(problem,
+                         std::vector<char>(static_cast<std::size_t>(problem.key_rows()), 1));
+}
+
 void poison_keys(AttentionProblem& problem, const std::vector<char>& keys, bool value_only) {
     const std::uint32_t nan = ref::encode(problem.dtype, std::numeric_limits<double>::quiet_NaN());
     const auto poison = [&](Bits& bits, Int width) {

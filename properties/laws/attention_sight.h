@@ -31,9 +31,10 @@ std::vector<char> keys_seen_by(const AttentionProblem& problem, std::int64_t t, 
                                Drops drops = Drops::counted);
 std::vector<char> keys_seen_by(const AttentionProblem& problem, std::int64_t t);
 
-/// Rows that see one of these keys.
+/// Rows that see one of these keys, and those that see any.
 std::vector<char> rows_that_see(const AttentionProblem& problem, const std::vector<char>& keys,
                                 Drops drops = Drops::counted);
+std::vector<char> rows_that_see_keys(const AttentionProblem& problem);
 
 /// Value, and unless `value_only` key with its rope, of these keys become NaN.
 void poison_keys(AttentionProblem& problem, const std::vector<char>& keys, bool value_only = false);

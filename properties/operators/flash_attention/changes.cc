@@ -1,7 +1,6 @@
 // Changes of a problem of flash attention: the same problem written in another way, heads moved,
-// drop masks rewritten, keys poisoned; and who sees which keys. Declared in flash_attention_runs.h.
+// drop masks rewritten; and who sees which keys. Declared in flash_attention_runs.h.
 #include <algorithm>
-#include <limits>
 
 #include "properties/case/derived.h"
 #include "properties/operators/flash_attention/runs.h"
@@ -274,15 +273,6 @@ std::vector<char> seen_keys(const FlashParts& parts) {
     return seen;
 }
 
-std::vector<char> keys_seen_by(const FlashParts& parts, Int t) {
-    std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
-    for (Int n = 0; n < parts.shape.query_heads; ++n) {
-        const std::vector<char> one = keys_seen_by(parts, t, n, Drops::counted);
-        for (std::size_t k = 0; k < seen.size(); ++k) seen[k] |= one[k];
-    }
-    return seen;
-}
-
 std::vector<char> keys_seen_by(const FlashParts& parts, Int t, Int head, Drops drops) {
     std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
     std::vector<ref::KeyColumn> columns;
@@ -290,40 +280,6 @@ std::vector<char> keys_seen_by(const FlashParts& parts, Int t, Int head, Drops d
     for (const ref::KeyColumn& column : columns)
         if (column.kept || drops == Drops::counted) seen[key_at(parts, column, head)] = 1;
     return seen;
-}
-
-std::vector<char> rows_that_see(const FlashParts& parts, const std::vector<char>& keys, bool kept) {
-    std::vector<char> rows(
-        static_cast<std::size_t>(parts.shape.total_queries * parts.shape.query_heads));
-    for_each_row(parts, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
-        rows[static_cast<std::size_t>(t * parts.shape.query_heads + n)] =
-            std::any_of(columns.begin(), columns.end(), [&](const ref::KeyColumn& column) {
-                return keys[key_at(parts, column, n)] != 0 && (column.kept || !kept);
-            });
-    });
-    return rows;
-}
-
-void poison_keys(FlashParts& parts, const std::vector<char>& keys, bool value_only) {
-    const std::uint32_t nan = ref::encode(parts.dtype, std::numeric_limits<double>::quiet_NaN());
-    const auto poison = [&](std::vector<std::uint32_t>& bits, Int width) {
-        for (std::size_t k = 0; k < keys.size() && !bits.empty(); ++k)
-            if (keys[k]) std::fill_n(bits.begin() + static_cast<Int>(k) * width, width, nan);
-    };
-    poison(parts.value, parts.shape.value_dim);
-    if (value_only) return;
-    poison(parts.key, parts.shape.head_dim);
-    poison(parts.key_rope, parts.shape.rope_dim);
-}
-
-std::vector<Int> rows_with_keys(const FlashParts& parts) {
-    const auto places = row_places(parts.shape.query_lengths, parts.shape.total_queries);
-    std::vector<Int> rows;
-    for (std::size_t t = 0; t < places.size(); ++t)
-        if (places[t].sequence >= 0 &&
-            parts.shape.kv_lengths[static_cast<std::size_t>(places[t].sequence)] > 0)
-            rows.push_back(static_cast<Int>(t));
-    return rows;
 }
 
 void with_smaller_lengths(Spec& spec) {

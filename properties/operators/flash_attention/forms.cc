@@ -1,5 +1,5 @@
 // The same problem of flash attention written in another way: layouts, forms of bias and rope,
-// dropout that drops nothing, sequences packed or alone, and the list of all. Masks and modes are
+// dropout that drops nothing, and the list of all. Masks and modes are
 // flash_attention_mask_forms.cc's concern, problems that differ flash_attention_relations.cc's.
 #include <fmt/format.h>
 
@@ -73,67 +73,6 @@ Verdict packed_layout(const Spec& spec, PropertyContext& context) {
     if (!is_legal(packed)) packed = with_written_mask(packed, spec.seed);
     if (!is_legal(packed)) return inapplicable();
     return verdict_on_equal_problems(parts, packed, context, "batches against TND");
-}
-
-/// Sequences packed together, and batches, give what each gives alone.
-/// Why     no row sees another sequence; offsets are the cumulative lengths (contract decision
-/// 4).
-/// Domain  up to three of the sequences, alone in TND or as one batch of BSND, with mask and bias
-/// written element by element.
-/// Bound   twice that of the packed run: a sequence alone has the same rows and keys.
-/// Kills   mutants FA-05, FA-13, FA-35, FA-39, FA-46, FA-47.
-Verdict packing(const Spec& spec, PropertyContext& context) {
-    const FlashParts parts = flash_parts(spec);
-    const ref::FlashAttentionShape& s = parts.shape;
-    const FlashRun packed(parts, context);
-    if (packed.trouble) return *packed.trouble;
-    const ExpectedOutputs expected = packed_expected_of(parts, context.rounding);
-    const auto first_query = ref::first_rows(s.query_lengths),
-               first_key = ref::first_rows(s.kv_lengths);
-    Random random(mix(spec.seed));
-    const auto count = static_cast<Int>(s.query_lengths.size());
-    const std::vector<Int> order = permutation(count, random);
-    Verdict all;
-    bool any = false;
-    for (Int k = 0; k < std::min<Int>(count, 3); ++k) {
-        const auto b = static_cast<std::size_t>(order[static_cast<std::size_t>(k)]);
-        FlashParts alone = single_sequence(parts, b);
-        if (s.packed && s.rope_dim == 0 && random.chance(50)) {
-            alone.layout = FlashLayout::bsnd;
-            alone.shape.packed = alone.same_as_input = false;
-            if (alone.shape.bias.present && alone.shape.bias.type < 2)
-                alone.shape.bias.shape = {1, s.query_heads, s.query_lengths[b], s.kv_lengths[b]};
-        }
-        if (!is_legal(alone)) continue;
-        any = true;
-        const FlashRun run(alone, context);
-        if (run.trouble) return *run.trouble;
-        for (const auto& [name, dtype, bits] : packed.outputs) {
-            const bool of_keys = is_of_keys(name);
-            const Int rows = of_keys ? s.total_keys : s.total_queries;
-            if (rows == 0) continue;
-            const std::size_t width = bits.size() / static_cast<std::size_t>(rows),
-                              first =
-                                  static_cast<std::size_t>(of_keys ? first_key[b] : first_query[b]);
-            const std::vector<double> together = packed.values(name), apart = run.values(name),
-                                      bound = allowance(tensor_of(expected, name));
-            const auto part = [&](const std::vector<double>& values) {
-                const auto begin = values.begin() + static_cast<Int>(first * width);
-                return std::vector<double>(begin, begin + std::ssize(apart));
-            };
-            join(all, verdict_on_flash(alone, name, part(together), apart, times(part(bound), 2),
-                                       fmt::format("{} {} packed against alone",
-                                                   s.packed ? "sequence" : "batch", b)));
-        }
-    }
-    return any ? all : inapplicable();
-}
-
-void with_several(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    if (spec.lists[0].size() > 1) return;
-    spec.lists[0].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[0][0]);
-    spec.lists[1].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[1][0]);
 }
 
 /// A bias is its numbers, however they are given.
@@ -319,8 +258,6 @@ void add_flash_form_relations(std::vector<Property>& list) {
     add("layouts", "BSH, SBH, BSND and BNSD give the same bits", layouts, with_batches, batches);
     add("packed_layout", "batches are sequences of equal lengths", packed_layout, with_batches,
         plain([](const Spec& spec) { return !is_tnd(spec); }));
-    add("packing", "sequences and batches give what each gives alone", packing, with_several,
-        moderate);
     add_flash_mask_forms(list);
     add("expanded_bias", "every form of bias is its numbers", expanded_bias, with_some_bias,
         moderate);

@@ -273,8 +273,7 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
 }  // namespace
 
 void add_flash_gradient_relations(std::vector<Property>& list) {
-    add_flash_shared_relations(list);
-    add_attention_laws(list, flash_attention_operator(), true);
+    add_flash_shared_relations(list, true);
     list.push_back({"one_row", "dO in one row reaches that row and the keys it sees", one_row,
                     with_moderate_data, moderate});
     list.push_back({"value_sum", "sum_j dV_j = sum_ij P_ij g_ij dO_i", value_sum,

@@ -61,9 +61,19 @@ public:
                                 const std::vector<Int>& kv) const override {
         return flash_problem(properties::with_heads(flash_parts_of(problem), query, kv));
     }
-    AttentionProblem single_sequence(const AttentionProblem& problem,
-                                     std::size_t sequence) const override {
-        return flash_problem(properties::single_sequence(flash_parts_of(problem), sequence));
+    /// Alone in TND, or as one batch of BSND, with mask and bias written element by element.
+    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
+                                                    Random& random) const override {
+        FlashParts alone = properties::single_sequence(flash_parts_of(problem), b);
+        ref::FlashAttentionShape& s = alone.shape;
+        if (s.packed && s.rope_dim == 0 && random.chance(50)) {
+            alone.layout = FlashLayout::bsnd;
+            s.packed = alone.same_as_input = false;
+            if (s.bias.present && s.bias.type < 2)
+                s.bias.shape = {1, s.query_heads, s.query_lengths[0], s.kv_lengths[0]};
+        }
+        if (!is_legal(alone)) return std::nullopt;
+        return flash_problem(std::move(alone));
     }
     void with_less_data(Spec& spec, Random& random) const override {
         with_moderate_data(spec, random);

@@ -1,11 +1,8 @@
-// Relations between problems of flash attention that differ in the order of keys or heads, in both
-// directions; and the list of all that hold in both. What may not matter at all is
-// flash_attention_hidden_relations.cc's concern, what must follow a change of the data
-// flash_attention_shift_relations.cc's, the same problem in other words flash_attention_forms.cc's,
-// identities of the gradient flash_attention_grad_relations.cc's.
+// The relations of flash attention in both directions: the order of the keys here, the laws of all
+// attention operators with the cases that they want, and those of the other files.
 #include <algorithm>
-#include <numeric>
 
+#include "properties/laws/attention_laws.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {
@@ -92,103 +89,24 @@ Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     return all;
 }
 
-/// The outputs of `parts` with their heads rearranged against those of the rearranged problem,
-/// within twice the bound.
-Verdict verdict_on_moved_heads(const FlashParts& parts, PropertyContext& context,
-                               const std::vector<Int>& query_source,
-                               const std::vector<Int>& kv_source, const std::string& relation) {
-    const FlashParts permuted = with_heads(parts, query_source, kv_source);
-    const FlashRun left(parts, context), right(permuted, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = packed_expected_of(parts, context.rounding);
-    const ref::FlashAttentionShape& s = parts.shape;
-    Verdict all;
-    for (const auto& [name, dtype, bits] : left.outputs) {
-        const bool of_keys = is_of_keys(name);
-        const auto& source = of_keys ? kv_source : query_source;
-        const Int rows = std::max<Int>(of_keys ? s.total_keys : s.total_queries, 1),
-                  width = std::ssize(bits) / (rows * std::ssize(source));
-        const auto moved = [&](const std::vector<double>& values) {
-            return gather_heads(values, std::ssize(source), source, width);
-        };
-        join(all,
-             verdict_on_flash(permuted, name, moved(left.values(name)), right.values(name),
-                              times(moved(allowance(tensor_of(expected, name))), 2), relation));
+/// Likely to have keys that nobody sees: behind the last sequence, above a diagonal, without
+/// queries.
+void with_unseen_keys(Spec& spec, Random& random) {
+    if (is_tnd(spec)) {
+        spec.numbers[kFaBeyondKv] = random.between(1, 3);
+        return;
     }
-    return all;
+    if (spec.numbers[kFaMask] != 0 || spec.numbers[kFaPse] != 0) return;
+    spec.numbers[kFaMask] = random.between(1, 2);
+    spec.numbers[kFaSparse] = 2;
+    for (auto& length : spec.lists[1]) length = spec.lists[0][0] + 3;
 }
 
-/// Key/value heads, with their query heads, masks, biases and drop bits, do not mix.
-/// Why     query head n reads key/value head n / G only (flash_attention.md 2.2).
-/// Bound   twice that of one run: the same rows in another order.
-/// Kills   mutants FA-18, FA-42, FA-46, FA-58, FAG-13, FAG-18.
-Verdict head_permutation(const Spec& spec, PropertyContext& context) {
-    const FlashParts parts = flash_parts(spec);
-    const Int heads = parts.shape.kv_heads, group = parts.shape.query_heads / heads;
-    if (heads < 2) return inapplicable();
-    Random random(mix(spec.seed));
-    const std::vector<Int> kv_source = permutation(heads, random);
-    std::vector<Int> query_source;
-    for (const auto head : kv_source)
-        for (Int g = 0; g < group; ++g) query_source.push_back(head * group + g);
-    return verdict_on_moved_heads(parts, context, query_source, kv_source,
-                                  "key/value heads permuted with their groups");
-}
-
-/// The query heads of a group do not mix.
-/// Why     they share keys and values, and nothing else; dk and dv are sums over the group.
-/// Bound   twice that of one run.
-/// Kills   mutants FA-38, FA-46, FA-52, FA-58, FA-59, FA-66.
-Verdict group_permutation(const Spec& spec, PropertyContext& context) {
-    const FlashParts parts = flash_parts(spec);
-    const Int heads = parts.shape.kv_heads, group = parts.shape.query_heads / heads;
-    if (group < 2) return inapplicable();
-    Random random(mix(spec.seed));
-    std::vector<Int> kv_source(static_cast<std::size_t>(heads)), query_source;
-    std::iota(kv_source.begin(), kv_source.end(), Int{0});
-    for (Int head = 0; head < heads; ++head)
-        for (const auto g : permutation(group, random)) query_source.push_back(head * group + g);
-    return verdict_on_moved_heads(parts, context, query_source, kv_source,
-                                  "query heads permuted inside their groups");
-}
-
-/// A group is its key/value head repeated G times.
-/// Why     query head n reads key/value head n / G; dk and dv are sums over the group.
-/// Bound   the bounds of both runs, for dk and dv those of all repeated heads.
-/// Kills   mutants FA-35, FA-38, FA-52, FAG-07, FAG-10, FAG-13.
-Verdict gqa_repeat(const Spec& spec, PropertyContext& context) {
-    const FlashParts parts = flash_parts(spec);
-    const Int group = parts.shape.query_heads / parts.shape.kv_heads;
-    if (group < 2) return inapplicable();
-    std::vector<Int> query_source, kv_source;
-    for (Int n = 0; n < parts.shape.query_heads; ++n) {
-        query_source.push_back(n);
-        kv_source.push_back(n / group);
-    }
-    const FlashParts repeated = with_heads(parts, query_source, kv_source);
-    if (!parts.gradient)
-        return verdict_on_equal_problems(parts, repeated, context, "key/value heads repeated");
-    const FlashRun left(parts, context), right(repeated, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = packed_expected_of(parts, context.rounding),
-                          repeated_expected = packed_expected_of(repeated, context.rounding);
-    Verdict all;
-    for (const auto& [name, dtype, bits] : left.outputs) {
-        const auto summed = [&, &name = name](const std::vector<double>& values) {
-            if (!is_of_keys(name) || values.empty()) return values;
-            const auto width = values.size() / static_cast<std::size_t>(repeated.shape.total_keys *
-                                                                        repeated.shape.kv_heads);
-            std::vector<double> sum(values.size() / static_cast<std::size_t>(group));
-            for (std::size_t k = 0; k < values.size(); ++k)
-                sum[k / (width * static_cast<std::size_t>(group)) * width + k % width] += values[k];
-            return sum;
-        };
-        join(all, verdict_on_flash(parts, name, left.values(name), summed(right.values(name)),
-                                   sum_of(allowance(tensor_of(expected, name)),
-                                          summed(allowance(tensor_of(repeated_expected, name)))),
-                                   "key/value heads repeated"));
-    }
-    return all;
+void with_several_sequences(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    if (spec.lists[0].size() > 1) return;
+    spec.lists[0].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[0][0]);
+    spec.lists[1].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[1][0]);
 }
 
 void with_several_heads(Spec& spec, Random& random) {
@@ -203,19 +121,29 @@ void with_group(Spec& spec, Random& random) {
     if (spec.numbers[kFaGroup] == 1) spec.numbers[kFaGroup] = random.between(2, 3);
 }
 
+void with_nothing_dropped(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    without_dropout(spec);
+}
+
+const AttentionCases kCases = {
+    .unseen_keys = with_unseen_keys,
+    .masked = with_some_mask,
+    .is_masked = [](const Spec& spec) { return spec.numbers[kFaMask] != 0; },
+    .several_sequences = with_several_sequences,
+    .several_heads = with_several_heads,
+    .group = with_group,
+    .undropped = with_nothing_dropped,
+    .is_undropped = [](const Spec& spec) { return spec.numbers[kFaDrop] == 0; }};
+
 }  // namespace
 
-void add_flash_shared_relations(std::vector<Property>& list) {
+void add_flash_shared_relations(std::vector<Property>& list, bool gradient) {
     add_flash_form_relations(list);
     add_flash_hidden_relations(list);
     list.push_back({"key_permutation", "the order of the keys means nothing", key_permutation,
                     with_moderate_data, moderate});
-    list.push_back({"head_permutation", "permuting key/value heads with their groups",
-                    head_permutation, with_several_heads, moderate});
-    list.push_back({"group_permutation", "permuting the query heads of a group", group_permutation,
-                    with_group, moderate});
-    list.push_back(
-        {"gqa_repeat", "a group is its key/value head repeated", gqa_repeat, with_group, moderate});
+    add_attention_laws(list, flash_attention_operator(), gradient, kCases);
 }
 
 }  // namespace attncheck::properties

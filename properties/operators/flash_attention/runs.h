@@ -8,6 +8,7 @@
 
 #include <initializer_list>
 
+#include "properties/laws/attention_sight.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/flash_attention/problem.h"
 
@@ -136,27 +137,16 @@ void for_each_row(const FlashParts& parts,
                   const std::function<void(std::int64_t t, std::int64_t n,
                                            const std::vector<ref::KeyColumn>& columns)>& visit);
 
-/// Keys [T2,N2] that some row sees, that the heads of query row t see, and that row t of one head
-/// sees and keeps, or drops.
+/// Keys [T2,N2] that some row sees, and that row t of one head sees and keeps, or drops.
 std::vector<char> seen_keys(const FlashParts& parts);
-std::vector<char> keys_seen_by(const FlashParts& parts, std::int64_t t);
-enum class Drops { counted, left_out };
 std::vector<char> keys_seen_by(const FlashParts& parts, std::int64_t t, std::int64_t head,
                                Drops drops);
-/// Rows [T1,N1] that see one of the keys [T2,N2]; with `kept`, that see one and do not drop it.
-std::vector<char> rows_that_see(const FlashParts& parts, const std::vector<char>& keys,
-                                bool kept = false);
-/// Value, and unless `value_only` key and its rope, of the chosen keys become NaN.
-void poison_keys(FlashParts& parts, const std::vector<char>& keys, bool value_only = false);
 
 /// Sequence and position of every query row; sequence -1 beyond the last.
 struct FlashRow {
     std::int64_t sequence = -1, position = 0;
 };
 std::vector<FlashRow> row_places(const std::vector<std::int64_t>& lengths, std::int64_t total);
-
-/// Query rows of sequences that have keys.
-std::vector<std::int64_t> rows_with_keys(const FlashParts& parts);
 
 // ---- domains ----
 
@@ -172,7 +162,7 @@ void with_drops(Spec& spec, Random& random);
 
 /// Relations that hold in both directions: all, and in them the same problem in other words, and
 /// what is hidden.
-void add_flash_shared_relations(std::vector<Property>& list);
+void add_flash_shared_relations(std::vector<Property>& list, bool gradient);
 void add_flash_form_relations(std::vector<Property>& list);
 void add_flash_mask_forms(std::vector<Property>& list);
 void add_flash_mode_forms(std::vector<Property>& list);

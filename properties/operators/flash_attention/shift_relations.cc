@@ -1,10 +1,4 @@
-// Relations between problems of the forward of flash attention whose values or biases are changed.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "properties/laws/attention_laws.h"
+// Relations between problems of the forward of flash attention whose biases or drop masks change.
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {
@@ -12,88 +6,6 @@ namespace {
 
 using Int = std::int64_t;
 constexpr std::size_t kLanes = 8;  ///< copies of every statistic
-
-/// Additive in V, with any drop mask.
-/// Why     O = sum_j P_ij g_ij v_j, and P does not look at V.
-/// Domain  values rounded to multiples of 1/8 and split into whole numbers and the rest.
-/// Bound   the bounds of the three runs; the statistics keep their bits.
-/// Kills   mutants FA-13, FA-15, FA-19, FA-35, FA-38, FA-44.
-Verdict value_linearity(const Spec& spec, PropertyContext& context) {
-    FlashParts whole = flash_parts(spec);
-    quantise(whole.dtype, whole.value);
-    FlashParts first = whole, second = whole;
-    Random random(mix(spec.seed));
-    std::vector<double> part(whole.value.size());
-    for (double& value : part) value = static_cast<double>(random.between(-3, 3));
-    if (!change_exactly(whole.dtype, first.value, [&](double, std::size_t k) { return part[k]; }) ||
-        !change_exactly(whole.dtype, second.value,
-                        [&](double value, std::size_t k) { return value - part[k]; }))
-        return inapplicable();
-    const FlashRun a(first, context), b(second, context), sum(whole, context);
-    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    const auto is_statistic = [](const std::string& name, std::size_t) {
-        return name != "attention_out";
-    };
-    Verdict all = verdict_on_equal_bits(whole, a, sum, "other values", is_statistic);
-    const auto bound_of = [&](const FlashParts& of) {
-        return allowance(tensor_of(packed_expected_of(of, context.rounding), "attention_out"));
-    };
-    join(all, verdict_on_flash(whole, "attention_out",
-                               sum_of(a.values("attention_out"), b.values("attention_out")),
-                               sum.values("attention_out"),
-                               sum_of(sum_of(bound_of(first), bound_of(second)), bound_of(whole)),
-                               "values split in two"));
-    return all;
-}
-
-/// Rows that see a key, [T1,N1].
-std::vector<char> rows_not_empty(const FlashParts& parts) {
-    return rows_that_see(
-        parts, std::vector<char>(
-                   static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads), 1));
-}
-
-/// A constant added to all values is added to the output.
-/// Why     sum_j P_ij (v_j + c) = o_i + c, because P sums to 1; not with dropout.
-/// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel: V
-/// + c is stored exactly.
-/// Bound   the bounds of both runs; the statistics do not look at V and keep their bits.
-/// Kills   mutants FA-15, FA-18, FA-19, FA-33, FA-38, FA-52.
-Verdict value_shift(const Spec& spec, PropertyContext& context) {
-    FlashParts parts = flash_parts(spec);
-    quantise(parts.dtype, parts.value);
-    const ref::FlashAttentionShape& s = parts.shape;
-    const Int width = s.value_dim, group = s.query_heads / s.kv_heads;
-    std::vector<double> constants(static_cast<std::size_t>(s.kv_heads * width));
-    Random random(mix(spec.seed));
-    for (double& c : constants) c = static_cast<double>(random.between(-3, 3));
-    FlashParts shifted = parts;
-    if (!change_exactly(parts.dtype, shifted.value, [&](double value, std::size_t k) {
-            return value + constants[k % constants.size()];
-        }))
-        return inapplicable();
-    const FlashRun left(parts, context), right(shifted, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const std::vector<char> with_keys = rows_not_empty(parts);
-    std::vector<double> moved = left.values("attention_out");
-    for (std::size_t k = 0; k < moved.size(); ++k) {
-        const auto row = k / static_cast<std::size_t>(width);
-        const Int kv_head = static_cast<Int>(row) % s.query_heads / group;
-        if (with_keys[row])
-            moved[k] += constants[static_cast<std::size_t>(kv_head * width) +
-                                  k % static_cast<std::size_t>(width)];
-    }
-    Verdict all = verdict_on_equal_bits(
-        parts, left, right, "a constant added to all values",
-        [](const std::string& name, std::size_t) { return name != "attention_out"; });
-    const auto bound_of = [&](const FlashParts& of) {
-        return allowance(tensor_of(packed_expected_of(of, context.rounding), "attention_out"));
-    };
-    join(all, verdict_on_flash(parts, "attention_out", moved, right.values("attention_out"),
-                               sum_of(bound_of(parts), bound_of(shifted)),
-                               "a constant added to all values"));
-    return all;
-}
 
 /// A constant added to the bias of a row moves its maximum and nothing else.
 /// Why     softmax does not change when all its arguments grow by the same number; behind the
@@ -128,7 +40,7 @@ Verdict bias_shift(const Spec& spec, PropertyContext& context) {
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const ExpectedOutputs expected = packed_expected_of(parts, context.rounding),
                           shifted_expected = packed_expected_of(shifted, context.rounding);
-    const std::vector<char> with_keys = rows_not_empty(parts);
+    const std::vector<char> with_keys = rows_that_see_keys(flash_problem(parts));
     Verdict all;
     for (const auto& [name, dtype, bits] : left.outputs) {
         std::vector<double> moved = left.values(name);
@@ -172,16 +84,7 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
 }  // namespace
 
 void add_flash_forward_relations(std::vector<Property>& list) {
-    add_flash_shared_relations(list);
-    add_attention_laws(list, flash_attention_operator(), false);
-    list.push_back({"value_linearity", "additive in V, with any drop mask", value_linearity,
-                    with_moderate_data, moderate});
-    list.push_back({"value_shift", "V + c gives O + c", value_shift,
-                    [](Spec& spec, Random& random) {
-                        with_moderate_data(spec, random);
-                        without_dropout(spec);
-                    },
-                    [](const Spec& spec) { return moderate(spec) && spec.numbers[kFaDrop] == 0; }});
+    add_flash_shared_relations(list, false);
     list.push_back({"bias_shift", "a constant in the bias of a row moves its maximum alone",
                     bias_shift, with_external_bias,
                     [](const Spec& spec) { return moderate(spec) && has_external_bias(spec); }});

@@ -26,9 +26,10 @@ public:
                                 const std::vector<std::int64_t>& kv) const override {
         return problem_of(compress_attention::with_heads(parts_of(problem), query, kv));
     }
-    AttentionProblem single_sequence(const AttentionProblem& problem,
-                                     std::size_t sequence) const override {
-        return problem_of(compress_attention::single_sequence(parts_of(problem), sequence));
+    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
+                                                    Random&) const override {
+        if (problem.query_lengths[b] == 0) return std::nullopt;
+        return problem_of(compress_attention::single_sequence(parts_of(problem), b));
     }
     Verdict judge_lists(const AttentionProblem& problem, const Bits& lists,
                         const ref::RoundingClass& rounding, ref::Grant grant,

@@ -1,7 +1,6 @@
 #include "properties/operators/nsa_compress_attention/runs.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace attncheck::properties::compress_attention {
@@ -68,32 +67,14 @@ ExpectedOutputs expected_rows(const Parts& parts, const ref::RoundingClass& roun
     return out;
 }
 
-Verdict verdict_on_runs(const Spec& spec, const Run& shown, const std::string& name,
-                        std::vector<double> left, std::vector<double> right,
-                        const std::vector<double>& allowed, const std::string& relation) {
-    return verdict_within(name, std::move(left), std::move(right), allowed, relation,
-                          [&](std::size_t k) { return shown.place(spec, name, k); });
-}
-
 Verdict verdict_on_equal_runs(const Spec& spec, const Run& left, const Run& right,
                               const ExpectedOutputs& expected, const std::string& relation) {
     Verdict all;
     for (const char* name : kRowOutputs)
-        join(all, verdict_on_runs(spec, left, name, left.values(name), right.values(name),
-                                  times(allowance(tensor_of(expected, name)), 2), relation));
+        join(all, verdict_within(name, left.values(name), right.values(name),
+                                 times(allowance(tensor_of(expected, name)), 2), relation,
+                                 [&](std::size_t k) { return left.place(spec, name, k); }));
     return all;
-}
-
-Verdict verdict_on_equal_bits(const Spec& spec, const Run& left, const Run& right,
-                              const std::string& relation, const OutputFilter& looked_at) {
-    for (const std::string name : {"softmax_max", "softmax_sum", "attention_out", "topk_indices"}) {
-        Verdict verdict = verdict_on_same_bits(
-            name, left.call.tensor(name).type(), left.bits(name), right.bits(name), relation,
-            [&](std::size_t k) { return left.place(spec, name, k); },
-            [&](std::size_t k) { return !looked_at || looked_at(name, k); });
-        if (verdict.failed()) return verdict;
-    }
-    return {};
 }
 
 Verdict verdict_on_equal_lists(const Spec& spec, PropertyContext& context, const Parts& parts,
@@ -115,41 +96,6 @@ std::vector<std::int64_t> rows_in_sequences(const Parts& parts) {
         static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})));
     std::iota(rows.begin(), rows.end(), std::int64_t{0});
     return rows;
-}
-
-std::vector<char> rows_that_see(const Parts& parts, const std::vector<char>& keys) {
-    const auto atten = parts.mask.contents();
-    const auto columns = ref::compress_columns(parts.shape, {atten, {}});
-    std::vector<char> rows(static_cast<std::size_t>(parts.shape.total_queries));
-    std::vector<ref::KeyColumn> row;
-    for (std::size_t t = 0; t < rows.size(); ++t) {
-        row.clear();
-        columns(static_cast<std::int64_t>(t), 0, row);
-        rows[t] = std::any_of(row.begin(), row.end(), [&](const ref::KeyColumn& column) {
-            return keys[static_cast<std::size_t>(column.key)] != 0;
-        });
-    }
-    return rows;
-}
-
-std::vector<char> keys_seen_by(const Parts& parts, std::int64_t t) {
-    const auto atten = parts.mask.contents();
-    std::vector<char> keys(static_cast<std::size_t>(parts.shape.total_keys));
-    std::vector<ref::KeyColumn> row;
-    ref::compress_columns(parts.shape, {atten, {}})(t, 0, row);
-    for (const ref::KeyColumn& column : row) keys[static_cast<std::size_t>(column.key)] = 1;
-    return keys;
-}
-
-void poison_keys(Parts& parts, const std::vector<char>& keys) {
-    const std::uint32_t nan = ref::encode(parts.dtype, std::numeric_limits<double>::quiet_NaN());
-    const auto fill = [&](std::vector<std::uint32_t>& bits) {
-        const std::size_t row = bits.size() / keys.size();
-        for (std::size_t k = 0; k < keys.size(); ++k)
-            if (keys[k]) std::fill_n(bits.begin() + static_cast<std::ptrdiff_t>(k * row), row, nan);
-    };
-    fill(parts.key);
-    fill(parts.value);
 }
 
 Parts with_heads(const Parts& parts, const std::vector<std::int64_t>& query_source,

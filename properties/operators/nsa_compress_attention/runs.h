@@ -32,18 +32,9 @@ ExpectedOutputs expected_rows(const Parts& parts, const ref::RoundingClass& roun
 
 // ---- verdicts ----
 
-/// |left - right| <= allowed; elements with an infinite allowance are not looked at.
-Verdict verdict_on_runs(const Spec& spec, const Run& shown, const std::string& name,
-                        std::vector<double> left, std::vector<double> right,
-                        const std::vector<double>& allowed, const std::string& relation);
-
 /// Every output but the lists, of two runs that mean the same, within twice the bound.
 Verdict verdict_on_equal_runs(const Spec& spec, const Run& left, const Run& right,
                               const ExpectedOutputs& expected, const std::string& relation);
-
-/// Every output to the bit, lists included; elements for which looked_at is false are skipped.
-Verdict verdict_on_equal_bits(const Spec& spec, const Run& left, const Run& right,
-                              const std::string& relation, const OutputFilter& looked_at = {});
 
 /// Two lists of lists for one problem: the same, or both right for it, since rounding leaves the
 /// order of close scores open.
@@ -53,13 +44,8 @@ Verdict verdict_on_equal_lists(const Spec& spec, PropertyContext& context, const
 
 // ---- changes of a problem ----
 
-/// Query rows [T1] of sequences, those that see one of the keys [C] among them, and their keys.
+/// Query rows [T1] of sequences.
 std::vector<std::int64_t> rows_in_sequences(const Parts& parts);
-std::vector<char> rows_that_see(const Parts& parts, const std::vector<char>& keys);
-std::vector<char> keys_seen_by(const Parts& parts, std::int64_t t);
-
-/// Key and value of the chosen keys [C] become NaN.
-void poison_keys(Parts& parts, const std::vector<char>& keys);
 
 /// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
 Parts with_heads(const Parts& parts, const std::vector<std::int64_t>& query_source,

@@ -273,8 +273,7 @@ Verdict output_used(const Spec& spec, PropertyContext& context) {
 }  // namespace
 
 void add_selected_gradient_relations(std::vector<Property>& list) {
-    add_selected_shared_relations(list);
-    add_attention_laws(list, selected_attention_operator(), true);
+    add_selected_shared_relations(list, true);
     list.push_back({"one_row", "dO in one row reaches that row and the keys it sees", one_row,
                     with_moderate_data, moderate});
     list.push_back(

@@ -1,5 +1,6 @@
 #include "properties/operators/nsa_selected_attention/problem.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "properties/operators/nsa_selected_attention/runs.h"
@@ -25,9 +26,25 @@ public:
                                 const std::vector<std::int64_t>& kv) const override {
         return selected_problem(properties::with_heads(selected_parts_of(problem), query, kv));
     }
-    AttentionProblem single_sequence(const AttentionProblem& problem,
-                                     std::size_t sequence) const override {
-        return selected_problem(properties::single_sequence(selected_parts_of(problem), sequence));
+    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
+                                                    Random&) const override {
+        if (problem.query_lengths[b] == 0) return std::nullopt;
+        return selected_problem(properties::single_sequence(selected_parts_of(problem), b));
+    }
+    /// Keys in blocks that the row does not list are not masked.
+    std::vector<char> masked_keys(const AttentionProblem& problem, std::int64_t t) const override {
+        const SelectedParts& parts = static_cast<const SelectedExtras&>(*problem.extras).parts;
+        const ref::SelectedAttentionShape& s = parts.shape;
+        std::vector<char> masked(static_cast<std::size_t>(problem.key_rows()));
+        if (!parts.mask.present) return masked;
+        const auto row = ref::selected_queries(s)[static_cast<std::size_t>(t)];
+        for (std::int64_t j = 0; j < row.kv_length; ++j)
+            if (parts.sparse_mode == 2
+                    ? j > row.position
+                    : parts.mask.bits[static_cast<std::size_t>(
+                          row.position * parts.mask.shape[1] + j)] != 0)
+                std::fill_n(masked.begin() + (row.first_key + j) * s.kv_heads, s.kv_heads, 1);
+        return masked;
     }
     void with_less_data(Spec& spec, Random& random) const override {
         properties::with_less_data(spec, random);

@@ -1,9 +1,6 @@
 #include "properties/operators/nsa_selected_attention/runs.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
 
 namespace attncheck::properties {
 namespace {
@@ -101,35 +98,6 @@ std::vector<char> keys_seen_by(const SelectedParts& parts, std::int64_t t) {
     std::vector<char> seen(static_cast<std::size_t>(s.total_keys * s.kv_heads));
     mark_seen(parts, parts.columns(), t, seen);
     return seen;
-}
-
-std::vector<char> rows_that_see(const SelectedParts& parts, const std::vector<char>& keys) {
-    const ref::SelectedAttentionShape& s = parts.shape;
-    std::vector<char> rows(static_cast<std::size_t>(s.total_queries * s.query_heads));
-    const auto columns = parts.columns();
-    std::vector<ref::KeyColumn> row;
-    for (std::size_t at = 0; at < rows.size(); ++at) {
-        const auto t = static_cast<std::int64_t>(at) / s.query_heads,
-                   head = static_cast<std::int64_t>(at) % s.query_heads;
-        row.clear();
-        columns(t, head, row);
-        rows[at] = std::any_of(row.begin(), row.end(), [&](const ref::KeyColumn& column) {
-            return keys[key_at(parts, column, head)] != 0;
-        });
-    }
-    return rows;
-}
-
-void poison_keys(SelectedParts& parts, const std::vector<char>& keys) {
-    const std::uint32_t nan = ref::encode(parts.dtype, std::numeric_limits<double>::quiet_NaN());
-    const auto dim = static_cast<std::size_t>(parts.shape.head_dim),
-               value_dim = static_cast<std::size_t>(parts.shape.value_dim);
-    for (std::size_t k = 0; k < keys.size(); ++k) {
-        if (!keys[k]) continue;
-        std::fill_n(parts.key.begin() + static_cast<std::ptrdiff_t>(k * dim), dim, nan);
-        std::fill_n(parts.value.begin() + static_cast<std::ptrdiff_t>(k * value_dim), value_dim,
-                    nan);
-    }
 }
 
 SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int64_t>& query_source,

@@ -12,8 +12,6 @@
 
 namespace attncheck::properties {
 
-inline constexpr std::size_t kLanes = 8;  ///< copies of every statistic
-
 /// One call of the candidate; trouble is set when it did not return 0.
 struct SelectedRun {
     Call call;
@@ -53,12 +51,6 @@ Verdict verdict_on_equal_bits(const Spec& spec, const SelectedRun& left, const S
 std::vector<char> seen_keys(const SelectedParts& parts);
 std::vector<char> keys_seen_by(const SelectedParts& parts, std::int64_t t);
 
-/// Query rows [T1,N1] that see one of the keys [T2,N2].
-std::vector<char> rows_that_see(const SelectedParts& parts, const std::vector<char>& keys);
-
-/// Key and value of the chosen keys [T2,N2] become NaN.
-void poison_keys(SelectedParts& parts, const std::vector<char>& keys);
-
 /// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
 SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int64_t>& query_source,
                          const std::vector<std::int64_t>& kv_source);
@@ -82,7 +74,7 @@ void fewer_queries(Spec& spec);
 void with_less_data(Spec& spec, Random& random);
 
 /// Relations that hold in both directions: all, and in them those of the lists.
-void add_selected_shared_relations(std::vector<Property>& list);
+void add_selected_shared_relations(std::vector<Property>& list, bool gradient);
 void add_selected_list_relations(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

@@ -35,9 +35,10 @@ public:
                                 const std::vector<std::int64_t>& kv) const override {
         return of_.with_heads(problem, query, kv);
     }
-    AttentionProblem single_sequence(const AttentionProblem& problem,
-                                     std::size_t sequence) const override {
-        return of_.single_sequence(problem, sequence);
+    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem,
+                                                    std::size_t sequence,
+                                                    Random& random) const override {
+        return of_.single_sequence(problem, sequence, random);
     }
     void with_less_data(Spec& spec, Random& random) const override {
         of_.with_less_data(spec, random);
