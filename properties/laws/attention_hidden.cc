@@ -79,7 +79,7 @@ std::vector<char> AttentionOperator::masked_keys(const AttentionProblem& problem
 /// Domain  keys that are hidden from every row, or in no list; any data. They become NaN.
 /// Demand  the same bits, lists included; dk and dv of these keys 0, of either sign: a negative
 ///         scale times 0 is -0.
-/// Kills   FA-19 35 39, FAG-42, NSF-x28 x44 x45, NSG-17 x15 x30.
+/// Kills   FA-19 35 39, FAG-42, NSF-x28 x44 x45, NSG-17 x15 x30, NCA-12 x11 x13 x22 x28.
 /// Shrinks to one query, two keys or blocks of keys, one of them seen, all data 0.
 Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);

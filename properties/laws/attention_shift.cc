@@ -69,7 +69,8 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
 /// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel:
 ///         V + c is stored exactly.
 /// Bound   the bounds of both runs added; statistics and lists do not look at V and keep their bits.
-/// Kills   FA-15 18 19 33 38 52, NSF-20 x02 x10 x13 x40 x41 x63.
+/// Kills   FA-15 18 19 33 38 52, NSF-20 x02 x10 x13 x40 x41 x63,
+///         NCA-x14 x18 x20 x27 x31 x33.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero logit.
 Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec);
@@ -105,7 +106,7 @@ Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyConte
 ///         K + c is stored exactly.
 /// Bound   the bounds of both runs added; softmax_max moves by scale <q, c>. Lists the same or
 ///         right.
-/// Kills   NSF-14 x09 x12 x13 x14 x55 x56.
+/// Kills   NSF-14 x09 x12 x13 x14 x55 x56, NCA-x15 x16 x20 x25 x34.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero query element.
 Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec);
