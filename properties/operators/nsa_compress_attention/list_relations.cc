@@ -1,17 +1,37 @@
 // Relations of the lists of selected blocks: forced blocks, more and fewer of them, windows.
 //
 // Lists of two runs may differ where rounding leaves the order of two scores open; they are then
-// both judged by the reference (verdict_on_equal_lists).
+// both judged by the reference (verdict_on_lists of laws/attention_run.h).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <numeric>
 
-#include "properties/operators/nsa_compress_attention/runs.h"
+#include "properties/laws/attention_run.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
+
+/// Both problems have the same numbers, within twice the bound of the first, and the lists of the
+/// second are those that `predict` makes of the first's, or right.
+Verdict verdict_on_problems(const Parts& first, const Parts& second, PropertyContext& context,
+                            const std::string& relation,
+                            const std::function<Bits(const Bits&)>& predict = {}) {
+    const AttentionProblem left_problem = problem_of(first), right_problem = problem_of(second);
+    const AttentionOperator& of = attention_operator();
+    const AttentionRun left(of, left_problem, context), right(of, right_problem, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    Verdict all;
+    for (const auto& [name, expected] : expected_of(left_problem, context.rounding))
+        join(all, verdict_within(left_problem, name, left.values(name), right.values(name),
+                                 times(allowance(expected), 2), relation));
+    const Bits &given = left.bits("topk_indices"), predicted = predict ? predict(given) : given;
+    join(all, verdict_on_lists(of, {right_problem, predicted},
+                               {right_problem, right.bits("topk_indices")}, context, relation));
+    return all;
+}
 
 /// What topk_mask forces precedes all else in ascending order, and the rest keeps its order.
 /// Why     contract decision 7: forcing a block gives it a score above all others; nothing but the
@@ -26,29 +46,30 @@ Verdict forced_blocks(const Spec& spec, PropertyContext& context) {
     Parts free = parts;
     free.topk_mask.present = false;
     free.topk_mask.bits.clear();
-    const Run left(free, context), right(parts, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const std::string relation = "topk_mask against none";
-    Verdict all =
-        verdict_on_equal_runs(spec, right, left, expected_rows(parts, context.rounding), relation);
     const auto queries = ref::compress_queries(parts.shape);
     const auto count = static_cast<std::size_t>(parts.shape.select_count);
-    std::vector<std::int64_t> predicted = left.lists();
-    for (std::size_t at = 0; at < predicted.size(); at += count) {
-        const auto& query = queries[at / (count * static_cast<std::size_t>(parts.shape.kv_heads))];
-        if (query.sequence < 0) continue;
-        std::vector<std::int64_t> list;
-        for (std::int64_t j = 0; j < parts.shape.select_blocks(query.kv_length); ++j)
-            if (parts.topk_mask.at(query.position, j)) list.push_back(j);
-        for (std::size_t k = at; k < at + count; ++k) {
-            const std::int64_t block = predicted[k];
-            const bool inside = block >= 0 && block < parts.topk_mask.shape[1];
-            if (!inside || !parts.topk_mask.at(query.position, block)) list.push_back(block);
-        }
-        std::copy_n(list.begin(), count, predicted.begin() + static_cast<std::ptrdiff_t>(at));
-    }
-    join(all, verdict_on_equal_lists(spec, context, parts, predicted, right.lists(), relation));
-    return all;
+    return verdict_on_problems(
+        free, parts, context, "topk_mask against none", [&](const Bits& unforced) {
+            Bits predicted = unforced;
+            for (std::size_t at = 0; at < predicted.size(); at += count) {
+                const auto& query =
+                    queries[at / (count * static_cast<std::size_t>(parts.shape.kv_heads))];
+                if (query.sequence < 0) continue;
+                Bits list;
+                for (std::int64_t j = 0; j < parts.shape.select_blocks(query.kv_length); ++j)
+                    if (parts.topk_mask.at(query.position, j))
+                        list.push_back(static_cast<std::uint32_t>(j));
+                for (std::size_t k = at; k < at + count; ++k) {
+                    const auto block = static_cast<std::int32_t>(predicted[k]);
+                    const bool inside = block >= 0 && block < parts.topk_mask.shape[1];
+                    if (!inside || !parts.topk_mask.at(query.position, block))
+                        list.push_back(predicted[k]);
+                }
+                std::copy_n(list.begin(), count,
+                            predicted.begin() + static_cast<std::ptrdiff_t>(at));
+            }
+            return predicted;
+        });
 }
 
 /// A shorter list is the beginning of a longer one.
@@ -63,18 +84,15 @@ Verdict prefix(const Spec& spec, PropertyContext& context) {
     if (count < 2) return inapplicable();
     Parts fewer = parts;
     fewer.shape.select_count = Random(mix(spec.seed)).between(1, count - 1);
-    const Run left(parts, context), right(fewer, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const std::string relation =
-        fmt::format("count {} against {}", count, fewer.shape.select_count);
-    Verdict all =
-        verdict_on_equal_runs(spec, left, right, expected_rows(parts, context.rounding), relation);
-    std::vector<std::int64_t> first;
-    const std::vector<std::int64_t> lists = left.lists();
-    for (auto at = lists.begin(); at != lists.end(); at += count)
-        first.insert(first.end(), at, at + fewer.shape.select_count);
-    join(all, verdict_on_equal_lists(spec, context, fewer, first, right.lists(), relation));
-    return all;
+    return verdict_on_problems(
+        parts, fewer, context,
+        fmt::format("count {} against {}", count, fewer.shape.select_count),
+        [&](const Bits& lists) {
+            Bits first;
+            for (auto at = lists.begin(); at != lists.end(); at += count)
+                first.insert(first.end(), at, at + fewer.shape.select_count);
+            return first;
+        });
 }
 
 void with_longer_lists(Spec& spec, Random& random) {
@@ -89,24 +107,26 @@ void with_longer_lists(Spec& spec, Random& random) {
 /// Kills   NCA-x24 x33.
 /// Shrinks to one query, one block.
 Verdict everything(const Spec& spec, PropertyContext& context) {
-    const Parts parts = parts_of(spec);
-    const Run run(parts, context);
+    const AttentionOperator& of = attention_operator();
+    const AttentionProblem problem = of.problem(spec);
+    const AttentionRun run(of, problem, context);
     if (run.trouble) return *run.trouble;
-    const std::vector<std::int64_t> lists = run.lists();
-    const auto count = static_cast<std::size_t>(parts.shape.select_count);
-    const std::size_t rows = rows_in_sequences(parts).size(),
-                      heads = static_cast<std::size_t>(parts.shape.kv_heads);
-    for (std::size_t at = 0; at < rows * heads * count; at += count) {
+    const AttentionOutput& output = problem.output_named("topk_indices");
+    const std::vector<std::int64_t> lists = lists_of(run.bits(output.name));
+    const auto count = static_cast<std::size_t>(output.width);
+    const auto judged = static_cast<std::size_t>(row_starts(problem.query_lengths).back() *
+                                                 output.heads * output.width);
+    for (std::size_t at = 0; at < judged; at += count) {
         std::vector<char> listed(count);
         for (std::size_t k = at; k < at + count; ++k) {
-            const bool inside = lists[k] >= 0 && lists[k] < parts.shape.select_count;
+            const bool inside = lists[k] >= 0 && lists[k] < output.width;
             if (inside && !listed[static_cast<std::size_t>(lists[k])]) {
                 listed[static_cast<std::size_t>(lists[k])] = 1;
                 continue;
             }
             return Verdict::fail(
                 "topk_indices breaks the relation",
-                fmt::format("{}  {}: {}", run.place(spec, "topk_indices", k), lists[k],
+                fmt::format("{}  {}: {}", problem.place(output.name, k), lists[k],
                             inside ? "is listed twice, but every block has one place"
                                    : "is no block of the sequence"));
         }
@@ -192,18 +212,12 @@ Verdict window_permutation(const Spec& spec, PropertyContext& context) {
         }
     }
     if (!moves) return inapplicable();
-    const Run left(parts, context),
-        right(with_keys_moved(parts,
-                              [&](std::int64_t i, std::int64_t cmp) {
-                                  return source_of[cmp][static_cast<std::size_t>(i)];
-                              }),
-              context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const std::string relation = "keys permuted among those with the same windows";
-    Verdict all =
-        verdict_on_equal_runs(spec, left, right, expected_rows(parts, context.rounding), relation);
-    join(all, verdict_on_equal_lists(spec, context, parts, left.lists(), right.lists(), relation));
-    return all;
+    return verdict_on_problems(parts,
+                               with_keys_moved(parts,
+                                               [&](std::int64_t i, std::int64_t cmp) {
+                                                   return source_of[cmp][static_cast<std::size_t>(i)];
+                                               }),
+                               context, "keys permuted among those with the same windows");
 }
 
 bool masked_alone(const Spec& spec) {
@@ -232,13 +246,7 @@ Verdict coarser_tokens(const Spec& spec, PropertyContext& context) {
     coarser.shape.compress_block *= 2;
     coarser.shape.compress_stride *= 2;
     coarser.shape.select_block *= 2;
-    const Run left(parts, context), right(coarser, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const std::string relation = "block, stride and select doubled";
-    Verdict all =
-        verdict_on_equal_runs(spec, left, right, expected_rows(parts, context.rounding), relation);
-    join(all, verdict_on_equal_lists(spec, context, parts, left.lists(), right.lists(), relation));
-    return all;
+    return verdict_on_problems(parts, coarser, context, "block, stride and select doubled");
 }
 
 bool can_double(const Spec& spec) {
@@ -269,14 +277,9 @@ Verdict sparse_modes(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     Parts other = parts;
     other.sparse_mode = 1 - parts.sparse_mode;
-    const Run left(parts, context), right(other, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const std::string relation =
-        fmt::format("sparse_mode {} against {}", parts.sparse_mode, other.sparse_mode);
-    Verdict all =
-        verdict_on_equal_runs(spec, left, right, expected_rows(parts, context.rounding), relation);
-    join(all, verdict_on_equal_lists(spec, context, parts, left.lists(), right.lists(), relation));
-    return all;
+    return verdict_on_problems(
+        parts, other, context,
+        fmt::format("sparse_mode {} against {}", parts.sparse_mode, other.sparse_mode));
 }
 
 void with_topk_mask(Spec& spec, Random& random) {

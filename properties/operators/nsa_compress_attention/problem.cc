@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "properties/operators/nsa_compress_attention/runs.h"
-
 namespace attncheck::properties::compress_attention {
 namespace {
 

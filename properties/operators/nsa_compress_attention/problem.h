@@ -27,4 +27,21 @@ Verdict verdict_on_lists(const AttentionProblem& problem, const std::vector<std:
 
 const AttentionOperator& attention_operator();
 
+// ---- changes of a problem ----
+
+/// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
+Parts with_heads(const Parts& parts, const std::vector<std::int64_t>& query_source,
+                 const std::vector<std::int64_t>& kv_source);
+
+/// Sequence b as a problem of its own; it has queries.
+Parts single_sequence(const Parts& all, std::size_t b);
+
+// ---- domains ----
+
+/// For relations that take two evaluations and more: moderate data, half the queries.
+void with_less_data(Spec& spec, Random& random);
+
+/// Gives every sequence that is not empty keys for `count` blocks at least.
+void lengthen_keys(Spec& spec);
+
 }  // namespace attncheck::properties::compress_attention

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "properties/laws/attention_laws.h"
-#include "properties/operators/nsa_compress_attention/runs.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
