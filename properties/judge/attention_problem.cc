@@ -30,21 +30,21 @@ ref::ExpectedTensor in_lanes(const ref::ExpectedTensor& rows) {
 
 const AttentionOutput& AttentionProblem::output_named(std::string_view name) const {
     return *std::find_if(outputs().begin(), outputs().end(),
-                         [&](const AttentionOutput& output) { return output.name == name; });
+                         [&](const AttentionOutput& one) { return one.name == name; });
 }
 
 std::string AttentionProblem::place(std::string_view name, std::size_t k) const {
-    const AttentionOutput& output = output_named(name);
-    const Int at = static_cast<Int>(k), row = at / (output.heads * output.width);
+    const AttentionOutput& of = output_named(name);
+    const Int at = static_cast<Int>(k), row = at / (of.heads * of.width);
     const ref::SequencePlace where = ref::sequence_places(
-        output.of_keys ? kv_lengths : query_lengths,
-        output.of_keys ? shape.kv_rows : shape.query_rows)[static_cast<std::size_t>(row)];
+        of.of_keys ? kv_lengths : query_lengths,
+        of.of_keys ? shape.kv_rows : shape.query_rows)[static_cast<std::size_t>(row)];
     const std::string sequence =
         where.sequence < 0 ? fmt::format("row {} beyond the last sequence", row)
                            : fmt::format("{} {}, {} {}", sequence_word, where.sequence,
-                                         output.of_keys ? "key" : "query", where.position);
-    return fmt::format("[{}, head {}, {} {}]", sequence, at / output.width % output.heads,
-                       output.column, at % output.width);
+                                         of.of_keys ? "key" : "query", where.position);
+    return fmt::format("[{}, head {}, {} {}]", sequence, at / of.width % of.heads,
+                       of.column, at % of.width);
 }
 
 void add_attention_outputs(AttentionProblem& problem) {
@@ -97,19 +97,22 @@ void give_reference_forward(AttentionProblem& problem) {
     problem.row_sum.assign(row_sum.begin(), row_sum.end());
 }
 
+ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::AttentionGradInputs& in,
+                            const ref::RoundingClass& rounding, ref::Grant grant) {
+    auto expected = ref::expected_attention_grad(problem.shape, problem.columns, in, problem.result,
+                                                 rounding, grant);
+    ExpectedOutputs out;
+    out.emplace_back("dq", std::move(expected.query_grad));
+    out.emplace_back("dk", std::move(expected.key_grad));
+    out.emplace_back("dv", std::move(expected.value_grad));
+    return out;
+}
+
 ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::RoundingClass& rounding,
                             ref::Grant grant) {
     const AttentionNumbers numbers(problem);
+    if (problem.gradient) return expected_of(problem, numbers.gradient_inputs(), rounding, grant);
     ExpectedOutputs out;
-    if (problem.gradient) {
-        auto expected =
-            ref::expected_attention_grad(problem.shape, problem.columns, numbers.gradient_inputs(),
-                                         problem.result, rounding, grant);
-        out.emplace_back("dq", std::move(expected.query_grad));
-        out.emplace_back("dk", std::move(expected.key_grad));
-        out.emplace_back("dv", std::move(expected.value_grad));
-        return out;
-    }
     auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
                                             problem.dtype, rounding, grant);
     out.emplace_back("softmax_max", in_lanes(expected.row_max));

@@ -101,6 +101,10 @@ void give_reference_forward(AttentionProblem& problem);
 /// Expected outputs in packed order; topk_indices has none.
 ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::RoundingClass& rounding,
                             ref::Grant grant = ref::Grant::rounding);
+/// Expected gradients of other numbers than the problem's, or of numbers with errors.
+ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::AttentionGradInputs& in,
+                            const ref::RoundingClass& rounding,
+                            ref::Grant grant = ref::Grant::rounding);
 
 /// Packed expectations as those of the tensors of the call.
 ExpectedOutputs in_call_order(const AttentionProblem& problem, const ExpectedOutputs& packed);

@@ -1,11 +1,21 @@
 #include "properties/laws/attention_gradient_laws.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "properties/laws/attention_run.h"
+#include "properties/laws/attention_gradient_numbers.h"
+#include "properties/laws/attention_sight.h"
 
 namespace attncheck::properties {
+namespace {
+
+/// The given output is that of the reference; its statistics may be shifted.
+bool has_reference_output(const Spec& spec) { return spec.number("out") == 0 && moderate(spec); }
+
+}  // namespace
 
 /// The gradients are additive in dO.
 /// Why     delta uses the given output, so that every gradient is linear in dO alone.
@@ -79,11 +89,160 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     return all;
 }
 
+/// An output gradient that is zero but for one row reaches that row's dQ and the keys it sees, for
+/// dV those that it keeps.
+/// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
+/// Domain  moderate data; dO is kept in one (query, head), any given output and statistics.
+/// Demand  exact zeros elsewhere; the row's dQ keeps the bits that it has with the whole dO.
+/// Kills   FAG-18, NSG-x05 x11 x15 x19 x20.
+/// Shrinks to two queries, one key or block of keys, one non-zero dO, V and K element each.
+Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    const AttentionProblem problem = of.problem(spec);
+    const ref::AttentionShape& s = problem.shape;
+    if (s.query_rows == 0) return inapplicable();
+    Random random(mix(spec.seed));
+    const std::int64_t t = random.between(0, s.query_rows - 1),
+                       head = random.between(0, s.query_heads - 1);
+    const auto row = static_cast<std::size_t>(t * s.query_heads + head);
+    const auto row_of = [&](const std::string& name, std::size_t k) {
+        return k / static_cast<std::size_t>(problem.output_named(name).width);
+    };
+    AttentionProblem single = problem;
+    for (std::size_t k = 0; k < single.output_grad.size(); ++k)
+        if (k / static_cast<std::size_t>(s.value_dim) != row) single.output_grad[k] = 0;
+    const AttentionRun whole(of, problem, context), alone(of, single, context);
+    if (auto trouble = first_trouble({&whole, &alone})) return *trouble;
+    const std::string relation =
+        fmt::format("with the output gradient of row {}, head {} alone", t, head);
+    Verdict verdict = verdict_on_equal_bits(whole, alone, relation,
+                                            [&](const std::string& name, std::size_t k) {
+                                                return name == "dq" && row_of(name, k) == row;
+                                            });
+    if (verdict.failed()) return verdict;
+    const std::vector<char> seen = keys_seen_by(problem, t, head),
+                            kept = keys_seen_by(problem, t, head, Drops::left_out);
+    for (const AttentionOutput& output : problem.outputs()) {
+        const std::string& name = output.name;
+        const std::vector<double> values = alone.values(name);
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            const std::size_t at = row_of(name, k);
+            const bool reached = name == "dq" ? at == row : name == "dv" ? kept[at] : seen[at];
+            if (!reached && values[k] != 0)
+                return Verdict::fail(name + " of an unreached row is not 0",
+                                     fmt::format("{}: {}  expected 0  got {:.9g}", relation,
+                                                 problem.place(name, k), values[k]));
+        }
+    }
+    return {};
+}
+
+/// (row_max + c, row_sum exp(-c)) is the same P.
+/// Why     only exp(s - row_max) / row_sum enters a gradient, however the two share it.
+/// Domain  a c of -2 .. 2 per row, on top of what the case does.
+/// Bound   twice the bound for statistics that are off by the rounding of both pairs.
+/// Kills   FAG-03 08 19, NSG-14 x17 x22.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero K, V and dO element.
+Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    constexpr double kFp32 = 0x1p-24;
+    const AttentionProblem problem = of.problem(spec);
+    const AttentionNumbers in(problem);
+    AttentionProblem shifted = problem;
+    Random random(mix(spec.seed));
+    const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, problem.dtype));
+    ref::AttentionGradInputs inputs = in.gradient_inputs();
+    for (std::size_t row = 0; row < in.row_max.size(); ++row) {
+        if (!sees_keys(in.row_sum[row])) continue;
+        const auto moved =
+            static_cast<float>(in.row_max[row] + static_cast<double>(random.between(-8, 8)) / 4);
+        const double really = static_cast<double>(moved) - in.row_max[row];
+        shifted.row_max[row] = moved;
+        shifted.row_sum[row] = static_cast<float>(in.row_sum[row] * std::exp(-really));
+        // The rounding of the new sum; s - row_max, row_max and log(row_sum) grow by |c| each.
+        inputs.prob_error =
+            std::max(inputs.prob_error, 2 * kFp32 + 9 * unit * std::fabs(really));
+    }
+    const AttentionRun left(of, problem, context), right(of, shifted, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    Verdict all;
+    for (const auto& [name, expected] : expected_of(problem, inputs, context.rounding))
+        join(all, verdict_within(problem, name, left.values(name), right.values(name),
+                                 times(allowance(expected), 2), "row_max + c and row_sum exp(-c)"));
+    return all;
+}
+
+/// A row sum that is twice as large halves every gradient.
+/// Why     P is what the statistics say, not what the logits would give: contract decision 3.
+/// Domain  factors 1/2, 2 and 4 for all rows at once.
+/// Bound   the bounds of both runs, that of the first divided by the factor.
+/// Kills   FAG-18 19, NSG-x18 x21 x22 x34.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero Q, V and dO element.
+Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    const AttentionProblem problem = of.problem(spec);
+    AttentionProblem changed = problem;
+    const double factor = Random(mix(spec.seed)).pick<double>({0.5, 2, 4});
+    for (float& row_sum : changed.row_sum)
+        if (sees_keys(static_cast<double>(row_sum))) row_sum *= static_cast<float>(factor);
+    const AttentionRun left(of, problem, context), right(of, changed, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const ExpectedOutputs expected = expected_of(problem, context.rounding);
+    Verdict all;
+    for (const auto& [name, changed_expected] : expected_of(changed, context.rounding))
+        join(all, verdict_within(problem, name, times(left.values(name), 1 / factor),
+                                 right.values(name),
+                                 sum_of(times(allowance(tensor_of(expected, name)), 1 / factor),
+                                        allowance(changed_expected)),
+                                 fmt::format("row_sum times {}", factor)));
+    return all;
+}
+
+/// delta comes from the given output: O + d moves dS_ij by -P_ij <dO_i, d_i>, and dV does not
+/// depend on O.
+/// Why     contract decision 3.
+/// Domain  d of up to 1/2 in every element.
+/// Bound   that of the expected values for the changed output; the bits of dV.
+/// Kills   FAG-03 07 10 13 18 40, NSG-x17 x18 x19 x20 x26 x34.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero K and dO element.
+Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    const AttentionProblem problem = of.problem(spec);
+    AttentionProblem changed = problem;
+    Random random(mix(spec.seed));
+    for (std::uint32_t& element : changed.output)
+        element = ref::encode(problem.result, ref::decode(problem.result, element) +
+                                                  static_cast<double>(random.between(-8, 8)) / 16);
+    const AttentionRun left(of, problem, context), right(of, changed, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    constexpr const char* kRelation = "another given output";
+    Verdict all =
+        verdict_on_equal_bits(left, right, kRelation,
+                              [](const std::string& name, std::size_t) { return name == "dv"; });
+    join(all, verdict_on_expected(right, expected_of(changed, context.rounding), kRelation));
+    return all;
+}
+
 void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of) {
-    list.push_back(attention_property(of, "linearity", "additive in dO", linearity));
+    const auto add = [&](const char* name, const char* summary, AttentionLaw law) {
+        list.push_back(attention_property(of, name, summary, law));
+    };
+    add("linearity", "additive in dO", linearity);
     list.back().adapt = [&of](Spec& spec, Random& random) { of.with_less_data(spec, random); };
-    list.push_back(attention_property(of, "output_grad_scale", "twice dO gives twice the gradients",
-                                      output_grad_scale));
+    add("output_grad_scale", "twice dO gives twice the gradients", output_grad_scale);
+    add("one_row", "dO in one row reaches that row and the keys it sees", one_row);
+    add("value_sum", "sum_j dV_j = sum_ij P_ij g_ij dO_i", value_sum);
+    add("key_sum", "sum_j dK_j = scale sum_i f_i <dO_i, O*_i - O_i> q_i", key_sum);
+    add("euler", "<dQ, Q> = <dK, K>, <dV, V> = sum f <dO, O*>", euler);
+    add("statistics_shift", "(row_max + c, row_sum exp(-c)) is the same P", statistics_shift);
+    add("statistics_used", "P follows the given row_sum", statistics_used);
+    add("output_used", "delta follows the given output, dV does not depend on it", output_used);
+    add("adjoint", "<dQ, r>, <dK, r>, <dV, r> are derivatives of the exact forward", adjoint);
+    list.back().adapt = [&of](Spec& spec, Random& random) {
+        with_moderate_data(spec, random);
+        spec.set("out", 0);
+        of.with_combination(spec, random);
+    };
+    list.back().domain = has_reference_output;
+    add("forward_backward",
+        "the candidate's own output and statistics give the gradient of attention",
+        forward_backward);
 }
 
 }  // namespace attncheck::properties

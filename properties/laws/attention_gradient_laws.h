@@ -8,8 +8,24 @@
 
 namespace attncheck::properties {
 
+// What the output gradient reaches.
 Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+
+// Sums over a sequence (attention_identities.cc).
+Verdict value_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict euler(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+
+// What the given statistics and output are used for.
+Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+
+// The gradient and the forward (attention_adjoint.cc).
+Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict forward_backward(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
 /// Every law above as a property. `of` outlives the list.
 void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of);

@@ -49,6 +49,9 @@ public:
     /// Makes a case cheaper, for laws that take two evaluations and more: moderate data, half the
     /// rows.
     virtual void with_less_data(Spec& spec, Random& random) const = 0;
+    /// Draws the features of a gradient case (mask, bias, dropout) apart from each other, for laws
+    /// that hold for every combination; an operator without such features has nothing to draw.
+    virtual void with_combination(Spec& spec, Random& random) const { (void)spec, (void)random; }
 };
 
 }  // namespace attncheck::properties

@@ -79,6 +79,22 @@ public:
         with_moderate_data(spec, random);
         with_smaller_lengths(spec);
     }
+    /// Mask, bias and drop mask, each with a chance of a half.
+    void with_combination(Spec& spec, Random& random) const override {
+        spec.set("stats", 0);
+        if (spec.numbers[kFaRope] != 0) return;
+        if (random.chance(50))
+            without_mask(spec);
+        else
+            with_some_mask(spec, random);
+        if (random.chance(50)) without_bias(spec);
+        if (random.chance(50)) {
+            without_dropout(spec);
+        } else if (spec.numbers[kFaDrop] == 0) {
+            spec.numbers[kFaDrop] = 1;
+            spec.numbers[kFaKeep] = random.between(1, 3);
+        }
+    }
 };
 
 }  // namespace

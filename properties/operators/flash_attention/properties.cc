@@ -4,7 +4,7 @@
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
-#include "properties/operators/flash_attention/problem.h"
+#include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {
 namespace {
@@ -77,6 +77,11 @@ void add_flash_agreement(std::vector<Property>& list, bool) {
     add_call_properties(list, of);
     list[first].case_factor = 4;  // many features
     add_exact_lattice(list, flash_attention_operator(), make_lattice, is_lattice_data);
+}
+
+void add_flash_gradient_relations(std::vector<Property>& list) {
+    add_flash_shared_relations(list);
+    add_attention_laws(list, flash_attention_operator(), true);
 }
 
 }  // namespace attncheck::properties

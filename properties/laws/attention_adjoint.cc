@@ -1,0 +1,197 @@
+// The gradient is that of the forward: of the exact one, differentiated by dual numbers, and of the
+// candidate's own. Legend as in attention_gradient_numbers.h.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "properties/laws/attention_gradient_laws.h"
+#include "properties/laws/attention_gradient_numbers.h"
+#include "properties/laws/attention_sight.h"
+#include "ref/numbers/dual.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+using Columns = std::vector<ref::KeyColumn>;
+using Duals = std::vector<ref::Dual>;
+
+Duals dual(const std::vector<double>& values) { return {values.begin(), values.end()}; }
+
+/// Puts a random direction of whole numbers into the tangents of a row, and returns it.
+std::vector<double> set_direction(Duals& argument, std::size_t row, std::size_t width,
+                                  Random& random) {
+    std::vector<double> direction(width);
+    for (double& r : direction) r = static_cast<double>(random.between(-2, 2));
+    for (std::size_t d = 0; d < width; ++d) argument[row * width + d].tangent = direction[d];
+    return direction;
+}
+
+/// The gradients of a run beside the exact derivatives of the forward.
+struct Adjoint {
+    const AttentionProblem& problem;
+    GradientNumbers in;
+    std::map<std::string, BoundedGradient> gradients;  ///< dq, dk, dv
+    Duals query, key, value;
+    ref::AttentionRow<ref::Dual> row_of_forward;
+
+    Adjoint(const AttentionRun& run, const ref::RoundingClass& rounding)
+        : problem(run.problem),
+          in(run.problem),
+          query(dual(in.query)),
+          key(dual(in.key)),
+          value(dual(in.value)) {
+        std::vector<double> output_error(in.output.size());
+        for (std::size_t k = 0; k < output_error.size(); ++k)
+            output_error[k] = std::fabs(in.output[k] - in.exact_output[k]);
+        ref::AttentionGradInputs inputs = in.gradient_inputs();
+        inputs.output_error = output_error;
+        inputs.prob_error = in.statistics_error();
+        const ExpectedOutputs expected = expected_of(problem, inputs, rounding);
+        for (const char* name : {"dq", "dk", "dv"})
+            gradients.try_emplace(name, run, expected, name);
+    }
+
+    /// Adds d <dO_i, O_i> / d eps of one row of the forward over dual numbers to the right side.
+    void add_derivative(Int t, Int n, const Columns& columns, Identity& identity,
+                        std::size_t slot) {
+        const ref::AttentionInputs<ref::Dual> forward{query, key, value, in.scale, in.keep_prob};
+        ref::attend_row(problem.shape, forward, t, n, std::span<const ref::KeyColumn>(columns),
+                        row_of_forward);
+        const Duals& output = row_of_forward.output;
+        const auto first =
+            static_cast<std::size_t>(t * problem.shape.query_heads + n) * output.size();
+        for (std::size_t d = 0; d < output.size(); ++d) {
+            const double term = in.output_grad[first + d] * output[d].tangent;
+            identity.right[slot] += term;
+            identity.size[slot] += std::fabs(term);
+        }
+    }
+
+    /// Adds <grad, r> of one row to the left side.
+    void add_gradient(const char* name, std::size_t row, const std::vector<double>& direction,
+                      Identity& identity, std::size_t slot) {
+        gradients.at(name).add_product(row, direction, identity.left, identity, slot);
+        identity.place[slot] = problem.place(name, row * direction.size());
+    }
+};
+
+/// One query row at a time: d<dO_i, O_i> along q_i.
+Verdict query_adjoint(Adjoint& of, Random& random) {
+    const auto rows = static_cast<std::size_t>(of.problem.query_rows());
+    constexpr std::size_t kMany = 64;  // rows tried, spread over the problem
+    const std::size_t step = rows / kMany + 1;
+    Identity identity((rows + step - 1) / step);
+    for_each_row(of.problem, [&](Int t, Int n, const Columns& columns) {
+        const auto row = static_cast<std::size_t>(t * of.problem.shape.query_heads + n);
+        if (row % step != 0) return;
+        const auto width = static_cast<std::size_t>(of.problem.shape.head_dim);
+        const std::vector<double> direction = set_direction(of.query, row, width, random);
+        of.add_derivative(t, n, columns, identity, row / step);
+        of.add_gradient("dq", row, direction, identity, row / step);
+    });
+    return identity.verdict("dq", "<dQ_i, r> = d<dO, O>/dq_i along r");
+}
+
+/// One key of every sequence and key/value head: d<dO, O> along k_j, or along v_j.
+Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
+    const AttentionProblem& problem = of.problem;
+    const char* name = along_key ? "dk" : "dv";
+    const auto width =
+        static_cast<std::size_t>(along_key ? problem.shape.head_dim : problem.shape.value_dim);
+    Duals& argument = along_key ? of.key : of.value;
+    Identity identity = identity_per_slot(problem);
+    std::vector<Int> chosen(identity.left.size(), -1), keys_seen(chosen.size());
+    const std::vector<char> seen = seen_keys(problem);
+    for_each_slot(problem, true, [&](std::size_t row, std::size_t slot) {
+        if (seen[row] && random.between(0, keys_seen[slot]++) == 0)
+            chosen[slot] = static_cast<Int>(row);
+    });
+    for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
+        if (chosen[slot] < 0) continue;
+        const auto row = static_cast<std::size_t>(chosen[slot]);
+        of.add_gradient(name, row, set_direction(argument, row, width, random), identity, slot);
+    }
+    Columns columns;
+    for_each_slot(problem, false, [&](std::size_t row, std::size_t slot) {
+        if (chosen[slot] < 0) return;
+        const Int t = static_cast<Int>(row) / problem.shape.query_heads,
+                  n = static_cast<Int>(row) % problem.shape.query_heads;
+        columns.clear();
+        problem.columns(t, n, columns);
+        if (std::any_of(columns.begin(), columns.end(), [&](const ref::KeyColumn& column) {
+                return key_number(problem, column, n) == static_cast<std::size_t>(chosen[slot]);
+            }))
+            of.add_derivative(t, n, columns, identity, slot);
+    });
+    for (ref::Dual& number : argument) number.tangent = 0;
+    return identity.verdict(name, along_key ? "<dK_j, r> = d<dO, O>/dk_j along r"
+                                            : "<dV_j, r> = d<dO, O>/dv_j along r");
+}
+
+}  // namespace
+
+/// The gradient is that of the forward, for every combination of mask, bias, rope and dropout.
+/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>. Dual numbers give the
+///         derivative exactly through the reference forward, without an oracle of the backward
+///         (verification.md 4.9).
+/// Domain  the given output is that of the reference, so that the gradient is that of the forward.
+/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover the
+///         rounding of the given output and of the statistics.
+/// Kills   FAG-03 07 10 13 40, NSG-02 12 13 x02 x25 x26 x27 x28.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero dO element.
+Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    const AttentionProblem problem = of.problem(spec);
+    const AttentionRun run(of, problem, context);
+    if (run.trouble) return *run.trouble;
+    Adjoint both(run, context.rounding);
+    Random random(mix(spec.seed));
+    Verdict all = key_adjoint(both, random, true);
+    join(all, key_adjoint(both, random, false));
+    join(all, query_adjoint(both, random));
+    return all;
+}
+
+/// The candidate's forward and backward belong together: its own statistics and output, passed to
+/// its own gradient, give the gradient of exact attention.
+/// Why     training does it. Both must have the same conventions (scale in row_max, base of the
+///         logarithm, order of the statistics, bits of the drop mask).
+/// Domain  candidates that export the forward.
+/// Bound   that of the gradient, with the forward's bounds as errors of the given output and
+///         statistics.
+/// Kills   FAG-03 07 10 13 19, NSG-07 12 13 x02 x22 x26 x34.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero dO element.
+Verdict forward_backward(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = of.problem(spec), forward_problem = problem;
+    forward_problem.gradient = false;
+    if (!context.candidate.info().implements(of.call(forward_problem).op)) return inapplicable();
+    const AttentionRun forward(of, forward_problem, context);
+    if (forward.trouble) return *forward.trouble;
+    AttentionNumbers in(problem);
+    const auto exact = ref::expected_attention(problem.shape, problem.columns, in.inputs(),
+                                               problem.dtype, context.rounding);
+    in.output = exact.output.value;
+    in.row_max = exact.row_max.value;
+    in.row_sum = exact.row_sum.value;
+    ref::AttentionGradInputs inputs = in.gradient_inputs();
+    inputs.output_error = exact.output.bound;
+    for (std::size_t row = 0; row < in.row_max.size(); ++row)
+        if (sees_keys(in.row_sum[row])) {
+            // log P moves with the LSE; the gradient's own rounding is relative to the row_max it
+            // is given.
+            const double error = exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row];
+            if (!std::isfinite(error)) return inapplicable();
+            inputs.prob_error = std::max(inputs.prob_error, error);
+        }
+    problem.output = forward.bits("attention_out");
+    const std::vector<double> row_max = forward.first_lanes("softmax_max"),
+                              row_sum = forward.first_lanes("softmax_sum");
+    problem.row_max.assign(row_max.begin(), row_max.end());
+    problem.row_sum.assign(row_sum.begin(), row_sum.end());
+    const AttentionRun gradient(of, problem, context);
+    if (gradient.trouble) return *gradient.trouble;
+    return verdict_on_expected(gradient, expected_of(problem, inputs, context.rounding),
+                               "own forward, own gradient");
+}
+
+}  // namespace attncheck::properties
