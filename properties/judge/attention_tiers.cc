@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/derived.h"
 #include "properties/judge/attention_hypotheses.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -93,7 +93,7 @@ bool is_tier_data(const Spec& spec) {
 void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t least,
                     std::int64_t max_pairs) {
     const auto keep_if_legal = [&spec](Spec changed) {
-        const bool legal = !find_operator(spec.schema->op)->illegal(changed);
+        const bool legal = !illegal(changed);
         if (legal) spec = std::move(changed);
         return legal;
     };

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "properties/case/derived.h"
 #include "properties/judge/rules.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -60,7 +60,7 @@ Verdict same_outputs(const Spec& spec, const Call& call, const CallResult& left,
 /// (any more).
 std::optional<Call> broken_call(const Spec& spec) {
     try {
-        return find_operator(spec.schema->op)->build(spec);
+        return spec.schema->build(spec);
     } catch (const std::invalid_argument&) {
         return std::nullopt;
     }

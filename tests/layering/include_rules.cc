@@ -86,9 +86,6 @@ struct Exception {
 };
 constexpr Exception kExceptions[] = {
     {"impl/kernels/nsa_compress_kernels.h", "impl/operators/selection/window_geometry.h"},
-    {"properties/judge/attention_tiers.cc", kCatalogue},
-    {"properties/laws/call_properties.cc", kCatalogue},
-    {"properties/operators/nsa_selected_attention/tiers.cc", kCatalogue},
     {"ref/bounds/attention_bound.cc", "ref/operators/chosen_attention.h"},
     {"ref/bounds/attention_bound.cc", "ref/operators/shared_rows.h"},
     {"ref/bounds/attention_grad_bound.cc", "ref/operators/chosen_attention.h"},
