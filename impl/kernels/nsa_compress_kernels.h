@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "impl/kernels/lines_ahead.h"
-#include "impl/operators/selection/window_geometry.h"
+#include "impl/kernels/window_geometry.h"
 
 /// Micro-kernels on one slab: kSlabTokens tokens that lie in the same `num_windows` windows.
 ///

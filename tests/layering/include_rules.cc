@@ -85,7 +85,7 @@ struct Exception {
     std::string_view path, include;
 };
 constexpr Exception kExceptions[] = {
-    {"impl/kernels/nsa_compress_kernels.h", "impl/operators/selection/window_geometry.h"},
+    {"impl/kernels/nsa_compress_kernels.h", "impl/kernels/window_geometry.h"},
     {"ref/bounds/attention_bound.cc", "ref/operators/chosen_attention.h"},
     {"ref/bounds/attention_bound.cc", "ref/operators/shared_rows.h"},
     {"ref/bounds/attention_grad_bound.cc", "ref/operators/chosen_attention.h"},

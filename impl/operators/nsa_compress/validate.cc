@@ -5,7 +5,7 @@
 #include <string>
 
 #include "impl/arguments/argument_checks.h"
-#include "impl/operators/selection/window_geometry.h"
+#include "impl/kernels/window_geometry.h"
 
 namespace attncheck::impl {
 namespace {
