@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ref/bounds/rounding_noise.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 namespace {

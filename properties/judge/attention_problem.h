@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "properties/judge/verdict.h"
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::properties {
 

@@ -1,5 +1,5 @@
 // Attention of full size against the reference of chosen rows and keys: the part that all attention
-// operators share. Bounds are those of the whole reference (ref/operators/chosen_attention.h).
+// operators share. Bounds are those of the whole reference (ref/attention/chosen_attention.h).
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include "properties/judge/attention_problem.h"
 #include "properties/judge/context.h"
 #include "properties/judge/sampling.h"
-#include "ref/operators/chosen_attention.h"
+#include "ref/attention/chosen_attention.h"
 
 namespace attncheck::properties {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "properties/judge/verdict.h"
-#include "ref/bounds/rounding_noise.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ref/bounds/rounding_noise.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 

@@ -7,7 +7,7 @@
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/laws/attention_sight.h"
-#include "ref/bounds/rounding_noise.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ref/bounds/rounding_noise.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 namespace {

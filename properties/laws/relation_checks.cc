@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::properties {
 namespace {

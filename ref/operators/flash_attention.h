@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::ref {
 

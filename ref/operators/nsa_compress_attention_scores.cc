@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ref/bounds/attention_roundoff.h"
+#include "ref/attention/attention_roundoff.h"
 
 namespace attncheck::ref {
 namespace {

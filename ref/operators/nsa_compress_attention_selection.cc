@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "ref/bounds/attention_roundoff.h"
+#include "ref/attention/attention_roundoff.h"
 
 namespace attncheck::ref {
 namespace {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ref/bounds/attention_roundoff.h"
+#include "ref/attention/attention_roundoff.h"
 #include "ref/operators/packed_queries.h"
 
 namespace attncheck::ref {

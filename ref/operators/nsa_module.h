@@ -27,7 +27,7 @@
 #include <span>
 #include <vector>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 #include "ref/operators/nsa_compress.h"
 
 namespace attncheck::ref {

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 #include "ref/operators/packed_queries.h"
 
 namespace attncheck::ref {

@@ -1,6 +1,7 @@
 #include "include_rules.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -45,7 +46,8 @@ const std::map<std::string, std::vector<std::string>>& inner_rules() {
     static const std::map<std::string, std::vector<std::string>> table{
         {"ref/numbers", {}},
         {"ref/bounds", {"ref/numbers/"}},
-        {"ref/operators", {"ref/numbers/", "ref/bounds/"}},
+        {"ref/attention", {"ref/numbers/", "ref/bounds/"}},
+        {"ref/operators", {"ref/numbers/", "ref/bounds/", "ref/attention/"}},
         {"ref/constraints", {"ref/numbers/"}},
         {"impl/runtime", {}},
         {"impl/kernels", {"impl/runtime/"}},
@@ -84,20 +86,7 @@ const std::vector<std::string> kCatalogueReaders{
 struct Exception {
     std::string_view path, include;
 };
-constexpr Exception kExceptions[] = {
-    {"impl/kernels/nsa_compress_kernels.h", "impl/kernels/window_geometry.h"},
-    {"ref/bounds/attention_bound.cc", "ref/operators/chosen_attention.h"},
-    {"ref/bounds/attention_bound.cc", "ref/operators/shared_rows.h"},
-    {"ref/bounds/attention_grad_bound.cc", "ref/operators/chosen_attention.h"},
-    {"ref/bounds/attention_grad_noise.cc", "ref/operators/shared_rows.h"},
-    {"ref/bounds/attention_noise.cc", "ref/operators/shared_rows.h"},
-    {"ref/bounds/attention_roundoff.cc", "ref/operators/shared_rows.h"},
-    {"ref/bounds/attention_roundoff.h", "ref/operators/dense_attention.h"},
-    {"ref/bounds/nsa_module.h", "ref/operators/nsa_module.h"},
-    {"ref/bounds/rounding_noise.h", "ref/operators/dense_attention.h"},
-    {"ref/bounds/rounding_noise.h", "ref/operators/nsa_compress.h"},
-    {"ref/bounds/row_gradients.h", "ref/operators/shared_rows.h"},
-};
+constexpr std::array<Exception, 0> kExceptions{};
 
 bool is_excepted(std::string_view path, std::string_view include) {
     return std::ranges::any_of(kExceptions, [&](const Exception& one) {

@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
              "\"../impl/operators/nsa_compress/nsa_compress.h\""},
         Door{"SuiteUsesItsLibrariesOnly", "properties/x.cc", "<CLI/CLI.hpp>", "<gtest/gtest.h>"},
         Door{"NumbersKnowNoOperator", "ref/numbers/x.cc", "\"ref/numbers/dtype.h\"",
-             "\"ref/operators/dense_attention.h\""},
+             "\"ref/attention/dense_attention.h\""},
         Door{"KernelsKnowNoOperator", "impl/kernels/x.cc", "\"impl/runtime/thread_pool.h\"",
              "\"impl/operators/nsa_compress/validate.h\""},
         Door{"CasesKnowNoCandidate", "properties/case/x.cc", "\"ref/numbers/dtype.h\"",

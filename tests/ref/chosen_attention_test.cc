@@ -1,5 +1,5 @@
 // Chosen rows and keys have the values and bounds of the whole reference.
-#include "ref/operators/chosen_attention.h"
+#include "ref/attention/chosen_attention.h"
 
 #include <gtest/gtest.h>
 

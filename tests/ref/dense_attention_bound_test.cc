@@ -9,7 +9,7 @@
 #include <random>
 #include <sstream>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 #include "tests/ref/print_dtype.h"
 
 namespace attncheck::ref {

@@ -1,6 +1,6 @@
 // The oracle of attention against exact differentiation, against its identities, and on non-finite
 // and empty data.
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "ref/numbers/dual.h"
-#include "ref/bounds/nsa_module.h"
+#include "ref/operators/nsa_module_bound.h"
 
 namespace attncheck::ref {
 namespace {

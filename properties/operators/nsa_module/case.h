@@ -12,7 +12,7 @@
 #include "properties/case/attention_data.h"
 #include "properties/judge/verdict.h"
 #include "properties/operators/operator.h"
-#include "ref/bounds/nsa_module.h"
+#include "ref/operators/nsa_module_bound.h"
 
 namespace attncheck::properties::nsa_module {
 

@@ -11,7 +11,7 @@ namespace {
 /// Every operator is right on what the operator before it wrote, lists and statistics included.
 /// Why     the operators' own properties feed them from the reference; here they are fed from each
 /// other, statistics in the order in which they were written.
-/// Bound   that of each operator on its actual inputs (ref/bounds/nsa_module.h); lists by their
+/// Bound   that of each operator on its actual inputs (ref/operators/nsa_module_bound.h); lists by their
 /// scores.
 /// Kills   MOD-01 .. MOD-08, MOD-10 .. MOD-15.
 /// Shrinks to one head, one sequence of as few tokens as the operator concerned needs.
@@ -34,7 +34,7 @@ Verdict stages(const Spec& spec, PropertyContext& context) {
 /// Why     the gradient of a composition is the composition of the gradients; the reference's chain
 /// equals the derivative of its forward to binary64 (tests/ref/nsa_module_test.cc).
 /// Bound   the operators' bounds, each on its actual inputs, propagated through the chain
-/// (ref/bounds/nsa_module.h). 0 for what nothing reaches.
+/// (ref/operators/nsa_module_bound.h). 0 for what nothing reaches.
 /// Kills   MOD-14, and the broken compositions of tests/properties/nsa_module_test.cc.
 Verdict end_to_end_with(const Spec& spec, PropertyContext& context, ref::Grant grant) {
     const Parts parts = parts_of(spec);

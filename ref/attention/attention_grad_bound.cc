@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "ref/bounds/row_gradients.h"
-#include "ref/operators/chosen_attention.h"
+#include "ref/attention/row_gradients.h"
+#include "ref/attention/chosen_attention.h"
 
 namespace attncheck::ref {
 namespace {

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ref/bounds/rounding_variance.h"
+#include "ref/attention/rounding_variance.h"
+#include "ref/operators/nsa_compress_noise.h"
 
 namespace attncheck::ref {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ref/bounds/rounding_variance.h"
-#include "ref/operators/shared_rows.h"
+#include "ref/attention/rounding_variance.h"
+#include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
 namespace {

@@ -19,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "ref/operators/dense_attention.h"
-#include "ref/operators/nsa_compress.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::ref {
 
@@ -82,18 +81,5 @@ AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
                                         std::span<const SequencePlace> query_places,
                                         std::span<const SequencePlace> key_places, Dtype dtype,
                                         const RoundingClass& rounding);
-
-RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
-                                 std::span<const double> input, std::span<const double> weight,
-                                 const RoundingClass& rounding);
-
-struct CompressGradNoise {
-    RoundingNoise input_grad, weight_grad;
-};
-CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtype,
-                                          std::span<const double> output_grad,
-                                          std::span<const double> input,
-                                          std::span<const double> weight,
-                                          const RoundingClass& rounding);
 
 }  // namespace attncheck::ref

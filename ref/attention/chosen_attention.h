@@ -8,7 +8,7 @@
 // keys it happens to.
 #pragma once
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::ref {
 

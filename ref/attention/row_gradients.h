@@ -2,8 +2,8 @@
 // bound of a gradient that belongs to one (row, column).
 #pragma once
 
-#include "ref/bounds/attention_roundoff.h"
-#include "ref/operators/shared_rows.h"
+#include "ref/attention/attention_roundoff.h"
+#include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
 

@@ -1,4 +1,4 @@
-#include "ref/bounds/row_gradients.h"
+#include "ref/attention/row_gradients.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
-#include "ref/bounds/attention_roundoff.h"
+#include "ref/attention/attention_roundoff.h"
 #include "ref/numbers/dual.h"
-#include "ref/operators/shared_rows.h"
+#include "ref/attention/shared_rows.h"
 
 template <>
 struct Eigen::NumTraits<attncheck::ref::Dual> : Eigen::NumTraits<double> {

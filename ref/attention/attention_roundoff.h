@@ -8,7 +8,7 @@
 
 #include <span>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::ref {
 

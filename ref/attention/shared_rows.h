@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "ref/operators/dense_attention.h"
+#include "ref/attention/dense_attention.h"
 
 namespace attncheck::ref {
 

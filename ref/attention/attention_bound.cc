@@ -4,9 +4,9 @@
 #include <limits>
 #include <thread>
 
-#include "ref/bounds/attention_roundoff.h"
-#include "ref/operators/chosen_attention.h"
-#include "ref/operators/shared_rows.h"
+#include "ref/attention/attention_roundoff.h"
+#include "ref/attention/chosen_attention.h"
+#include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
 namespace {

@@ -1,11 +1,11 @@
-#include "ref/bounds/attention_roundoff.h"
+#include "ref/attention/attention_roundoff.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
 
-#include "ref/operators/shared_rows.h"
+#include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
 namespace {

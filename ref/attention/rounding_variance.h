@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ref/bounds/attention_roundoff.h"
-#include "ref/bounds/rounding_noise.h"
+#include "ref/attention/attention_roundoff.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::ref {
 

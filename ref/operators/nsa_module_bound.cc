@@ -1,9 +1,9 @@
-#include "ref/bounds/nsa_module.h"
+#include "ref/operators/nsa_module_bound.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "ref/bounds/attention_roundoff.h"
+#include "ref/attention/attention_roundoff.h"
 
 namespace attncheck::ref {
 namespace {
