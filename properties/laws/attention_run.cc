@@ -43,6 +43,15 @@ Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
                           [&](std::size_t k) { return problem.place(name, k); });
 }
 
+Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
+                              const PropertyContext& context, const std::string& relation) {
+    Verdict all;
+    for (const auto& [name, expected] : expected_of(left.problem, context.rounding))
+        join(all, verdict_within(left.problem, name, left.values(name), right.values(name),
+                                 times(allowance(expected), 2), relation));
+    return all;
+}
+
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
                               const std::string& relation, const OutputFilter& compared) {
     for (const AttentionOutput& output : left.problem.outputs()) {

@@ -33,6 +33,10 @@ Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
                        std::vector<double> left, std::vector<double> right,
                        const std::vector<double>& allowed, const std::string& relation);
 
+/// Every output but lists of two runs that mean the same, within twice the bound of the first.
+Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
+                              const PropertyContext& context, const std::string& relation);
+
 /// Every output of two runs to the bit; elements for which `compared` is false are skipped.
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
                               const std::string& relation, const OutputFilter& compared = {});

@@ -40,7 +40,7 @@ const double* vector_of(const AttentionProblem& problem, const std::vector<doubl
 /// Why     O = sum_j P_ij g_ij v_j, where neither P nor the drop factor g looks at V.
 /// Domain  values rounded to multiples of 1/8 and split into whole numbers and the rest.
 /// Bound   the bounds of the three runs added; statistics and lists keep their bits.
-/// Kills   FA-13 15 19 35 38 44, NCA-12 x11 x17 x23 x26 x27.
+/// Kills   FA-13 15 19 35 38 44, NSF-02 04 08 19 x16 x42, NCA-12 x11 x17 x23 x26 x27.
 Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem whole = of.problem(spec);
     quantise(whole.dtype, whole.value);
@@ -106,7 +106,7 @@ Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyConte
 ///         K + c is stored exactly.
 /// Bound   the bounds of both runs added; softmax_max moves by scale <q, c>. Lists the same or
 ///         right.
-/// Kills   NSF-14 x09 x12 x13 x14 x55 x56, NCA-x15 x16 x20 x25 x34.
+/// Kills   FA-20 32 63 65 66, NSF-14 x09 x12 x13 x14 x55 x56, NCA-x15 x16 x20 x25 x34.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero query element.
 Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec);

@@ -23,10 +23,7 @@ Verdict verdict_on_problems(const Parts& first, const Parts& second, PropertyCon
     const AttentionOperator& of = attention_operator();
     const AttentionRun left(of, left_problem, context), right(of, right_problem, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    Verdict all;
-    for (const auto& [name, expected] : expected_of(left_problem, context.rounding))
-        join(all, verdict_within(left_problem, name, left.values(name), right.values(name),
-                                 times(allowance(expected), 2), relation));
+    Verdict all = verdict_on_equal_runs(left, right, context, relation);
     const Bits &given = left.bits("topk_indices"), predicted = predict ? predict(given) : given;
     join(all, verdict_on_lists(of, {right_problem, predicted},
                                {right_problem, right.bits("topk_indices")}, context, relation));

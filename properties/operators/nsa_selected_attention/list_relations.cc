@@ -4,12 +4,23 @@
 
 #include <algorithm>
 
+#include "properties/laws/attention_run.h"
 #include "properties/operators/nsa_selected_attention/runs.h"
 
 namespace attncheck::properties {
 namespace {
 
 bool is_statistic_of_empty_row(double row_sum) { return row_sum >= ref::kEmptyRowSum; }
+
+Verdict verdict_on_equal_problems(const SelectedParts& first, const SelectedParts& second,
+                                  PropertyContext& context, const std::string& relation) {
+    const AttentionProblem left_problem = selected_problem(first),
+                           right_problem = selected_problem(second);
+    const AttentionOperator& of = selected_attention_operator();
+    const AttentionRun left(of, left_problem, context), right(of, right_problem, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    return verdict_on_equal_runs(left, right, context, relation);
+}
 
 /// The order of a list means nothing.
 /// Why     softmax and its gradient are sums over the listed keys (contract decision 6: visibility
@@ -27,10 +38,7 @@ Verdict list_order(const Spec& spec, PropertyContext& context) {
             out.push_back(list[static_cast<std::size_t>(i)]);
     });
     if (shuffled.topk == parts.topk) return inapplicable();
-    const SelectedRun left(parts, context), right(shuffled, context);
-    if (auto trouble = trouble_of({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(parts, context.rounding);
-    return verdict_on_equal_runs(spec, left, right, expected, expected, "every list permuted");
+    return verdict_on_equal_problems(parts, shuffled, context, "every list permuted");
 }
 
 void with_longer_lists(Spec& spec, Random& random) {
@@ -55,22 +63,23 @@ Verdict multiset(const Spec& spec, PropertyContext& context) {
     });
     for (float& row_sum : twice.row_sum)
         if (!is_statistic_of_empty_row(row_sum)) row_sum *= 2;
-    const SelectedRun left(parts, context), right(twice, context);
-    if (auto trouble = trouble_of({&left, &right})) return *trouble;
-    const ExpectedOutputs once_expected = expected_of(parts, context.rounding),
-                          twice_expected = expected_of(twice, context.rounding);
+    const AttentionProblem once_problem = selected_problem(parts),
+                           twice_problem = selected_problem(twice);
+    const AttentionOperator& of = selected_attention_operator();
+    const AttentionRun left(of, once_problem, context), right(of, twice_problem, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const ExpectedOutputs twice_expected = expected_of(twice_problem, context.rounding);
     Verdict all;
-    for (const std::string& name : left.output_names()) {
-        std::vector<double> values = left.values(name),
-                            allowed = allowance(tensor_of(once_expected, name));
+    for (const auto& [name, once_expected] : expected_of(once_problem, context.rounding)) {
+        std::vector<double> values = left.values(name), allowed = allowance(once_expected);
         for (std::size_t k = 0; k < values.size() && name == "softmax_sum"; ++k) {
             if (is_statistic_of_empty_row(values[k])) continue;
             values[k] *= 2;
             allowed[k] *= 2;
         }
-        join(all, verdict_on_runs(spec, left, name, values, right.values(name),
-                                  sum_of(allowed, allowance(tensor_of(twice_expected, name))),
-                                  "every list entry twice"));
+        join(all, verdict_within(once_problem, name, values, right.values(name),
+                                 sum_of(allowed, allowance(tensor_of(twice_expected, name))),
+                                 "every list entry twice"));
     }
     return all;
 }
@@ -119,13 +128,6 @@ ref::ColumnLister all_visible_keys(const SelectedParts& parts) {
     };
 }
 
-ExpectedOutputs expected_over(const SelectedParts& parts, const ref::ColumnLister& columns,
-                              const ref::RoundingClass& rounding) {
-    AttentionProblem problem = selected_problem(parts);
-    problem.columns = columns;
-    return expected_of(problem, rounding);
-}
-
 /// Lists that name every block make dense attention.
 /// Why     K blocks of the sequence, each once and in any order, are all its keys; what is left is
 /// masked attention.
@@ -143,10 +145,12 @@ Verdict dense(const Spec& spec, PropertyContext& context) {
             out.push_back(static_cast<std::uint32_t>(block));
     });
     if (parts.gradient) give_reference_statistics(parts);
-    const SelectedRun run(parts, context);
-    if (run.trouble) return *run.trouble;
-    return verdict_on_values(spec, run.call, run.result,
-                             expected_over(parts, all_visible_keys(parts), context.rounding));
+    const Call call = make_selected_call(parts);
+    const CallResult result = context.candidate.run(call, {});
+    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    AttentionProblem problem = selected_problem(parts);
+    problem.columns = all_visible_keys(parts);
+    return verdict_on_values(spec, call, result, expected_of(problem, context.rounding));
 }
 
 bool selects_everything(const Spec& spec) {
@@ -185,11 +189,8 @@ Verdict reblocking(const Spec& spec, PropertyContext& context) {
         for (const std::uint32_t block : list)
             for (std::uint32_t i = 0; i < cut; ++i) out.push_back(block * cut + i);
     });
-    const SelectedRun left(parts, context), right(finer, context);
-    if (auto trouble = trouble_of({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(parts, context.rounding);
-    return verdict_on_equal_runs(
-        spec, left, right, expected, expected,
+    return verdict_on_equal_problems(
+        parts, finer, context,
         fmt::format("blocks of {} against blocks of {}", parts.shape.block, finer.shape.block));
 }
 

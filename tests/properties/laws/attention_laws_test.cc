@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -163,6 +164,42 @@ TEST(AttentionLaws, MostExactStatisticsHold) {
             const Verdict verdict = statistics(kernel, spec, context);
             EXPECT_FALSE(verdict.failed()) << print(spec) << "\n" << verdict.message;
         });
+    }
+}
+
+/// Laws of shifted and split inputs, where every output is rounded once, to nearest.
+TEST(AttentionLaws, ShiftsOfTheExactForwardHold) {
+    for (const Family& family : kFamilies) {
+        ProblemKernel kernel(family.of, exact_forward);
+        PropertyContext context{kernel, {}};
+        for (const auto& [name, law] : {std::pair{"value_linearity", value_linearity},
+                                        std::pair{"value_shift", value_shift},
+                                        std::pair{"key_shift", key_shift}})
+            for_each_case(family, name, [&, law = law](const Spec& spec) {
+                const Verdict verdict = law(kernel, spec, context);
+                EXPECT_FALSE(verdict.failed()) << print(spec) << "\n" << verdict.message;
+            });
+    }
+}
+
+/// The exact forward with the first key of the first head as zeros.
+Values forward_without_first_key(const AttentionProblem& problem) {
+    AttentionProblem changed = problem;
+    const auto end = changed.key.begin() + std::min<std::ptrdiff_t>(std::ssize(changed.key),
+                                                                    problem.shape.head_dim);
+    std::fill(changed.key.begin(), end, 0u);
+    return exact_forward(changed);
+}
+
+TEST(AttentionLaws, KeyShiftSeesAKeyThatIsLeftOut) {
+    for (const Family& family : kFamilies) {
+        ProblemKernel kernel(family.of, forward_without_first_key);
+        PropertyContext context{kernel, {}};
+        int failures = 0;
+        for_each_case(family, "key_shift", [&](const Spec& spec) {
+            failures += key_shift(kernel, spec, context).failed();
+        });
+        EXPECT_GT(failures, 10) << family.op;
     }
 }
 
