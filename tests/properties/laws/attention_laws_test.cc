@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "properties/laws/attention_run.h"
 #include "properties/operators/catalogue.h"
 #include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress_attention/problem.h"
@@ -172,9 +173,10 @@ TEST(AttentionLaws, ShiftsOfTheExactForwardHold) {
     for (const Family& family : kFamilies) {
         ProblemKernel kernel(family.of, exact_forward);
         PropertyContext context{kernel, {}};
-        for (const auto& [name, law] : {std::pair{"value_linearity", value_linearity},
-                                        std::pair{"value_shift", value_shift},
-                                        std::pair{"key_shift", key_shift}})
+        const std::pair<const char*, AttentionLaw> laws[] = {{"value_linearity", value_linearity},
+                                                             {"value_shift", value_shift},
+                                                             {"key_shift", key_shift}};
+        for (const auto& [name, law] : laws)
             for_each_case(family, name, [&, law = law](const Spec& spec) {
                 const Verdict verdict = law(kernel, spec, context);
                 EXPECT_FALSE(verdict.failed()) << print(spec) << "\n" << verdict.message;
