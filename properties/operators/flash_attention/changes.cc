@@ -1,5 +1,5 @@
 // Changes of a problem of flash attention: the same problem written in another way, heads moved,
-// drop masks rewritten; and who sees which keys. Declared in flash_attention_runs.h.
+// drop masks rewritten. Declared in runs.h.
 #include <algorithm>
 
 #include "properties/case/derived.h"
@@ -9,12 +9,6 @@ namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
-
-/// Place of a column of a query head among the keys [T2,N2].
-std::size_t key_at(const FlashParts& parts, const ref::KeyColumn& column, Int head) {
-    const Int group = parts.shape.query_heads / parts.shape.kv_heads;
-    return static_cast<std::size_t>(column.key * parts.shape.kv_heads + head / group);
-}
 
 /// The bias as given, without the scale of pse_type 1, of every pair of one sequence [N1,Sq,Skv].
 /// Hidden pairs get a number that would be noticed.
@@ -252,34 +246,6 @@ FlashParts with_heads(const FlashParts& parts, const std::vector<Int>& query_sou
     of_queries(to.row_sum, 1);
     move_pairs(parts, query_source, to);
     return to;
-}
-
-void for_each_row(const FlashParts& parts,
-                  const std::function<void(Int, Int, const std::vector<ref::KeyColumn>&)>& visit) {
-    const auto list = ref::flash_columns(parts.shape);
-    std::vector<ref::KeyColumn> columns;
-    for (Int t = 0; t < parts.shape.total_queries; ++t)
-        for (Int n = 0; n < parts.shape.query_heads; ++n) {
-            columns.clear();
-            if (list(t, n, columns)) visit(t, n, columns);
-        }
-}
-
-std::vector<char> seen_keys(const FlashParts& parts) {
-    std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
-    for_each_row(parts, [&](Int, Int n, const std::vector<ref::KeyColumn>& columns) {
-        for (const ref::KeyColumn& column : columns) seen[key_at(parts, column, n)] = 1;
-    });
-    return seen;
-}
-
-std::vector<char> keys_seen_by(const FlashParts& parts, Int t, Int head, Drops drops) {
-    std::vector<char> seen(static_cast<std::size_t>(parts.shape.total_keys * parts.shape.kv_heads));
-    std::vector<ref::KeyColumn> columns;
-    ref::flash_columns(parts.shape)(t, head, columns);
-    for (const ref::KeyColumn& column : columns)
-        if (column.kept || drops == Drops::counted) seen[key_at(parts, column, head)] = 1;
-    return seen;
 }
 
 void with_smaller_lengths(Spec& spec) {

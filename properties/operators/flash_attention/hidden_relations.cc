@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "properties/laws/attention_run.h"
+#include "properties/laws/attention_sight.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {

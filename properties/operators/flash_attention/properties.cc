@@ -79,9 +79,4 @@ void add_flash_agreement(std::vector<Property>& list, bool) {
     add_exact_lattice(list, flash_attention_operator(), make_lattice, is_lattice_data);
 }
 
-void add_flash_gradient_relations(std::vector<Property>& list) {
-    add_flash_shared_relations(list);
-    add_attention_laws(list, flash_attention_operator(), true);
-}
-
 }  // namespace attncheck::properties

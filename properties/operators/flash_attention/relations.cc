@@ -146,4 +146,8 @@ void add_flash_shared_relations(std::vector<Property>& list, bool gradient) {
     add_attention_laws(list, flash_attention_operator(), gradient, kCases);
 }
 
+void add_flash_gradient_relations(std::vector<Property>& list) {
+    add_flash_shared_relations(list, true);
+}
+
 }  // namespace attncheck::properties

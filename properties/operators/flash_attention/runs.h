@@ -8,7 +8,6 @@
 
 #include <initializer_list>
 
-#include "properties/laws/attention_sight.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/flash_attention/problem.h"
 
@@ -131,16 +130,6 @@ std::vector<T> beside(const std::vector<T>& left, std::int64_t left_width,
 /// An output; dq and dk with the gradient of the rope behind every row.
 std::vector<double> wide_values(const FlashParts& parts, const FlashRun& run,
                                 const std::string& name);
-
-/// Calls visit(row of T1, head, columns) for every row of a sequence.
-void for_each_row(const FlashParts& parts,
-                  const std::function<void(std::int64_t t, std::int64_t n,
-                                           const std::vector<ref::KeyColumn>& columns)>& visit);
-
-/// Keys [T2,N2] that some row sees, and that row t of one head sees and keeps, or drops.
-std::vector<char> seen_keys(const FlashParts& parts);
-std::vector<char> keys_seen_by(const FlashParts& parts, std::int64_t t, std::int64_t head,
-                               Drops drops);
 
 /// Sequence and position of every query row; sequence -1 beyond the last.
 struct FlashRow {

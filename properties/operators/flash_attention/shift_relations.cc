@@ -1,4 +1,5 @@
 // Relations between problems of the forward of flash attention whose biases or drop masks change.
+#include "properties/laws/attention_sight.h"
 #include "properties/operators/flash_attention/runs.h"
 
 namespace attncheck::properties {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "properties/laws/attention_run.h"
-#include "properties/operators/nsa_selected_attention/runs.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "properties/operators/nsa_selected_attention/runs.h"
-
 namespace attncheck::properties {
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
-#include "properties/operators/nsa_selected_attention/runs.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -94,11 +94,6 @@ void add_selected_agreement(std::vector<Property>& list, bool) {
     of.earlier_words = "the sequences in the opposite order, other data, scale and sparse mode";
     add_call_properties(list, of);
     add_exact_lattice(list, selected_attention_operator(), make_lattice, is_lattice_data);
-}
-
-void add_selected_gradient_relations(std::vector<Property>& list) {
-    add_selected_shared_relations(list);
-    add_attention_laws(list, selected_attention_operator(), true);
 }
 
 }  // namespace attncheck::properties

@@ -1,7 +1,7 @@
 // The relations of selected attention in both directions: the laws of all attention operators with
 // the cases that they want, and those of the lists (list_relations.cc).
 #include "properties/laws/attention_laws.h"
-#include "properties/operators/nsa_selected_attention/runs.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -54,6 +54,10 @@ void add_selected_shared_relations(std::vector<Property>& list, bool gradient) {
 
 void add_selected_forward_relations(std::vector<Property>& list) {
     add_selected_shared_relations(list, false);
+}
+
+void add_selected_gradient_relations(std::vector<Property>& list) {
+    add_selected_shared_relations(list, true);
 }
 
 }  // namespace attncheck::properties
