@@ -260,7 +260,6 @@ ref::Ruling rule(const Call& call) {
 std::string describe(const Spec& spec, const std::string& name,
                      const std::vector<std::int64_t>& index) {
     const Description& d = *spec.schema;
-    if (d.describe_by_hand) return d.describe_by_hand(spec, name, index);
     const TensorField& field = at_name(d.tensors, name);
     std::string out;
     const auto add = [&](const std::string& word, std::int64_t position) {

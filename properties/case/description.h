@@ -193,10 +193,6 @@ struct Description {
     std::vector<Claim> claims = {};
     EntryPoint entry = {};
 
-    /// For operators whose tensors have no axes here yet.
-    std::function<std::string(const Spec&, const std::string&, const std::vector<std::int64_t>&)>
-        describe_by_hand = {};
-
     /// Why a Spec whose fields are legal is none yet: relations of its elements and layouts.
     std::function<std::optional<std::string>(const Spec&)> element_rules = {};
 
