@@ -8,7 +8,8 @@ namespace attncheck::properties {
 
 int tensor_with(Role role, const Description& description) {
     const auto it = std::ranges::find(description.tensors, role, &TensorField::role);
-    return it == description.tensors.end() ? -1 : static_cast<int>(it - description.tensors.begin());
+    if (it == description.tensors.end()) return -1;
+    return static_cast<int>(it - description.tensors.begin());
 }
 
 const Tensor& tensor_with(Role role, const Call& call) {

@@ -145,7 +145,8 @@ Description describe(std::vector<TensorField> tensors) {
                                       [](const Extents& e) { return e["kv_heads"] * e["group"]; }},
                                  {.name = "branches",
                                   .word = "branch",
-                                  .value = [](const Extents&) { return Int{ref::kModuleBranches}; }},
+                                  .value =
+                                      [](const Extents&) { return Int{ref::kModuleBranches}; }},
                                  {.name = "blocks", .word = "block", .lengths = blocks_of}},
                      .arrays = {{.name = "actual_seq_len", .values = ends_of("seq")}},
                      .integers = {{"compress_block_size", {}, "block"},

@@ -115,7 +115,8 @@ void SelectedOperator::carry_overrides(const Spec& from, Spec& to,
 
 std::optional<std::string> selected_element_rules(const Spec& spec) {
     if (spec.overrides.empty()) return std::nullopt;
-    const int topk = tensor_with(Role::list, *spec.schema), mask = tensor_with(Role::mask, *spec.schema);
+    const int topk = tensor_with(Role::list, *spec.schema),
+              mask = tensor_with(Role::mask, *spec.schema);
     std::vector<ref::SelectedQuery> queries;
     for (const auto& [ref, value] : spec.overrides) {
         if (ref.tensor == mask &&

@@ -202,7 +202,8 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     d.symbols = {{.name = "uneven", .value = [](const Extents&) { return Int{0}; }},
                  {.name = "query_heads",
                   .word = "head",
-                  .value = [](const Extents& e) { return e["kv_heads"] * e["group"] + e["uneven"]; }},
+                  .value =
+                      [](const Extents& e) { return e["kv_heads"] * e["group"] + e["uneven"]; }},
                  {.name = "lanes", .word = "lane", .value = [](const Extents&) { return Int{8}; }},
                  mask_extent("mask_rows", "row", "q"), mask_extent("mask_columns", "column", "kv")};
     add_tensors<A, R>(d);
