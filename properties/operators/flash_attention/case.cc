@@ -1,12 +1,8 @@
-// The operators: legality and shrinking.
+// The operators: shrinking, and the call of a case.
 #include "properties/operators/flash_attention/case.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <functional>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 namespace attncheck::properties {
@@ -39,27 +35,6 @@ private:
     std::vector<Property> properties_;
     std::vector<RequiredClass> required_;
 };
-
-std::optional<std::string> illegal_layouts(const Spec& spec) {
-    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
-        if (spec.layouts[i] == Layout::broadcast)
-            return fmt::format("{}.layout=broadcast is not possible",
-                               spec.schema->tensors[i].name);
-    return std::nullopt;
-}
-
-std::optional<std::string> illegal_elements(const Spec& spec) {
-    for (const auto& [element, value] : spec.overrides) {
-        const TensorField& tensor = spec.schema->tensors[static_cast<std::size_t>(element.tensor)];
-        if (tensor.integer && !(value >= 0 && value <= 255))
-            return fmt::format("set gives {} a value it cannot hold", tensor.name);
-        if (tensor.role == Role::mask && spec.numbers[kFaMask] == 1 && value > 1)
-            return "set gives a bool mask a value above 1";
-        if (tensor.role == Role::bias && is_compressed(spec))
-            return "a compressed bias depends on i - j alone: set cannot change it";
-    }
-    return std::nullopt;
-}
 
 std::vector<Spec> FlashOperator::joint_shrinks(const Spec& spec) const {
     std::vector<Spec> out;
@@ -142,21 +117,6 @@ Call build_flash_call(const Spec& spec) {
     return build_of(spec, [](const Spec& of, Call& call) {
         give_values(flash_parts(of), extents_of(of), call);
     });
-}
-
-std::optional<std::string> flash_element_rules(const Spec& spec) {
-    constexpr std::int64_t kMostElements = 1 << 26;  // masks and biases are really laid out
-    const Extents extents = extents_of(spec);
-    const auto shapes = shapes_of(extents);
-    for (std::size_t i = 0; i < shapes.size(); ++i)
-        if (std::accumulate(shapes[i].begin(), shapes[i].end(), std::int64_t{1},
-                            std::multiplies<>()) > kMostElements)
-            return fmt::format("{} is too large for a case", spec.schema->tensors[i].name);
-    if (auto reason = illegal_layouts(spec)) return reason;
-    if (auto reason = illegal_elements(spec)) return reason;
-    const ref::Ruling ruling = rule(outline_of(extents));
-    if (!ruling.accepted()) return ruling.message;
-    return std::nullopt;
 }
 
 std::unique_ptr<Operator> make_flash_attention_score() {

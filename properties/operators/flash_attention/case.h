@@ -118,6 +118,10 @@ std::vector<float> FlashParts::*statistic_of(std::string_view tensor);
 void give_reference_statistics(FlashParts& parts);
 
 const Description& flash_description(bool gradient);
+/// What the suite's own fields need; the documented rules are the reference's.
+void add_flash_rules(Description& description, bool gradient);
+/// What is passed, without the memory: only the extent's own rule can object.
+void add_flash_claims(Description& description);
 /// All extents of a problem, those of the forward or of the gradient.
 Extents flash_extents(const FlashParts& parts, bool gradient);
 
@@ -162,7 +166,8 @@ void give_values(const FlashParts& parts, const Extents& extents, Call& call);
 
 double flash_keep_prob(std::int64_t kind);
 
-/// Why the Spec is no legal problem; nullopt if it is one.
+/// Why a Spec with legal fields is no legal problem: its sizes, layouts, elements, or the documented
+/// rules.
 std::optional<std::string> flash_element_rules(const Spec& spec);
 Call build_flash_call(const Spec& spec);
 

@@ -1,7 +1,6 @@
 // FlashAttentionScore and FlashAttentionScoreGrad as data: fields, tensors in their layouts,
 // arguments and rules.
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <type_traits>
 
@@ -297,101 +296,6 @@ void take_profile(const Call& call, ref::FlashAttentionArguments& arguments) {
     arguments.ascend950 = has_fp8(call.profile);
 }
 
-bool all_equal(const std::vector<Int>& lengths) {
-    return std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) ==
-           lengths.end();
-}
-
-/// What the suite's own fields need; the documented rules are the reference's.
-void add_rules(Description& d, bool gradient) {
-    d.rules = {
-        {"layout!=TND",
-         [](const Extents& e) { return all_equal(e.lengths("q")) && all_equal(e.lengths("kv")); },
-         "all batches have the same length outside TND"},
-        {.when = "layout!=TND",
-         .message = "beyond_q, beyond_kv and stats_order are for TND",
-         .needs = "beyond_q=0 beyond_kv=0 stats_order=blocks"},
-        {"", [](const Extents& e) { return e.rows("q") + e.rows("kv") <= 2 * kLongest; },
-         "too many rows"},
-        {"", [](const Extents& e) { return e["query_heads"] <= 256; },
-         "kv_heads * group is more than 256"},
-        {"", [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
-         "value_dim={value_dim} is larger than dim={dim}"},
-        {"", [](const Extents& e) { return e["rope"] <= e["dim"]; },
-         "rope={rope} is larger than dim={dim}"},
-        {.when = "mask=absent",
-         .message = "mask_form, tokens, pre and next need a mask",
-         .needs = "mask_form=single tokens=given pre=0 next=0"},
-        {.when = "sparse=2,3,4,6,7,8",
-         .message = "mask_form is for sparse 0, 1 and 5",
-         .needs = "mask_form=single"},
-        {.when = "mask_form=packed",
-         .message = "mask_form=packed is for TND",
-         .needs = "layout=TND"},
-        {.when = "prefix!=lowest",
-         .message = "prefix is for sparse 5 and 6 with a mask",
-         .needs = "mask sparse=5,6"},
-        {.when = "pse=absent", .message = "start needs a pse", .needs = "start=absent"},
-        {.when = "pse=slopes,batch_slopes",
-         .message = "slopes take pse_type 2 and 3",
-         .needs = "pse_type>=2"},
-        {.when = "pse_type>=2",
-         .message = "pse_type 2 and 3 take slopes",
-         .needs = "pse=slopes,batch_slopes"},
-        {.when = "pse=flat_keys,flat_pairs",
-         .message = "flat biases are for TND",
-         .needs = "layout=TND"},
-        {.when = "drop=absent", .message = "keep needs a drop mask", .needs = "keep=one"}};
-    if (!gradient) return;
-    d.rules.push_back({"dtype=fp8_e5m2,fp8_e4m3fn",
-                       [](const Extents& e) { return has_fp8(e.profile()); },
-                       "dtype fp8_e5m2 and fp8_e4m3fn need --profile ascend950"});
-    d.rules.push_back(
-        {.when = "dtype=fp16,bf16,fp32",
-         .message = "result is for fp8: otherwise the gradients have the dtype of the query",
-         .needs = "result=fp16"});
-}
-
-/// Another mode, with tokens that no mode refuses.
-void claim_sparse(Extents& e, Int mode) {
-    e.claim("sparse", mode);
-    e.claim("pre", 0);
-    e.claim("next", 0);
-    e.claim("tokens", static_cast<Int>(FlashTokens::pre_unlimited));
-}
-
-/// Empty sequences in TND, more of the same elsewhere.
-void claim_batches(Extents& e, Int count) {
-    const bool tnd = e["layout"] == static_cast<Int>(FlashLayout::tnd);
-    for (const char* list : {"q", "kv"}) {
-        std::vector<Int> lengths = e.lengths(list);
-        lengths.resize(static_cast<std::size_t>(count), tnd ? 0 : lengths[0]);
-        e.claim_lengths(list, std::move(lengths));
-    }
-}
-
-void claim_rows(Extents& e, Int length) {
-    e.claim("q", length);
-    e.claim("kv", length);
-}
-
-/// What is passed, without the memory: only the extent's own rule can object.
-void add_claims(Description& d) {
-    constexpr Int kLargest = 2 * kLongest + 1;  // lengths are really listed
-    for (const char* key : {"all.dim", "all.value_dim", "all.rope", "all.kv_heads", "all.group",
-                            "all.query_heads", "all.q", "all.kv"})
-        d.claims.push_back({.key = key, .largest = kLargest, .laid_out = false});
-    constexpr std::pair<const char*, void (*)(Extents&, Int)> kSeveral[] = {
-        {"all.sparse", claim_sparse},
-        {"all.batches", claim_batches},
-        {"all.rows", claim_rows},
-        {"short_drop.rows", claim_rows}};
-    for (const auto& [key, apply] : kSeveral)
-        d.claims.push_back(
-            {.key = key, .largest = kLargest, .laid_out = false, .apply = apply});
-    d.claims.back().except = "drop_mask";
-}
-
 Description forward() {
     using A = attncheck_flash_attention_score_args;
     using R = ref::FlashAttentionArguments;
@@ -400,8 +304,8 @@ Description forward() {
     add_tensors<A, R>(d, both<&A::real_shift, &R::pse>, {});
     add_host_arguments<A, R>(d, "softmax_out_layout",
                              both<&A::softmax_out_layout, &R::softmax_layout>);
-    add_rules(d, false);
-    add_claims(d);
+    add_flash_rules(d, false);
+    add_flash_claims(d);
     d.entry = entry_point<A>(ref::rule_flash_attention_score, take_profile);
     d.element_rules = flash_element_rules;
     d.build = build_flash_call;
@@ -416,8 +320,8 @@ Description backward() {
     add_tensors<A, R>(d, both<&A::pse_shift, &R::pse>, both<&A::dy, &R::dy>);
     add_host_arguments<A, R>(d, "softmax_in_layout",
                              both<&A::softmax_in_layout, &R::softmax_layout>);
-    add_rules(d, true);
-    add_claims(d);
+    add_flash_rules(d, true);
+    add_flash_claims(d);
     d.entry = entry_point<A>(ref::rule_flash_attention_score_grad, take_profile);
     d.element_rules = flash_element_rules;
     d.build = build_flash_call;

@@ -131,7 +131,8 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
     const auto every = [&](FlashField number, double percent) {
         const NumberField& field = flash_description(gradient).numbers[number];
         for (std::int64_t value = field.min; value <= field.max; ++value)
-            required.push_back({fmt::format("{}:{}", field.key, value_name(field, value)), percent});
+            required.push_back(
+                {fmt::format("{}:{}", field.key, value_name(field, value)), percent});
     };
     every(kFaLayout, 5);
     every(kFaSparse, 0.5);

@@ -134,7 +134,8 @@ TEST_P(FlashDescription, PutsElementsWhereTheLayoutDoes) {
         bnsd.numbers[kFaLayout] = static_cast<std::int64_t>(FlashLayout::bnsd);
         const bool tnd = parts.layout == FlashLayout::tnd;
         const auto statistics =
-            tnd ? ref::statistics_order(parts.shape, parts.same_as_input) : std::vector<std::int64_t>{};
+            tnd ? ref::statistics_order(parts.shape, parts.same_as_input)
+                : std::vector<std::int64_t>{};
         const std::int64_t rows = parts.shape.total_queries * heads;
         for (std::int64_t row = 0; row < rows; row += 1 + rows / 97) {
             ASSERT_EQ(query(packed_number(spec, row, heads)), row) << print(spec);

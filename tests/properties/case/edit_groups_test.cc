@@ -30,7 +30,8 @@ Description plain() {
     d.integers = {{.name = "any", .value = "unused", .inert = true},
                   {.name = "mode", .value = "mode"},
                   {.name = "head_num", .value = "heads", .largest = 64}};
-    d.reals = {{.name = "scale", .value = [](const Extents&) { return 1.0; }, .tried = {"nan", "0"}}};
+    d.reals = {
+        {.name = "scale", .value = [](const Extents&) { return 1.0; }, .tried = {"nan", "0"}}};
     return resolved(std::move(d));
 }
 

@@ -1,0 +1,149 @@
+// Relations between the fields of flash attention, what its elements may be, and the claims that
+// validation makes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "properties/operators/flash_attention/case.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+constexpr Int kLongest = 1 << 20;
+
+bool all_equal(const std::vector<Int>& lengths) {
+    return std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) ==
+           lengths.end();
+}
+
+/// Another mode, with tokens that no mode refuses.
+void claim_sparse(Extents& e, Int mode) {
+    e.claim("sparse", mode);
+    e.claim("pre", 0);
+    e.claim("next", 0);
+    e.claim("tokens", static_cast<Int>(FlashTokens::pre_unlimited));
+}
+
+/// Empty sequences in TND, more of the same elsewhere.
+void claim_batches(Extents& e, Int count) {
+    const bool tnd = e["layout"] == static_cast<Int>(FlashLayout::tnd);
+    for (const char* list : {"q", "kv"}) {
+        std::vector<Int> lengths = e.lengths(list);
+        lengths.resize(static_cast<std::size_t>(count), tnd ? 0 : lengths[0]);
+        e.claim_lengths(list, std::move(lengths));
+    }
+}
+
+void claim_rows(Extents& e, Int length) {
+    e.claim("q", length);
+    e.claim("kv", length);
+}
+
+std::optional<std::string> illegal_layouts(const Spec& spec) {
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
+        if (spec.layouts[i] == Layout::broadcast)
+            return fmt::format("{}.layout=broadcast is not possible",
+                               spec.schema->tensors[i].name);
+    return std::nullopt;
+}
+
+std::optional<std::string> illegal_elements(const Spec& spec) {
+    for (const auto& [element, value] : spec.overrides) {
+        const TensorField& tensor = spec.schema->tensors[static_cast<std::size_t>(element.tensor)];
+        if (tensor.integer && !(value >= 0 && value <= 255))
+            return fmt::format("set gives {} a value it cannot hold", tensor.name);
+        if (tensor.role == Role::mask && spec.numbers[kFaMask] == 1 && value > 1)
+            return "set gives a bool mask a value above 1";
+        if (tensor.role == Role::bias && is_compressed(spec))
+            return "a compressed bias depends on i - j alone: set cannot change it";
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+void add_flash_rules(Description& d, bool gradient) {
+    d.rules = {
+        {"layout!=TND",
+         [](const Extents& e) { return all_equal(e.lengths("q")) && all_equal(e.lengths("kv")); },
+         "all batches have the same length outside TND"},
+        {.when = "layout!=TND",
+         .message = "beyond_q, beyond_kv and stats_order are for TND",
+         .needs = "beyond_q=0 beyond_kv=0 stats_order=blocks"},
+        {"", [](const Extents& e) { return e.rows("q") + e.rows("kv") <= 2 * kLongest; },
+         "too many rows"},
+        {"", [](const Extents& e) { return e["query_heads"] <= 256; },
+         "kv_heads * group is more than 256"},
+        {"", [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
+         "value_dim={value_dim} is larger than dim={dim}"},
+        {"", [](const Extents& e) { return e["rope"] <= e["dim"]; },
+         "rope={rope} is larger than dim={dim}"},
+        {.when = "mask=absent",
+         .message = "mask_form, tokens, pre and next need a mask",
+         .needs = "mask_form=single tokens=given pre=0 next=0"},
+        {.when = "sparse=2,3,4,6,7,8",
+         .message = "mask_form is for sparse 0, 1 and 5",
+         .needs = "mask_form=single"},
+        {.when = "mask_form=packed",
+         .message = "mask_form=packed is for TND",
+         .needs = "layout=TND"},
+        {.when = "prefix!=lowest",
+         .message = "prefix is for sparse 5 and 6 with a mask",
+         .needs = "mask sparse=5,6"},
+        {.when = "pse=absent", .message = "start needs a pse", .needs = "start=absent"},
+        {.when = "pse=slopes,batch_slopes",
+         .message = "slopes take pse_type 2 and 3",
+         .needs = "pse_type>=2"},
+        {.when = "pse_type>=2",
+         .message = "pse_type 2 and 3 take slopes",
+         .needs = "pse=slopes,batch_slopes"},
+        {.when = "pse=flat_keys,flat_pairs",
+         .message = "flat biases are for TND",
+         .needs = "layout=TND"},
+        {.when = "drop=absent", .message = "keep needs a drop mask", .needs = "keep=one"}};
+    if (!gradient) return;
+    d.rules.push_back({"dtype=fp8_e5m2,fp8_e4m3fn",
+                       [](const Extents& e) { return has_fp8(e.profile()); },
+                       "dtype fp8_e5m2 and fp8_e4m3fn need --profile ascend950"});
+    d.rules.push_back(
+        {.when = "dtype=fp16,bf16,fp32",
+         .message = "result is for fp8: otherwise the gradients have the dtype of the query",
+         .needs = "result=fp16"});
+}
+
+std::optional<std::string> flash_element_rules(const Spec& spec) {
+    constexpr std::int64_t kMostElements = 1 << 26;  // masks and biases are really laid out
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+        if (std::accumulate(shapes[i].begin(), shapes[i].end(), std::int64_t{1},
+                            std::multiplies<>()) > kMostElements)
+            return fmt::format("{} is too large for a case", spec.schema->tensors[i].name);
+    if (auto reason = illegal_layouts(spec)) return reason;
+    if (auto reason = illegal_elements(spec)) return reason;
+    const ref::Ruling ruling = rule(outline_of(extents));
+    if (!ruling.accepted()) return ruling.message;
+    return std::nullopt;
+}
+
+void add_flash_claims(Description& d) {
+    constexpr Int kLargest = 2 * kLongest + 1;  // lengths are really listed
+    for (const char* key : {"all.dim", "all.value_dim", "all.rope", "all.kv_heads", "all.group",
+                            "all.query_heads", "all.q", "all.kv"})
+        d.claims.push_back({.key = key, .largest = kLargest, .laid_out = false});
+    constexpr std::pair<const char*, void (*)(Extents&, Int)> kSeveral[] = {
+        {"all.sparse", claim_sparse},
+        {"all.batches", claim_batches},
+        {"all.rows", claim_rows},
+        {"short_drop.rows", claim_rows}};
+    for (const auto& [key, apply] : kSeveral)
+        d.claims.push_back(
+            {.key = key, .largest = kLargest, .laid_out = false, .apply = apply});
+    d.claims.back().except = "drop_mask";
+}
+
+}  // namespace attncheck::properties
