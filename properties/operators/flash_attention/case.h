@@ -101,13 +101,6 @@ struct FlashParts {
     // The gradient's own:
     std::vector<std::uint32_t> output_grad, output;
     std::vector<float> row_max, row_sum;  ///< [T1,N1], packed
-
-    std::vector<double> values(const std::vector<std::uint32_t>& bits) const {
-        return decode_all(dtype, bits);
-    }
-    /// Query and key with the rope parts behind the head dim, as the reference wants them.
-    std::vector<double> query_values() const;
-    std::vector<double> key_values() const;
 };
 
 /// The part that holds an input [row, head, channel] or a bias; nullptr: none of this kind does.
@@ -166,8 +159,8 @@ void give_values(const FlashParts& parts, const Extents& extents, Call& call);
 
 double flash_keep_prob(std::int64_t kind);
 
-/// Why a Spec with legal fields is no legal problem: its sizes, layouts, elements, or the documented
-/// rules.
+/// Why a Spec with legal fields is no legal problem: its sizes, layouts or elements, or the
+/// documented rules.
 std::optional<std::string> flash_element_rules(const Spec& spec);
 Call build_flash_call(const Spec& spec);
 

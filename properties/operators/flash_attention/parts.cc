@@ -37,22 +37,6 @@ void apply_overrides(const Spec& spec, FlashParts& parts) {
     }
 }
 
-/// Query or key with its rope part behind the head dim.
-std::vector<double> with_rope(const FlashParts& parts, const std::vector<std::uint32_t>& main,
-                              const std::vector<std::uint32_t>& rope) {
-    const std::int64_t dim = parts.shape.head_dim, extra = parts.shape.rope_dim;
-    if (extra == 0) return parts.values(main);
-    const auto head = parts.values(main), tail = parts.values(rope);
-    std::vector<double> out;
-    for (std::size_t row = 0; row * static_cast<std::size_t>(dim) < head.size(); ++row) {
-        const auto h = head.begin() + static_cast<std::ptrdiff_t>(row) * dim;
-        const auto t = tail.begin() + static_cast<std::ptrdiff_t>(row) * extra;
-        out.insert(out.end(), h, h + dim);
-        out.insert(out.end(), t, t + extra);
-    }
-    return out;
-}
-
 }  // namespace
 
 bool flash_reads_mask(std::int64_t mode) { return mode == 0 || mode == 1 || mode == 5; }
@@ -79,9 +63,6 @@ double flash_keep_prob(std::int64_t kind) {
     constexpr double kProbabilities[] = {1, 0.5, 0.9, 0.1};
     return kProbabilities[kind];
 }
-
-std::vector<double> FlashParts::query_values() const { return with_rope(*this, query, query_rope); }
-std::vector<double> FlashParts::key_values() const { return with_rope(*this, key, key_rope); }
 
 void give_reference_statistics(FlashParts& parts) {
     AttentionProblem problem = flash_problem(parts);
