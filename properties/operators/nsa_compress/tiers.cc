@@ -3,6 +3,7 @@
 
 #include "properties/judge/verdict.h"
 #include "properties/operators/nsa_compress/case.h"
+#include "ref/operators/nsa_compress_noise.h"
 
 namespace attncheck::properties {
 namespace {
