@@ -69,7 +69,8 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->type_name("LIB");
     command
         .add_option("--precision", arguments.precision,
-                    "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz= such as "
+                    "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
+                    "tile= such as "
                     "'acc=fp32 p=half ds=half sum=rounded'")
         ->type_name("PROFILE");
     command

@@ -34,7 +34,7 @@ public:
 
     void write(const SharedRows<double>& rows, const AttendedRows<double>& exact,
                ExpectedAttention& out) const {
-        const Matrix<double> magnitude = rows.query.cwiseAbs() * rows.key().cwiseAbs().transpose();
+        const Matrix<double> magnitude = product_transposed(rows.query.cwiseAbs(), rows.key().cwiseAbs());
         const std::int64_t g = magnitude.rows(), c = magnitude.cols();
         // An output that is finite has finite values in all columns that are kept.
         const Array value = finite_part(rows.value());
@@ -45,8 +45,8 @@ public:
             weigh(exact, i, state.back(), pairs);
         }
         const Matrix<double> size = value.matrix().cwiseAbs();
-        pairs.size = (pairs.weight * rows.gain).matrix() * size;
-        pairs.lost = (pairs.loss * rows.gain).matrix() * size;
+        pairs.size = product((pairs.weight * rows.gain).matrix(), size);
+        pairs.lost = product((pairs.loss * rows.gain).matrix(), size);
         Array y(c, value.cols()), largest;
         for (std::int64_t i = 0; i < g; ++i) {
             const bool same = i > 0 && (rows.gain.row(i) == rows.gain.row(i - 1)).all();
@@ -179,7 +179,7 @@ private:
                 const Row& row, const Pairs& pairs, const Array& y, const Array& largest,
                 ExpectedTensor& out) const {
         const Array distance = (y.rowwise() - output.array()).abs();
-        const Array moved = (pairs.theta.row(i).matrix() * distance.matrix()).array();
+        const Array moved = product(pairs.theta.row(i).matrix(), distance.matrix()).array();
         const Array farthest = distance.colwise().maxCoeff();
         const double prob = row.lattice ? 0 : roundoff_.prob,
                      unit = row.lattice ? 0 : roundoff_.unit;

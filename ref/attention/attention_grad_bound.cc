@@ -98,9 +98,9 @@ public:
                                                     (of.score_grad.abs() + of.score_grad_error +
                                                      of.prob.colwise() * of.delta_error);
         const Array peaks = of.score_grad.abs() + error + of.prob.colwise() * of.delta_error;
-        const Matrix<double> sum = of.score_grad.matrix() * rows.key(),
-                             error_sum = error.matrix() * of.key_size,
-                             prob_key = of.prob.matrix() * rows.key();
+        const Matrix<double> sum = product(of.score_grad.matrix(), rows.key()),
+                             error_sum = product(error.matrix(), of.key_size),
+                             prob_key = product(of.prob.matrix(), rows.key());
         for (std::int64_t i = 0; i < sum.rows(); ++i) {
             const double peak = peaks.row(i).unaryExpr(&finite).sum();
             const double floor = floor_of(count, key_, peak) * (size_ + 1);

@@ -64,7 +64,7 @@ public:
         Matrix<double> dout(g, shape_.value_dim);
         Eigen::ArrayXd m(g), log_sum(g), delta(g), other_delta(g), delta_variance(g);
         Array p(g, rows.count());
-        const Array plain = (scale * (rows.query * rows.key().transpose())).array();
+        const Array plain = scale * product_transposed(rows.query, rows.key()).array();
         const Array s = plain + rows.bias;
         for (std::int64_t i = 0; i < g; ++i) {
             const std::int64_t at = rows.row(i);
@@ -77,7 +77,7 @@ public:
         }
         const Mask kept = rows.kept();
         const Array prob_grad = kept.select(
-            rows.gain * (dout * rows.value().transpose()).array(), 0.0);
+            rows.gain * product_transposed(dout, rows.value()).array(), 0.0);
         const Array centred = prob_grad.colwise() - delta, ds = p * centred;
         const Array omega =
             square(scale) * of_.of_sum(dim) * 2 / dim *
@@ -137,10 +137,10 @@ private:
         const auto k = rows.key();
         rows.gather(key2_, shape_.head_dim, gathered_key2_);
         const auto k2 = gathered_key2_.view();
-        const Matrix<double> value = shares.value.matrix() * k,
-                             squares = shares.value.square().matrix() * k2,
-                             own = shares.own.matrix() * k2, scale = shares.scale.matrix() * k,
-                             prob_key = shares.prob.matrix() * k;
+        const Matrix<double> value = product(shares.value.matrix(), k),
+                             squares = product(shares.value.square().matrix(), k2),
+                             own = product(shares.own.matrix(), k2), scale = product(shares.scale.matrix(), k),
+                             prob_key = product(shares.prob.matrix(), k);
         for (std::int64_t i = 0; i < value.rows(); ++i) {
             const std::int64_t at = rows.place(i);
             query_.value(at) = value.row(i);
@@ -156,7 +156,7 @@ private:
             const auto last = columns_in_last_tile(rows, key_places_, tile);
             if (last.empty()) continue;
             const Matrix<double> part =
-                shares.value(Eigen::all, last).matrix() * k(last, Eigen::all);
+                product(shares.value(Eigen::all, last).matrix(), k(last, Eigen::all));
             for (std::int64_t i = 0; i < part.rows(); ++i)
                 query_.row(find_probe(query_.noise, Defect::last_tile, tile)->direction,
                            rows.place(i)) = part.row(i);

@@ -77,13 +77,13 @@ private:
                 const Array& weight, const Squares& of, double sums) {
         const double keep = 1 / in_.keep_prob;
         rows.gather(value_squares_, shape_.value_dim, value2_);
-        const Array products = (weight.square().matrix() * value2_.view()).array();  // sum (p y)^2
+        const Array products = product(weight.square().matrix(), value2_.view()).array();  // sum (p y)^2
         const Mask kept = rows.kept();
         Array plain;  // sum v^2
         if (kept.all())
             plain = value2_.view().array().colwise().sum().replicate(kept.rows(), 1);
         else
-            plain = (kept.cast<double>().matrix() * value2_.view()).array();
+            plain = product(kept.cast<double>().matrix(), value2_.view()).array();
         RoundingNoise& noise = out_.output;
         for (std::int64_t i = 0; i < products.rows(); ++i) {
             const auto at = rows.place(i);

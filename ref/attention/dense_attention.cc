@@ -28,10 +28,6 @@ auto largest_of(const Row& logits) {
     return largest;
 }
 
-/// How the blocked products cut their sums follows the caches of the machine, unless it is told:
-/// the numbers of the oracle are the same everywhere.
-const bool kSameEverywhere = (Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20), true);
-
 }  // namespace
 
 std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_query,
@@ -106,7 +102,7 @@ void SharedRows<Scalar>::gather(const AttentionShape& shape, const AttentionInpu
 template <class Scalar>
 AttendedRows<Scalar> attend(const SharedRows<Scalar>& rows, double scale) {
     AttendedRows<Scalar> out;
-    out.logits = Scalar(scale) * times(rows.query, rows.key().transpose());
+    out.logits = Scalar(scale) * times_transposed(rows.query, rows.key());
     out.logits += rows.bias.matrix().template cast<Scalar>();
     const std::int64_t g = out.logits.rows();
     out.probs.resize(g, rows.count()), out.row_max.resize(g), out.row_sum.resize(g);

@@ -37,13 +37,13 @@ const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
         out_.output_grad.row(i) = view(in_.output_grad, shape_.value_dim).row(rows.row(i));
     const Matrix<double>&dout = out_.output_grad, &q = rows.query;
     out_.key_size = rows.key().cwiseAbs();
-    logits_ = (in_.forward.scale * (q * rows.key().transpose())).array() + rows.bias;
-    magnitude_ = q.cwiseAbs() * out_.key_size.transpose();
+    logits_ = in_.forward.scale * product_transposed(q, rows.key()).array() + rows.bias;
+    magnitude_ = product_transposed(q.cwiseAbs(), out_.key_size);
     const Mask dropped = rows.gain == 0;
     prob_grad_ =
-        dropped.select(0.0, rows.gain * (dout * rows.value().transpose()).array());
+        dropped.select(0.0, rows.gain * product_transposed(dout, rows.value()).array());
     prob_grad_size_ = dropped.select(
-        0.0, rows.gain * (dout.cwiseAbs() * rows.value().cwiseAbs().transpose()).array());
+        0.0, rows.gain * product_transposed(dout.cwiseAbs(), rows.value().cwiseAbs()).array());
     for (Array* each : {&out_.prob, &out_.score_grad, &out_.weight, &out_.score_grad_error,
                         &out_.prob_error})
         each->resize(g, c);

@@ -123,14 +123,28 @@ void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_colum
 /// For rows that see no key and add nothing.
 inline void skip_row(const WantedRow&, bool) {}
 
-/// a b. Sums begin at +0, as sums of a loop do: none is -0. The scalars of differentiation do
-/// without the blocked product, which is long to compile.
-template <class A, class B>
-Matrix<typename A::Scalar> times(const Eigen::MatrixBase<A>& a, const Eigen::MatrixBase<B>& b) {
-    if constexpr (std::is_same_v<typename A::Scalar, double>)
-        return ((a * b).array() + 0.0).matrix();
+/// Rows that may lie apart.
+using Rows = Eigen::Ref<const Matrix<double>, 0, Eigen::OuterStride<>>;
+
+/// a b, and a b^T. Sums begin at +0, as sums of a loop do: none is -0. The blocked product is long
+/// to compile, so shared_rows.cc alone has it.
+Matrix<double> product(const Rows& a, const Rows& b);
+Matrix<double> product_transposed(const Rows& a, const Rows& b);
+
+/// a b and a b^T for any scalar: those of differentiation do without the blocked product.
+template <class Scalar, class B>
+Matrix<Scalar> times(const Matrix<Scalar>& a, const Eigen::MatrixBase<B>& b) {
+    if constexpr (std::is_same_v<Scalar, double>)
+        return product(a, b);
     else
         return a.lazyProduct(b);
+}
+template <class Scalar, class B>
+Matrix<Scalar> times_transposed(const Matrix<Scalar>& a, const Eigen::MatrixBase<B>& b) {
+    if constexpr (std::is_same_v<Scalar, double>)
+        return product_transposed(a, b);
+    else
+        return a.lazyProduct(b.transpose());
 }
 
 /// 0 times infinity or NaN is NaN.
@@ -154,13 +168,8 @@ Matrix<Scalar> kept_product(const Matrix<Scalar>& weight, const Mask& kept,
 }
 
 /// Adds sum_i share_ij x_i to a row: the share of key j in a gradient of K or V.
-template <class Row>
-void add_product(Row to, const Array& share, std::int64_t j, const Matrix<double>& x) {
-    if (x.rows() == 1)
-        to += share(0, j) * x.row(0);
-    else
-        to.noalias() += share.col(j).matrix().transpose() * x;
-}
+void add_product(Eigen::Ref<Eigen::RowVectorXd> to, const Array& share, std::int64_t j,
+                 const Matrix<double>& x);
 
 /// x, 0 where it is not finite: for what is only looked at where a result is finite.
 template <class X>

@@ -117,7 +117,7 @@ TEST(Tiers, PredictedDeviationIsThatOfTheErrors) {
             Emulation emulation;
             emulation.prob_cast = cast;
             const Outputs got = emulate(problem, emulation);
-            const auto tensors = problem.tensors(emulation.rounding());
+            const auto tensors = tier_tensors(problem, emulation.rounding());
             const ref::RoundingNoise& noise = tensors[0].noise;
             double sum = 0;
             for (std::size_t i = 0; i < noise.size(); ++i)
