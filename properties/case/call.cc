@@ -58,7 +58,7 @@ void edit_tensor(const Edit& edit, Tensor& tensor) {
         tensor.shape[dim] = edit.integer();
         return;
     }
-    if (!edit.index.empty()) refuse(edit, "has an index only in shape[k]=");
+    if (!edit.index.empty()) refuse(edit, "has an index: a tensor knows absent, present, dtype=, rank=, shape[k]=, lead= and spare=");
     if (what == "absent" || what == "present") {
         tensor.present = what == "present";
     } else if (what == "dtype") {

@@ -82,17 +82,32 @@ void claim_extents(const Edit& edit, const Claim& claim, Extents& extents) {
 }
 
 /// "{key}" of a message replaced by the value of the field.
-std::string with_values(const std::string& message, const Extents& extents) {
+std::string with_values(const std::string& message, const Extents& extents,
+                        std::int64_t length = 0) {
     std::string out;
     std::size_t start = 0;
     for (auto open = message.find('{'); open != std::string::npos;
          open = message.find('{', start)) {
         const auto close = message.find('}', open);
         out += message.substr(start, open - start);
-        out += fmt::format("{}", extents[message.substr(open + 1, close - open - 1)]);
+        const std::string name = message.substr(open + 1, close - open - 1);
+        out += fmt::format("{}", name == "length" ? length : extents[name]);
         start = close + 1;
     }
     return out + message.substr(start);
+}
+
+/// What the rule says of extents that break it.
+std::optional<std::string> broken(const Rule& rule, const Extents& extents) {
+    if (!rule.when.holds(extents)) return std::nullopt;
+    if (rule.each) {
+        const auto& lengths = extents.lengths(rule.list);
+        for (std::size_t b = 0; b < lengths.size(); ++b)
+            if (!rule.each(extents, b)) return with_values(rule.message, extents, lengths[b]);
+        return std::nullopt;
+    }
+    if (rule.holds ? rule.holds(extents) : rule.needs.holds(extents)) return std::nullopt;
+    return with_values(rule.message, extents);
 }
 
 std::optional<std::string> illegal_lists(const Spec& spec) {
@@ -295,9 +310,7 @@ std::optional<std::string> illegal(const Spec& spec) {
     if (auto reason = illegal_lists(spec)) return reason;
     const Extents extents = extents_of(spec);
     for (const Rule& rule : spec.schema->rules)
-        if (rule.when.holds(extents) &&
-            !(rule.holds ? rule.holds(extents) : rule.needs.holds(extents)))
-            return with_values(rule.message, extents);
+        if (auto reason = broken(rule, extents)) return reason;
     if (auto reason = illegal_layouts(spec, extents)) return reason;
     const auto shapes = spec.overrides.empty() ? std::vector<std::vector<std::int64_t>>{}
                                                : shapes_of(extents);

@@ -165,6 +165,9 @@ struct Rule {
     std::function<bool(const Extents&)> holds = {};
     std::string message;
     When needs = {};
+    /// Instead: what holds for every sequence; "{length}" in the message is its entry of the list.
+    std::string list = {};
+    std::function<bool(const Extents&, std::size_t sequence)> each = {};
 };
 
 /// An edit that gives extents a value, legal or not, in every shape and argument that follows from

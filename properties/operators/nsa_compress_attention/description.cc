@@ -131,11 +131,9 @@ std::vector<TensorField> tensors() {
              .argument = both<&A::topk_indices, &R::topk_indices>}};
 }
 
-bool has_enough_blocks(const Extents& e) {
-    const auto &q = e.lengths("q"), &cmp = e.lengths("cmp"), &blocks = e.lengths("blocks");
-    for (std::size_t b = 0; b < q.size(); ++b)
-        if ((q[b] > 0 || cmp[b] > 0) && blocks[b] < e["count"]) return false;
-    return true;
+bool has_enough_blocks(const Extents& e, std::size_t b) {
+    return (e.lengths("q")[b] == 0 && e.lengths("cmp")[b] == 0) ||
+           e.lengths("blocks")[b] >= e["count"];
 }
 
 std::vector<Rule> rules() {
@@ -156,10 +154,10 @@ std::vector<Rule> rules() {
          "select={select} must be a multiple of stride={stride} and at least block={block}"},
         {.when = "hides!=random", .message = "hides needs a mask", .needs = "mask"},
         {.when = "forces!=random", .message = "forces needs a topk_mask", .needs = "topk_mask"},
-        {{},
-         has_enough_blocks,
-         "every length in cmp must give at least count={count} selection blocks of select={select} "
-         "divided by stride={stride} keys, unless the sequence is empty"}};
+        {.message = "cmp length {length} must give at least count={count} selection blocks of "
+                    "select={select} divided by stride={stride} keys, unless the sequence is empty",
+         .list = "cmp",
+         .each = has_enough_blocks}};
     for (const char* list : {"q", "cmp"})
         out.push_back({{},
                        [list](const Extents& e) {

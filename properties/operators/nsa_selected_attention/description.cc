@@ -132,15 +132,13 @@ void add_rules(Description& d) {
         {.when = "mask_shape!=exact",
          .message = "mask_shape needs a mask and sparse=2",
          .needs = "mask sparse=2"},
-        {{},
-         [](const Extents& e) {
-             const Int block = e["block"], least = block * e["count"];
-             return std::ranges::all_of(e.lengths("kv"), [&](Int length) {
-                 return length == 0 || (length % block == 0 && length >= least);
-             });
-         },
-         "every length in kv must be 0 or a multiple of block={block} and at least block times "
-         "count={count}"}};
+        {.message = "kv length {length} must be 0 or a multiple of block={block} and at least block "
+                    "times count={count}",
+         .list = "kv",
+         .each = [](const Extents& e, std::size_t b) {
+             const Int block = e["block"], length = e.lengths("kv")[b];
+             return length == 0 || (length % block == 0 && length >= block * e["count"]);
+         }}};
     for (const char* list : {"q", "kv"})
         d.rules.push_back({{},
                            [list](const Extents& e) {

@@ -262,19 +262,19 @@ TEST(Edit, ThatNamesNothingIsRefusedByName) {
         {"input", "absent, present, dtype=, rank=, shape[k]=, lead= and spare="},
         {"input.strides[0]=1", "absent, present, dtype=, rank=, shape[k]=, lead= and spare="},
         {"input.shape[3]=1", "rank"},
-        {"input.shape[-1]=1", "negative"},
+        {"input.shape[-1]=1", "no whole number >= 0"},
         {"input.shape[0=1", "bracket"},
-        {"input.shape[0]=x", "whole number"},
+        {"input.shape[0]=x", "needs a number"},
         {"input.shape[0]", "whole number"},
-        {"input.dtype=", "whole number"},
+        {"input.dtype=", "needs a number"},
         {"act_seq_len[1]=3", "outside"},
-        {"act_seq_len[0]=three", "whole number"},
+        {"act_seq_len[0]=three", "needs a number"},
         {"act_seq_len.size=2", "past"},
         {"act_seq_len.first=2", "absent, null, size= and [k]="},
         {"layout=TND", "double quotes"},
         {"layout=\"", "double quotes"},
         {"compress_stride", "whole number"},
-        {"", "names no argument"}};
+        {"", "is not of the form"}};
     for (const auto& [edit, why] : refused) try {
             edited(edit);
             ADD_FAILURE() << edit << " was accepted";

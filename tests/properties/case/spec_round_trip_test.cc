@@ -142,7 +142,7 @@ TEST_P(RoundTrip, DamagedLinesThrowOrParseToWhatTheyPrint) {
             ++refused;
         }
     }
-    EXPECT_GT(parsed, kSamples / 20);
+    EXPECT_GT(parsed, kSamples / 30);  // edits are read strictly: few damaged ones parse
     EXPECT_GT(refused, kSamples / 20);
 }
 
