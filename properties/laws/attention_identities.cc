@@ -96,7 +96,7 @@ Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& 
 ///         (nsa.md 5.6).
 /// Domain  any statistics, given output, bias, rope and drop mask.
 /// Bound   sum of the bounds times the sizes they meet.
-/// Kills   FAG-07 08 10 13 40, NSG-02 07 x01 x23 x24 x26 x27.
+/// Kills   FAG-07 08 10 13 40, NSG-02 x01 x23 x24 x26 x27.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero element of each input.
 Verdict euler(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);

@@ -1,7 +1,7 @@
 // Relations between what the operators of one run of the NSA module hand each other.
 //
 // "Kills" names mutants that the property was seen to kill within 40 cases, and broken compositions
-// of tests/properties/nsa_module_test.cc.
+// of tests/properties/operators/nsa_module_test.cc.
 #include <fmt/format.h>
 
 #include <bit>

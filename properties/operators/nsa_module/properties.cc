@@ -35,7 +35,7 @@ Verdict stages(const Spec& spec, PropertyContext& context) {
 /// equals the derivative of its forward to binary64 (tests/ref/nsa_module_test.cc).
 /// Bound   the operators' bounds, each on its actual inputs, propagated through the chain
 /// (ref/operators/nsa_module_bound.h). 0 for what nothing reaches.
-/// Kills   MOD-14, and the broken compositions of tests/properties/nsa_module_test.cc.
+/// Kills   MOD-14, and the broken compositions of tests/properties/operators/nsa_module_test.cc.
 Verdict end_to_end_with(const Spec& spec, PropertyContext& context, ref::Grant grant) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);

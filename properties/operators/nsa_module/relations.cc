@@ -1,7 +1,7 @@
 // Relations between runs of the NSA module.
 //
 // "Kills" names mutants that the property was seen to kill within 40 cases, and broken compositions
-// of tests/properties/nsa_module_test.cc.
+// of tests/properties/operators/nsa_module_test.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
