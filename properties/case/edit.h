@@ -3,7 +3,7 @@
 //   NAME=5   NAME=nan   NAME="text"   NAME.absent   NAME.present   NAME.dtype=0   NAME.rank=2
 //   NAME.shape[1]=7   NAME.lead=1   NAME.spare=9   NAME.size=-1   NAME.null
 //   NAME[0]=-5   NAME[0,2,1]=-5
-//   all.KEY=VALUE    a field at a value of its own in every shape and argument that follows from it
+//   all.KEY=VALUE    gives a field another value in every shape and argument that follows from it
 //
 // One parser and one printer know this syntax; what a name means is the call's (apply_edit) or the
 // description's (claims).

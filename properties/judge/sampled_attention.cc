@@ -70,7 +70,7 @@ void add_non_finite_rows(const OutputRows& rows, Int population, RowSample& samp
     sample.numbers.assign(all.begin(), all.end());
 }
 
-/// Columns of one row of an expectation as an expectation of its own; a statistic has one column
+/// Columns of one row of an expectation as a separate expectation; a statistic has one column
 /// and as many copies as lanes.
 ref::ExpectedTensor row_of(const ref::ExpectedTensor& all, std::size_t row,
                            const OutputRows& rows) {

@@ -37,7 +37,7 @@ struct FullSizeAttention {
 
 /// Runs the forward and judges softmax_max, softmax_sum and attention_out; for a gradient then runs
 /// it on what the forward gave and judges dQ, dK and dV. A verdict that holds says in its message
-/// what was looked at.
+/// which rows and keys were compared.
 Verdict check_sampled(FullSizeAttention of, PropertyContext& context);
 
 /// The time limit and once more for every 10 GFLOP and every 10 million elements of a call, and

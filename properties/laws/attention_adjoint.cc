@@ -27,7 +27,7 @@ std::vector<double> set_direction(Duals& argument, std::size_t row, std::size_t 
     return direction;
 }
 
-/// The gradients of a run beside the exact derivatives of the forward.
+/// Compares the gradients of a run with the exact derivatives of the forward.
 struct Adjoint {
     const AttentionProblem& problem;
     GradientNumbers in;

@@ -26,7 +26,7 @@ public:
     virtual AttentionProblem with_heads(const AttentionProblem& problem,
                                         const std::vector<std::int64_t>& query_source,
                                         const std::vector<std::int64_t>& kv_source) const = 0;
-    /// One sequence or batch as a problem of its own, in one of the ways to write it; nullopt where
+    /// One sequence or batch as a separate problem, in one of the ways to write it; nullopt where
     /// the rules do not accept it alone.
     virtual std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem,
                                                             std::size_t sequence,

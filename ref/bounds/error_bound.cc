@@ -52,13 +52,19 @@ double distance_to_representable(Dtype dtype, double magnitude) {
     return std::fabs(magnitude - ((magnitude + shift) - shift));
 }
 
-/// Reads a number of at least `least`; false when it is none.
+/// An exponential that errs by more than a rounding to bf16, 2^-8 = 2^16 u, is none: without an end
+/// a declaration would widen the bounds until nothing fails.
+constexpr double kCoarsestExp = 0x1p16;
+constexpr std::int64_t kLargestTile = 1 << 20;  // keys: the longest sequence of a case
+
+/// Reads a number of least..most; false when it is none.
 template <class Number>
-bool parse_number(std::string_view text, Number least, Number& number) {
+bool parse_number(std::string_view text, Number least, Number most, Number& number) {
     const char* const end = text.data() + text.size();
     Number read{};
     const auto [stop, error] = std::from_chars(text.data(), end, read);
-    if (error != std::errc{} || stop != end || !(read >= least) || read - read != 0) return false;
+    if (error != std::errc{} || stop != end || !(read >= least && read <= most))
+        return false;
     number = read;
     return true;
 }
@@ -88,8 +94,9 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
         rounding.row_sum_rounded = value == "rounded";
         return true;
     }
-    if (key == "exp") return parse_number(value, 0.0, rounding.exp_error);
-    if (key == "tile") return parse_number<std::int64_t>(value, 1, rounding.least_tile);
+    if (key == "exp") return parse_number(value, 0.0, kCoarsestExp, rounding.exp_error);
+    if (key == "tile")
+        return parse_number<std::int64_t>(value, 1, kLargestTile, rounding.least_tile);
     if (key == "ftz") {
         if (value != "bf16" && value != "none") return false;
         rounding.flush_bf16_subnormals = value == "bf16";
@@ -124,7 +131,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "rounding class: '" + std::string(word) +
                 "' is not understood; allowed: default, fp32, or a list of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
-                "sum=fp32|rounded, ftz=bf16|none, exp=ERROR (in u), tile=KEYS");
+                "sum=fp32|rounded, ftz=bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys)");
     }
     return rounding;
 }

@@ -504,8 +504,8 @@ TEST(RoundingClass, IsPrintedAsItIsParsed) {
 
 TEST(RoundingClass, NamesTheWordItRefuses) {
     for (const char* word :
-         {"acc=fp8", "p=bf16", "ftz=fp16", "acc", "=half", "exp=-1",
-          "exp=4u", "tile=0", "tile=2.5", "speed=9", "default=1"}) {
+         {"acc=fp8", "p=bf16", "ftz=fp16", "acc", "=half", "exp=-1", "exp=4u", "exp=nan",
+          "exp=65537", "exp=1e9", "tile=0", "tile=1048577", "tile=2.5", "speed=9", "default=1"}) {
         try {
             parse_rounding_class(std::string("p=half ") + word);
             ADD_FAILURE() << word;

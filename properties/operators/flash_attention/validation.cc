@@ -20,7 +20,7 @@ std::int64_t beside(std::int64_t value, std::int64_t offset) {
 
 std::int64_t opposite(std::int64_t value) { return beside(~value, 1); }
 
-/// Limits of the band, each beside the negative of the other.
+/// Limits of the band, each next to the negative of the other.
 void add_token_edits(EditGroups& groups, const Call& call) {
     const std::int64_t pre = call.number("pre_tokens"), next = call.number("next_tokens");
     const auto add = [&](const char* name, std::int64_t now, std::int64_t other) {

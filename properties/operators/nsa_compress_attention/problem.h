@@ -33,7 +33,7 @@ const AttentionOperator& attention_operator();
 Parts with_heads(const Parts& parts, const std::vector<std::int64_t>& query_source,
                  const std::vector<std::int64_t>& kv_source);
 
-/// Sequence b as a problem of its own; it has queries.
+/// Sequence b as a separate problem. The sequence has queries.
 Parts single_sequence(const Parts& all, std::size_t b);
 
 // ---- domains ----

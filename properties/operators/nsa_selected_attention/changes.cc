@@ -24,7 +24,8 @@ SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int6
     return to;
 }
 
-/// One sequence as a problem of its own. Without keys it gets one row that belongs to no sequence.
+/// One sequence as a separate problem. Without keys the problem gets one row that belongs to no
+/// sequence.
 SelectedParts single_sequence(const SelectedParts& all, std::size_t b) {
     SelectedParts one = all;
     ref::SelectedAttentionShape& s = one.shape;

@@ -22,7 +22,7 @@ const AttentionOperator& selected_attention_operator();
 SelectedParts with_heads(const SelectedParts& parts, const std::vector<std::int64_t>& query_source,
                          const std::vector<std::int64_t>& kv_source);
 
-/// Sequence b as a problem of its own; it has queries.
+/// Sequence b as a separate problem. The sequence has queries.
 SelectedParts single_sequence(const SelectedParts& all, std::size_t b);
 
 /// Lists of `count` entries: `fill` appends the new entries of an old list.
