@@ -8,6 +8,14 @@
 
 namespace attncheck::properties {
 
+bool is_zero_or_missing(const Spec& spec, const char* field) {
+    return spec.schema->number(field) < 0 || spec.number(field) == 0;
+}
+
+void set_if_present(Spec& spec, const char* field, std::int64_t value) {
+    if (spec.schema->number(field) >= 0) spec.set(field, value);
+}
+
 double scale_of(ScaleKind kind, std::int64_t head_dim) {
     switch (kind) {
         case ScaleKind::one:

@@ -12,6 +12,9 @@ namespace attncheck::properties {
 
 enum class ScaleKind { one, rsqrt, eighth, zero, negative, tenth, large };
 
+bool is_zero_or_missing(const Spec& spec, const char* field);
+void set_if_present(Spec& spec, const char* field, std::int64_t value);
+
 /// The scale an entry point is handed, in binary64.
 double scale_of(ScaleKind kind, std::int64_t head_dim);
 

@@ -51,19 +51,23 @@ struct AttentionExtras {
     virtual ~AttentionExtras() = default;
 };
 
-struct AttentionProblem {
+/// The numbers of a problem.
+struct AttentionValues {
     bool gradient = false;
+    ref::Dtype dtype = ref::Dtype::fp16;   ///< of query, key, value, output_grad
+    ref::Dtype result = ref::Dtype::fp16;  ///< of output and gradients
+    Bits query, key, value;                ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
+    Bits output_grad, output;              ///< [T1,N1,Dv], the gradient's own
+    std::vector<float> row_max, row_sum;   ///< [T1,N1], the gradient's own
+};
+
+struct AttentionProblem : AttentionValues {
     ref::AttentionShape shape;
     /// Columns with bias and dropout; depends on the extras, not on the numbers below.
     ref::ColumnLister columns;
     std::vector<std::int64_t> query_lengths, kv_lengths;
     const char* sequence_word = "sequence";  ///< or "batch"
-    ref::Dtype dtype = ref::Dtype::fp16;     ///< of query, key, value, output_grad
-    ref::Dtype result = ref::Dtype::fp16;    ///< of output and gradients
     double scale = 1, keep_prob = 1;         ///< narrowed to fp32
-    Bits query, key, value;                  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
-    Bits output_grad, output;                ///< [T1,N1,Dv], the gradient's own
-    std::vector<float> row_max, row_sum;     ///< [T1,N1], the gradient's own
     std::vector<AttentionOutput> forward_outputs, gradient_outputs;
     std::shared_ptr<const AttentionExtras> extras;
 

@@ -25,10 +25,6 @@ TierTensor make_tensor(const char* name, const char* row_word, std::int64_t head
     return tensor;
 }
 
-bool is_zero_or_missing(const Spec& spec, const char* field) {
-    return spec.schema->number(field) < 0 || spec.number(field) == 0;
-}
-
 std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
     std::int64_t pairs = 0;
     for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
@@ -100,7 +96,7 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
     spec.recipe = Recipe::normal;
     spec.overrides.clear();
     for (const char* field : {"logits", "stats", "out"})
-        if (spec.schema->number(field) >= 0) spec.set(field, 0);
+        set_if_present(spec, field, 0);
     spec.set("scale", static_cast<std::int64_t>(
                           random.pick({ScaleKind::rsqrt, ScaleKind::rsqrt, ScaleKind::rsqrt,
                                        ScaleKind::eighth, ScaleKind::negative, ScaleKind::tenth})));

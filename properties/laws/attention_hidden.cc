@@ -61,6 +61,10 @@ Verdict verdict_on_poison(const AttentionOperator& of, const AttentionProblem& p
 
 }  // namespace
 
+void AttentionOperator::with_less_data(Spec& spec, Random& random) const {
+    with_fewer_queries(spec, random);
+}
+
 std::vector<char> AttentionOperator::masked_keys(const AttentionProblem& problem, Int t) const {
     const auto places = ref::sequence_places(problem.query_lengths, problem.shape.query_rows);
     const auto b = static_cast<std::size_t>(places[static_cast<std::size_t>(t)].sequence);

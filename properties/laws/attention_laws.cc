@@ -1,5 +1,6 @@
 #include "properties/laws/attention_laws.h"
 
+#include "properties/case/attention_data.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_gradient_laws.h"
 #include "properties/laws/attention_run.h"
@@ -39,12 +40,15 @@ Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext
 }  // namespace
 
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
-                       void (*adapt)(Spec&, Random&), bool (*domain)(const Spec&)) {
+                       void (*adapt)(Spec&, Random&)) {
     Property property =
         attention_property(of, "exact_lattice",
                            "data with exact probabilities: equal bits, no tolerance", exact_lattice);
     property.adapt = adapt;
-    property.domain = domain;
+    property.domain = [](const Spec& spec) {
+        return is_zero_or_missing(spec, "stats") && is_zero_or_missing(spec, "out") &&
+               (spec.recipe == Recipe::ints || spec.recipe == Recipe::zeros);
+    };
     property.case_factor = 2;
     list.push_back(std::move(property));
 }

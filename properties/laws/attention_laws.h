@@ -61,9 +61,9 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
                                const std::vector<std::int64_t>& kv_source,
                                const std::string& relation);
 
-/// agreement on data whose probabilities are exact; `adapt` makes such data, `domain` knows it.
+/// agreement on data whose probabilities are exact; `adapt` makes such data.
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
-                       void (*adapt)(Spec&, Random&), bool (*domain)(const Spec&));
+                       void (*adapt)(Spec&, Random&));
 
 /// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
 Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&));

@@ -46,9 +46,9 @@ public:
         return {};
     }
 
-    /// Makes a case cheaper, for laws that take two evaluations and more: moderate data, half the
-    /// rows.
-    virtual void with_less_data(Spec& spec, Random& random) const = 0;
+    /// Makes a case cheaper, for laws that take two evaluations and more: by default
+    /// moderate data and half the queries.
+    virtual void with_less_data(Spec& spec, Random& random) const;
     /// Draws the features of a gradient case (mask, bias, dropout) apart from each other, for laws
     /// that hold for every combination; an operator without such features has nothing to draw.
     virtual void with_combination(Spec& spec, Random& random) const { (void)spec, (void)random; }

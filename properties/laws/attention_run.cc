@@ -2,14 +2,16 @@
 
 #include <algorithm>
 
+#include "properties/case/attention_data.h"
 #include "properties/judge/sampled_attention.h"
 
 namespace attncheck::properties {
 
 AttentionRun::AttentionRun(const AttentionOperator& of, const AttentionProblem& problem_of_run,
-                           PropertyContext& context)
+                           PropertyContext& context, const std::function<void(Call&)>& change)
     : problem(problem_of_run) {
-    const Call call = of.call(problem);
+    Call call = of.call(problem);
+    if (change) change(call);
     const CallResult result = context.candidate.run(call, {});
     trouble = verdict_unless_ok(result);
     if (trouble) return;
@@ -50,6 +52,40 @@ Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& righ
         join(all, verdict_within(left.problem, name, left.values(name), right.values(name),
                                  times(allowance(expected), 2), relation));
     return all;
+}
+
+Verdict verdict_on_equal_problems(const AttentionOperator& of, const AttentionProblem& left,
+                                  const AttentionProblem& right, PropertyContext& context,
+                                  const std::string& relation) {
+    const AttentionRun a(of, left, context), b(of, right, context);
+    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    return verdict_on_equal_runs(a, b, context, relation);
+}
+
+Verdict verdict_on_rounded_problems(const AttentionOperator& of, const AttentionProblem& left,
+                                    const AttentionProblem& right, PropertyContext& context,
+                                    const std::string& relation) {
+    const AttentionRun a(of, left, context), b(of, right, context);
+    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    const ExpectedOutputs of_right = expected_of(right, context.rounding);
+    Verdict all;
+    for (const auto& [name, from] : expected_of(left, context.rounding)) {
+        const ref::ExpectedTensor& to = tensor_of(of_right, name);
+        std::vector<double> moved = a.values(name);
+        for (std::size_t k = 0; k < moved.size(); ++k)
+            if (from.value[k] != to.value[k]) moved[k] += to.value[k] - from.value[k];
+        join(all, verdict_within(left, name, moved, b.values(name),
+                                 sum_of(allowance(from), allowance(to)), relation));
+    }
+    return all;
+}
+
+Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
+                                      const AttentionProblem& right, PropertyContext& context,
+                                      const std::string& relation) {
+    const AttentionRun a(of, left, context), b(of, right, context);
+    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    return verdict_on_equal_bits(a, b, relation);
 }
 
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
@@ -116,6 +152,28 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
         };
     made.composition_errors = [problem] { return half_composition_errors(*problem); };
     return made;
+}
+
+CallProperties call_properties_of(const AttentionOperator& of) {
+    CallProperties properties;
+    properties.problem = [&of](const Spec& spec) {
+        return attention_case(of, spec, ref::Grant::rounding);
+    };
+    return properties;
+}
+
+Spec with_other_data(const Spec& spec) {
+    Spec other = spec;
+    other.seed = spec.seed + 1;
+    other.overrides.clear();
+    if (other.recipe == Recipe::zeros) other.recipe = Recipe::normal;
+    const auto eighth = static_cast<std::int64_t>(ScaleKind::eighth);
+    other.set("scale", spec.number("scale") == eighth ? 0 : eighth);
+    return other;
+}
+
+void reverse_sequences(Spec& spec) {
+    for (auto& list : spec.lists) std::reverse(list.begin(), list.end());
 }
 
 }  // namespace attncheck::properties

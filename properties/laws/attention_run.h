@@ -13,13 +13,14 @@
 namespace attncheck::properties {
 
 /// One call of the candidate; trouble is set when it did not return 0. Refers to the problem.
+/// `change` may alter the call before it is made.
 struct AttentionRun {
     const AttentionProblem& problem;
     std::vector<Bits> outputs;  ///< packed, as problem.outputs()
     std::optional<Verdict> trouble;
 
     AttentionRun(const AttentionOperator& of, const AttentionProblem& problem,
-                 PropertyContext& context);
+                 PropertyContext& context, const std::function<void(Call&)>& change = {});
     const Bits& bits(std::string_view name) const;
     std::vector<double> values(std::string_view name) const;
     /// The first lane of a statistic; other outputs as they are.
@@ -36,6 +37,22 @@ Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
 /// Every output but lists of two runs that mean the same, within twice the bound of the first.
 Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
                               const PropertyContext& context, const std::string& relation);
+
+/// The same for problems that the candidate has still to run.
+Verdict verdict_on_equal_problems(const AttentionOperator& of, const AttentionProblem& left,
+                                  const AttentionProblem& right, PropertyContext& context,
+                                  const std::string& relation);
+
+/// The same within the bounds of both, where the right problem's numbers were rounded on the way:
+/// the reference says how far that moves the exact results.
+Verdict verdict_on_rounded_problems(const AttentionOperator& of, const AttentionProblem& left,
+                                    const AttentionProblem& right, PropertyContext& context,
+                                    const std::string& relation);
+
+/// Every output of two problems to the bit.
+Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
+                                      const AttentionProblem& right, PropertyContext& context,
+                                      const std::string& relation);
 
 /// Every output of two runs to the bit; elements for which `compared` is false are skipped.
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
@@ -71,5 +88,15 @@ Property attention_property(const AttentionOperator& of, std::string name, std::
 
 /// The case as the laws of a call want it; its data and reference forward are made once.
 CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::Grant grant);
+
+/// The properties of a call for an operator's cases; what is left is how its cases are adapted, and
+/// the case before.
+CallProperties call_properties_of(const AttentionOperator& of);
+
+/// A case of the same shapes with other data and another scale: what a plan cached by shapes would
+/// miss.
+Spec with_other_data(const Spec& spec);
+/// The sequences in the opposite order.
+void reverse_sequences(Spec& spec);
 
 }  // namespace attncheck::properties

@@ -7,11 +7,10 @@
 
 #include "properties/case/derived.h"
 #include "properties/judge/rules.h"
+#include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
 namespace {
-
-Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}}; }
 
 /// True if the element still holds the pattern its output was filled with.
 bool holds_pattern(std::uint32_t bits, std::size_t element_size, Poison poison) {
@@ -288,7 +287,7 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                         other.seed = spec.seed + 1;
                         return check_concurrent(spec, context, of.problem(spec), of.problem(other));
                     },
-                    [of](Spec& spec, Random&) { of.tame(spec); },
+                    [](Spec& spec, Random&) { without_extremes(spec); },
                     {}});
     list.push_back({"history",
                     "a call does not depend on the one before it",
@@ -297,8 +296,8 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                                              of.problem(spec), of.earlier_words);
                     },
                     [of](Spec& spec, Random& random) {
-                        of.tame(spec);
-                        of.adapt_history(spec, random);
+                        without_extremes(spec);
+                        if (of.adapt_history) of.adapt_history(spec, random);
                     },
                     {}});
 }

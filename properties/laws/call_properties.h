@@ -74,12 +74,11 @@ void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&)
 
 /// agreement, non_finite, memory, repeatable, concurrent and history of an operator; `earlier`
 /// turns a Spec into that of the call before (same shapes, other values), described by
-/// `earlier_words`; `tame` makes data harmless.
+/// `earlier_words`.
 struct CallProperties {
     MakeProblem problem;
     std::function<void(Spec&, Random&)> adapt_agreement;
-    std::function<void(Spec&)> tame;
-    std::function<void(Spec&, Random&)> adapt_history;
+    std::function<void(Spec&, Random&)> adapt_history = {};
     std::function<Spec(const Spec&)> earlier;
     std::string earlier_words;
 };

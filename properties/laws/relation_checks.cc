@@ -131,6 +131,15 @@ void with_moderate_data(Spec& spec, Random&) {
     if (spec.recipe > Recipe::spiky) spec.recipe = Recipe::normal;
 }
 
+void with_fewer_queries(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    for (auto& length : spec.lists[0]) length = (length + 1) / 2;
+}
+
+void without_extremes(Spec& spec) {
+    if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
+}
+
 bool moderate(const Spec& spec) {
     return spec.recipe <= Recipe::spiky &&
            std::all_of(spec.overrides.begin(), spec.overrides.end(), [](const auto& item) {

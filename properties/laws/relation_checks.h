@@ -122,4 +122,10 @@ std::vector<std::int64_t> permutation(std::int64_t count, Random& random);
 void with_moderate_data(Spec& spec, Random& random);
 bool moderate(const Spec& spec);
 
+/// Moderate data and half the queries, for laws that take two evaluations and more.
+void with_fewer_queries(Spec& spec, Random& random);
+
+/// Normal data in place of recipes that leave the range of a type.
+void without_extremes(Spec& spec);
+
 }  // namespace attncheck::properties

@@ -1,8 +1,45 @@
 #include "properties/operators/operator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace attncheck::properties {
+namespace {
+
+class OperatorOfParts final : public Operator {
+public:
+    explicit OperatorOfParts(OperatorParts parts) : parts_(std::move(parts)) {}
+
+    const Schema& schema() const override { return parts_.schema; }
+    const std::vector<Property>& properties() const override { return parts_.properties; }
+    const std::vector<RequiredClass>& required_classes() const override { return parts_.required; }
+    std::vector<std::string> labels(const Spec& spec) const override {
+        return parts_.labels(spec);
+    }
+    std::vector<Spec> joint_shrinks(const Spec& spec) const override {
+        return parts_.joint_shrinks(spec);
+    }
+    void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const override {
+        parts_.carry_overrides(from, to, kept);
+    }
+    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
+        return parts_.large_cases ? parts_.large_cases(schema(), length, seed)
+                                  : std::vector<Spec>{};
+    }
+
+private:
+    Spec draw(Random& random, int size, Profile profile) const override {
+        return parts_.draw(schema(), random, size, profile);
+    }
+
+    OperatorParts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operator> make_operator(OperatorParts parts) {
+    return std::make_unique<OperatorOfParts>(std::move(parts));
+}
 
 Spec Operator::sample(Random& random, int size, Profile profile) const {
     Spec spec = draw(random, size, profile);

@@ -2,6 +2,7 @@
 // legality, how a Spec becomes a call, the documented ruling on a call, and the properties.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -92,5 +93,20 @@ public:
 private:
     virtual Spec draw(Random& random, int size, Profile profile) const = 0;
 };
+
+/// An operator as data, for one that needs no more than these functions.
+struct OperatorParts {
+    const Schema& schema;
+    std::vector<Property> properties;
+    std::vector<RequiredClass> required;
+    std::vector<std::string> (*labels)(const Spec& spec);
+    Spec (*draw)(const Schema& schema, Random& random, int size, Profile profile);
+    std::vector<Spec> (*joint_shrinks)(const Spec& spec);
+    std::vector<Spec> (*large_cases)(const Schema& schema, std::int64_t length,
+                                     std::uint64_t seed) = nullptr;
+    void (*carry_overrides)(const Spec& from, Spec& to,
+                            const std::vector<int>& kept) = properties::carry_overrides;
+};
+std::unique_ptr<Operator> make_operator(OperatorParts parts);
 
 }  // namespace attncheck::properties

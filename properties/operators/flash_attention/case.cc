@@ -1,42 +1,13 @@
-// The operators: shrinking, and the call of a case.
+// The operators, and what shrinks their cases by several fields at once.
 #include "properties/operators/flash_attention/case.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace attncheck::properties {
 namespace {
 
-class FlashOperator final : public Operator {
-public:
-    explicit FlashOperator(bool gradient)
-        : gradient_(gradient),
-          properties_(flash_properties(gradient)),
-          required_(flash_required_classes(gradient)) {}
-
-    const Schema& schema() const override { return flash_description(gradient_); }
-    const std::vector<Property>& properties() const override { return properties_; }
-    const std::vector<RequiredClass>& required_classes() const override { return required_; }
-    std::vector<std::string> labels(const Spec& spec) const override { return flash_labels(spec); }
-    Spec draw(Random& random, int size, Profile profile) const override {
-        return sample_flash(schema(), random, size, profile);
-    }
-
-    std::vector<Spec> joint_shrinks(const Spec& spec) const override;
-
-
-    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
-        return flash_large_cases(schema(), length, seed);
-    }
-
-private:
-    bool gradient_;
-    std::vector<Property> properties_;
-    std::vector<RequiredClass> required_;
-};
-
-std::vector<Spec> FlashOperator::joint_shrinks(const Spec& spec) const {
+std::vector<Spec> joint_shrinks(const Spec& spec) {
     std::vector<Spec> out;
     const auto with = [&](auto&& change) {
         Spec to = spec;
@@ -111,45 +82,19 @@ std::vector<Spec> FlashOperator::joint_shrinks(const Spec& spec) const {
     return out;
 }
 
+std::unique_ptr<Operator> make(bool gradient) {
+    return make_operator({.schema = flash_description(gradient),
+                          .properties = flash_properties(gradient),
+                          .required = flash_required_classes(gradient),
+                          .labels = flash_labels,
+                          .draw = sample_flash,
+                          .joint_shrinks = joint_shrinks,
+                          .large_cases = flash_large_cases});
+}
+
 }  // namespace
 
-Call build_flash_call(const Spec& spec) {
-    return build_of(spec, [](const Spec& of, Call& call) {
-        give_values(flash_parts(of), extents_of(of), call);
-    });
-}
-
-std::unique_ptr<Operator> make_flash_attention_score() {
-    return std::make_unique<FlashOperator>(false);
-}
-std::unique_ptr<Operator> make_flash_attention_score_grad() {
-    return std::make_unique<FlashOperator>(true);
-}
-
-std::vector<Property> flash_properties(bool gradient) {
-    std::vector<Property> list;
-    add_flash_agreement(list, gradient);
-    add_flash_tiers(list);
-    add_flash_validation(list, gradient);
-    if (gradient)
-        add_flash_gradient_relations(list);
-    else
-        add_flash_forward_relations(list);
-    add_flash_sampled(list);
-    // Relations change data by steps that fp8 does not have; what is compared with the reference
-    // runs on it too.
-    for (Property& property : list) {
-        constexpr std::string_view kOnAnyType[] = {"agreement",  "non_finite",         "memory",
-                                                   "repeatable", "concurrent",         "history",
-                                                   "validation", "validation_combined"};
-        if (std::find(std::begin(kOnAnyType), std::end(kOnAnyType), property.name) !=
-            std::end(kOnAnyType))
-            continue;
-        property.domain = [inner = property.domain](const Spec& spec) {
-            return !flash_is_fp8(spec) && (!inner || inner(spec));
-        };
-    }
-    return list;
-}
+std::unique_ptr<Operator> make_flash_attention_score() { return make(false); }
+std::unique_ptr<Operator> make_flash_attention_score_grad() { return make(true); }
 
 }  // namespace attncheck::properties

@@ -8,13 +8,13 @@
 // q and kv hold one length per batch (all equal) or, in TND, per sequence. Elements are named by
 // their packed index [row, head, channel], row = rows of earlier batches + position, whatever the
 // layout; pse, masks and drop mask by their row-major number. Biases, masks and drop bits follow
-// from the fields and the seed (flash_attention_data.cc).
+// from the fields and the seed (data.cc).
 #pragma once
 
 #include <numeric>
 
 #include "properties/case/attention_data.h"
-#include "properties/judge/verdict.h"
+#include "properties/laws/attention_parts.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/flash_attention.h"
 
@@ -81,34 +81,25 @@ enum class FlashStart { absent, both, query, key };
 enum class FlashDrop { absent, random, keep_all, drop_all };
 enum class FlashKeep { one, half, nine_tenths, tenth };
 
-/// A problem as packed parts: what relations change and build again.
-struct FlashParts {
-    bool gradient = false;
-    ref::Dtype dtype = ref::Dtype::fp16;
-    ref::Dtype result = ref::Dtype::fp16;  ///< of bias, attention_in and outputs; not fp8
+/// A problem as packed parts: what relations change and build again. A rope stands behind the head
+/// dim in the rows of query and key.
+struct FlashParts : AttentionParts {
     FlashLayout layout = FlashLayout::bsnd;
     /// Shape, mask, bias, dropout and scale as the reference sees them. mask.values is empty in
     /// compressed modes.
     ref::FlashAttentionShape shape;
     double scale = 1, keep_prob = 1;  ///< as passed, binary64
     ref::Dtype mask_dtype = ref::Dtype::boolean;
-    bool same_as_input = false;  ///< order of the statistics in TND
+    bool same_as_input = false;        ///< order of the statistics in TND
     std::vector<std::int64_t> fields;  ///< of the case, for what no other part says
     Profile profile = Profile::ascend910b;
     std::optional<std::vector<std::int64_t>> prefix, query_start, key_start;
-    std::vector<std::uint32_t> query, query_rope, key, key_rope, value;  ///< packed bits
-    std::vector<std::uint32_t> pse;                                      ///< bits as given
-    // The gradient's own:
-    std::vector<std::uint32_t> output_grad, output;
-    std::vector<float> row_max, row_sum;  ///< [T1,N1], packed
+    Bits pse;  ///< as given
+
+    ref::Dtype bias_type() const { return shape.bias.type >= 2 ? ref::Dtype::fp32 : result; }
+    /// The reference sees the bias as it is given.
+    void take_bias() { shape.bias.values = decode_all(bias_type(), pse); }
 };
-
-/// The part that holds an input [row, head, channel] or a bias; nullptr: none of this kind does.
-std::vector<std::uint32_t> FlashParts::*bits_of(std::string_view tensor);
-std::vector<float> FlashParts::*statistic_of(std::string_view tensor);
-
-/// Statistics and attention output of the reference forward, rounded to their types.
-void give_reference_statistics(FlashParts& parts);
 
 const Description& flash_description(bool gradient);
 /// What the suite's own fields need; the documented rules are the reference's.
@@ -119,9 +110,6 @@ void add_flash_claims(Description& description);
 Extents flash_extents(const FlashParts& parts, bool gradient);
 
 FlashParts flash_parts(const Spec& spec);
-/// flash_parts without the gradient's statistics and attention output, which cost as much as the
-/// reference forward.
-FlashParts flash_input_parts(const Spec& spec);
 FlashParts flash_shape_parts(const Spec& spec);  ///< no element values; cheap
 
 inline std::int64_t total(const std::vector<std::int64_t>& lengths) {
@@ -147,15 +135,13 @@ inline bool has_fp8(Profile profile) { return profile == Profile::ascend950; }
 /// Whether a sparse mode reads the contents of its mask; the others have a documented content.
 bool flash_reads_mask(std::int64_t mode);
 
-/// Fills what flash_parts hands out; overrides are not applied yet.
+/// Fill what is no number of the problem; overrides are not applied yet.
 void fill_flash_mask(const Spec& spec, FlashParts& parts);
 void fill_flash_bias(const Spec& spec, FlashParts& parts);
 void fill_flash_dropout(const Spec& spec, FlashParts& parts);
-void fill_flash_data(const Spec& spec, FlashParts& parts);
+InputRecipe flash_recipe(const Spec& spec, const FlashParts& parts);
 
 Call make_flash_call(const FlashParts& parts);
-/// The elements of the inputs, in a call of this problem.
-void give_values(const FlashParts& parts, const Extents& extents, Call& call);
 
 double flash_keep_prob(std::int64_t kind);
 
@@ -174,16 +160,7 @@ std::unique_ptr<Operator> make_flash_attention_score();
 std::unique_ptr<Operator> make_flash_attention_score_grad();
 
 std::vector<Property> flash_properties(bool gradient);
-/// Second and third tier: the generator and the property.
-void make_flash_tier_case(Spec& spec, Random& random);
-/// Behind the first property: agreement.
-void add_flash_tiers(std::vector<Property>& list);
-void add_flash_agreement(std::vector<Property>& list, bool gradient);
-/// Full size (flash_attention_sampled.cc): the property and its cases.
-void add_flash_sampled(std::vector<Property>& list);
 std::vector<Spec> flash_large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
-void add_flash_forward_relations(std::vector<Property>& list);
-void add_flash_gradient_relations(std::vector<Property>& list);
 void add_flash_validation(std::vector<Property>& list, bool gradient);
 
 }  // namespace attncheck::properties

@@ -1,9 +1,8 @@
 // Changes of a problem of flash attention: the same problem written in another way, heads moved,
-// drop masks rewritten. Declared in runs.h.
+// drop masks rewritten. Declared in problem.h.
 #include <algorithm>
 
-#include "properties/case/derived.h"
-#include "properties/operators/flash_attention/runs.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -36,7 +35,7 @@ void set_bias(FlashParts& parts, std::vector<Int> shape, const std::vector<doubl
     parts.pse.resize(values.size());
     std::transform(values.begin(), values.end(), parts.pse.begin(),
                    [&](double v) { return ref::encode(parts.dtype, v); });
-    bias.values = decode_all(parts.dtype, parts.pse);
+    parts.take_bias();
 }
 
 Int pairs(const ref::FlashAttentionShape& s) { return first_pair(s, s.query_lengths.size()); }
@@ -107,32 +106,17 @@ std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts) {
     return plain;
 }
 
-FlashParts single_sequence(const FlashParts& all, std::size_t b) {
-    FlashParts one = all;
+FlashParts single_sequence(const AttentionProblem& problem, std::size_t b) {
+    const FlashParts& all = extras_of<FlashParts>(problem);
+    FlashParts one = parts_of<FlashParts>(problem);
     const ref::FlashAttentionShape& from = all.shape;
     ref::FlashAttentionShape& s = one.shape;
-    const Int queries = from.query_lengths[b], keys = from.kv_lengths[b],
-              query = ref::first_rows(from.query_lengths)[b],
-              key = ref::first_rows(from.kv_lengths)[b];
+    const Int queries = from.query_lengths[b], keys = from.kv_lengths[b];
+    keep_sequence(one, problem.shape, from.query_lengths, from.kv_lengths, b);
     s.query_lengths = {queries};
     s.kv_lengths = {keys};
     s.total_queries = queries;
     s.total_keys = keys;
-    const auto of_queries = [&](const auto& values, Int width) {
-        return slice(values, query, queries, s.query_heads * width);
-    };
-    const auto of_keys = [&](const auto& values, Int width) {
-        return slice(values, key, keys, s.kv_heads * width);
-    };
-    one.query = of_queries(all.query, s.head_dim);
-    one.query_rope = of_queries(all.query_rope, s.rope_dim);
-    one.key = of_keys(all.key, s.head_dim);
-    one.key_rope = of_keys(all.key_rope, s.rope_dim);
-    one.value = of_keys(all.value, s.value_dim);
-    one.output_grad = of_queries(all.output_grad, s.value_dim);
-    one.output = of_queries(all.output, s.value_dim);
-    one.row_max = of_queries(all.row_max, 1);
-    one.row_sum = of_queries(all.row_sum, 1);
     if (s.mask.present) write_mask(from, b, 1, 1, s.mask);
     one.prefix.reset();
     if (s.dropout.present)
@@ -219,33 +203,36 @@ void move_pairs(const FlashParts& parts, const std::vector<Int>& source, FlashPa
             first += heads * width;
         }
     }
-    to.shape.bias.values = decode_all(s.bias.type >= 2 ? ref::Dtype::fp32 : parts.dtype, to.pse);
+    to.take_bias();
 }
 
 }  // namespace
 
-FlashParts with_heads(const FlashParts& parts, const std::vector<Int>& query_source,
+FlashParts with_heads(const AttentionProblem& problem, const std::vector<Int>& query_source,
                       const std::vector<Int>& kv_source) {
-    const ref::FlashAttentionShape& s = parts.shape;
-    FlashParts to = parts;
+    FlashParts to = parts_of<FlashParts>(problem);
+    move_heads(to, problem.shape, query_source, kv_source);
     to.shape.kv_heads = std::ssize(kv_source);
-    const auto of_queries = [&](auto& values, Int width) {
-        values = gather_heads(values, s.query_heads, query_source, width);
-    };
-    const auto of_keys = [&](auto& values, Int width) {
-        values = gather_heads(values, s.kv_heads, kv_source, width);
-    };
-    of_queries(to.query, s.head_dim);
-    of_queries(to.query_rope, s.rope_dim);
-    of_keys(to.key, s.head_dim);
-    of_keys(to.key_rope, s.rope_dim);
-    of_keys(to.value, s.value_dim);
-    of_queries(to.output_grad, s.value_dim);
-    of_queries(to.output, s.value_dim);
-    of_queries(to.row_max, 1);
-    of_queries(to.row_sum, 1);
-    move_pairs(parts, query_source, to);
+    move_pairs(extras_of<FlashParts>(problem), query_source, to);
     return to;
+}
+
+Verdict verdict_on_equal_problems(const FlashParts& left, const FlashParts& right,
+                                  PropertyContext& context, const std::string& relation) {
+    return verdict_on_equal_problems(flash_attention_operator(), flash_problem(left),
+                                     flash_problem(right), context, relation);
+}
+
+Verdict verdict_on_rounded_problems(const FlashParts& left, const FlashParts& right,
+                                    PropertyContext& context, const std::string& relation) {
+    return verdict_on_rounded_problems(flash_attention_operator(), flash_problem(left),
+                                       flash_problem(right), context, relation);
+}
+
+Verdict verdict_on_identical_problems(const FlashParts& left, const FlashParts& right,
+                                      PropertyContext& context, const std::string& relation) {
+    return verdict_on_identical_problems(flash_attention_operator(), flash_problem(left),
+                                         flash_problem(right), context, relation);
 }
 
 void with_smaller_lengths(Spec& spec) {

@@ -1,11 +1,11 @@
 // The same problem of flash attention written in another way: layouts, forms of bias and rope,
 // dropout that drops nothing, and the list of all. Masks and modes are
-// flash_attention_mask_forms.cc's concern, problems that differ flash_attention_relations.cc's.
+// mask_forms.cc's concern, problems that differ pair_relations.cc's.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "properties/operators/flash_attention/runs.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -124,7 +124,7 @@ Verdict bias_type(const Spec& spec, PropertyContext& context) {
     if (!change_exactly(parts.dtype, behind.pse,
                         [&](double b, std::size_t) { return parts.shape.scale * b; }))
         return inapplicable();
-    behind.shape.bias.values = decode_all(parts.dtype, behind.pse);
+    behind.take_bias();
     return verdict_on_equal_problems(parts, behind, context, "pse_type 1 against pse_type 0");
 }
 
@@ -141,23 +141,29 @@ void with_external_bias(Spec& spec, Random& random) {
 /// Kills   mutants FA-32, FA-63, FA-66, FAG-04, FAG-28, FAG-36.
 Verdict rope_concatenation(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
-    const ref::FlashAttentionShape& s = parts.shape;
     FlashParts wide = parts;
-    wide.shape.head_dim = s.head_dim + s.rope_dim;
+    wide.shape.head_dim += parts.shape.rope_dim;
     wide.shape.rope_dim = 0;
-    wide.query = beside(parts.query, s.head_dim, parts.query_rope, s.rope_dim);
-    wide.key = beside(parts.key, s.head_dim, parts.key_rope, s.rope_dim);
-    wide.query_rope.clear();
-    wide.key_rope.clear();
-    const FlashRun left(parts, context), right(wide, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = packed_expected_of(wide, context.rounding);
-    Verdict all;
-    for (const auto& [name, dtype, bits] : right.outputs)
-        join(all, verdict_on_flash(wide, name, wide_values(parts, left, name), right.values(name),
-                                   times(allowance(tensor_of(expected, name)), 2),
-                                   "ropes against one wider head"));
-    return all;
+    return verdict_on_equal_problems(wide, parts, context, "one wider head against ropes");
+}
+
+/// The first `width` of every row of rows of `all`.
+Bits first_columns(const Bits& bits, Int all, Int width) {
+    Bits out;
+    for (auto row = bits.begin(); row != bits.end(); row += all)
+        out.insert(out.end(), row, row + width);
+    return out;
+}
+
+/// Rows of `width` with zeros behind them.
+template <class T>
+std::vector<T> with_zeros_behind(const std::vector<T>& rows, Int width, Int zeros) {
+    std::vector<T> out;
+    for (auto row = rows.begin(); row != rows.end(); row += width) {
+        out.insert(out.end(), row, row + width);
+        out.insert(out.end(), static_cast<std::size_t>(zeros), T{});
+    }
+    return out;
 }
 
 /// Ropes of zeros are no ropes.
@@ -166,26 +172,28 @@ Verdict rope_concatenation(const Spec& spec, PropertyContext& context) {
 /// Kills   mutants FA-18, FA-33, FA-42, FA-44, FAG-18.
 Verdict zero_rope(const Spec& spec, PropertyContext& context) {
     FlashParts with = flash_parts(spec), without = with;
-    std::fill(with.query_rope.begin(), with.query_rope.end(), 0u);
-    std::fill(with.key_rope.begin(), with.key_rope.end(), 0u);
-    without.query_rope.clear();
-    without.key_rope.clear();
-    without.shape.rope_dim = 0;
-    if (with.gradient) {
-        give_reference_statistics(with);
-        without.output = with.output;
-        without.row_max = with.row_max;
-        without.row_sum = with.row_sum;
+    const Int dim = with.shape.head_dim, rope = with.shape.rope_dim;
+    for (const auto part : {&FlashParts::query, &FlashParts::key}) {
+        without.*part = first_columns(with.*part, dim + rope, dim);
+        with.*part = with_zeros_behind(without.*part, dim, rope);
     }
-    Verdict all = verdict_on_equal_problems(without, with, context, "ropes of zeros");
-    if (!with.gradient || all.failed()) return all;
-    const FlashRun run(with, context);
-    if (run.trouble) return *run.trouble;
-    for (const char* name : {"dq_rope", "dk_rope"}) {
-        const std::vector<double> values = run.values(name);
-        const std::vector<double> zeros(values.size(), 0);
-        join(all,
-             verdict_on_flash(with, name, values, zeros, zeros, "gradient of a rope of zeros"));
+    without.shape.rope_dim = 0;
+    const AttentionOperator& of = flash_attention_operator();
+    AttentionProblem ropes = flash_problem(with), plain = flash_problem(without);
+    if (plain.gradient) {
+        give_reference_forward(ropes);
+        give_the_same(ropes, plain);
+    }
+    const AttentionRun left(of, plain, context), right(of, ropes, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    Verdict all;
+    for (const auto& [name, expected] : expected_of(plain, context.rounding)) {
+        const Int width = plain.output_named(name).width;
+        const auto widened = [&, &name = name](const std::vector<double>& values) {
+            return with_zeros_behind(values, width, ropes.output_named(name).width - width);
+        };
+        join(all, verdict_within(ropes, name, widened(left.values(name)), right.values(name),
+                                 widened(times(allowance(expected), 2)), "ropes of zeros"));
     }
     return all;
 }

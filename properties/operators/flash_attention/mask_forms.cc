@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "properties/operators/flash_attention/runs.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -222,16 +222,16 @@ Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
     for (const Int k : permutation(std::ssize(list), random)) {
         const MaskEquality& equality = list[static_cast<std::size_t>(k)];
         const bool moves_start = parts.shape.bias.present && equality.left.mode == 8;
-        FlashParts left = with_setting(parts, equality.left, spec.seed),
-                   right = with_setting(parts, equality.right, spec.seed);
+        const FlashParts left = with_setting(parts, equality.left, spec.seed),
+                         right = with_setting(parts, equality.right, spec.seed);
         if (moves_start || !is_legal(left) || !is_legal(right)) continue;
-        if (parts.gradient) {
-            give_reference_statistics(left);
-            right.output = left.output;
-            right.row_max = left.row_max;
-            right.row_sum = left.row_sum;
+        AttentionProblem one = flash_problem(left), other = flash_problem(right);
+        if (one.gradient) {
+            give_reference_forward(one);
+            give_the_same(one, other);
         }
-        return verdict_on_equal_problems(left, right, context, equality.words);
+        return verdict_on_equal_problems(flash_attention_operator(), one, other, context,
+                                         equality.words);
     }
     return inapplicable();
 }

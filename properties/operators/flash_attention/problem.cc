@@ -1,19 +1,60 @@
 #include "properties/operators/flash_attention/problem.h"
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "properties/case/row_order.h"
-#include "properties/operators/flash_attention/runs.h"
+#include "properties/case/values.h"
 
 namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
 
-/// Everything but the numbers, which are the problem's.
-struct FlashExtras : AttentionExtras {
-    FlashParts parts;
-};
+/// The documented contents of a compressed mask: above the diagonal hides; for mode 6 a second part
+/// for the prefix.
+std::shared_ptr<const std::vector<std::uint8_t>> compressed_mask(bool with_prefix) {
+    constexpr Int kSide = 2048, kPrefixRows = 1024;
+    const auto make = [](Int rows) {
+        auto bytes =
+            std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(rows * kSide));
+        for (Int r = 0; r < rows; ++r)
+            for (Int c = 0; c < kSide; ++c)
+                (*bytes)[static_cast<std::size_t>(r * kSide + c)] =
+                    r < kSide ? c > r : c >= kPrefixRows;
+        return std::shared_ptr<const std::vector<std::uint8_t>>(bytes);
+    };
+    static const auto causal = make(kSide), prefix = make(kSide + kPrefixRows);
+    return with_prefix ? prefix : causal;
+}
+
+/// The number of a name among those of a field.
+Int value_named(const Description& d, std::string_view key, std::string_view name) {
+    const auto& names = d.numbers[static_cast<std::size_t>(d.number(key))].names;
+    return std::find(names.begin(), names.end(), name) - names.begin();
+}
+
+/// What a field of the case says of something that the problem has; the simplest where the case
+/// lacks it.
+Int if_present(bool present, Int value) { return present ? std::max<Int>(value, 1) : 0; }
+
+/// Another shape than the case's, as relations give masks and biases.
+void reshape(Tensor& tensor, const std::vector<Int>& shape) {
+    if (!tensor.present || tensor.shape == shape) return;
+    tensor = make_tensor(tensor.name, false, tensor.type(), shape, {});
+}
+
+void give_array(Call& call, std::string_view name, const std::optional<std::vector<Int>>& values) {
+    HostArray& array = call.array(name);
+    array.present = values.has_value();
+    array.values = values.value_or(std::vector<Int>{});
+    array.size = std::ssize(array.values);
+}
+
+std::optional<std::vector<Int>> given(const HostArray& array) {
+    return array.present ? std::optional(array.values) : std::nullopt;
+}
 
 /// Says where the rows of every output lie, and which tensors the ropes are.
 void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
@@ -33,38 +74,55 @@ void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
     }
 }
 
-/// Query or key with its rope behind the head dim.
-Bits joined(const ref::FlashAttentionShape& s, Bits main, Bits rope) {
-    return s.rope_dim == 0 ? std::move(main) : beside(main, s.head_dim, rope, s.rope_dim);
+/// Elements of mask, drop mask and bias that `set` names.
+void override_pairs(const Spec& spec, FlashParts& parts) {
+    if (spec.overrides.empty()) return;
+    std::vector<std::uint8_t>&values = parts.shape.mask.values, &bytes = parts.shape.dropout.bytes;
+    Bits mask(values.begin(), values.end()), drop(bytes.begin(), bytes.end());
+    apply_overrides(spec, [&](std::size_t tensor) -> Bits* {
+        const Role role = spec.schema->tensors[tensor].role;
+        if (role == Role::mask) return &mask;
+        if (role == Role::drop) return &drop;
+        return role == Role::bias ? &parts.pse : nullptr;
+    });
+    const auto as_byte = [](std::uint32_t bits) { return static_cast<std::uint8_t>(bits); };
+    std::transform(mask.begin(), mask.end(), values.begin(), as_byte);
+    std::transform(drop.begin(), drop.end(), bytes.begin(), as_byte);
+    parts.take_bias();
 }
 
-void split(const ref::FlashAttentionShape& s, const Bits& wide, Bits& main, Bits& rope) {
-    if (s.rope_dim == 0) {
-        main = wide;
-        return;
-    }
-    for (auto row = wide.begin(); row != wide.end(); row += s.head_dim + s.rope_dim) {
-        main.insert(main.end(), row, row + s.head_dim);
-        rope.insert(rope.end(), row + s.head_dim, row + s.head_dim + s.rope_dim);
-    }
+void give_values(const FlashParts& parts, const Extents& extents, Call& call) {
+    const ref::FlashAttentionShape& s = parts.shape;
+    give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
+        if (role == Role::mask && !flash_reads_mask(s.mask.sparse_mode))
+            tensor.shared_bytes = compressed_mask(s.mask.sparse_mode == 6);
+        else if (role == Role::mask)
+            tensor.bits.assign(s.mask.values.begin(), s.mask.values.end());
+        else if (role == Role::drop)
+            tensor.bits.assign(s.dropout.bytes.begin(), s.dropout.bytes.end());
+        else if (role == Role::bias)
+            tensor.bits = parts.pse;
+    });
 }
 
 class FlashAttention : public AttentionOperator {
 public:
     AttentionProblem problem(const Spec& spec) const override {
-        return flash_problem(flash_parts(spec));
+        AttentionProblem problem = flash_inputs(spec);
+        complete_gradient(spec, problem);
+        return problem;
     }
     Call call(const AttentionProblem& problem) const override {
-        return make_flash_call(flash_parts_of(problem));
+        return make_flash_call(parts_of<FlashParts>(problem));
     }
     AttentionProblem with_heads(const AttentionProblem& problem, const std::vector<Int>& query,
                                 const std::vector<Int>& kv) const override {
-        return flash_problem(properties::with_heads(flash_parts_of(problem), query, kv));
+        return flash_problem(properties::with_heads(problem, query, kv));
     }
     /// Alone in TND, or as one batch of BSND, with mask and bias written element by element.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random& random) const override {
-        FlashParts alone = properties::single_sequence(flash_parts_of(problem), b);
+        FlashParts alone = properties::single_sequence(problem, b);
         ref::FlashAttentionShape& s = alone.shape;
         if (s.packed && s.rope_dim == 0 && random.chance(50)) {
             alone.layout = FlashLayout::bsnd;
@@ -99,45 +157,149 @@ public:
 
 }  // namespace
 
+bool flash_reads_mask(std::int64_t mode) { return mode == 0 || mode == 1 || mode == 5; }
+
+double flash_keep_prob(std::int64_t kind) {
+    constexpr double kProbabilities[] = {1, 0.5, 0.9, 0.1};
+    return kProbabilities[kind];
+}
+
+FlashParts flash_shape_parts(const Spec& spec) {
+    const Extents e = extents_of(spec);
+    const Call call = outline_of(e);
+    const auto& n = spec.numbers;
+    FlashParts parts;
+    parts.fields = n;
+    parts.profile = spec.profile;
+    parts.gradient = &flash_description(true) == spec.schema;
+    parts.dtype = call.tensors.front().type();
+    parts.result = call.tensors.back().type();  // of an output
+    parts.layout = static_cast<FlashLayout>(n[kFaLayout]);
+    ref::FlashAttentionShape& s = parts.shape;
+    s.query_lengths = spec.lists[0];
+    s.kv_lengths = spec.lists[1];
+    s.total_queries = e.rows("q");
+    s.total_keys = e.rows("kv");
+    s.kv_heads = e["kv_heads"];
+    s.query_heads = e["query_heads"];
+    s.head_dim = e["dim"];
+    s.rope_dim = e["rope"];
+    s.value_dim = e["value_dim"];
+    s.packed = parts.layout == FlashLayout::tnd;
+    parts.scale = call.real("scale_value");
+    s.scale = static_cast<float>(parts.scale);
+    parts.keep_prob = call.real("keep_prob");
+    parts.same_as_input = n[kFaOrder] == 1;
+    parts.prefix = given(call.array("prefix"));
+    parts.query_start = given(call.array("q_start_idx"));
+    parts.key_start = given(call.array("kv_start_idx"));
+    s.mask.sparse_mode = e["sparse"];
+    s.mask.pre_tokens = e["pre_tokens"];
+    s.mask.next_tokens = e["next_tokens"];
+    s.mask.prefix = parts.prefix.value_or(std::vector<Int>{});
+    s.bias.type = e["pse_type"];
+    s.dropout.keep_prob = static_cast<float>(parts.keep_prob);
+    if (parts.query_start && parts.key_start) {
+        s.bias.query_start = parts.query_start->front();
+        s.bias.key_start = parts.key_start->front();
+    }
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+        const Tensor& tensor = call.tensors[i];
+        const Role role = spec.schema->tensors[i].role;
+        if (role == Role::mask) {
+            s.mask.present = tensor.present;
+            if (tensor.present) s.mask.shape = tensor.shape;
+            parts.mask_dtype = tensor.type();
+        } else if (role == Role::bias) {
+            s.bias.present = tensor.present;
+            s.bias.shape = tensor.shape;
+        } else if (role == Role::drop) {
+            s.dropout.present = tensor.present;
+        }
+    }
+    return parts;
+}
+
+AttentionProblem flash_inputs(const Spec& spec) {
+    FlashParts parts = flash_shape_parts(spec);
+    fill_flash_mask(spec, parts);
+    fill_flash_bias(spec, parts);
+    fill_flash_dropout(spec, parts);
+    override_pairs(spec, parts);
+    fill_values(spec, flash_recipe(spec, parts), parts);
+    return flash_problem(std::move(parts));
+}
+
+FlashParts flash_parts(const Spec& spec) {
+    return parts_of<FlashParts>(flash_attention_operator().problem(spec));
+}
+
 AttentionProblem flash_problem(FlashParts parts) {
     const ref::FlashAttentionShape& s = parts.shape;
     AttentionProblem problem;
-    problem.gradient = parts.gradient;
     problem.shape = s.dense();
     problem.columns = shared_columns(ref::flash_columns(s));
     problem.query_lengths = s.query_lengths;
     problem.kv_lengths = s.kv_lengths;
     problem.sequence_word = s.packed ? "sequence" : "batch";
-    problem.dtype = parts.dtype;
-    problem.result = parts.result;
     problem.scale = s.scale;
     problem.keep_prob = s.dropout.keep_prob;
-    problem.query = joined(s, std::exchange(parts.query, {}), std::exchange(parts.query_rope, {}));
-    problem.key = joined(s, std::exchange(parts.key, {}), std::exchange(parts.key_rope, {}));
-    problem.value = std::exchange(parts.value, {});
-    problem.output_grad = std::exchange(parts.output_grad, {});
-    problem.output = std::exchange(parts.output, {});
-    problem.row_max = std::exchange(parts.row_max, {});
-    problem.row_sum = std::exchange(parts.row_sum, {});
+    const auto held = hold(problem, std::move(parts));
     add_attention_outputs(problem);
-    place_outputs(parts, problem);
-    const auto extras = std::make_shared<FlashExtras>();
-    extras->parts = std::move(parts);
-    problem.extras = extras;
+    place_outputs(*held, problem);
     return problem;
 }
 
-FlashParts flash_parts_of(const AttentionProblem& problem) {
-    FlashParts parts = static_cast<const FlashExtras&>(*problem.extras).parts;
-    parts.gradient = problem.gradient;
-    split(parts.shape, problem.query, parts.query, parts.query_rope);
-    split(parts.shape, problem.key, parts.key, parts.key_rope);
-    parts.value = problem.value;
-    parts.output_grad = problem.output_grad;
-    parts.output = problem.output;
-    parts.row_max = problem.row_max;
-    parts.row_sum = problem.row_sum;
-    return parts;
+Extents flash_extents(const FlashParts& parts, bool gradient) {
+    const Description& d = flash_description(gradient);
+    const ref::FlashAttentionShape& s = parts.shape;
+    Spec spec(d);
+    std::copy_n(parts.fields.begin(), std::min(parts.fields.size(), spec.numbers.size()),
+                spec.numbers.begin());
+    auto& n = spec.numbers;
+    n[kFaDtype] = value_named(d, "dtype", ref::dtype_name(parts.dtype));
+    if (gradient) n[kFaResult] = value_named(d, "result", ref::dtype_name(parts.result));
+    n[kFaLayout] = static_cast<Int>(parts.layout);
+    n[kFaKvHeads] = s.kv_heads;
+    n[kFaDim] = s.head_dim;
+    n[kFaValueDim] = s.value_dim;
+    n[kFaRope] = s.rope_dim;
+    n[kFaMask] = !s.mask.present ? 0 : parts.mask_dtype == ref::Dtype::uint8 ? 2 : 1;
+    n[kFaSparse] = s.mask.sparse_mode;
+    n[kFaPse] = if_present(s.bias.present, n[kFaPse]);
+    n[kFaPseType] = s.bias.type;
+    n[kFaDrop] = if_present(s.dropout.present, n[kFaDrop]);
+    n[kFaOrder] = parts.same_as_input;
+    n[kFaBeyondQ] = s.total_queries - total(s.query_lengths);
+    n[kFaBeyondKv] = s.total_keys - total(s.kv_lengths);
+    Extents extents(d, n, {s.query_lengths, s.kv_lengths}, 0, parts.profile);
+    extents.claim("query_heads", s.query_heads);
+    extents.claim("pre_tokens", s.mask.pre_tokens);
+    extents.claim("next_tokens", s.mask.next_tokens);
+    return extents;
+}
+
+Call make_flash_call(const FlashParts& parts) {
+    const Extents extents = flash_extents(parts, parts.gradient);
+    Call call = outline_of(extents);
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+        const Role role = call.description->tensors[i].role;
+        if (role == Role::mask) reshape(call.tensors[i], parts.shape.mask.shape);
+        if (role == Role::bias) reshape(call.tensors[i], parts.shape.bias.shape);
+    }
+    give_array(call, "prefix", parts.prefix);
+    give_array(call, "q_start_idx", parts.query_start);
+    give_array(call, "kv_start_idx", parts.key_start);
+    call.real("scale_value") = parts.scale;
+    call.real("keep_prob") = parts.keep_prob;
+    give_values(parts, extents, call);
+    return call;
+}
+
+Call build_flash_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        give_values(flash_parts(of), extents_of(of), call);
+    });
 }
 
 const AttentionOperator& flash_attention_operator() {

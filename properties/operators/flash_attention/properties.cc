@@ -1,13 +1,19 @@
-// Flash attention and its gradient against the reference: agreement, exact data, and what a call
-// may do to memory and to other calls.
+// The properties of flash attention and its gradient, and the cases that they want.
 #include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
 
+#include "properties/case/attention_data.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
-#include "properties/laws/attention_run.h"
-#include "properties/operators/flash_attention/runs.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
+
+using Int = std::int64_t;
 
 void make_lattice(Spec& spec, Random& random) {
     spec.recipe = Recipe::ints;
@@ -15,7 +21,8 @@ void make_lattice(Spec& spec, Random& random) {
     spec.set("scale", random.between(0, 2));
     spec.set("pse", 0), spec.set("pse_type", 1), spec.set("start", 0);
     if (spec.number("drop") != 0) spec.set("keep", random.between(0, 1));
-    if (spec.schema->number("stats") >= 0) spec.set("stats", 0), spec.set("out", 0);
+    set_if_present(spec, "stats", 0);
+    set_if_present(spec, "out", 0);
     if (random.chance(60)) {  // a power of two of keys, everything visible or causal from its end
         const std::int64_t keys = random.pick<std::int64_t>({1, 2, 4, 8, 16, 32, 64, 128});
         for (auto& length : spec.lists[1])
@@ -23,25 +30,14 @@ void make_lattice(Spec& spec, Random& random) {
     }
 }
 
-bool is_lattice_data(const Spec& spec) {
-    const bool plain =
-        spec.schema->number("stats") < 0 || (spec.number("stats") == 0 && spec.number("out") == 0);
-    return plain && (spec.recipe == Recipe::ints || spec.recipe == Recipe::zeros);
-}
-
 /// Other attributes at the same shapes: what a plan cached by shapes would miss.
 Spec earlier_case(const Spec& spec) {
-    Spec before = spec;
-    before.seed = spec.seed + 1;
-    before.overrides.clear();
-    if (before.recipe == Recipe::zeros) before.recipe = Recipe::normal;
-    before.set("scale", spec.number("scale") == 2 ? 0 : 2);
+    Spec before = with_other_data(spec);
     const auto legal = [&](Spec candidate) {
         if (!illegal(candidate)) before = std::move(candidate);
     };
     Spec other = before;
-    std::reverse(other.lists[0].begin(), other.lists[0].end());
-    std::reverse(other.lists[1].begin(), other.lists[1].end());
+    reverse_sequences(other);
     legal(other);
     other = before;
     if (other.number("mask") != 0 && other.number("sparse") >= 2 && other.number("sparse") <= 4) {
@@ -56,27 +52,136 @@ Spec earlier_case(const Spec& spec) {
     return before;
 }
 
-void tame(Spec& spec) {
-    if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
+void make_flash_tier_case(Spec& spec, Random& random) {
+    if (spec.numbers[kFaKeep] == static_cast<std::int64_t>(FlashKeep::nine_tenths))
+        spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::half);
+    make_tier_case(spec, random, 1, 1,
+                   2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
+}
+
+/// 1 / 0.9 is no number of the storage type: the cast of P / keep_prob then errs the same way for
+/// the largest P of every row.
+bool is_flash_tier_data(const Spec& spec) {
+    return is_tier_data(spec) &&
+           spec.numbers[kFaKeep] != static_cast<std::int64_t>(FlashKeep::nine_tenths);
+}
+
+/// Visible pairs by the predicate of the sparse mode: what the mask hides besides is not known
+/// without looking at it.
+double pairs_of(const ref::FlashAttentionShape& s) {
+    double pairs = 0;
+    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
+        for (Int i = 0; i < s.query_lengths[b]; ++i) {
+            const ref::KeyRange range = ref::visible_range(s, b, i);
+            pairs += static_cast<double>(range.end - range.begin);
+        }
+    return pairs * static_cast<double>(s.query_heads);
+}
+
+Verdict check_full_size(const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = flash_inputs(spec);
+    const auto shape =
+        std::make_shared<const ref::FlashAttentionShape>(extras_of<FlashParts>(problem).shape);
+    FullSizeAttention of =
+        full_size(flash_attention_operator(), spec, std::move(problem), pairs_of(*shape));
+    of.columns_of = [shape](const std::vector<Int>& keys) {
+        return ref::flash_columns_of(*shape, keys);
+    };
+    return check_sampled(std::move(of), context);
+}
+
+Spec large_packed_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv,
+                       std::uint64_t seed) {
+    Spec spec = large_case(schema, std::move(query), std::move(kv), seed);
+    spec.numbers[kFaLayout] = static_cast<Int>(FlashLayout::tnd);
+    return spec;
 }
 
 }  // namespace
 
-/// Agreement: any order of accumulation, any tiling and either way of normalising stays within the
-/// bound of verification.md 4.3 (forward) and 4.5 (gradient).
-/// Domain  every legal case, every feature, data recipe and layout.
-/// Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
-void add_flash_agreement(std::vector<Property>& list, bool) {
-    CallProperties of;
-    of.problem = [](const Spec& spec) { return attention_case(flash_attention_operator(), spec, ref::Grant::rounding); };
-    of.tame = tame;
-    of.adapt_history = [](Spec&, Random&) {};
-    of.earlier = earlier_case;
-    of.earlier_words = "other data, scale, sparse mode, keep probability or order of sequences";
-    const std::size_t first = list.size();
-    add_call_properties(list, of);
-    list[first].case_factor = 4;  // many features
-    add_exact_lattice(list, flash_attention_operator(), make_lattice, is_lattice_data);
+/// The size that is asked for, causal; several sequences off every tile edge with shared key heads;
+/// everything visible in one of the other layouts; and a band over positions that leave 16 bits and
+/// pair numbers that leave 32, which costs little.
+std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
+    constexpr Int kFp16 = 0, kLongBand = 65'536;
+    std::vector<Spec> out;
+    const auto with_mask = [](Spec& spec, Int sparse) {
+        spec.numbers[kFaMask] = 1;
+        spec.numbers[kFaSparse] = sparse;
+    };
+    Random random(seed);
+    const Int odd = random.between(1, 15);
+
+    Spec causal = large_packed_case(schema, {length}, {length}, seed);
+    causal.numbers[kFaKvHeads] = 8;
+    with_mask(causal, 3);
+    out.push_back(causal);
+
+    const Int half = std::max<Int>(length / 2, 64);
+    Spec several = large_packed_case(schema, {half / 2 + odd, 1, 0, half / 4 - odd},
+                                     {half - odd, 33, 5, half / 4}, seed + 1);
+    several.numbers[kFaDtype] = kFp16;
+    several.numbers[kFaKvHeads] = 2;
+    several.numbers[kFaGroup] = 4;
+    several.numbers[kFaDim] = 96;
+    several.numbers[kFaValueDim] = 64;
+    with_mask(several, 3);
+    out.push_back(several);
+
+    const Int quarter = std::max<Int>(length / 4 - odd, 64);
+    Spec everything =
+        large_case(schema, {quarter, quarter}, {quarter + 40, quarter + 40}, seed + 2);
+    everything.numbers[kFaLayout] = static_cast<Int>(
+        random.pick({FlashLayout::bnsd, FlashLayout::sbh, FlashLayout::bsnd, FlashLayout::bsh}));
+    everything.numbers[kFaKvHeads] = 2;
+    out.push_back(everything);
+
+    const Int longest = std::max(length, length >= 16'384 ? kLongBand : length) + odd;
+    Spec band = large_packed_case(schema, {longest}, {longest}, seed + 3);
+    band.numbers[kFaKvHeads] = 2;
+    band.numbers[kFaDim] = band.numbers[kFaValueDim] = 64;
+    with_mask(band, 4);
+    band.numbers[kFaPre] = 500;
+    band.numbers[kFaNext] = 3;
+    out.push_back(band);
+    return out;
+}
+
+
+std::vector<Property> flash_properties(bool gradient) {
+    const AttentionOperator& of = flash_attention_operator();
+    std::vector<Property> list;
+    // Agreement: any order of accumulation, any tiling and either way of normalising stays within the
+    // bound of verification.md 4.3 (forward) and 4.5 (gradient).
+    // Domain  every legal case, every feature, data recipe and layout.
+    // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
+    CallProperties call = call_properties_of(of);
+    call.earlier = earlier_case;
+    call.earlier_words =
+        "other data, scale, sparse mode, keep probability or order of sequences";
+    add_call_properties(list, call);
+    list[0].case_factor = 4;  // many features
+    add_exact_lattice(list, of, make_lattice);
+    Property deviation = deviation_property(of, make_flash_tier_case);
+    deviation.domain = is_flash_tier_data;
+    list.insert(list.begin() + 1, std::move(deviation));
+    add_flash_validation(list, gradient);
+    add_flash_relations(list, gradient);
+    list.push_back(full_size_property("rows and keys", check_full_size));
+    // Relations change data by steps that fp8 does not have; what is compared with the reference
+    // runs on it too.
+    for (Property& property : list) {
+        constexpr std::string_view kOnAnyType[] = {"agreement",  "non_finite",         "memory",
+                                                   "repeatable", "concurrent",         "history",
+                                                   "validation", "validation_combined"};
+        if (std::find(std::begin(kOnAnyType), std::end(kOnAnyType), property.name) !=
+            std::end(kOnAnyType))
+            continue;
+        property.domain = [inner = property.domain](const Spec& spec) {
+            return !flash_is_fp8(spec) && (!inner || inner(spec));
+        };
+    }
+    return list;
 }
 
 }  // namespace attncheck::properties

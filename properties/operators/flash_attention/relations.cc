@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "properties/laws/attention_laws.h"
-#include "properties/operators/flash_attention/runs.h"
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -22,6 +22,20 @@ void permute_columns(std::vector<T>& values, std::size_t first, Int rows, Int co
             row[static_cast<std::size_t>(j)] = at[order[static_cast<std::size_t>(j)]];
         std::copy(row.begin(), row.end(), at);
     }
+}
+
+/// Row `row` of [rows, width] from row source[row].
+template <class T>
+std::vector<T> gather_rows(const std::vector<T>& values, const std::vector<std::int64_t>& source,
+                           std::int64_t width) {
+    std::vector<T> out;
+    if (values.empty()) return out;
+    out.reserve(values.size());
+    for (const std::int64_t row : source) {
+        const auto first = values.begin() + row * width;
+        out.insert(out.end(), first, first + width);
+    }
+    return out;
 }
 
 /// Every sequence with its keys in another order; source is filled with the old row of every key
@@ -46,15 +60,14 @@ FlashParts with_permuted_keys(const FlashParts& parts, Random& random, std::vect
             permute_columns(to.pse, static_cast<std::size_t>(first_pair(s, b)), own,
                             s.kv_lengths[b], s.kv_lengths[b], orders.back());
     }
-    if (s.bias.present) to.shape.bias.values = decode_all(parts.dtype, to.pse);
+    if (s.bias.present) to.take_bias();
     if (s.dropout.present)
         rewrite_dropout(to.shape, [&](std::size_t b, Int n, Int i, Int j) {
             return drop_bit(s, first_pair(s, b) + (n * s.query_lengths[b] + i) * s.kv_lengths[b] +
                                    orders[b][static_cast<std::size_t>(j)]);
         });
     while (std::ssize(source) < s.total_keys) source.push_back(std::ssize(source));
-    to.key = gather_rows(parts.key, source, s.kv_heads * s.head_dim);
-    to.key_rope = gather_rows(parts.key_rope, source, s.kv_heads * s.rope_dim);
+    to.key = gather_rows(parts.key, source, s.kv_heads * (s.head_dim + s.rope_dim));
     to.value = gather_rows(parts.value, source, s.kv_heads * s.value_dim);
     return to;
 }
@@ -70,21 +83,23 @@ Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     Random random(mix(spec.seed));
     std::vector<Int> source;
     const FlashParts permuted = with_permuted_keys(*parts, random, source);
-    const FlashRun left(*parts, context), right(permuted, context);
+    const AttentionOperator& of = flash_attention_operator();
+    const AttentionProblem before = flash_problem(*parts), after = flash_problem(permuted);
+    const AttentionRun left(of, before, context), right(of, after, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs left_expected = packed_expected_of(*parts, context.rounding),
-                          right_expected = packed_expected_of(permuted, context.rounding);
+    const ExpectedOutputs expected = expected_of(before, context.rounding),
+                          of_permuted = expected_of(after, context.rounding);
     Verdict all;
-    for (const auto& [name, dtype, bits] : right.outputs) {
-        const auto moved = [&, &name = name](const std::vector<double>& values) {
-            return is_of_keys(name) && !source.empty()
-                       ? gather_rows(values, source, std::ssize(values) / std::ssize(source))
-                       : values;
+    for (const AttentionOutput& output : after.outputs()) {
+        const std::string& name = output.name;
+        const auto moved = [&](const std::vector<double>& values) {
+            return output.of_keys ? gather_rows(values, source, output.heads * output.width)
+                                  : values;
         };
-        join(all, verdict_on_flash(permuted, name, moved(left.values(name)), right.values(name),
-                                   sum_of(moved(allowance(tensor_of(left_expected, name))),
-                                          allowance(tensor_of(right_expected, name))),
-                                   "keys of every sequence permuted"));
+        join(all, verdict_within(after, name, moved(left.values(name)), right.values(name),
+                                 sum_of(moved(allowance(tensor_of(expected, name))),
+                                        allowance(tensor_of(of_permuted, name))),
+                                 "keys of every sequence permuted"));
     }
     return all;
 }
@@ -138,16 +153,13 @@ const AttentionCases kCases = {
 
 }  // namespace
 
-void add_flash_shared_relations(std::vector<Property>& list, bool gradient) {
+void add_flash_relations(std::vector<Property>& list, bool gradient) {
     add_flash_form_relations(list);
-    add_flash_hidden_relations(list);
+    add_flash_pair_relations(list);
     list.push_back({"key_permutation", "the order of the keys means nothing", key_permutation,
                     with_moderate_data, moderate});
     add_attention_laws(list, flash_attention_operator(), gradient, kCases);
-}
-
-void add_flash_gradient_relations(std::vector<Property>& list) {
-    add_flash_shared_relations(list, true);
+    if (!gradient) add_flash_bias_relations(list);
 }
 
 }  // namespace attncheck::properties

@@ -54,10 +54,6 @@ void now_and_then_long(Spec& spec, Random& random) {
     if (length == 16384 && random.chance(50)) spec.set("dim", 160);
 }
 
-void tame(Spec& spec) {
-    if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
-}
-
 }  // namespace
 
 /// Agreement: Y, dX and dW are sums of products; any order of fp32 accumulation stays within
@@ -73,7 +69,6 @@ void add_compress_agreement(std::vector<Property>& list, bool) {
     CallProperties of;
     of.problem = case_problem;
     of.adapt_agreement = now_and_then_long;
-    of.tame = tame;
     of.adapt_history = [](Spec& spec, Random& random) {
         const auto lengths = spec.schema->number("lengths");
         if (lengths >= 0) spec.numbers[static_cast<std::size_t>(lengths)] = 0;

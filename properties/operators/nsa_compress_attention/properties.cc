@@ -62,10 +62,6 @@ void now_and_then_long(Spec& spec, Random& random) {
     if (spec.recipe == Recipe::specials) spec.recipe = Recipe::normal;
 }
 
-void tame(Spec& spec) {
-    if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
-}
-
 }  // namespace
 
 /// Agreement: any order of accumulation, any tiling and either way of normalising stays within the
@@ -78,7 +74,6 @@ void add_agreement(std::vector<Property>& list) {
     CallProperties of;
     of.problem = [](const Spec& spec) { return attention_case(attention_operator(), spec, ref::Grant::rounding); };
     of.adapt_agreement = now_and_then_long;
-    of.tame = tame;
     of.adapt_history = [](Spec& spec, Random& random) {
         if (spec.lists[0].size() < 2) {
             const std::int64_t keys = spec.numbers[kSelect] / spec.numbers[kStride];
@@ -89,9 +84,7 @@ void add_agreement(std::vector<Property>& list) {
     of.earlier = earlier_case;
     of.earlier_words = "the sequences in the opposite order, other data and scale";
     add_call_properties(list, of);
-    add_exact_lattice(list, attention_operator(), make_lattice, [](const Spec& spec) {
-        return spec.recipe <= Recipe::ints && spec.recipe != Recipe::ones;
-    });
+    add_exact_lattice(list, attention_operator(), make_lattice);
 }
 
 }  // namespace attncheck::properties::compress_attention

@@ -1,4 +1,4 @@
-// The operators: legality of elements, shrinking, and the values of a call.
+// The operators: legality of elements, and shrinking.
 #include "properties/operators/nsa_selected_attention/case.h"
 
 #include <algorithm>
@@ -6,41 +6,12 @@
 #include <utility>
 
 #include "properties/case/values.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 namespace {
 
-class SelectedOperator final : public Operator {
-public:
-    explicit SelectedOperator(bool gradient)
-        : gradient_(gradient),
-          properties_(selected_properties(gradient)),
-          required_(selected_required_classes(gradient)) {}
-
-    const Schema& schema() const override { return selected_description(gradient_); }
-    const std::vector<Property>& properties() const override { return properties_; }
-    const std::vector<RequiredClass>& required_classes() const override { return required_; }
-    std::vector<std::string> labels(const Spec& spec) const override {
-        return selected_labels(spec);
-    }
-    Spec draw(Random& random, int size, Profile) const override {
-        return sample_selected(schema(), random, size);
-    }
-
-    std::vector<Spec> joint_shrinks(const Spec& spec) const override;
-    void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const override;
-
-    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
-        return selected_large_cases(schema(), length, seed);
-    }
-
-private:
-    bool gradient_;
-    std::vector<Property> properties_;
-    std::vector<RequiredClass> required_;
-};
-
-std::vector<Spec> SelectedOperator::joint_shrinks(const Spec& spec) const {
+std::vector<Spec> joint_shrinks(const Spec& spec) {
     std::vector<Spec> out;
     const std::int64_t block = spec.numbers[kSelBlock], count = spec.numbers[kSelCount];
     const auto with = [&](std::int64_t b, std::int64_t c, auto&& kv_length) {
@@ -102,11 +73,10 @@ std::vector<Spec> SelectedOperator::joint_shrinks(const Spec& spec) const {
     return out;
 }
 
-void SelectedOperator::carry_overrides(const Spec& from, Spec& to,
-                                       const std::vector<int>& kept) const {
-    properties::carry_overrides(from, to, kept);
+void carry_lists(const Spec& from, Spec& to, const std::vector<int>& kept) {
+    carry_overrides(from, to, kept);
     if (selected_element_rules(to)) {  // a list that names a block which is no more names the first
-        const int topk = tensor_with(Role::list, schema());
+        const int topk = tensor_with(Role::list, *to.schema);
         std::erase_if(to.overrides, [&](const auto& item) { return item.first.tensor == topk; });
     }
 }
@@ -117,51 +87,39 @@ std::optional<std::string> selected_element_rules(const Spec& spec) {
     if (spec.overrides.empty()) return std::nullopt;
     const int topk = tensor_with(Role::list, *spec.schema),
               mask = tensor_with(Role::mask, *spec.schema);
-    std::vector<ref::SelectedQuery> queries;
-    for (const auto& [ref, value] : spec.overrides) {
-        if (ref.tensor == mask &&
+    const auto places = ref::sequence_places(spec.lists[0], extents_of(spec).rows("q"));
+    for (const auto& [element, value] : spec.overrides) {
+        if (element.tensor == mask &&
             (spec.numbers[kSelMask] == 0 || !(value >= 0 && value <= 255) ||
              (spec.numbers[kSelMask] == 1 && value > 1)))
             return "set gives atten_mask a value it cannot hold";
-        if (ref.tensor != topk) continue;
-        if (queries.empty()) queries = ref::selected_queries(selected_shape_parts(spec).shape);
-        const ref::SelectedQuery& query = queries[static_cast<std::size_t>(ref.index[0])];
-        if (query.sequence >= 0 && query.kv_length > 0 &&
-            !(value >= 0 &&
-              value < static_cast<double>(query.kv_length / spec.numbers[kSelBlock])))
+        if (element.tensor != topk) continue;
+        const std::int64_t sequence = places[static_cast<std::size_t>(element.index[0])].sequence;
+        if (sequence < 0) continue;
+        const std::int64_t length = spec.lists[1][static_cast<std::size_t>(sequence)];
+        if (length > 0 &&
+            !(value >= 0 && value < static_cast<double>(length / spec.numbers[kSelBlock])))
             return "set gives topk_indices a block outside its sequence";
     }
     return std::nullopt;
 }
 
-Call build_selected_call(const Spec& spec) {
-    return build_of(spec, [](const Spec& of, Call& call) {
-        if (has_extents_of(of, call)) return set_selected_values(selected_parts(of), call);
-        fill_with_zeros(call);  // no reference is defined on claimed extents
-        const int row_sum = of.schema->tensor("softmax_sum");
-        auto& bits = call.tensors[static_cast<std::size_t>(row_sum)].bits;
-        std::fill(bits.begin(), bits.end(), ref::encode(ref::Dtype::fp32, 1));
-    });
+namespace {
+
+std::unique_ptr<Operator> make(bool gradient) {
+    return make_operator({.schema = selected_description(gradient),
+                          .properties = selected_properties(gradient),
+                          .required = selected_required_classes(gradient),
+                          .labels = selected_labels,
+                          .draw = sample_selected,
+                          .joint_shrinks = joint_shrinks,
+                          .large_cases = selected_large_cases,
+                          .carry_overrides = carry_lists});
 }
 
-std::unique_ptr<Operator> make_nsa_selected_attention() {
-    return std::make_unique<SelectedOperator>(false);
-}
-std::unique_ptr<Operator> make_nsa_selected_attention_grad() {
-    return std::make_unique<SelectedOperator>(true);
-}
+}  // namespace
 
-std::vector<Property> selected_properties(bool gradient) {
-    std::vector<Property> list;
-    add_selected_agreement(list, gradient);
-    add_selected_tiers(list);
-    add_selected_validation(list, gradient);
-    if (gradient)
-        add_selected_gradient_relations(list);
-    else
-        add_selected_forward_relations(list);
-    add_selected_sampled(list);
-    return list;
-}
+std::unique_ptr<Operator> make_nsa_selected_attention() { return make(false); }
+std::unique_ptr<Operator> make_nsa_selected_attention_grad() { return make(true); }
 
 }  // namespace attncheck::properties

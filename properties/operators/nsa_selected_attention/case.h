@@ -12,7 +12,7 @@
 #pragma once
 
 #include "properties/case/attention_data.h"
-#include "properties/judge/verdict.h"
+#include "properties/laws/attention_parts.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/nsa_selected_attention.h"
 
@@ -55,15 +55,10 @@ enum class TopkKind {
     shared,    ///< random, the same for all queries of a sequence
     last       ///< the last block of the sequence first
 };
-enum class LogitKind { plain, equal, dominant, minus40, minus120, minus300, plus300, minus20000 };
-enum class StatsKind { reference, shifted };  ///< shifted: (m + c, l exp(-c)), the same P
-enum class OutKind { reference, perturbed };
 
 /// A problem as dense parts: what relations change and build again. Bits are row-major over the
 /// logical shapes.
-struct SelectedParts {
-    bool gradient = false;
-    ref::Dtype dtype = ref::Dtype::fp16;
+struct SelectedParts : AttentionParts {
     ref::SelectedAttentionShape shape;  ///< mask and mask_columns follow from the fields below
     double scale = 1;                   ///< as passed, binary64
     std::int64_t sparse_mode = 0;
@@ -71,46 +66,30 @@ struct SelectedParts {
         bool present = false;
         ref::Dtype dtype = ref::Dtype::boolean;
         std::vector<std::int64_t> shape;
-        std::vector<std::uint32_t> bits;
+        Bits bits;
     } mask;
-    std::vector<std::uint32_t> query, key, value, topk;
-    // The gradient's own:
-    std::vector<std::uint32_t> output_grad, output;
-    std::vector<float> row_max, row_sum;  ///< [T1,N1]
-
-    /// Of an input that is no statistic.
-    std::vector<std::uint32_t>& bits_of(Role role);
+    Bits topk;
 
     double narrowed_scale() const { return static_cast<float>(scale); }
     ref::ColumnLister columns() const;
-    std::vector<double> values(const std::vector<std::uint32_t>& bits) const {
-        return decode_all(dtype, bits);
+    /// Whether the mask, which is there, hides a key from a query of its sequence.
+    bool hides(std::int64_t query_pos, std::int64_t key_pos) const {
+        if (sparse_mode == 2) return key_pos > query_pos;
+        return mask.bits[static_cast<std::size_t>(query_pos * mask.shape[1] + key_pos)] != 0;
     }
 };
 
-/// Statistics and attention output of the reference forward, rounded to their types.
-void give_reference_statistics(SelectedParts& parts);
-
-/// The dense parts of a case (layouts play no role) and its block lists and mask alone.
-SelectedParts selected_parts(const Spec& spec);
-/// selected_parts without the gradient's statistics and attention output.
-SelectedParts selected_input_parts(const Spec& spec);
-SelectedParts selected_lists(const Spec& spec);        ///< shape, mask and topk only; cheap
-SelectedParts selected_shape_parts(const Spec& spec);  ///< no element values; cheap
-/// Fills what selected_parts and selected_lists hand out; overrides are not applied yet.
+SelectedParts selected_parts(const Spec& spec);  ///< layouts play no role
+SelectedParts selected_lists(const Spec& spec);  ///< shape, mask and topk only; cheap
+/// Overrides are not applied yet.
 void fill_selected_lists(const Spec& spec, SelectedParts& parts);
-void fill_selected_data(const Spec& spec, SelectedParts& parts);
+InputRecipe selected_recipe(const Spec& spec, const SelectedParts& parts);
 
 const Description& selected_description(bool gradient);
 std::optional<std::string> selected_element_rules(const Spec& spec);
 Call build_selected_call(const Spec& spec);
 
-/// The call for explicit parts, all layouts dense.
-Call make_selected_call(const SelectedParts& parts);
-/// The values of the inputs.
-void set_selected_values(SelectedParts parts, Call& call);
-
-Spec sample_selected(const Schema& schema, Random& random, int size);
+Spec sample_selected(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> selected_labels(const Spec& spec);
 std::vector<RequiredClass> selected_required_classes(bool gradient);
 
@@ -118,17 +97,8 @@ std::unique_ptr<Operator> make_nsa_selected_attention();
 std::unique_ptr<Operator> make_nsa_selected_attention_grad();
 
 std::vector<Property> selected_properties(bool gradient);
-/// Second and third tier (nsa_selected_attention_tiers.cc).
-void make_selected_tier_case(Spec& spec, Random& random);
-/// Behind the first property: agreement.
-void add_selected_tiers(std::vector<Property>& list);
-void add_selected_agreement(std::vector<Property>& list, bool gradient);
-/// Full size (nsa_selected_attention_sampled.cc): the property and its cases.
-void add_selected_sampled(std::vector<Property>& list);
 std::vector<Spec> selected_large_cases(const Schema& schema, std::int64_t length,
                                        std::uint64_t seed);
-void add_selected_forward_relations(std::vector<Property>& list);
-void add_selected_gradient_relations(std::vector<Property>& list);
 void add_selected_validation(std::vector<Property>& list, bool gradient);
 
 }  // namespace attncheck::properties

@@ -1,11 +1,8 @@
-// Values of the inputs of selected attention: block lists, mask, and the structure that query and
-// key get so that logits are equal, dominated by one key, or far below zero. Every value is a
-// function of the seed and the logical index alone.
+// Block lists and mask of selected attention, and what its other inputs draw in a way of their own.
+// Every value is a function of the seed and the logical index.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "properties/case/data.h"
 #include "properties/case/values.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
@@ -142,125 +139,6 @@ void fill_mask(const Spec& spec, SelectedParts& parts) {
     }
 }
 
-/// The recipe of one tensor: softmax needs moderate logits, so query and key follow only the
-/// recipes that keep them so, and huge or subnormal numbers go where products are linear.
-Recipe recipe_for(Recipe recipe, Role role, bool gradient) {
-    const bool score = role == Role::query || role == Role::key;
-    switch (recipe) {
-        case Recipe::onehot:
-        case Recipe::cancelling:
-        case Recipe::subnormal:
-            return role == Role::value ? recipe : Recipe::normal;
-        case Recipe::spiky:
-            return role == Role::key || role == Role::output_grad ? Recipe::normal : recipe;
-        case Recipe::huge:
-            return role == (gradient ? Role::output_grad : Role::value) ? recipe : Recipe::normal;
-        default:
-            return score && recipe == Recipe::ones ? Recipe::normal : recipe;
-    }
-}
-
-struct Filler {
-    const Spec& spec;
-    const SelectedParts& parts;
-
-    double integer(std::uint64_t hash, std::int64_t reach) const {
-        return static_cast<double>(
-                   static_cast<std::int64_t>(hash % static_cast<std::uint64_t>(2 * reach + 1))) -
-               static_cast<double>(reach);
-    }
-
-    /// One element. `row` and `head` are logical; `position` is that of the key in its sequence.
-    double value(Role role, int tensor, std::int64_t row, std::int64_t head, std::int64_t c,
-                 std::int64_t rows, std::int64_t dim, std::int64_t elements) const {
-        const Recipe recipe = recipe_for(spec.recipe, role, parts.gradient);
-        const std::int64_t index[3] = {row, head, c};
-        const auto hash = [&](std::int64_t r, std::int64_t h, std::int64_t d) {
-            return hash_of(spec.seed + static_cast<std::uint64_t>(tensor) * 1315423911u,
-                           static_cast<std::uint64_t>(r), static_cast<std::uint64_t>(h),
-                           static_cast<std::uint64_t>(d));
-        };
-        if (recipe == Recipe::ints) {
-            if (role != Role::output_grad) return integer(hash(row, head, c), 2);
-            // One +-1 per row: products with it have as few bits as the values themselves.
-            const std::uint64_t chosen = hash(row, head, 0);
-            return c == static_cast<std::int64_t>(chosen % static_cast<std::uint64_t>(dim))
-                       ? (chosen >> 32 & 1 ? 1 : -1)
-                       : 0;
-        }
-        if (recipe == Recipe::onehot)  // the output shows the probabilities
-            return c == row % dim ? 1 : 0;
-        return recipe_value(recipe, spec.seed, {tensor, false, rows}, parts.dtype, index, elements);
-    }
-
-    /// Offset that all logits of a sequence share, or 0.
-    double logit_offset() const {
-        switch (static_cast<LogitKind>(spec.numbers[kSelLogits])) {
-            case LogitKind::minus40:
-                return -40;
-            case LogitKind::minus120:
-                return -120;
-            case LogitKind::minus300:
-                return -300;
-            case LogitKind::plus300:
-                return 300;
-            case LogitKind::minus20000:
-                return -20000;  // below any stand-in for minus infinity
-            default:
-                return 0;
-        }
-    }
-
-    /// Channel 0 of query and key carries what the logits are to have beside their noise.
-    void shape_logits(std::vector<double>& query, std::vector<double>& key,
-                      std::span<const std::int64_t> key_positions,
-                      std::span<const std::int64_t> key_firsts) const {
-        const auto kind = static_cast<LogitKind>(spec.numbers[kSelLogits]);
-        const auto dim = static_cast<std::size_t>(parts.shape.head_dim),
-                   heads = static_cast<std::size_t>(parts.shape.kv_heads);
-        const double scale = parts.narrowed_scale();
-        if (kind == LogitKind::plain || (scale == 0 && kind != LogitKind::equal)) return;
-        const double sign = scale < 0 ? -1 : 1;
-        if (kind == LogitKind::equal) {
-            for (std::size_t j = 0; j < key_positions.size(); ++j)
-                std::copy_n(
-                    key.begin() + static_cast<std::ptrdiff_t>(
-                                      static_cast<std::size_t>(key_firsts[j]) * heads * dim),
-                    heads * dim, key.begin() + static_cast<std::ptrdiff_t>(j * heads * dim));
-            return;
-        }
-        const double offset = logit_offset();
-        // 64 * 64 leads by 200 and more at every scale that is not zero or a tenth of it.
-        const double part = kind == LogitKind::dominant ? 64 : std::sqrt(std::fabs(offset / scale));
-        for (std::size_t i = 0; i < query.size(); i += dim) query[i] = part;
-        for (std::size_t j = 0; j < key_positions.size(); ++j)
-            for (std::size_t n = 0; n < heads; ++n) {
-                double& first = key[(j * heads + n) * dim];
-                if (kind == LogitKind::dominant)
-                    first = key_positions[j] % parts.shape.block == 0 ? sign * part : 0;
-                else
-                    first = sign * std::copysign(part, offset);
-            }
-    }
-};
-
-/// Key position in its sequence and first key row of the sequence, for every key row.
-void key_places(const ref::SelectedAttentionShape& s, std::vector<std::int64_t>& positions,
-                std::vector<std::int64_t>& firsts) {
-    std::int64_t first = 0;
-    for (const std::int64_t length : s.kv_lengths) {
-        for (std::int64_t j = 0; j < length; ++j) {
-            positions.push_back(j);
-            firsts.push_back(first);
-        }
-        first += length;
-    }
-    for (std::int64_t row = first; row < s.total_keys; ++row) {
-        positions.push_back(row - first);
-        firsts.push_back(first);
-    }
-}
-
 }  // namespace
 
 void fill_selected_lists(const Spec& spec, SelectedParts& parts) {
@@ -268,39 +146,17 @@ void fill_selected_lists(const Spec& spec, SelectedParts& parts) {
     fill_mask(spec, parts);
 }
 
-void fill_selected_data(const Spec& spec, SelectedParts& parts) {
-    const Filler filler{spec, parts};
-    const auto shapes = shapes_of(extents_of(spec));
-    const auto fill = [&](Role role) {
-        const int tensor = tensor_with(role, *spec.schema);
-        const auto& shape = shapes[static_cast<std::size_t>(tensor)];
-        const std::int64_t rows = shape[0], heads = shape[1], dim = shape[2];
-        const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
-        std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
-        if (spec.recipe == Recipe::zeros) return values;
-        for_row_ranges(rows, rows * heads * dim, [&](std::int64_t begin, std::int64_t end) {
-            auto at = static_cast<std::size_t>(begin * heads * dim);
-            for (std::int64_t row = begin; row < end; ++row)
-                for (std::int64_t head = 0; head < heads; ++head)
-                    for (std::int64_t c = 0; c < dim; ++c)
-                        values[at++] = filler.value(role, tensor, row, broadcast ? 0 : head, c,
-                                                    rows, dim, rows * heads * dim);
-        });
-        return values;
-    };
-    auto query = fill(Role::query), key = fill(Role::key);
-    if (spec.recipe != Recipe::zeros) {
-        std::vector<std::int64_t> positions, firsts;
-        key_places(parts.shape, positions, firsts);
-        filler.shape_logits(query, key, positions, firsts);
-    }
-    const auto encode_all = [&](const std::vector<double>& values) {
-        return ref::encode_all(parts.dtype, values);
-    };
-    parts.query = encode_all(query);
-    parts.key = encode_all(key);
-    parts.value = encode_all(fill(Role::value));
-    if (parts.gradient) parts.output_grad = encode_all(fill(Role::output_grad));
+InputRecipe selected_recipe(const Spec& spec, const SelectedParts& parts) {
+    return {.scale = parts.narrowed_scale(),
+            .hash =
+                [seed = spec.seed](const InputElement& at) {
+                    return hash_of(seed + static_cast<std::uint64_t>(at.tensor) * 1315423911u,
+                                   static_cast<std::uint64_t>(at.row),
+                                   static_cast<std::uint64_t>(at.head),
+                                   static_cast<std::uint64_t>(at.channel));
+                },
+            .leads = [block = parts.shape.block](std::int64_t position, std::int64_t, std::int64_t,
+                                                 std::int64_t) { return position % block == 0; }};
 }
 
 }  // namespace attncheck::properties

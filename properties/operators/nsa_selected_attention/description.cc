@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "properties/case/attention_fields.h"
 #include "properties/case/claims.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
@@ -11,7 +12,6 @@ namespace {
 using Int = std::int64_t;
 
 constexpr Int kLongest = 1 << 17;  ///< 128 Ki
-constexpr Int kMostRows = 1 << 21;
 constexpr Int kLargeMask = 300;
 
 std::vector<NumberField> fields(bool gradient) {
@@ -23,28 +23,19 @@ std::vector<NumberField> fields(bool gradient) {
         {.key = "value_dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
         {.key = "block", .min = 16, .max = 128, .step = 16},
         {.key = "count", .min = 1, .max = 32, .word = "entry"},
-        {.key = "mask", .max = 2, .fallback = 0, .names = {"absent", "bool", "uint8"}},
+        mask_field("mask"),
         {.key = "mask_shape", .max = 2, .fallback = 0, .names = {"exact", "single", "large"}},
         {.key = "sparse", .max = 2, .step = 2, .fallback = 0},
-        {.key = "scale",
-         .max = 6,
-         .fallback = 0,
-         .names = {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}},
+        scale_field(),
         {.key = "topk",
          .max = 11,
          .fallback = 0,
          .names = {"first", "canonical", "ascending", "descending", "shuffled", "scored",
                    "repeated", "same", "diagonal", "future", "shared", "last"}},
-        {.key = "logits",
-         .max = 7,
-         .fallback = 0,
-         .names = {"plain", "equal", "dominant", "minus40", "minus120", "minus300", "plus300",
-                   "minus20000"}},
+        logits_field(),
         {.key = "beyond_q", .max = kLongest, .fallback = 0},
         {.key = "beyond_kv", .max = kLongest, .fallback = 0}};
-    if (!gradient) return out;
-    out.push_back({.key = "stats", .max = 1, .fallback = 0, .names = {"reference", "shifted"}});
-    out.push_back({.key = "out", .max = 1, .fallback = 0, .names = {"reference", "perturbed"}});
+    if (gradient) add_given_fields(out);
     return out;
 }
 
@@ -62,30 +53,16 @@ Symbol mask_extent(const char* name, const char* word, const char* list) {
             }};
 }
 
-TensorField rows(const char* name, Role role, const char* logical, TensorArgument argument) {
-    return {.name = name, .role = role, .logical = logical, .argument = argument};
-}
-
-TensorField statistic(const char* name, bool gradient, TensorArgument argument) {
-    return {.name = name,
-            .output = !gradient,
-            .derived = gradient,
-            .role = Role::statistic,
-            .logical = "q+ query_heads lanes",
-            .types = {{"", "fp32"}},
-            .argument = argument};
-}
-
 template <class A, class R>
 void add_tensors(Description& d) {
     constexpr bool gradient = std::is_same_v<A, attncheck_nsa_selected_attention_grad_args>;
     constexpr auto query_heads = "q+ query_heads dim", output_heads = "q+ query_heads value_dim",
                    key_heads = "kv+ kv_heads dim", value_heads = "kv+ kv_heads value_dim";
     auto& t = d.tensors;
-    t = {rows("query", Role::query, query_heads, both<&A::query, &R::query>),
-         rows("key", Role::key, key_heads, both<&A::key, &R::key>),
-         rows("value", Role::value, value_heads, both<&A::value, &R::value>)};
-    TensorField out = rows("attention_out", Role::output, output_heads,
+    t = {row_tensor("query", Role::query, query_heads, both<&A::query, &R::query>),
+         row_tensor("key", Role::key, key_heads, both<&A::key, &R::key>),
+         row_tensor("value", Role::value, value_heads, both<&A::value, &R::value>)};
+    TensorField out = row_tensor("attention_out", Role::output, output_heads,
                            both<&A::attention_out, &R::attention_out>);
     out.output = !gradient;
     out.derived = gradient;
@@ -95,27 +72,20 @@ void add_tensors(Description& d) {
                            .logical = "q+ kv_heads count",
                            .types = {{"", "int32"}},
                            .argument = both<&A::topk_indices, &R::topk_indices>},
-        mask{.name = "atten_mask",
-             .integer = true,
-             .role = Role::mask,
-             .logical = "mask_rows mask_columns",
-             .types = {{"mask=uint8", "uint8"}, {"", "bool"}},
-             .present = "mask",
-             .argument = both<&A::atten_mask, &R::atten_mask>},
+                      mask = mask_tensor("atten_mask", "mask", "mask_rows mask_columns",
+                           both<&A::atten_mask, &R::atten_mask>),
         row_max = statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>),
         row_sum = statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>);
     if constexpr (gradient) {
         t.insert(t.end(), {out,
-                           rows("attention_out_grad", Role::output_grad, output_heads,
+                           row_tensor("attention_out_grad", Role::output_grad, output_heads,
                                 both<&A::attention_out_grad, &R::attention_out_grad>),
                            row_max, row_sum, topk, mask});
         for (TensorField field :
-             {rows("dq", Role::query_grad, query_heads, both<&A::dq, &R::dq>),
-              rows("dk", Role::key_grad, key_heads, both<&A::dk, &R::dk>),
-              rows("dv", Role::value_grad, value_heads, both<&A::dv, &R::dv>)}) {
-            field.output = true;
-            t.push_back(field);
-        }
+             {row_tensor("dq", Role::query_grad, query_heads, both<&A::dq, &R::dq>),
+              row_tensor("dk", Role::key_grad, key_heads, both<&A::dk, &R::dk>),
+              row_tensor("dv", Role::value_grad, value_heads, both<&A::dv, &R::dv>)})
+            t.push_back(as_output(std::move(field)));
     } else {
         t.insert(t.end(), {topk, mask, row_max, row_sum, out});
     }
@@ -126,9 +96,7 @@ void add_rules(Description& d) {
         {{},
          [](const Extents& e) { return e["query_heads"] <= 128; },
          "kv_heads={kv_heads} times group={group} is more than 128"},
-        {{},
-         [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
-         "value_dim={value_dim} is larger than dim={dim}"},
+        value_dim_rule(),
         {.when = "mask_shape!=exact",
          .message = "mask_shape needs a mask and sparse=2",
          .needs = "mask sparse=2"},
@@ -139,13 +107,7 @@ void add_rules(Description& d) {
              const Int block = e["block"], length = e.lengths("kv")[b];
              return length == 0 || (length % block == 0 && length >= block * e["count"]);
          }}};
-    for (const char* list : {"q", "kv"})
-        d.rules.push_back({{},
-                           [list](const Extents& e) {
-                               return e.rows(list) >= 1 && e.rows(list) <= kMostRows;
-                           },
-                           std::string(list) + " and beyond_" + list +
-                               " must give at least 1 row and at most 2 Mi rows"});
+    add_row_rules(d.rules, {"q", "kv"});
 }
 
 void add_claims(Description& d) {
@@ -153,9 +115,7 @@ void add_claims(Description& d) {
     d.claims = field_claims(
         {"dtype", "kv_heads", "group", "dim", "value_dim", "block", "count"}, kLargest);
     d.claims.push_back(joint_claim("all.dims", {"dim", "value_dim"}, kLargest));
-    // One query head more than the groups have.
-    d.claims.push_back(
-        {.key = "heads.uneven", .apply = [](Extents& e, Int) { e.claim("uneven", 1); }});
+    d.claims.push_back(uneven_head_claim());
     for (const char* list : {"q", "kv"}) {
         d.claims.push_back(row_claim(list));
         d.claims.push_back(length_claim(list, {"mask_rows", "mask_columns"}));
@@ -197,13 +157,9 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     d.lists = {{"q", 0, kLongest, 1024, "query", "beyond_q"},
                {"kv", 0, kLongest, 1024, "key", "beyond_kv"}};
     d.parallel_lists = true;
-    d.symbols = {{.name = "uneven", .value = [](const Extents&) { return Int{0}; }},
-                 {.name = "query_heads",
-                  .word = "head",
-                  .value =
-                      [](const Extents& e) { return e["kv_heads"] * e["group"] + e["uneven"]; }},
-                 {.name = "lanes", .word = "lane", .value = [](const Extents&) { return Int{8}; }},
-                 mask_extent("mask_rows", "row", "q"), mask_extent("mask_columns", "column", "kv")};
+    d.symbols = uneven_head_symbols();
+    d.symbols.push_back(mask_extent("mask_rows", "row", "q"));
+    d.symbols.push_back(mask_extent("mask_columns", "column", "kv"));
     add_tensors<A, R>(d);
     d.arrays = {{"actual_seq_q_len", both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
                  ends_of("q")},
@@ -217,9 +173,7 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
         {"selected_block_size", both<&A::selected_block_size, &R::selected_block_size>, "block"},
         {"selected_block_count", both<&A::selected_block_count, &R::selected_block_count>,
          "count"}};
-    d.reals = {{"scale_value", both<&A::scale_value, &R::scale_value>, [](const Extents& e) {
-                    return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
-                }}};
+    d.reals = {scale_argument(both<&A::scale_value, &R::scale_value>)};
     add_rules(d);
     add_claims(d);
     d.entry = entry_point<A>(rule, take_lists<R>);

@@ -204,7 +204,7 @@ void label_lengths(const Spec& spec, const std::function<void(bool, const char*)
 
 }  // namespace
 
-Spec sample_selected(const Schema& schema, Random& random, int size) {
+Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     spec.numbers[kSelDtype] = random.between(0, 1);
     sample_heads(random, spec);

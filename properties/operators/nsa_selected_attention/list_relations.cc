@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "properties/laws/attention_run.h"
 #include "properties/operators/nsa_selected_attention/problem.h"
@@ -12,14 +13,29 @@ namespace {
 
 bool is_statistic_of_empty_row(double row_sum) { return row_sum >= ref::kEmptyRowSum; }
 
-Verdict verdict_on_equal_problems(const SelectedParts& first, const SelectedParts& second,
+Verdict verdict_on_equal_problems(const SelectedParts& left, const SelectedParts& right,
                                   PropertyContext& context, const std::string& relation) {
-    const AttentionProblem left_problem = selected_problem(first),
-                           right_problem = selected_problem(second);
-    const AttentionOperator& of = selected_attention_operator();
-    const AttentionRun left(of, left_problem, context), right(of, right_problem, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    return verdict_on_equal_runs(left, right, context, relation);
+    return verdict_on_equal_problems(selected_attention_operator(), selected_problem(left),
+                                     selected_problem(right), context, relation);
+}
+
+/// Lists of `count` entries: `fill` appends the new entries of an old list.
+template <class Fill>
+void change_lists(SelectedParts& parts, std::int64_t count, const Fill& fill) {
+    const auto old = static_cast<std::size_t>(parts.shape.count);
+    Bits topk;
+    for (std::size_t first = 0; first < parts.topk.size(); first += old)
+        fill(std::span<const std::uint32_t>(parts.topk).subspan(first, old), topk);
+    parts.topk = std::move(topk);
+    parts.shape.count = count;
+}
+
+/// Sets block size and count and lengthens key sequences that are too short for them.
+void set_blocks(Spec& spec, std::int64_t block, std::int64_t count) {
+    spec.numbers[kSelBlock] = block;
+    spec.numbers[kSelCount] = count;
+    for (auto& length : spec.lists[1])
+        if (length > 0) length = std::max((length + block - 1) / block, count) * block;
 }
 
 /// The order of a list means nothing.
@@ -42,7 +58,7 @@ Verdict list_order(const Spec& spec, PropertyContext& context) {
 }
 
 void with_longer_lists(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     if (spec.numbers[kSelCount] == 1) set_blocks(spec, spec.numbers[kSelBlock], 2);
 }
 
@@ -92,7 +108,7 @@ bool fits_twice(const Spec& spec) {
 }
 
 void make_fit_twice(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     const std::int64_t block = spec.numbers[kSelBlock],
                        half = std::max<std::int64_t>(spec.numbers[kSelCount] / 2, 1);
     set_blocks(spec, block, 2 * half);
@@ -112,18 +128,12 @@ ref::ColumnLister all_visible_keys(const SelectedParts& parts) {
             rows.push_back({s, first_key, parts.shape.kv_lengths[b]});
         first_key += parts.shape.kv_lengths[b];
     }
-    const bool masked = parts.mask.present, causal = parts.sparse_mode == 2;
-    return [rows, masked, causal, mask = parts.mask](std::int64_t t, std::int64_t,
-                                                     std::vector<ref::KeyColumn>& columns) {
+    return [rows, parts](std::int64_t t, std::int64_t, std::vector<ref::KeyColumn>& columns) {
         if (t >= std::ssize(rows)) return false;
         const Row& row = rows[static_cast<std::size_t>(t)];
-        for (std::int64_t position = 0; position < row.keys; ++position) {
-            const bool hidden =
-                masked && (causal ? position > row.position
-                                  : mask.bits[static_cast<std::size_t>(
-                                        row.position * mask.shape[1] + position)] != 0);
-            if (!hidden) columns.push_back({row.first_key + position, 0, true});
-        }
+        for (std::int64_t position = 0; position < row.keys; ++position)
+            if (!parts.mask.present || !parts.hides(row.position, position))
+                columns.push_back({row.first_key + position, 0, true});
         return true;
     };
 }
@@ -144,11 +154,11 @@ Verdict dense(const Spec& spec, PropertyContext& context) {
         for (const auto block : permutation(std::ssize(list), random))
             out.push_back(static_cast<std::uint32_t>(block));
     });
-    if (parts.gradient) give_reference_statistics(parts);
-    const Call call = make_selected_call(parts);
+    AttentionProblem problem = selected_problem(parts);
+    if (problem.gradient) give_reference_forward(problem);
+    const Call call = selected_attention_operator().call(problem);
     const CallResult result = context.candidate.run(call, {});
     if (auto trouble = verdict_unless_ok(result)) return *trouble;
-    AttentionProblem problem = selected_problem(parts);
     problem.columns = all_visible_keys(parts);
     return verdict_on_values(spec, call, result, expected_of(problem, context.rounding));
 }
@@ -195,7 +205,7 @@ Verdict reblocking(const Spec& spec, PropertyContext& context) {
 }
 
 void make_cuttable(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     const std::int64_t block = random.pick<std::int64_t>({32, 32, 48, 64, 64, 96, 128});
     set_blocks(spec, block, std::min<std::int64_t>(spec.numbers[kSelCount], 256 / block));
 }

@@ -1,7 +1,10 @@
-// Selected attention and its gradient against the reference: agreement, exact data, and what a call
-// may do to memory and to other calls.
+// The properties of selected attention and its gradient, and the cases that the laws want.
 #include <algorithm>
+#include <utility>
 
+#include "properties/case/attention_data.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/operators/nsa_selected_attention/problem.h"
@@ -9,10 +12,11 @@
 namespace attncheck::properties {
 namespace {
 
+using Int = std::int64_t;
+
 void make_lattice(Spec& spec, Random& random) {
     spec.recipe = Recipe::ints;
-    spec.set("logits",
-             static_cast<std::int64_t>(random.chance(50) ? LogitKind::equal : LogitKind::dominant));
+    spec.set("logits", random.chance(50) ? 1 : 2);  // equal, dominant
     spec.set("scale", static_cast<std::int64_t>(
                           random.pick({ScaleKind::one, ScaleKind::eighth, ScaleKind::rsqrt})));
     // A power of two of visible keys: blocks and counts that are, and no mask for a part.
@@ -25,27 +29,14 @@ void make_lattice(Spec& spec, Random& random) {
         if (length > 0) length = block * (count + random.between(0, 2));
     for (auto& length : spec.lists[0]) length = std::min<std::int64_t>(length, 40);
     if (random.chance(50)) spec.set("mask", 0), spec.set("mask_shape", 0);
-    if (spec.schema->number("stats") >= 0) spec.set("stats", 0), spec.set("out", 0);
-}
-
-bool is_lattice_data(const Spec& spec) {
-    const bool plain =
-        spec.schema->number("stats") < 0 || (spec.number("stats") == 0 && spec.number("out") == 0);
-    return plain && spec.recipe <= Recipe::ints && spec.recipe != Recipe::ones;
+    set_if_present(spec, "stats", 0);
+    set_if_present(spec, "out", 0);
 }
 
 /// Other attributes at the same shapes: what a plan cached by shapes would miss.
 Spec earlier_case(const Spec& spec) {
-    Spec before = spec;
-    std::reverse(before.lists[0].begin(), before.lists[0].end());
-    std::reverse(before.lists[1].begin(), before.lists[1].end());
-    before.seed = spec.seed + 1;
-    before.overrides.clear();
-    if (before.recipe == Recipe::zeros) before.recipe = Recipe::normal;
-    before.set("scale",
-               static_cast<std::int64_t>(spec.number("scale") == static_cast<int>(ScaleKind::eighth)
-                                             ? ScaleKind::one
-                                             : ScaleKind::eighth));
+    Spec before = with_other_data(spec);
+    reverse_sequences(before);
     if (spec.number("mask") != 0 && spec.number("mask_shape") == 0)
         before.set("sparse", 2 - spec.number("sparse"));
     return before;
@@ -68,32 +59,154 @@ void now_and_then_far(Spec& spec, Random& random) {
     if (spec.recipe == Recipe::specials) spec.recipe = Recipe::normal;
 }
 
-void tame(Spec& spec) {
-    if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
+/// A block that is listed twice makes the same rounding error twice.
+bool has_distinct_blocks(TopkKind kind) {
+    switch (kind) {
+        case TopkKind::canonical:
+        case TopkKind::ascending:
+        case TopkKind::descending:
+        case TopkKind::shuffled:
+        case TopkKind::shared:
+            return true;
+        default:
+            return false;
+    }
+}
+
+void make_tier_case_of_lists(Spec& spec, Random& random) {
+    spec.set("topk", static_cast<std::int64_t>(
+                         random.pick({TopkKind::shuffled, TopkKind::shuffled, TopkKind::shared,
+                                      TopkKind::ascending, TopkKind::canonical})));
+    const std::int64_t block = random.pick<std::int64_t>({16, 16, 32, 64});
+    const std::int64_t count = random.between(1, 128 / block);
+    Spec small = spec;
+    small.set("block", block);
+    small.set("count", count);
+    for (auto& length : small.lists[1])
+        length = std::max<std::int64_t>(length, block * count) / block * block;
+    if (!illegal(small)) spec = small;
+    const std::int64_t unit = spec.number("block"), least = unit * spec.number("count");
+    const std::int64_t dims = spec.number("dim") + spec.number("value_dim");
+    // A row sees `least` keys, however long its sequence is.
+    make_tier_case(spec, random, unit, least, 2'000'000 / dims * 4);
+}
+
+void with_spare_blocks(Spec& spec, Random& random) {
+    for (auto& kv : spec.lists[1])
+        if (kv > 0) kv += spec.numbers[kSelBlock] * random.between(0, 2);
+}
+
+void with_mask(Spec& spec, Random& random) {
+    if (spec.numbers[kSelMask] != 0) return;
+    spec.numbers[kSelMask] = random.between(1, 2);
+}
+
+void with_several_heads(Spec& spec, Random& random) {
+    with_fewer_queries(spec, random);
+    if (spec.numbers[kSelKvHeads] > 1) return;
+    spec.numbers[kSelKvHeads] = random.between(2, 3);
+    spec.numbers[kSelGroup] = (spec.numbers[kSelGroup] + 1) / 2;
+}
+
+void with_group(Spec& spec, Random& random) {
+    with_fewer_queries(spec, random);
+    if (spec.numbers[kSelGroup] == 1) spec.numbers[kSelGroup] = random.between(2, 3);
+}
+
+void with_sequences(Spec& spec, Random& random) {
+    with_fewer_queries(spec, random);
+    if (spec.lists[0].size() > 1) return;
+    spec.lists[0].push_back(random.between(1, 20));
+    spec.lists[1].push_back(spec.numbers[kSelBlock] *
+                            (spec.numbers[kSelCount] + random.between(0, 2)));
+}
+
+const AttentionCases kCases = {
+    .unseen_keys = with_spare_blocks,
+    .masked = with_mask,
+    .is_masked = [](const Spec& spec) { return spec.numbers[kSelMask] != 0; },
+    .several_sequences = with_sequences,
+    .several_heads = with_several_heads,
+    .group = with_group,
+    .hidden = "unselected"};
+
+Verdict check_full_size(const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = selected_inputs(spec);
+    const auto pairs = static_cast<double>(problem.query_rows() * spec.numbers[kSelBlock] *
+                                           spec.numbers[kSelCount]);
+    return check_sampled(
+        full_size(selected_attention_operator(), spec, std::move(problem), pairs), context);
+}
+
+Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv,
+                       std::uint64_t seed) {
+    Spec spec = large_case(schema, std::move(query), std::move(kv), seed);
+    spec.numbers[kSelMask] = static_cast<Int>(MaskKind::boolean);
+    spec.numbers[kSelMaskShape] = static_cast<Int>(MaskExtent::single);
+    spec.numbers[kSelSparse] = 2;
+    return spec;
 }
 
 }  // namespace
 
-/// Agreement: any order of accumulation, any tiling and either way of normalising stays within the
-/// bound of verification.md 4.3 (forward) and 4.5 (gradient).
-/// Domain  every legal case, every data recipe, every layout.
-/// Kills   the mutants NSF-*, NSG-* and ALL-02 03 05.
-/// Shrinks to one query, one block of 16 keys, one head, and the few elements that matter.
-void add_selected_agreement(std::vector<Property>& list, bool) {
-    CallProperties of;
-    of.problem = [](const Spec& spec) { return attention_case(selected_attention_operator(), spec, ref::Grant::rounding); };
-    of.adapt_agreement = now_and_then_far;
-    of.tame = tame;
-    of.adapt_history = [](Spec& spec, Random& random) {
-        if (spec.lists[0].size() < 2) {
-            spec.lists[0].push_back(random.between(1, 4));
-            spec.lists[1].push_back(spec.number("block") * spec.number("count"));
-        }
+/// One long sequence with blocks from its past, and several off every tile edge with wide groups,
+/// D != Dv and blocks listed twice.
+std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
+    constexpr Int kBlock = 64, kCount = 4;
+    const Int odd = Random(seed).between(1, 15);
+    const Int longest = std::max(length / kBlock, kCount) * kBlock;
+    Spec one = large_masked_case(schema, {longest - odd}, {longest}, seed);
+    one.numbers[kSelKvHeads] = 1;
+    one.numbers[kSelGroup] = 4;
+    one.numbers[kSelBlock] = kBlock;
+    one.numbers[kSelCount] = kCount;
+    one.numbers[kSelTopk] = static_cast<Int>(TopkKind::scored);
+
+    const Int half = longest / 2 / 16 * 16;
+    Spec several =
+        large_masked_case(schema, {half / 2 + odd, 1, 0, half / 4 - odd},
+                          {half, 64, 0, std::max<Int>(half / 2 / 16 * 16, 64)}, seed + 1);
+    several.numbers[kSelDtype] = 0;
+    several.numbers[kSelKvHeads] = 2;
+    several.numbers[kSelGroup] = 2;
+    several.numbers[kSelDim] = 192;
+    several.numbers[kSelBlock] = 16;
+    several.numbers[kSelCount] = 4;
+    several.numbers[kSelTopk] = static_cast<Int>(TopkKind::repeated);
+    return {one, several};
+}
+
+
+std::vector<Property> selected_properties(bool gradient) {
+    const AttentionOperator& of = selected_attention_operator();
+    std::vector<Property> list;
+    // Agreement: any order of accumulation, any tiling and either way of normalising stays within the
+    // bound of verification.md 4.3 (forward) and 4.5 (gradient).
+    // Domain  every legal case, every data recipe, every layout.
+    // Kills   the mutants NSF-*, NSG-* and ALL-02 03 05.
+    // Shrinks to one query, one block of 16 keys, one head, and the few elements that matter.
+    CallProperties call = call_properties_of(of);
+    call.adapt_agreement = now_and_then_far;
+    call.adapt_history = [](Spec& spec, Random& random) {
+        if (spec.lists[0].size() > 1) return;
+        spec.lists[0].push_back(random.between(1, 4));
+        spec.lists[1].push_back(spec.number("block") * spec.number("count"));
     };
-    of.earlier = earlier_case;
-    of.earlier_words = "the sequences in the opposite order, other data, scale and sparse mode";
-    add_call_properties(list, of);
-    add_exact_lattice(list, selected_attention_operator(), make_lattice, is_lattice_data);
+    call.earlier = earlier_case;
+    call.earlier_words = "the sequences in the opposite order, other data, scale and sparse mode";
+    add_call_properties(list, call);
+    add_exact_lattice(list, of, make_lattice);
+    Property deviation = deviation_property(of, make_tier_case_of_lists);
+    deviation.domain = [](const Spec& spec) {
+        return is_tier_data(spec) &&
+               has_distinct_blocks(static_cast<TopkKind>(spec.numbers[kSelTopk]));
+    };
+    list.insert(list.begin() + 1, std::move(deviation));
+    add_selected_validation(list, gradient);
+    add_selected_list_relations(list);
+    add_attention_laws(list, of, gradient, kCases);
+    list.push_back(full_size_property("rows and keys", check_full_size));
+    return list;
 }
 
 }  // namespace attncheck::properties

@@ -1,0 +1,36 @@
+// Fields, tensors, arguments and rules that the descriptions of attention operators share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "properties/case/description.h"
+
+namespace attncheck::properties {
+
+NumberField mask_field(const char* key);
+NumberField scale_field();  ///< ScaleKind (attention_data.h)
+/// Kinds of logits: equal ones, those led by some keys, and those that share an offset.
+NumberField logits_field(std::vector<std::string> leading = {"dominant"});
+/// `stats` and `out`: what a gradient is given (alter_given in laws/attention_parts.h).
+void add_given_fields(std::vector<NumberField>& fields);
+
+/// A tensor [row, head, channel].
+TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument argument);
+/// Statistics [row, query head, lane], given to a gradient.
+TensorField statistic(const char* name, bool gradient, TensorArgument argument);
+TensorField mask_tensor(const char* name, const char* key, const char* logical,
+                        TensorArgument argument);
+TensorField as_output(TensorField tensor);
+
+RealField scale_argument(RealArgument argument);
+
+/// kv_heads * group, and one more where the claim `heads.uneven` is made.
+std::vector<Symbol> uneven_head_symbols();
+Claim uneven_head_claim();
+
+Rule value_dim_rule();
+/// At least one row and at most 2 Mi in each list.
+void add_row_rules(std::vector<Rule>& rules, const std::vector<std::string>& lists);
+
+}  // namespace attncheck::properties

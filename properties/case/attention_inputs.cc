@@ -1,0 +1,185 @@
+#include "properties/case/attention_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "properties/case/data.h"
+#include "properties/case/derived.h"
+#include "properties/case/values.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+/// Softmax needs moderate logits: query and key follow only the recipes that keep them so, and huge
+/// or subnormal numbers go where products are linear.
+Recipe recipe_for(Recipe recipe, Role role, bool is_rope, bool gradient) {
+    switch (recipe) {
+        case Recipe::onehot:
+        case Recipe::cancelling:
+        case Recipe::subnormal:
+            return role == Role::value ? recipe : Recipe::normal;
+        case Recipe::spiky:
+            return (role == Role::key && !is_rope) || role == Role::output_grad ? Recipe::normal
+                                                                               : recipe;
+        case Recipe::huge:
+            return role == (gradient ? Role::output_grad : Role::value) ? recipe : Recipe::normal;
+        case Recipe::ones:
+            return role == Role::query || role == Role::key ? Recipe::normal : recipe;
+        default:
+            return recipe;
+    }
+}
+
+/// One tensor [rows, heads, dim] before its type rounds it.
+class Filler {
+public:
+    Filler(const Spec& spec, const InputRecipe& how, int tensor, const std::vector<Int>& shape,
+           ref::Dtype dtype)
+        : spec_(spec),
+          how_(how),
+          role_(spec.schema->tensors[static_cast<std::size_t>(tensor)].role),
+          tensor_(tensor),
+          rows_(shape[0]),
+          heads_(shape[1]),
+          dim_(shape[2]),
+          dtype_(dtype),
+          recipe_(recipe_for(spec.recipe, role_, tensor != tensor_with(role_, *spec.schema),
+                             tensor_with(Role::output_grad, *spec.schema) >= 0)) {}
+
+    std::vector<double> values() const {
+        std::vector<double> out(static_cast<std::size_t>(elements()));
+        if (spec_.recipe == Recipe::zeros) return out;
+        const bool broadcast =
+            spec_.layouts[static_cast<std::size_t>(tensor_)] == Layout::broadcast;
+        for_row_ranges(rows_, elements(), [&](Int begin, Int end) {
+            auto at = static_cast<std::size_t>(begin * heads_ * dim_);
+            for (Int row = begin; row < end; ++row)
+                for (Int head = 0; head < heads_; ++head)
+                    for (Int channel = 0; channel < dim_; ++channel)
+                        out[at++] = value({tensor_, role_, row, broadcast ? 0 : head, channel});
+        });
+        return out;
+    }
+
+private:
+    Int elements() const { return rows_ * heads_ * dim_; }
+
+    double value(const InputElement& at) const {
+        if (recipe_ == Recipe::ints) {
+            if (role_ != Role::output_grad) return whole_number(how_.hash(at), 2);
+            // One +-1 per row: products with it have as few bits as the values themselves.
+            const std::uint64_t chosen = how_.hash({tensor_, role_, at.row, at.head, 0});
+            return at.channel == static_cast<Int>(chosen % static_cast<std::uint64_t>(dim_))
+                       ? (chosen >> 32 & 1 ? 1 : -1)
+                       : 0;
+        }
+        if (how_.own)
+            if (const auto own = how_.own(at)) return *own;
+        if (recipe_ == Recipe::onehot)  // the output shows the probabilities
+            return at.channel == at.row % dim_ ? 1 : 0;
+        const Int index[3] = {at.row, at.head, at.channel};
+        return recipe_value(recipe_, spec_.seed, {tensor_, false, rows_}, dtype_, index,
+                            elements());
+    }
+
+    const Spec& spec_;
+    const InputRecipe& how_;
+    Role role_;
+    int tensor_;
+    Int rows_, heads_, dim_;
+    ref::Dtype dtype_;
+    Recipe recipe_;
+};
+
+/// What all logits of a sequence share: "minus40", "plus300".
+std::optional<double> offset_of(std::string_view logits) {
+    for (const auto& [sign, factor] : {std::pair{"minus", -1.0}, std::pair{"plus", 1.0}})
+        if (logits.starts_with(sign))
+            return factor * std::stod(std::string(logits.substr(std::string_view(sign).size())));
+    return std::nullopt;
+}
+
+/// Channel 0 of query and key carries what the logits are to have beside their noise.
+void shape_logits(const Spec& spec, const InputRecipe& how, const std::vector<Int>& key_shape,
+                  std::size_t query_dim, std::vector<double>& query, std::vector<double>& key) {
+    const auto field = static_cast<std::size_t>(spec.schema->number("logits"));
+    const std::string& kind =
+        spec.schema->numbers[field].names[static_cast<std::size_t>(spec.numbers[field])];
+    const bool equal = kind == "equal";
+    if (kind == "plain" || (how.scale == 0 && !equal)) return;
+    const auto heads = static_cast<std::size_t>(key_shape[1]),
+               dim = static_cast<std::size_t>(key_shape[2]);
+    const double sign = how.scale < 0 ? -1 : 1;
+    const std::optional<double> offset = offset_of(kind);
+    // 64 * 64 leads by 200 and more at every scale that is not zero or less than a tenth.
+    const double part = offset ? std::sqrt(std::fabs(*offset / how.scale)) : 64;
+    if (!equal)
+        for (std::size_t i = 0; i < query.size(); i += query_dim) query[i] = part;
+    std::vector<Int> lengths = spec.lists[1];
+    if (how.shapes_rows_beyond) {
+        Int beyond = key_shape[0];
+        for (const Int length : lengths) beyond -= length;
+        lengths.push_back(beyond);
+    }
+    Int first = 0;
+    for (const Int length : lengths) {
+        for (Int j = 0; j < length; ++j)
+            for (std::size_t n = 0; n < heads; ++n) {
+                const auto row = [&](Int r) {
+                    return key.data() + (static_cast<std::size_t>(r) * heads + n) * dim;
+                };
+                double* const here = row(first + j);
+                if (equal)
+                    std::copy_n(row(first), dim, here);
+                else if (offset)
+                    here[0] = sign * std::copysign(part, *offset);
+                else
+                    here[0] =
+                        how.leads(j, first, length, static_cast<Int>(n)) ? sign * part : 0;
+            }
+        first += length;
+    }
+    // Heads of a broadcast tensor are one, whatever the shaping did to them.
+    const int tensor = tensor_with(Role::key, *spec.schema);
+    if (spec.layouts[static_cast<std::size_t>(tensor)] != Layout::broadcast) return;
+    for (std::size_t k = 0; k < key.size(); ++k)
+        key[k] = key[k / (heads * dim) * heads * dim + k % dim];
+}
+
+}  // namespace
+
+double whole_number(std::uint64_t hash, Int reach) {
+    return static_cast<double>(static_cast<Int>(hash % static_cast<std::uint64_t>(2 * reach + 1))) -
+           static_cast<double>(reach);
+}
+
+std::vector<std::vector<std::uint32_t>> attention_inputs(const Spec& spec,
+                                                         const InputRecipe& how) {
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    const auto& tensors = spec.schema->tensors;
+    std::vector<std::vector<double>> values(tensors.size());
+    std::vector<bool> filled(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        filled[i] = shapes[i].size() == 3 && !tensors[i].output && !tensors[i].derived &&
+                    tensors[i].role != Role::list;
+        if (filled[i])
+            values[i] = Filler(spec, how, static_cast<int>(i), shapes[i],
+                               extents.type_of(tensors[i]))
+                            .values();
+    }
+    const auto query = static_cast<std::size_t>(tensor_with(Role::query, *spec.schema)),
+               key = static_cast<std::size_t>(tensor_with(Role::key, *spec.schema));
+    if (spec.recipe != Recipe::zeros)
+        shape_logits(spec, how, shapes[key], static_cast<std::size_t>(shapes[query][2]),
+                     values[query], values[key]);
+    std::vector<std::vector<std::uint32_t>> bits(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+        if (filled[i]) bits[i] = ref::encode_all(extents.type_of(tensors[i]), values[i]);
+    return bits;
+}
+
+}  // namespace attncheck::properties

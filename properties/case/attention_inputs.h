@@ -1,0 +1,44 @@
+// Values of query, key, value and the output's gradient of an attention operator, with the structure
+// that query and key get so that logits are equal, led by some keys, or far below zero. Every value
+// is a function of the seed and the logical index.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "properties/case/description.h"
+#include "properties/case/spec.h"
+
+namespace attncheck::properties {
+
+/// Place of an element: tensor by its number, the others by the index of `set`.
+struct InputElement {
+    int tensor = 0;
+    Role role = Role::other;
+    std::int64_t row = 0, head = 0, channel = 0;
+};
+
+/// What operators draw in a way of their own.
+struct InputRecipe {
+    double scale = 1;  ///< narrowed to fp32
+    std::function<std::uint64_t(const InputElement&)> hash;  ///< for whole numbers
+    /// Whether a key leads by 200 and more, where the field `logits` wants that; `first` and
+    /// `length` are the rows of its sequence.
+    std::function<bool(std::int64_t position, std::int64_t first, std::int64_t length,
+                       std::int64_t head)>
+        leads;
+    bool shapes_rows_beyond = true;  ///< key rows behind the last sequence are shaped like one
+    /// Instead of the recipe; nullopt: the recipe's.
+    std::function<std::optional<double>(const InputElement&)> own = {};
+};
+
+/// The bits of the inputs with an index [row, head, channel], by the number of the tensor; overrides
+/// are not applied.
+std::vector<std::vector<std::uint32_t>> attention_inputs(const Spec& spec,
+                                                         const InputRecipe& how);
+
+/// -reach .. reach from a hash.
+double whole_number(std::uint64_t hash, std::int64_t reach);
+
+}  // namespace attncheck::properties

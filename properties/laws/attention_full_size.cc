@@ -1,0 +1,51 @@
+#include "properties/laws/attention_full_size.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "properties/case/attention_data.h"
+#include "properties/laws/attention_parts.h"
+#include "properties/laws/relation_checks.h"
+
+namespace attncheck::properties {
+
+FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
+                            AttentionProblem problem, double pairs) {
+    FullSizeAttention made;
+    made.problem = std::move(problem);
+    made.seed = spec.seed;
+    made.pairs = pairs;
+    made.call = [&of, spec](const AttentionProblem& changed) {
+        Call call = of.call(changed);
+        lay_out(spec, call);
+        return call;
+    };
+    made.alter_forward = [spec](AttentionProblem& forward) { alter_given(spec, forward); };
+    return made;
+}
+
+Property full_size_property(const char* chosen, Verdict (*check)(const Spec&, PropertyContext&)) {
+    Property property{
+        "sampled",
+        fmt::format("full size: chosen {} agree with the reference; see verify --large", chosen),
+        check, [](Spec& spec, Random&) { without_extremes(spec); },
+        [](const Spec& spec) { return spec.recipe < Recipe::huge && spec.edits.empty(); }};
+    property.large = true;
+    return property;
+}
+
+Spec large_case(const Schema& schema, std::vector<std::int64_t> query,
+                std::vector<std::int64_t> kv, std::uint64_t seed) {
+    Spec spec(schema);
+    spec.lists = {std::move(query), std::move(kv)};
+    spec.numbers[0] = 1;
+    spec.set("dim", 128);
+    spec.set("value_dim", 128);
+    spec.set("scale", static_cast<std::int64_t>(ScaleKind::rsqrt));
+    spec.recipe = Recipe::normal;
+    spec.seed = seed;
+    return spec;
+}
+
+}  // namespace attncheck::properties

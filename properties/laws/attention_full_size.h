@@ -1,0 +1,25 @@
+// Attention of full size as a property: the case of an operator, judged by chosen rows and keys
+// (judge/sampled_attention.h).
+#pragma once
+
+#include "properties/judge/sampled_attention.h"
+#include "properties/laws/attention_operator.h"
+#include "properties/laws/property.h"
+
+namespace attncheck::properties {
+
+/// A case of full size; `problem` has its inputs alone, `pairs` are its visible pairs of a query
+/// row and a key, about.
+FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
+                            AttentionProblem problem, double pairs);
+
+/// The property `sampled`; `chosen` is what is compared: "rows and keys". Finite data that no kernel
+/// may let overflow: what leaves the range of a type excuses whole rows of a gradient, and finding
+/// them would be quadratic.
+Property full_size_property(const char* chosen, Verdict (*check)(const Spec&, PropertyContext&));
+
+/// Normal data of bf16 with 1 / sqrt(dim) as the scale.
+Spec large_case(const Schema& schema, std::vector<std::int64_t> query,
+                std::vector<std::int64_t> kv, std::uint64_t seed);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,168 @@
+#include "properties/laws/attention_parts.h"
+
+#include <algorithm>
+
+#include "properties/case/attention_data.h"
+#include "properties/case/derived.h"
+#include "properties/case/row_order.h"
+#include "properties/case/values.h"
+#include "properties/laws/relation_checks.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+/// The numbers that a tensor holds; nullptr: none of the problem's, or statistics.
+Bits AttentionValues::*bits_of(Role role) {
+    switch (role) {
+        case Role::query:
+            return &AttentionValues::query;
+        case Role::key:
+            return &AttentionValues::key;
+        case Role::value:
+            return &AttentionValues::value;
+        case Role::output_grad:
+            return &AttentionValues::output_grad;
+        case Role::output:
+            return &AttentionValues::output;
+        default:
+            return nullptr;
+    }
+}
+
+/// Rows of `left` with those of `right` behind them.
+Bits beside(const Bits& left, Int left_width, const Bits& right, Int right_width) {
+    Bits out;
+    out.reserve(left.size() + right.size());
+    for (auto l = left.begin(), r = right.begin(); l != left.end();
+         l += left_width, r += right_width) {
+        out.insert(out.end(), l, l + left_width);
+        out.insert(out.end(), r, r + right_width);
+    }
+    return out;
+}
+
+/// Every statistic, in all its lanes.
+Bits in_lanes(const std::vector<float>& rows, Int lanes) {
+    Bits bits;
+    bits.reserve(rows.size() * static_cast<std::size_t>(lanes));
+    for (const float value : rows)
+        bits.insert(bits.end(), static_cast<std::size_t>(lanes),
+                    ref::encode(ref::Dtype::fp32, value));
+    return bits;
+}
+
+/// Columns [begin, begin + width) of rows of `all`.
+Bits columns_of(const Bits& bits, Int all, Int begin, Int width) {
+    if (width == all) return bits;
+    Bits out;
+    for (auto row = bits.begin(); row != bits.end(); row += all)
+        out.insert(out.end(), row + begin, row + begin + width);
+    return out;
+}
+
+}  // namespace
+
+void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
+                const std::vector<Int>& query_source, const std::vector<Int>& kv_source) {
+    const auto of_queries = [&](auto& rows, Int width) {
+        rows = gather_heads(rows, shape.query_heads, query_source, width);
+    };
+    const auto of_keys = [&](Bits& rows, Int width) {
+        rows = gather_heads(rows, shape.kv_heads, kv_source, width);
+    };
+    of_queries(values.query, shape.head_dim);
+    of_keys(values.key, shape.head_dim);
+    of_keys(values.value, shape.value_dim);
+    of_queries(values.output_grad, shape.value_dim);
+    of_queries(values.output, shape.value_dim);
+    of_queries(values.row_max, 1);
+    of_queries(values.row_sum, 1);
+}
+
+void keep_sequence(AttentionValues& values, const ref::AttentionShape& shape,
+                   const std::vector<Int>& query_lengths, const std::vector<Int>& kv_lengths,
+                   std::size_t b) {
+    const Int query = row_starts(query_lengths)[b], key = row_starts(kv_lengths)[b];
+    const auto of_queries = [&](auto& rows, Int width) {
+        rows = slice(rows, query, query_lengths[b], shape.query_heads * width);
+    };
+    const auto of_keys = [&](Bits& rows, Int width) {
+        rows = slice(rows, key, kv_lengths[b], shape.kv_heads * width);
+    };
+    of_queries(values.query, shape.head_dim);
+    of_keys(values.key, shape.head_dim);
+    of_keys(values.value, shape.value_dim);
+    of_queries(values.output_grad, shape.value_dim);
+    of_queries(values.output, shape.value_dim);
+    of_queries(values.row_max, 1);
+    of_queries(values.row_sum, 1);
+}
+
+void fill_values(const Spec& spec, const InputRecipe& how, AttentionValues& values) {
+    std::vector<Bits> inputs = attention_inputs(spec, how);
+    apply_overrides(spec, [&](std::size_t i) { return inputs[i].empty() ? nullptr : &inputs[i]; });
+    const auto shapes = shapes_of(extents_of(spec));
+    Int width = 0;  // of the tensor before
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i].empty()) continue;
+        Bits& bits = values.*bits_of(spec.schema->tensors[i].role);
+        bits = bits.empty() ? std::move(inputs[i])
+                            : beside(bits, width, inputs[i], shapes[i].back());
+        width = shapes[i].back();
+    }
+}
+
+void alter_given(const Spec& spec, AttentionValues& values) {
+    if (spec.schema->number("stats") < 0) return;
+    if (spec.number("stats") != 0) shift_statistics(values.row_max, values.row_sum);
+    if (spec.number("out") != 0) perturb_output(values.result, values.output);
+}
+
+void complete_gradient(const Spec& spec, AttentionProblem& problem) {
+    if (!problem.gradient) return;
+    give_reference_forward(problem);
+    alter_given(spec, problem);
+}
+
+void give_the_same(const AttentionValues& from, AttentionValues& to) {
+    to.output = from.output;
+    to.row_max = from.row_max;
+    to.row_sum = from.row_sum;
+}
+
+void give_values(const AttentionValues& values, const Extents& extents, Call& call,
+                 const std::function<void(Role, Tensor&)>& own) {
+    const auto& fields = call.description->tensors;
+    const auto shapes = shapes_of(extents);
+    // A rope stands behind the head dim, as its tensor stands behind the one that it belongs to.
+    const auto width_of = [&](std::size_t i) {
+        return call.tensors[i].present ? shapes[i].back() : 0;
+    };
+    const std::vector<float>* statistic = &values.row_max;
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+        Tensor& tensor = call.tensors[i];
+        const Role role = fields[i].role;
+        if (tensor.output) continue;
+        if (role == Role::statistic) {
+            tensor.bits =
+                RowOrder(fields[i], extents).to_memory(in_lanes(*statistic, extents["lanes"]));
+            statistic = &values.row_sum;
+        } else if (const auto bits = bits_of(role)) {
+            if (!tensor.present) continue;
+            Int begin = 0, all = 0;
+            for (std::size_t k = 0; k < fields.size(); ++k) {
+                if (fields[k].role != role || fields[k].output) continue;
+                if (k < i) begin += width_of(k);
+                all += width_of(k);
+            }
+            tensor.bits =
+                RowOrder(fields[i], extents).to_memory(columns_of(values.*bits, all, begin, width_of(i)));
+        } else if (tensor.present) {
+            own(role, tensor);
+        }
+    }
+}
+
+}  // namespace attncheck::properties
