@@ -1,0 +1,84 @@
+#include "properties/operators/labels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attncheck::properties {
+
+std::string value_name(const NumberField& field, std::int64_t value) {
+    return field.names.empty() ? std::to_string(value)
+                               : field.names[static_cast<std::size_t>(value)];
+}
+
+void Labels::value_of(const char* key) {
+    const auto field = static_cast<std::size_t>(spec_.schema->number(key));
+    add(fmt::format("{}:{}", key,
+                    value_name(spec_.schema->numbers[field], spec_.numbers[field])));
+}
+
+void Labels::head(std::initializer_list<const char*> keys) {
+    add(value_name(spec_.schema->numbers[0], spec_.numbers[0]));
+    add(fmt::format("data:{}", name_of(spec_.recipe)));
+    for (const char* key : keys) value_of(key);
+}
+
+void Labels::layouts(bool each) {
+    const auto any = [&](auto&& is) {
+        return std::any_of(spec_.layouts.begin(), spec_.layouts.end(), is);
+    };
+    add(any([](Layout l) { return l != Layout::dense; }), "strided");
+    if (!each) return;
+    add(any([](Layout l) { return l == Layout::broadcast; }), "broadcast");
+    add(any([](Layout l) { return l == Layout::reversed; }), "reversed");
+}
+
+void Labels::given() {
+    if (spec_.schema->number("stats") < 0) return;
+    add(spec_.number("stats") != 0, "statistics_shifted");
+    add(spec_.number("out") != 0, "output_perturbed");
+}
+
+bool Labels::edited() {
+    add(!spec_.edits.empty(), kEditedLabel);
+    return !spec_.edits.empty();
+}
+
+Required& Required::share(double percent, std::initializer_list<const char*> labels) {
+    for (const char* label : labels) out_.push_back({label, percent});
+    return *this;
+}
+
+Required& Required::share(double percent, const std::string& kind,
+                          std::initializer_list<const char*> names) {
+    for (const char* name : names) out_.push_back({kind + ":" + name, percent});
+    return *this;
+}
+
+Required& Required::values(double percent, const char* key, std::int64_t first) {
+    const NumberField& field =
+        description_.numbers[static_cast<std::size_t>(description_.number(key))];
+    for (std::int64_t value = std::max(field.min, first); value <= field.max; value += field.step)
+        out_.push_back({fmt::format("{}:{}", key, value_name(field, value)), percent});
+    return *this;
+}
+
+Required& Required::recipes(double percent) {
+    for (int recipe = 1; recipe <= static_cast<int>(Recipe::specials); ++recipe)
+        out_.push_back({fmt::format("data:{}", name_of(static_cast<Recipe>(recipe))), percent});
+    return *this;
+}
+
+Required& Required::corners(double percent, std::initializer_list<const char*> names) {
+    for (const char* name : names)
+        out_.push_back({fmt::format("corner:{}", name), percent, true});
+    return *this;
+}
+
+Required& Required::given(double percent) {
+    return description_.number("stats") < 0
+               ? *this
+               : share(percent, {"statistics_shifted", "output_perturbed"});
+}
+
+}  // namespace attncheck::properties
