@@ -195,7 +195,7 @@ private:
         a.pre_tokens = g.pre_tokens, a.next_tokens = g.next_tokens, a.head_num = g.head_num;
         a.input_layout = text_argument(g.input_layout);
         a.softmax_layout = text_argument(g.softmax_in_layout);
-        a.inner_precise = g.inner_precise, a.sparse_mode = g.sparse_mode, a.pse_type = g.pse_type;
+        a.sparse_mode = g.sparse_mode, a.pse_type = g.pse_type;
         a.ascend950 = c_.ascend950;
         return a;
     }

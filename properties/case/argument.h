@@ -45,6 +45,11 @@ template <auto Given, auto Ruled>
 inline constexpr Argument<typename MemberOf<Given>::Value, typename MemberOf<Ruled>::Value> both{
     MemberOf<Given>::put, MemberOf<Given>::get, MemberOf<Ruled>::move};
 
+/// An argument that no documented rule asks for.
+template <auto Given>
+inline constexpr Argument<typename MemberOf<Given>::Value, typename MemberOf<Given>::Value> unruled{
+    MemberOf<Given>::put, MemberOf<Given>::get};
+
 struct Call;
 
 /// An entry point: its C struct and its documented rules, without their types.

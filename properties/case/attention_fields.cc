@@ -43,7 +43,7 @@ TensorField statistic(const char* name, bool gradient, TensorArgument argument) 
             .argument = argument};
 }
 
-TensorField mask_tensor(const char* name, const char* key, const char* logical,
+TensorField mask_tensor(const char* name, const char* key, Axes logical,
                         TensorArgument argument) {
     return {.name = name,
             .integer = true,

@@ -19,7 +19,7 @@ void add_given_fields(std::vector<NumberField>& fields);
 TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument argument);
 /// Statistics [row, query head, lane], given to a gradient.
 TensorField statistic(const char* name, bool gradient, TensorArgument argument);
-TensorField mask_tensor(const char* name, const char* key, const char* logical,
+TensorField mask_tensor(const char* name, const char* key, Axes logical,
                         TensorArgument argument);
 TensorField as_output(TensorField tensor);
 

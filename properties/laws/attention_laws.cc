@@ -63,6 +63,20 @@ Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Ra
     return property;
 }
 
+void add_attention_checks(std::vector<Property>& list, const AttentionOperator& of,
+                          const AttentionChecks& checks) {
+    CallProperties call = call_properties_of(of);
+    call.adapt_agreement = checks.adapt_agreement;
+    call.adapt_history = checks.adapt_history;
+    call.earlier = checks.earlier;
+    call.earlier_words = checks.earlier_words;
+    add_call_properties(list, call);
+    add_exact_lattice(list, of, checks.lattice);
+    Property deviation = deviation_property(of, checks.tier_case);
+    deviation.domain = checks.is_tier_case;
+    list.insert(list.begin() + 1, std::move(deviation));
+}
+
 void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of, bool gradient,
                         const AttentionCases& cases) {
     const auto add = [&](const char* name, const char* summary, AttentionLaw law) -> Property& {

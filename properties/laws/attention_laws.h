@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
 #include "properties/laws/relation_checks.h"
@@ -64,6 +65,20 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
 /// agreement on data whose probabilities are exact; `adapt` makes such data.
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
                        void (*adapt)(Spec&, Random&));
+
+/// How cases are made for what an operator is checked against the reference with.
+struct AttentionChecks {
+    void (*adapt_agreement)(Spec&, Random&) = nullptr;
+    void (*adapt_history)(Spec&, Random&) = nullptr;
+    Spec (*earlier)(const Spec&);  ///< the case before, for `history`
+    const char* earlier_words;
+    void (*lattice)(Spec&, Random&);  ///< exact data
+    void (*tier_case)(Spec&, Random&);
+    bool (*is_tier_case)(const Spec&) = is_tier_data;
+};
+/// The properties of a call, `deviation` behind the first of them, and `exact_lattice`.
+void add_attention_checks(std::vector<Property>& list, const AttentionOperator& of,
+                          const AttentionChecks& checks);
 
 /// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
 Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&));

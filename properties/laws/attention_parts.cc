@@ -55,7 +55,6 @@ Bits in_lanes(const std::vector<float>& rows, Int lanes) {
 
 /// Columns [begin, begin + width) of rows of `all`.
 Bits columns_of(const Bits& bits, Int all, Int begin, Int width) {
-    if (width == all) return bits;
     Bits out;
     for (auto row = bits.begin(); row != bits.end(); row += all)
         out.insert(out.end(), row + begin, row + begin + width);
@@ -81,15 +80,15 @@ void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
     of_queries(values.row_sum, 1);
 }
 
-void keep_sequence(AttentionValues& values, const ref::AttentionShape& shape,
-                   const std::vector<Int>& query_lengths, const std::vector<Int>& kv_lengths,
-                   std::size_t b) {
-    const Int query = row_starts(query_lengths)[b], key = row_starts(kv_lengths)[b];
+void keep_sequence(AttentionValues& values, const AttentionProblem& problem, std::size_t b) {
+    const ref::AttentionShape& shape = problem.shape;
+    const Int query = row_starts(problem.query_lengths)[b],
+              key = row_starts(problem.kv_lengths)[b];
     const auto of_queries = [&](auto& rows, Int width) {
-        rows = slice(rows, query, query_lengths[b], shape.query_heads * width);
+        rows = slice(rows, query, problem.query_lengths[b], shape.query_heads * width);
     };
     const auto of_keys = [&](Bits& rows, Int width) {
-        rows = slice(rows, key, kv_lengths[b], shape.kv_heads * width);
+        rows = slice(rows, key, problem.kv_lengths[b], shape.kv_heads * width);
     };
     of_queries(values.query, shape.head_dim);
     of_keys(values.key, shape.head_dim);
@@ -157,8 +156,10 @@ void give_values(const AttentionValues& values, const Extents& extents, Call& ca
                 if (k < i) begin += width_of(k);
                 all += width_of(k);
             }
-            tensor.bits =
-                RowOrder(fields[i], extents).to_memory(columns_of(values.*bits, all, begin, width_of(i)));
+            const RowOrder order(fields[i], extents);
+            const Int width = width_of(i);
+            tensor.bits = order.to_memory(
+                width == all ? values.*bits : columns_of(values.*bits, all, begin, width));
         } else if (tensor.present) {
             own(role, tensor);
         }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "properties/case/attention_draws.h"
 #include "properties/case/attention_inputs.h"
 #include "properties/laws/attention_operator.h"
 
@@ -38,15 +39,82 @@ std::shared_ptr<const Parts> hold(AttentionProblem& problem, Parts parts) {
     return extras;
 }
 
+/// Lengths of the key sequences; Shape is one of the reference's.
+template <class Shape>
+auto& kv_lengths_of(Shape& shape) {
+    if constexpr (requires { shape.cmp_lengths; })
+        return shape.cmp_lengths;
+    else
+        return shape.kv_lengths;
+}
+
+/// Lengths, rows, heads and widths of a case.
+template <class Shape>
+void take_extents(const Extents& extents, Shape& shape) {
+    const auto& lists = extents.description().lists;
+    shape.query_lengths = extents.lengths(lists[0].key);
+    kv_lengths_of(shape) = extents.lengths(lists[1].key);
+    shape.total_queries = extents.rows(lists[0].key);
+    shape.total_keys = extents.rows(lists[1].key);
+    shape.kv_heads = extents["kv_heads"];
+    shape.query_heads = extents["query_heads"];
+    shape.head_dim = extents["dim"];
+    shape.value_dim = extents["value_dim"];
+}
+
+/// The same in a case; its query heads need a claim.
+template <class Shape>
+void give_extents(const Shape& shape, Spec& spec) {
+    spec.lists = {shape.query_lengths, kv_lengths_of(shape)};
+    const std::int64_t rows[] = {shape.total_queries, shape.total_keys};
+    for (std::size_t list = 0; list < 2; ++list)
+        spec.set(spec.schema->lists[list].beyond, rows[list] - total(spec.lists[list]));
+    spec.set("kv_heads", shape.kv_heads);
+    spec.set("dim", shape.head_dim);
+    spec.set("value_dim", shape.value_dim);
+}
+
+/// A problem of this shape without values.
+template <class Shape>
+AttentionProblem problem_of_shape(const Shape& shape) {
+    AttentionProblem problem;
+    problem.shape = shape.dense();
+    problem.query_lengths = shape.query_lengths;
+    problem.kv_lengths = kv_lengths_of(shape);
+    return problem;
+}
+
 /// Query head n from query_source[n], key/value head n from kv_source[n].
 void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
                 const std::vector<std::int64_t>& query_source,
                 const std::vector<std::int64_t>& kv_source);
 
 /// The rows of sequence b alone.
-void keep_sequence(AttentionValues& values, const ref::AttentionShape& shape,
-                   const std::vector<std::int64_t>& query_lengths,
-                   const std::vector<std::int64_t>& kv_lengths, std::size_t b);
+void keep_sequence(AttentionValues& values, const AttentionProblem& problem, std::size_t b);
+
+/// Parts with sequence b alone: values, lengths and rows.
+template <class Parts>
+Parts parts_of_sequence(const AttentionProblem& problem, std::size_t b) {
+    Parts one = parts_of<Parts>(problem);
+    keep_sequence(one, problem, b);
+    one.shape.query_lengths = {problem.query_lengths[b]};
+    kv_lengths_of(one.shape) = {problem.kv_lengths[b]};
+    one.shape.total_queries = problem.query_lengths[b];
+    one.shape.total_keys = problem.kv_lengths[b];
+    return one;
+}
+
+/// Parts with their heads moved: values and counts.
+template <class Parts>
+Parts parts_with_heads(const AttentionProblem& problem,
+                       const std::vector<std::int64_t>& query_source,
+                       const std::vector<std::int64_t>& kv_source) {
+    Parts to = parts_of<Parts>(problem);
+    move_heads(to, problem.shape, query_source, kv_source);
+    to.shape.query_heads = std::ssize(query_source);
+    to.shape.kv_heads = std::ssize(kv_source);
+    return to;
+}
 
 /// The values of the inputs of a case, its overrides applied; a rope stands behind the head dim.
 void fill_values(const Spec& spec, const InputRecipe& how, AttentionValues& values);
@@ -59,6 +127,40 @@ void complete_gradient(const Spec& spec, AttentionProblem& problem);
 
 /// Statistics and output that a gradient is given, as another problem has them.
 void give_the_same(const AttentionValues& from, AttentionValues& to);
+
+/// An operator whose problems are made from parts.
+template <class Parts>
+class PartsOperator : public AttentionOperator {
+public:
+    AttentionProblem problem(const Spec& spec) const override {
+        AttentionProblem made = inputs_(spec);
+        complete_gradient(spec, made);
+        return made;
+    }
+    Call call(const AttentionProblem& of) const override { return call_(parts_of<Parts>(of)); }
+    AttentionProblem with_heads(const AttentionProblem& of,
+                                const std::vector<std::int64_t>& query,
+                                const std::vector<std::int64_t>& kv) const override {
+        Parts to = parts_with_heads<Parts>(of, query, kv);
+        move_extras(extras_of<Parts>(of), query, kv, to);
+        return problem_(std::move(to));
+    }
+
+protected:
+    /// From a case, a gradient without what it is given; from parts; and the call of parts.
+    PartsOperator(AttentionProblem (*inputs)(const Spec&), AttentionProblem (*problem_of)(Parts),
+                  Call (*call_of)(const Parts&))
+        : inputs_(inputs), problem_(problem_of), call_(call_of) {}
+
+    /// What is beyond the values, with the heads moved.
+    virtual void move_extras(const Parts& from, const std::vector<std::int64_t>& query_source,
+                             const std::vector<std::int64_t>& kv_source, Parts& to) const = 0;
+
+private:
+    AttentionProblem (*inputs_)(const Spec&);
+    AttentionProblem (*problem_)(Parts);
+    Call (*call_)(const Parts&);
+};
 
 /// Gives the inputs of a call their values, in the order of memory. `own` knows those that are no
 /// numbers of the problem: mask, bias, drop bits, lists.

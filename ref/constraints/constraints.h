@@ -114,7 +114,7 @@ struct FlashAttentionArguments {
     double scale_value = 1, keep_prob = 1;
     std::int64_t pre_tokens = 0, next_tokens = 0, head_num = 0;
     std::optional<std::string> input_layout, softmax_layout;
-    std::int64_t inner_precise = 0, sparse_mode = 0, pse_type = 1;
+    std::int64_t sparse_mode = 0, pse_type = 1;
     bool ascend950 = false;  ///< the platform profile under which the gradient takes fp8
 };
 Ruling rule_flash_attention_score(const FlashAttentionArguments& arguments);

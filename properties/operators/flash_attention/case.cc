@@ -8,12 +8,8 @@ namespace attncheck::properties {
 namespace {
 
 std::vector<Spec> joint_shrinks(const Spec& spec) {
-    std::vector<Spec> out;
-    const auto with = [&](auto&& change) {
-        Spec to = spec;
-        change(to);
-        out.push_back(to);
-    };
+    ChangedCases cases(spec);
+    const auto with = [&](auto&& change) { cases.with(change); };
     const auto without_mask = [](Spec& to) {
         for (const FlashField field :
              {kFaMask, kFaMaskForm, kFaTokens, kFaPre, kFaNext, kFaPrefix, kFaSparse})
@@ -66,9 +62,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
                                      : cut == 1 ? std::max<std::int64_t>(0, length - 1)
                                                 : std::min<std::int64_t>(length, 1);
             });
-    with([](Spec& to) {  // kv heads become members of one group
-        to.numbers[kFaGroup] *= std::exchange(to.numbers[kFaKvHeads], 1);
-    });
+    cases.with_one_group();
     with([](Spec& to) {  // heads become queries
         const std::int64_t heads = std::exchange(to.numbers[kFaKvHeads], 1) *
                                    std::exchange(to.numbers[kFaGroup], 1);
@@ -79,7 +73,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
         to.numbers[kFaRope] = 0;
         to.numbers[kFaScale] = static_cast<std::int64_t>(ScaleKind::eighth);
     });
-    return out;
+    return cases.take();
 }
 
 std::unique_ptr<Operator> make(bool gradient) {

@@ -11,9 +11,8 @@
 // from the fields and the seed (data.cc).
 #pragma once
 
-#include <numeric>
-
 #include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/laws/attention_parts.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/flash_attention.h"
@@ -44,7 +43,7 @@ enum FlashField {
     kFaScale,
     kFaLogits,
     kFaOrder,
-    kFaPrecise,
+    kFaInert,  ///< has no effect
     kFaBeyondQ,
     kFaBeyondKv,
     kFaStats,
@@ -111,10 +110,6 @@ Extents flash_extents(const FlashParts& parts, bool gradient);
 
 FlashParts flash_parts(const Spec& spec);
 FlashParts flash_shape_parts(const Spec& spec);  ///< no element values; cheap
-
-inline std::int64_t total(const std::vector<std::int64_t>& lengths) {
-    return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-}
 
 inline bool flash_is_fp8(const Spec& spec) { return spec.numbers[kFaDtype] >= 3; }
 inline bool is_tnd(const Spec& spec) {

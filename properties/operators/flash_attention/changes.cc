@@ -108,15 +108,10 @@ std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts) {
 
 FlashParts single_sequence(const AttentionProblem& problem, std::size_t b) {
     const FlashParts& all = extras_of<FlashParts>(problem);
-    FlashParts one = parts_of<FlashParts>(problem);
+    FlashParts one = parts_of_sequence<FlashParts>(problem, b);
     const ref::FlashAttentionShape& from = all.shape;
     ref::FlashAttentionShape& s = one.shape;
-    const Int queries = from.query_lengths[b], keys = from.kv_lengths[b];
-    keep_sequence(one, problem.shape, from.query_lengths, from.kv_lengths, b);
-    s.query_lengths = {queries};
-    s.kv_lengths = {keys};
-    s.total_queries = queries;
-    s.total_keys = keys;
+    const Int queries = s.total_queries, keys = s.total_keys;
     if (s.mask.present) write_mask(from, b, 1, 1, s.mask);
     one.prefix.reset();
     if (s.dropout.present)
@@ -170,9 +165,6 @@ void rewrite_dropout(ref::FlashAttentionShape& shape,
     shape.dropout.bytes = std::move(bytes);
 }
 
-namespace {
-
-/// Masks, biases and drop bits of permuted query heads.
 void move_pairs(const FlashParts& parts, const std::vector<Int>& source, FlashParts& to) {
     const ref::FlashAttentionShape& s = parts.shape;
     const Int heads = s.query_heads;
@@ -204,17 +196,6 @@ void move_pairs(const FlashParts& parts, const std::vector<Int>& source, FlashPa
         }
     }
     to.take_bias();
-}
-
-}  // namespace
-
-FlashParts with_heads(const AttentionProblem& problem, const std::vector<Int>& query_source,
-                      const std::vector<Int>& kv_source) {
-    FlashParts to = parts_of<FlashParts>(problem);
-    move_heads(to, problem.shape, query_source, kv_source);
-    to.shape.kv_heads = std::ssize(kv_source);
-    move_pairs(extras_of<FlashParts>(problem), query_source, to);
-    return to;
 }
 
 Verdict verdict_on_equal_problems(const FlashParts& left, const FlashParts& right,

@@ -21,7 +21,7 @@ public:
     void name() {
         if (masked_) name_masks();
         corner(!masked_ && mode_ != 0, "9");
-        corner(n_[kFaPrecise] == 2, "8");
+        corner(n_[kFaInert] == 2, "8");
         if (tnd_) name_sequences();
         name_extents();
         name_dropout();

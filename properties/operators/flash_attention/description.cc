@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include "properties/case/attention_fields.h"
 #include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
@@ -75,7 +76,7 @@ std::vector<NumberField> fields(bool gradient) {
         {.key = "dim", .min = 1, .max = 512, .word = "channel"},
         {.key = "value_dim", .min = 1, .max = 512, .word = "channel"},
         {.key = "rope", .max = 512, .step = 8, .fallback = 0, .word = "channel"},
-        {.key = "mask", .max = 2, .fallback = 0, .names = {"absent", "bool", "uint8"}},
+        mask_field("mask"),
         {.key = "mask_form",
          .max = 4,
          .fallback = 0,
@@ -101,15 +102,8 @@ std::vector<NumberField> fields(bool gradient) {
          .fallback = 0,
          .names = {"absent", "random", "keep_all", "drop_all"}},
         {.key = "keep", .max = 3, .fallback = 0, .names = {"one", "half", "nine_tenths", "tenth"}},
-        {.key = "scale",
-         .max = 6,
-         .fallback = 0,
-         .names = {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}},
-        {.key = "logits",
-         .max = 7,
-         .fallback = 0,
-         .names = {"plain", "equal", "dominant", "minus40", "minus120", "minus300", "plus300",
-                   "minus20000"}},
+        scale_field(),
+        logits_field(),
         {.key = "stats_order", .max = 1, .fallback = 0, .names = {"blocks", "same_as_input"}},
         {.key = "precise", .max = 2, .fallback = 0},
         {.key = "beyond_q", .max = kLongest, .fallback = 0},
@@ -117,8 +111,7 @@ std::vector<NumberField> fields(bool gradient) {
     if (!gradient) return out;
     out[0].max = 4;
     out[0].names.insert(out[0].names.end(), {"fp8_e5m2", "fp8_e4m3fn"});
-    out.push_back({.key = "stats", .max = 1, .fallback = 0, .names = {"reference", "shifted"}});
-    out.push_back({.key = "out", .max = 1, .fallback = 0, .names = {"reference", "perturbed"}});
+    add_given_fields(out);
     out.push_back({.key = "result", .max = 2, .fallback = 0, .names = {"fp16", "bf16", "fp32"}});
     return out;
 }
@@ -126,17 +119,9 @@ std::vector<NumberField> fields(bool gradient) {
 /// Tensors that are indexed by row, head and channel.
 TensorField rows(const char* name, Role role, const std::string& row, const std::string& heads,
                  const std::string& width, TensorArgument argument) {
-    TensorField tensor{.name = name,
-                       .role = role,
-                       .logical = row + "+ " + heads + " " + width,
-                       .forms = layouts(row, heads, width),
-                       .argument = argument};
+    TensorField tensor = row_tensor(name, role, row + "+ " + heads + " " + width, argument);
+    tensor.forms = layouts(row, heads, width);
     if (width == "rope") tensor.present = "rope";
-    return tensor;
-}
-
-TensorField output(TensorField tensor) {
-    tensor.output = true;
     return tensor;
 }
 
@@ -159,17 +144,12 @@ std::vector<Form> mask_forms() {
             {"mask_form=packed", "+(q) +(kv)"}};
 }
 
-TensorField statistic(const char* name, bool gradient, TensorArgument argument) {
-    return {.name = name,
-            .output = !gradient,
-            .derived = gradient,
-            .role = Role::statistic,
-            .logical = "q+ query_heads lanes",
-            .forms = {{"layout!=TND", "B query_heads q lanes"},
-                      {"stats_order=blocks", "q+ query_heads lanes", "+(query_heads q) lanes"},
-                      {"", "q+ query_heads lanes"}},
-            .types = {{"", "fp32"}},
-            .argument = argument};
+TensorField laid_out_statistic(const char* name, bool gradient, TensorArgument argument) {
+    TensorField tensor = statistic(name, gradient, argument);
+    tensor.forms = {{"layout!=TND", "B query_heads q lanes"},
+                    {"stats_order=blocks", "q+ query_heads lanes", "+(query_heads q) lanes"},
+                    {"", "q+ query_heads lanes"}};
+    return tensor;
 }
 
 template <class A, class R>
@@ -203,15 +183,12 @@ void add_tensors(Description& d, TensorArgument pse, TensorArgument dy) {
                  .types = {{"", "uint8"}},
                  .present = "sparse>=9",  // reserved
                  .argument = both<&A::padding_mask, &R::padding_mask>});
-    t.push_back({.name = "atten_mask",
-                 .integer = true,
-                 .role = Role::mask,
-                 .forms = mask_forms(),
-                 .types = {{"mask=uint8", "uint8"}, {"", "bool"}},
-                 .present = "mask",
-                 .argument = both<&A::atten_mask, &R::atten_mask>});
-    t.push_back(statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>));
-    t.push_back(statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>));
+    t.push_back(mask_tensor("atten_mask", "mask", {}, both<&A::atten_mask, &R::atten_mask>));
+    t.back().forms = mask_forms();
+    t.push_back(
+        laid_out_statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>));
+    t.push_back(
+        laid_out_statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>));
     if constexpr (gradient) {
         TensorField given = rows("attention_in", Role::output, "q", n1, "value_dim",
                                  both<&A::attention_in, &R::attention>);
@@ -225,10 +202,10 @@ void add_tensors(Description& d, TensorArgument pse, TensorArgument dy) {
               rows("dk_rope", Role::key_grad, "kv", n2, "rope", both<&A::dk_rope, &R::dk_rope>),
               rows("dv", Role::value_grad, "kv", n2, "value_dim", both<&A::dv, &R::dv>)}) {
             tensor.types = kResult;
-            t.push_back(output(std::move(tensor)));
+            t.push_back(as_output(std::move(tensor)));
         }
     } else {
-        t.push_back(output(rows("attention_out", Role::output, "q", n1, "value_dim",
+        t.push_back(as_output(rows("attention_out", Role::output, "q", n1, "value_dim",
                                 both<&A::attention_out, &R::attention>)));
     }
 }
@@ -257,16 +234,14 @@ void add_host_arguments(Description& d, const char* order, TextArgument order_ar
                    .value = "query_heads",
                    .largest = 256},
                   {.name = "inner_precise",
-                   .argument = both<&A::inner_precise, &R::inner_precise>,
+                   .argument = unruled<&A::inner_precise>,
                    .value = "precise",
                    .inert = true},
                   {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
                   {"pse_type", both<&A::pse_type, &R::pse_type>, "pse_type"}};
-    d.reals = {{"scale_value", both<&A::scale_value, &R::scale_value>,
-                [](const Extents& e) {
-                    return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
-                },
-                {"nan", "inf", "0", "-1"}},
+    RealField scale = scale_argument(both<&A::scale_value, &R::scale_value>);
+    scale.tried = {"nan", "inf", "0", "-1"};
+    d.reals = {scale,
                {"keep_prob", both<&A::keep_prob, &R::keep_prob>,
                 [](const Extents& e) { return flash_keep_prob(e["keep"]); },
                 {"0", "-0.5", "1.5", "nan", "1e-50", "1", "0.5", "0.999999999999", "1.0000001"}}};
@@ -296,33 +271,20 @@ void take_profile(const Call& call, ref::FlashAttentionArguments& arguments) {
     arguments.ascend950 = has_fp8(call.profile);
 }
 
-Description forward() {
-    using A = attncheck_flash_attention_score_args;
+/// Both directions; A is the C struct.
+template <class A>
+Description describe(const char* op, TensorArgument pse, TensorArgument dy, const char* order,
+                     TextArgument order_argument,
+                     ref::Ruling (*rule)(const ref::FlashAttentionArguments&)) {
     using R = ref::FlashAttentionArguments;
-    Description d{.op = "flash_attention_score", .numbers = fields(false)};
+    constexpr bool gradient = std::is_same_v<A, attncheck_flash_attention_score_grad_args>;
+    Description d{.op = op, .numbers = fields(gradient)};
     add_symbols(d);
-    add_tensors<A, R>(d, both<&A::real_shift, &R::pse>, {});
-    add_host_arguments<A, R>(d, "softmax_out_layout",
-                             both<&A::softmax_out_layout, &R::softmax_layout>);
-    add_flash_rules(d, false);
+    add_tensors<A, R>(d, pse, dy);
+    add_host_arguments<A, R>(d, order, order_argument);
+    add_flash_rules(d, gradient);
     add_flash_claims(d);
-    d.entry = entry_point<A>(ref::rule_flash_attention_score, take_profile);
-    d.element_rules = flash_element_rules;
-    d.build = build_flash_call;
-    return resolved(std::move(d));
-}
-
-Description backward() {
-    using A = attncheck_flash_attention_score_grad_args;
-    using R = ref::FlashAttentionArguments;
-    Description d{.op = "flash_attention_score_grad", .numbers = fields(true)};
-    add_symbols(d);
-    add_tensors<A, R>(d, both<&A::pse_shift, &R::pse>, both<&A::dy, &R::dy>);
-    add_host_arguments<A, R>(d, "softmax_in_layout",
-                             both<&A::softmax_in_layout, &R::softmax_layout>);
-    add_flash_rules(d, true);
-    add_flash_claims(d);
-    d.entry = entry_point<A>(ref::rule_flash_attention_score_grad, take_profile);
+    d.entry = entry_point<A>(rule, take_profile);
     d.element_rules = flash_element_rules;
     d.build = build_flash_call;
     return resolved(std::move(d));
@@ -331,8 +293,19 @@ Description backward() {
 }  // namespace
 
 const Description& flash_description(bool gradient) {
-    static const Description score = forward(), grad = backward();
-    return gradient ? grad : score;
+    using A = attncheck_flash_attention_score_args;
+    using G = attncheck_flash_attention_score_grad_args;
+    using R = ref::FlashAttentionArguments;
+    static const Description
+        forward = describe<A>("flash_attention_score", both<&A::real_shift, &R::pse>, {},
+                              "softmax_out_layout",
+                              both<&A::softmax_out_layout, &R::softmax_layout>,
+                              ref::rule_flash_attention_score),
+        backward = describe<G>("flash_attention_score_grad", both<&G::pse_shift, &R::pse>,
+                               both<&G::dy, &R::dy>, "softmax_in_layout",
+                               both<&G::softmax_in_layout, &R::softmax_layout>,
+                               ref::rule_flash_attention_score_grad);
+    return gradient ? backward : forward;
 }
 
 }  // namespace attncheck::properties

@@ -2,6 +2,7 @@
 // drawn one after the other, each under the documented conditions on the earlier ones.
 #include <algorithm>
 
+#include "properties/case/attention_draws.h"
 #include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
@@ -11,14 +12,12 @@ using Int = std::int64_t;
 
 Int cost(const Spec& spec) {
     const auto& n = spec.numbers;
-    const Int heads = n[kFaKvHeads] * n[kFaGroup],
-              dims = n[kFaDim] + n[kFaValueDim] + n[kFaRope] + 8;
     Int pairs = 0;
     for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
-        pairs += spec.lists[0][b] * spec.lists[1][b] * heads;
-    return pairs * dims +
-           8 * (total(spec.lists[1]) * n[kFaKvHeads] + total(spec.lists[0]) * heads) * dims;
+        pairs += spec.lists[0][b] * spec.lists[1][b];
+    return attention_cost(spec, pairs, n[kFaDim] + n[kFaValueDim] + n[kFaRope] + 8);
 }
+
 void set_tokens(Spec& spec, FlashTokens kind, Int pre, Int next) {
     spec.numbers[kFaTokens] = static_cast<Int>(kind);
     spec.numbers[kFaPre] = pre;
@@ -26,24 +25,12 @@ void set_tokens(Spec& spec, FlashTokens kind, Int pre, Int next) {
 }
 
 Int sample_length(Random& random) {
-    switch (random.between(0, 11)) {
-        case 0:
-            return 1;
-        case 1:
-            return random.between(2, 8);
-        case 2:
-            return random.pick<Int>({15, 16, 17});
-        case 3:
-            return random.pick<Int>({31, 32, 33});
-        case 4:
-            return random.pick<Int>({63, 64, 65});
-        case 5:
-            return random.pick<Int>({127, 128, 129});
-        case 6:
-            return random.chance(60) ? 0 : random.between(1, 3);
-        default:
-            return random.between(1, 70);
-    }
+    const Int kind = random.between(0, 11);
+    if (kind == 0) return 1;
+    if (kind == 1) return random.between(2, 8);
+    if (kind < 6) return (Int{8} << (kind - 1)) + random.pick<Int>({-1, 0, 1});  // 16 .. 128
+    if (kind == 6) return random.chance(60) ? 0 : random.between(1, 3);
+    return random.between(1, 70);
 }
 
 void sample_heads(Random& random, Spec& spec) {
@@ -174,10 +161,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 halve(kv);
                 break;
             case 3:
-                if (q.size() > 1) {
-                    q.erase(q.begin() + static_cast<std::ptrdiff_t>(at));
-                    kv.erase(kv.begin() + static_cast<std::ptrdiff_t>(at));
-                }
+                if (q.size() > 1) remove_sequence(spec, at);
                 break;
             default:
                 if (spec.numbers[kFaDim] > 128 && tries > 20) {
@@ -359,17 +343,12 @@ void sample_data(Random& random, Spec& spec) {
     spec.numbers[kFaLogits] = random.chance(rare ? 0 : 45) ? 0 : random.between(0, 7);
     if (spec.recipe == Recipe::signs && random.chance(30))
         spec.numbers[kFaLogits] = 1;  // outputs half way between two numbers
-    spec.numbers[kFaPrecise] = random.between(0, 2);
+    spec.numbers[kFaInert] = random.between(0, 2);
     if (is_tnd(spec)) spec.numbers[kFaOrder] = random.between(0, 1);
-    if (!random.chance(35)) return;
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(40)) continue;
-        const TensorField& field = spec.schema->tensors[i];
-        spec.layouts[i] = static_cast<Layout>(
-            random.between(1, static_cast<int>(field.output ? Layout::spread : Layout::reversed)));
-        if (field.role == Role::mask && !flash_reads_mask(spec.numbers[kFaSparse]))
+    draw_layouts(spec, random, Layout::reversed);
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
+        if (spec.schema->tensors[i].role == Role::mask && !flash_reads_mask(spec.numbers[kFaSparse]))
             spec.layouts[i] = Layout::dense;
-    }
 }
 
 Spec sample_once(const Schema& schema, Random& random, int size) {
@@ -393,10 +372,7 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     sample_mask(random, spec);
     sample_dropout(random, spec);
     sample_data(random, spec);
-    if (schema.number("stats") >= 0) {
-        spec.set("stats", random.chance(20));
-        spec.set("out", random.chance(15));
-    }
+    draw_given(spec, random, 20, 15);
     return spec;
 }
 

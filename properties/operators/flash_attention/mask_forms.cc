@@ -244,7 +244,7 @@ Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
 Verdict attributes(const Spec& spec, PropertyContext& context) {
     FlashParts parts = flash_parts(spec), other = parts;
     Random random(mix(spec.seed));
-    other.fields[kFaPrecise] = (parts.fields[kFaPrecise] + random.between(1, 2)) % 3;
+    other.fields[kFaInert] = (parts.fields[kFaInert] + random.between(1, 2)) % 3;
     if (parts.shape.mask.present)
         return verdict_on_identical_problems(parts, other, context, "another precision");
     const auto tokens = [&] {

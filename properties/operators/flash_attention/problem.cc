@@ -105,19 +105,13 @@ void give_values(const FlashParts& parts, const Extents& extents, Call& call) {
     });
 }
 
-class FlashAttention : public AttentionOperator {
+class FlashAttention : public PartsOperator<FlashParts> {
 public:
-    AttentionProblem problem(const Spec& spec) const override {
-        AttentionProblem problem = flash_inputs(spec);
-        complete_gradient(spec, problem);
-        return problem;
-    }
-    Call call(const AttentionProblem& problem) const override {
-        return make_flash_call(parts_of<FlashParts>(problem));
-    }
-    AttentionProblem with_heads(const AttentionProblem& problem, const std::vector<Int>& query,
-                                const std::vector<Int>& kv) const override {
-        return flash_problem(properties::with_heads(problem, query, kv));
+    FlashAttention() : PartsOperator(flash_inputs, flash_problem, make_flash_call) {}
+
+    void move_extras(const FlashParts& from, const std::vector<Int>& query_source,
+                     const std::vector<Int>&, FlashParts& to) const override {
+        move_pairs(from, query_source, to);
     }
     /// Alone in TND, or as one batch of BSND, with mask and bias written element by element.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
@@ -176,15 +170,8 @@ FlashParts flash_shape_parts(const Spec& spec) {
     parts.result = call.tensors.back().type();  // of an output
     parts.layout = static_cast<FlashLayout>(n[kFaLayout]);
     ref::FlashAttentionShape& s = parts.shape;
-    s.query_lengths = spec.lists[0];
-    s.kv_lengths = spec.lists[1];
-    s.total_queries = e.rows("q");
-    s.total_keys = e.rows("kv");
-    s.kv_heads = e["kv_heads"];
-    s.query_heads = e["query_heads"];
-    s.head_dim = e["dim"];
+    take_extents(e, s);
     s.rope_dim = e["rope"];
-    s.value_dim = e["value_dim"];
     s.packed = parts.layout == FlashLayout::tnd;
     parts.scale = call.real("scale_value");
     s.scale = static_cast<float>(parts.scale);
@@ -236,11 +223,8 @@ FlashParts flash_parts(const Spec& spec) {
 
 AttentionProblem flash_problem(FlashParts parts) {
     const ref::FlashAttentionShape& s = parts.shape;
-    AttentionProblem problem;
-    problem.shape = s.dense();
+    AttentionProblem problem = problem_of_shape(s);
     problem.columns = shared_columns(ref::flash_columns(s));
-    problem.query_lengths = s.query_lengths;
-    problem.kv_lengths = s.kv_lengths;
     problem.sequence_word = s.packed ? "sequence" : "batch";
     problem.scale = s.scale;
     problem.keep_prob = s.dropout.keep_prob;
@@ -260,9 +244,7 @@ Extents flash_extents(const FlashParts& parts, bool gradient) {
     n[kFaDtype] = value_named(d, "dtype", ref::dtype_name(parts.dtype));
     if (gradient) n[kFaResult] = value_named(d, "result", ref::dtype_name(parts.result));
     n[kFaLayout] = static_cast<Int>(parts.layout);
-    n[kFaKvHeads] = s.kv_heads;
-    n[kFaDim] = s.head_dim;
-    n[kFaValueDim] = s.value_dim;
+    give_extents(s, spec);
     n[kFaRope] = s.rope_dim;
     n[kFaMask] = !s.mask.present ? 0 : parts.mask_dtype == ref::Dtype::uint8 ? 2 : 1;
     n[kFaSparse] = s.mask.sparse_mode;
@@ -270,9 +252,7 @@ Extents flash_extents(const FlashParts& parts, bool gradient) {
     n[kFaPseType] = s.bias.type;
     n[kFaDrop] = if_present(s.dropout.present, n[kFaDrop]);
     n[kFaOrder] = parts.same_as_input;
-    n[kFaBeyondQ] = s.total_queries - total(s.query_lengths);
-    n[kFaBeyondKv] = s.total_keys - total(s.kv_lengths);
-    Extents extents(d, n, {s.query_lengths, s.kv_lengths}, 0, parts.profile);
+    Extents extents(d, n, spec.lists, 0, parts.profile);
     extents.claim("query_heads", s.query_heads);
     extents.claim("pre_tokens", s.mask.pre_tokens);
     extents.claim("next_tokens", s.mask.next_tokens);

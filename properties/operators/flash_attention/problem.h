@@ -55,9 +55,8 @@ void rewrite_dropout(
     ref::FlashAttentionShape& shape,
     const std::function<bool(std::size_t b, std::int64_t n, std::int64_t i, std::int64_t j)>& kept);
 
-/// The problem with query head n from query_source[n] and key/value head n from kv_source[n].
-FlashParts with_heads(const AttentionProblem& problem, const std::vector<std::int64_t>& query_source,
-                      const std::vector<std::int64_t>& kv_source);
+/// Masks, biases and drop bits with query head n from source[n].
+void move_pairs(const FlashParts& parts, const std::vector<std::int64_t>& source, FlashParts& to);
 
 // ---- domains ----
 

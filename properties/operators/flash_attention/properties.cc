@@ -155,16 +155,14 @@ std::vector<Property> flash_properties(bool gradient) {
     // bound of verification.md 4.3 (forward) and 4.5 (gradient).
     // Domain  every legal case, every feature, data recipe and layout.
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
-    CallProperties call = call_properties_of(of);
-    call.earlier = earlier_case;
-    call.earlier_words =
-        "other data, scale, sparse mode, keep probability or order of sequences";
-    add_call_properties(list, call);
+    add_attention_checks(
+        list, of,
+        {.earlier = earlier_case,
+         .earlier_words = "other data, scale, sparse mode, keep probability or order of sequences",
+         .lattice = make_lattice,
+         .tier_case = make_flash_tier_case,
+         .is_tier_case = is_flash_tier_data});
     list[0].case_factor = 4;  // many features
-    add_exact_lattice(list, of, make_lattice);
-    Property deviation = deviation_property(of, make_flash_tier_case);
-    deviation.domain = is_flash_tier_data;
-    list.insert(list.begin() + 1, std::move(deviation));
     add_flash_validation(list, gradient);
     add_flash_relations(list, gradient);
     list.push_back(full_size_property("rows and keys", check_full_size));

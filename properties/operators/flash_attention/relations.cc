@@ -126,14 +126,12 @@ void with_several_sequences(Spec& spec, Random& random) {
 
 void with_several_heads(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
-    if (spec.numbers[kFaKvHeads] > 1) return;
-    spec.numbers[kFaKvHeads] = random.between(2, 3);
-    spec.numbers[kFaGroup] = std::min<Int>((spec.numbers[kFaGroup] + 1) / 2, 64);
+    with_more_heads(spec, random);
 }
 
 void with_group(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
-    if (spec.numbers[kFaGroup] == 1) spec.numbers[kFaGroup] = random.between(2, 3);
+    with_larger_group(spec, random);
 }
 
 void with_nothing_dropped(Spec& spec, Random& random) {

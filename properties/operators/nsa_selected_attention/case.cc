@@ -2,9 +2,9 @@
 #include "properties/operators/nsa_selected_attention/case.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "properties/case/attention_draws.h"
 #include "properties/case/values.h"
 #include "ref/attention/rounding_noise.h"
 
@@ -12,15 +12,15 @@ namespace attncheck::properties {
 namespace {
 
 std::vector<Spec> joint_shrinks(const Spec& spec) {
-    std::vector<Spec> out;
+    ChangedCases cases(spec);
     const std::int64_t block = spec.numbers[kSelBlock], count = spec.numbers[kSelCount];
     const auto with = [&](std::int64_t b, std::int64_t c, auto&& kv_length) {
-        Spec to = spec;
-        to.numbers[kSelBlock] = b;
-        to.numbers[kSelCount] = c;
-        for (auto& length : to.lists[1])
-            if (length > 0) length = std::max(kv_length(length), b * c);
-        out.push_back(to);
+        cases.with([&](Spec& to) {
+            to.numbers[kSelBlock] = b;
+            to.numbers[kSelCount] = c;
+            for (auto& length : to.lists[1])
+                if (length > 0) length = std::max(kv_length(length), b * c);
+        });
     };
     // The same number of blocks, and as few as there may be, for every smaller block and count.
     for (std::int64_t c = 1; c <= count; c = c < 4 || c == count ? c + 1 : std::min(2 * c, count))
@@ -32,45 +32,30 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
         }
     for (std::size_t i = 0; i < spec.lists[1].size(); ++i)
         for (const std::int64_t cut : {std::int64_t{1}, (spec.lists[1][i] / block - count) / 2}) {
-            Spec to = spec;
-            to.lists[1][i] -= cut * block;
-            if (cut > 0 && to.lists[1][i] >= block * count) out.push_back(to);
+            const std::int64_t length = spec.lists[1][i] - cut * block;
+            if (cut > 0 && length >= block * count)
+                cases.with([&](Spec& to) { to.lists[1][i] = length; });
         }
-    if (spec.numbers[kSelDim] > 128 && spec.numbers[kSelValueDim] > 128) {
-        Spec to = spec;
-        to.numbers[kSelDim] = to.numbers[kSelValueDim] = 128;
-        out.push_back(to);
-    }
-    if (spec.numbers[kSelMask] != 0) {
-        Spec to = spec;
-        to.numbers[kSelMask] = to.numbers[kSelMaskShape] = 0;
-        out.push_back(to);
-    }
-    for (std::size_t i = 0; i < spec.lists[0].size(); ++i) {  // a sequence without queries or keys
-        Spec to = spec;
-        to.lists[1][i] = 0;
-        if (to.numbers[kSelBeyondKv] == 0 &&
-            std::accumulate(to.lists[1].begin(), to.lists[1].end(), std::int64_t{0}) == 0)
-            to.numbers[kSelBeyondKv] = 1;
-        out.push_back(to);
-    }
-    const auto with_change = [&](auto&& change) {
-        Spec to = spec;
-        change(to);
-        out.push_back(std::move(to));
-    };
+    if (spec.numbers[kSelDim] > 128 && spec.numbers[kSelValueDim] > 128)
+        cases.with([](Spec& to) { to.numbers[kSelDim] = to.numbers[kSelValueDim] = 128; });
+    if (spec.numbers[kSelMask] != 0)
+        cases.with([](Spec& to) { to.numbers[kSelMask] = to.numbers[kSelMaskShape] = 0; });
+    for (std::size_t i = 0; i < spec.lists[0].size(); ++i)
+        cases.with([&](Spec& to) {  // a sequence without queries or keys
+            to.lists[1][i] = 0;
+            if (to.numbers[kSelBeyondKv] == 0 && total(to.lists[1]) == 0)
+                to.numbers[kSelBeyondKv] = 1;
+        });
     // Rows behind the last sequence become part of it, kv heads become members of one group.
-    with_change([](Spec& to) {
+    cases.with([](Spec& to) {
         to.lists[0].back() += std::exchange(to.numbers[kSelBeyondQ], 0);
     });
-    with_change([&](Spec& to) {
+    cases.with([&](Spec& to) {
         to.numbers[kSelBeyondKv] = 0;
         to.lists[1].back() = std::max(to.lists[1].back(), block * count);
     });
-    with_change([](Spec& to) {
-        to.numbers[kSelGroup] *= std::exchange(to.numbers[kSelKvHeads], 1);
-    });
-    return out;
+    cases.with_one_group();
+    return cases.take();
 }
 
 void carry_lists(const Spec& from, Spec& to, const std::vector<int>& kept) {

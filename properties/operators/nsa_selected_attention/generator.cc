@@ -1,7 +1,8 @@
 // The generator of selected attention: which shapes, lists and data are drawn how often.
 #include <algorithm>
-#include <numeric>
+#include <iterator>
 
+#include "properties/case/attention_draws.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
 namespace attncheck::properties {
@@ -9,17 +10,10 @@ namespace {
 
 using Int = std::int64_t;
 
-Int total(const std::vector<Int>& lengths) {
-    return std::accumulate(lengths.begin(), lengths.end(), Int{0});
-}
-
-/// Multiply-adds of the forward's two products, plus the elements that have to be made.
 Int cost(const Spec& spec) {
     const auto& n = spec.numbers;
-    const Int heads = n[kSelKvHeads] * n[kSelGroup], dims = n[kSelDim] + n[kSelValueDim];
-    const Int pairs = total(spec.lists[0]) * heads * n[kSelBlock] * n[kSelCount];
-    return pairs * dims +
-           8 * (total(spec.lists[1]) * n[kSelKvHeads] + total(spec.lists[0]) * heads) * dims;
+    return attention_cost(spec, total(spec.lists[0]) * n[kSelBlock] * n[kSelCount],
+                          n[kSelDim] + n[kSelValueDim]);
 }
 
 void sample_heads(Random& random, Spec& spec) {
@@ -46,33 +40,10 @@ void sample_blocks(Random& random, Spec& spec) {
 void sample_sequence(Random& random, Spec& spec) {
     const Int block = spec.numbers[kSelBlock], least = block * spec.numbers[kSelCount];
     Int kv = random.chance(8) ? 0 : least + block * (random.chance(35) ? 0 : random.between(1, 4));
-    Int q = 0;
-    switch (random.between(0, 9)) {
-        case 0:
-            q = 0;
-            break;
-        case 1:
-            q = 1;
-            break;
-        case 2:
-            q = 2;
-            break;
-        case 3:
-            q = block - 1;
-            break;
-        case 4:
-            q = block;
-            break;
-        case 5:
-            q = block + 1;
-            break;
-        case 6:
-            q = std::min<Int>(kv, 160);
-            break;
-        default:
-            q = random.between(1, std::min<Int>(3 * block, 100));
-            break;
-    }
+    const Int lengths[] = {0, 1, 2, block - 1, block, block + 1, std::min<Int>(kv, 160)};
+    const auto kind = static_cast<std::size_t>(random.between(0, 9));
+    Int q = kind < std::size(lengths) ? lengths[kind]
+                                      : random.between(1, std::min<Int>(3 * block, 100));
     if (random.chance(7)) q = kv = 0;
     spec.lists[0].push_back(q);
     spec.lists[1].push_back(kv);
@@ -97,10 +68,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 break;
             case 3:
                 if (kv[at] == 0) break;  // costs next to nothing
-                if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 20)) {
-                    q.erase(q.begin() + static_cast<std::ptrdiff_t>(at));
-                    kv.erase(kv.begin() + static_cast<std::ptrdiff_t>(at));
-                }
+                if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 20))
+                    remove_sequence(spec, at);
                 break;
             default:
                 if (tries > 34 && spec.numbers[kSelGroup] > 1)
@@ -130,15 +99,7 @@ void sample_data(Random& random, Spec& spec) {
     spec.numbers[kSelScale] = random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kSelTopk] = random.between(1, 11);
     spec.numbers[kSelLogits] = random.chance(58) ? 0 : random.between(1, 7);
-    if (!random.chance(35)) return;
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(40)) continue;
-        const TensorField& field = spec.schema->tensors[i];
-        const Layout last = field.output    ? Layout::spread
-                            : field.derived ? Layout::reversed
-                                            : Layout::broadcast;
-        spec.layouts[i] = static_cast<Layout>(random.between(1, static_cast<int>(last)));
-    }
+    draw_layouts(spec, random);
 }
 
 }  // namespace
@@ -166,10 +127,7 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
     if (total(spec.lists[1]) + spec.numbers[kSelBeyondKv] == 0) spec.numbers[kSelBeyondKv] = 1;
     sample_mask(random, spec);
     sample_data(random, spec);
-    if (schema.number("stats") >= 0) {
-        spec.set("stats", random.chance(25));
-        spec.set("out", random.chance(20));
-    }
+    draw_given(spec, random, 25, 20);
     return spec;
 }
 

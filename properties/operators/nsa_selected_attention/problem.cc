@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 
 #include "properties/case/values.h"
 
@@ -18,14 +17,7 @@ SelectedParts parts_without_values(const Spec& spec) {
     parts.gradient = spec.schema == &selected_description(true);
     parts.dtype = parts.result = extents.type_of(spec.schema->tensors[0]);
     ref::SelectedAttentionShape& s = parts.shape;
-    s.query_lengths = spec.lists[0];
-    s.kv_lengths = spec.lists[1];
-    s.total_queries = extents.rows("q");
-    s.total_keys = extents.rows("kv");
-    s.kv_heads = n[kSelKvHeads];
-    s.query_heads = extents["query_heads"];
-    s.head_dim = n[kSelDim];
-    s.value_dim = n[kSelValueDim];
+    take_extents(extents, s);
     s.block = n[kSelBlock];
     s.count = n[kSelCount];
     parts.sparse_mode = n[kSelSparse];
@@ -52,15 +44,10 @@ Call make_call(const SelectedParts& parts) {
     Spec spec(selected_description(parts.gradient));
     auto& n = spec.numbers;
     n[kSelDtype] = parts.dtype != ref::Dtype::fp16;
-    n[kSelKvHeads] = s.kv_heads;
-    n[kSelDim] = s.head_dim;
-    n[kSelValueDim] = s.value_dim;
+    give_extents(s, spec);
     n[kSelBlock] = s.block;
     n[kSelCount] = s.count;
     n[kSelSparse] = parts.sparse_mode;
-    spec.lists = {s.query_lengths, s.kv_lengths};
-    n[kSelBeyondQ] = s.total_queries - std::reduce(s.query_lengths.begin(), s.query_lengths.end());
-    n[kSelBeyondKv] = s.total_keys - std::reduce(s.kv_lengths.begin(), s.kv_lengths.end());
     if (parts.mask.present)
         n[kSelMask] = static_cast<Int>(parts.mask.dtype == ref::Dtype::uint8 ? MaskKind::uint8
                                                                              : MaskKind::boolean);
@@ -79,18 +66,14 @@ Call make_call(const SelectedParts& parts) {
 /// Sequence b as a separate problem. Without keys the problem gets one row that belongs to no
 /// sequence.
 SelectedParts alone(const AttentionProblem& problem, std::size_t b) {
-    SelectedParts one = parts_of<SelectedParts>(problem);
+    SelectedParts one = parts_of_sequence<SelectedParts>(problem, b);
     ref::SelectedAttentionShape& s = one.shape;
-    const Int query = row_starts(s.query_lengths)[b], queries = s.query_lengths[b],
-              keys = s.kv_lengths[b];
-    keep_sequence(one, problem.shape, s.query_lengths, s.kv_lengths, b);
-    s.query_lengths = {queries};
-    s.kv_lengths = {keys};
-    s.total_queries = queries;
+    const Int queries = s.total_queries, keys = s.total_keys;
     s.total_keys = std::max<Int>(keys, 1);
     one.key.resize(static_cast<std::size_t>(s.total_keys * s.kv_heads * s.head_dim));
     one.value.resize(static_cast<std::size_t>(s.total_keys * s.kv_heads * s.value_dim));
-    one.topk = slice(one.topk, query, queries, s.kv_heads * s.count);
+    one.topk = slice(one.topk, row_starts(problem.query_lengths)[b], queries,
+                     s.kv_heads * s.count);
     if (!one.mask.present || one.sparse_mode != 0) return one;
     Bits mask;
     for (Int row = 0; row < queries; ++row) {
@@ -103,24 +86,13 @@ SelectedParts alone(const AttentionProblem& problem, std::size_t b) {
     return one;
 }
 
-class SelectedAttention : public AttentionOperator {
+class SelectedAttention : public PartsOperator<SelectedParts> {
 public:
-    AttentionProblem problem(const Spec& spec) const override {
-        AttentionProblem problem = selected_inputs(spec);
-        complete_gradient(spec, problem);
-        return problem;
-    }
-    Call call(const AttentionProblem& problem) const override {
-        return make_call(parts_of<SelectedParts>(problem));
-    }
-    AttentionProblem with_heads(const AttentionProblem& problem, const std::vector<Int>& query,
-                                const std::vector<Int>& kv) const override {
-        SelectedParts to = parts_of<SelectedParts>(problem);
-        move_heads(to, problem.shape, query, kv);
-        to.topk = gather_heads(to.topk, problem.shape.kv_heads, kv, to.shape.count);
-        to.shape.query_heads = std::ssize(query);
-        to.shape.kv_heads = std::ssize(kv);
-        return selected_problem(std::move(to));
+    SelectedAttention() : PartsOperator(selected_inputs, selected_problem, make_call) {}
+
+    void move_extras(const SelectedParts& from, const std::vector<Int>&,
+                     const std::vector<Int>& kv_source, SelectedParts& to) const override {
+        to.topk = gather_heads(from.topk, from.shape.kv_heads, kv_source, to.shape.count);
     }
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random&) const override {
@@ -173,12 +145,8 @@ SelectedParts selected_parts(const Spec& spec) {
 }
 
 AttentionProblem selected_problem(SelectedParts parts) {
-    const ref::SelectedAttentionShape& s = parts.shape;
-    AttentionProblem problem;
-    problem.shape = s.dense();
+    AttentionProblem problem = problem_of_shape(parts.shape);
     problem.columns = shared_columns(parts.columns());
-    problem.query_lengths = s.query_lengths;
-    problem.kv_lengths = s.kv_lengths;
     problem.scale = parts.narrowed_scale();
     hold(problem, std::move(parts));
     add_attention_outputs(problem);

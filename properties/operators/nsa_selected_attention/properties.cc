@@ -91,6 +91,17 @@ void make_tier_case_of_lists(Spec& spec, Random& random) {
     make_tier_case(spec, random, unit, least, 2'000'000 / dims * 4);
 }
 
+bool is_tier_case(const Spec& spec) {
+    return is_tier_data(spec) &&
+           has_distinct_blocks(static_cast<TopkKind>(spec.numbers[kSelTopk]));
+}
+
+void with_another_sequence(Spec& spec, Random& random) {
+    if (spec.lists[0].size() > 1) return;
+    spec.lists[0].push_back(random.between(1, 4));
+    spec.lists[1].push_back(spec.number("block") * spec.number("count"));
+}
+
 void with_spare_blocks(Spec& spec, Random& random) {
     for (auto& kv : spec.lists[1])
         if (kv > 0) kv += spec.numbers[kSelBlock] * random.between(0, 2);
@@ -103,14 +114,12 @@ void with_mask(Spec& spec, Random& random) {
 
 void with_several_heads(Spec& spec, Random& random) {
     with_fewer_queries(spec, random);
-    if (spec.numbers[kSelKvHeads] > 1) return;
-    spec.numbers[kSelKvHeads] = random.between(2, 3);
-    spec.numbers[kSelGroup] = (spec.numbers[kSelGroup] + 1) / 2;
+    with_more_heads(spec, random);
 }
 
 void with_group(Spec& spec, Random& random) {
     with_fewer_queries(spec, random);
-    if (spec.numbers[kSelGroup] == 1) spec.numbers[kSelGroup] = random.between(2, 3);
+    with_larger_group(spec, random);
 }
 
 void with_sequences(Spec& spec, Random& random) {
@@ -185,23 +194,15 @@ std::vector<Property> selected_properties(bool gradient) {
     // Domain  every legal case, every data recipe, every layout.
     // Kills   the mutants NSF-*, NSG-* and ALL-02 03 05.
     // Shrinks to one query, one block of 16 keys, one head, and the few elements that matter.
-    CallProperties call = call_properties_of(of);
-    call.adapt_agreement = now_and_then_far;
-    call.adapt_history = [](Spec& spec, Random& random) {
-        if (spec.lists[0].size() > 1) return;
-        spec.lists[0].push_back(random.between(1, 4));
-        spec.lists[1].push_back(spec.number("block") * spec.number("count"));
-    };
-    call.earlier = earlier_case;
-    call.earlier_words = "the sequences in the opposite order, other data, scale and sparse mode";
-    add_call_properties(list, call);
-    add_exact_lattice(list, of, make_lattice);
-    Property deviation = deviation_property(of, make_tier_case_of_lists);
-    deviation.domain = [](const Spec& spec) {
-        return is_tier_data(spec) &&
-               has_distinct_blocks(static_cast<TopkKind>(spec.numbers[kSelTopk]));
-    };
-    list.insert(list.begin() + 1, std::move(deviation));
+    add_attention_checks(
+        list, of,
+        {.adapt_agreement = now_and_then_far,
+         .adapt_history = with_another_sequence,
+         .earlier = earlier_case,
+         .earlier_words = "the sequences in the opposite order, other data, scale and sparse mode",
+         .lattice = make_lattice,
+         .tier_case = make_tier_case_of_lists,
+         .is_tier_case = is_tier_case});
     add_selected_validation(list, gradient);
     add_selected_list_relations(list);
     add_attention_laws(list, of, gradient, kCases);
