@@ -305,6 +305,16 @@ std::string describe(const Spec& spec, const std::string& name,
     return out;
 }
 
+namespace {
+
+/// The largest element of a mask or of drop bits; nullopt: of another type.
+std::optional<double> largest_byte(ref::Dtype type) {
+    if (type == ref::Dtype::boolean) return 1;
+    return type == ref::Dtype::uint8 ? std::optional<double>(255) : std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> illegal(const Spec& spec) {
     if (auto reason = number_outside(*spec.schema, spec.numbers)) return reason;
     if (auto reason = illegal_lists(spec)) return reason;
@@ -314,10 +324,14 @@ std::optional<std::string> illegal(const Spec& spec) {
     if (auto reason = illegal_layouts(spec, extents)) return reason;
     const auto shapes = spec.overrides.empty() ? std::vector<std::vector<std::int64_t>>{}
                                                : shapes_of(extents);
-    for (const auto& [element, value] : spec.overrides)
+    for (const auto& [element, value] : spec.overrides) {
+        const TensorField& tensor = spec.schema->tensors[static_cast<std::size_t>(element.tensor)];
         if (!is_inside(element, shapes[static_cast<std::size_t>(element.tensor)]))
-            return fmt::format("set names an element outside {}",
-                               spec.schema->tensors[static_cast<std::size_t>(element.tensor)].name);
+            return fmt::format("set names an element outside {}", tensor.name);
+        if (const auto most = largest_byte(extents.type_of(tensor));
+            most && !(value >= 0 && value <= *most))
+            return fmt::format("set gives {} a value it cannot hold", tensor.name);
+    }
     return spec.schema->element_rules ? spec.schema->element_rules(spec) : std::nullopt;
 }
 

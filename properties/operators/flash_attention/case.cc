@@ -1,5 +1,5 @@
 // The operators, and what shrinks their cases by several fields at once.
-#include "properties/operators/flash_attention/case.h"
+#include "properties/operators/flash_attention/problem.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,29 +10,24 @@ namespace {
 std::vector<Spec> joint_shrinks(const Spec& spec) {
     ChangedCases cases(spec);
     const auto with = [&](auto&& change) { cases.with(change); };
-    const auto without_mask = [](Spec& to) {
+    const auto clear_mask = [](Spec& to) {
         for (const FlashField field :
              {kFaMask, kFaMaskForm, kFaTokens, kFaPre, kFaNext, kFaPrefix, kFaSparse})
             to.numbers[field] = 0;
     };
-    const auto without_pse = [](Spec& to) {
-        to.numbers[kFaPse] = to.numbers[kFaStart] = 0;
-        to.numbers[kFaPseType] = 1;
-    };
-    const auto without_drop = [](Spec& to) { to.numbers[kFaDrop] = to.numbers[kFaKeep] = 0; };
     with([&](Spec& to) {
-        without_mask(to);
-        without_pse(to);
-        without_drop(to);
+        clear_mask(to);
+        without_bias(to);
+        without_dropout(to);
         to.numbers[kFaRope] = 0;
     });
-    with(without_mask);
+    with(clear_mask);
     with([&](Spec& to) {
-        without_mask(to);
+        clear_mask(to);
         to.numbers[kFaRope] = 0;
     });
-    with(without_pse);
-    with(without_drop);
+    with(without_bias);
+    with(without_dropout);
     if (flash_is_fp8(spec))
         with([](Spec& to) { to.numbers[kFaDtype] = to.numbers[kFaResult] = 0; });
     with([](Spec& to) { to.numbers[kFaTokens] = to.numbers[kFaPre] = to.numbers[kFaNext] = 0; });

@@ -14,14 +14,10 @@ using Int = std::int64_t;
 std::vector<double> pairs_of_bias(const FlashParts& parts, std::size_t b) {
     ref::FlashAttentionShape raw = parts.shape;
     if (raw.bias.type == 1) raw.bias.type = 0;
-    const Int queries = raw.query_lengths[b], keys = raw.kv_lengths[b];
     std::vector<double> values;
-    values.reserve(static_cast<std::size_t>(raw.query_heads * queries * keys));
-    for (Int n = 0; n < raw.query_heads; ++n)
-        for (Int i = 0; i < queries; ++i)
-            for (Int j = 0; j < keys; ++j)
-                values.push_back(ref::is_visible(raw, b, n, i, j) ? ref::bias_at(raw, b, n, i, j)
-                                                                  : 96);
+    for_each_pair(raw, b, [&](std::size_t, Int n, Int i, Int j) {
+        values.push_back(ref::is_visible(raw, b, n, i, j) ? ref::bias_at(raw, b, n, i, j) : 96);
+    });
     return values;
 }
 
@@ -154,14 +150,13 @@ void rewrite_dropout(ref::FlashAttentionShape& shape,
                      const std::function<bool(std::size_t, Int, Int, Int)>& kept) {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>((pairs(shape) + 7) / 8));
     Int bit = 0;
-    for (std::size_t b = 0; b < shape.query_lengths.size(); ++b)
-        for (Int n = 0; n < shape.query_heads; ++n)
-            for (Int i = 0; i < shape.query_lengths[b]; ++i)
-                for (Int j = 0; j < shape.kv_lengths[b]; ++j, ++bit)
-                    if (kept(b, n, i, j)) {
-                        std::uint8_t& byte = bytes[static_cast<std::size_t>(bit >> 3)];
-                        byte = static_cast<std::uint8_t>(byte | 1 << (bit & 7));
-                    }
+    for_each_pair(shape, [&](std::size_t b, Int n, Int i, Int j) {
+        if (kept(b, n, i, j)) {
+            std::uint8_t& byte = bytes[static_cast<std::size_t>(bit >> 3)];
+            byte = static_cast<std::uint8_t>(byte | 1 << (bit & 7));
+        }
+        ++bit;
+    });
     shape.dropout.bytes = std::move(bytes);
 }
 

@@ -12,7 +12,7 @@ using Int = std::int64_t;
 
 /// Names the corner cases of flash_attention.md 9 that a legal case is, as "corner:N" or, where one
 /// number has several sides, "corner:N.side". What contract.md overrides is left out; illegal
-/// arguments are the edits' (flash_attention_validation.cc).
+/// arguments are the edits' (validation.cc).
 class Corners {
 public:
     Corners(const Spec& spec, std::vector<std::string>& out)

@@ -27,11 +27,10 @@ Verdict hidden_bias(const Spec& spec, PropertyContext& context) {
     const std::uint32_t nan = ref::encode(parts->dtype, std::numeric_limits<double>::quiet_NaN());
     const ref::FlashAttentionShape& s = parts->shape;
     std::size_t at = 0;
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
-        for (Int n = 0; n < s.query_heads; ++n)
-            for (Int i = 0; i < s.query_lengths[b]; ++i)
-                for (Int j = 0; j < s.kv_lengths[b]; ++j, ++at)
-                    if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = nan;
+    for_each_pair(s, [&](std::size_t b, Int n, Int i, Int j) {
+        if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = nan;
+        ++at;
+    });
     return verdict_on_identical_problems(*parts, poisoned, context,
                                          "with NaN in the bias of hidden pairs");
 }
@@ -120,14 +119,11 @@ Verdict bias_shift(const Spec& spec, PropertyContext& context) {
     for (double& c : constants) c = static_cast<double>(random.between(-8, 8));
     const auto first_query = ref::first_rows(s.query_lengths);
     std::size_t at = 0;
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
-        for (Int n = 0; n < s.query_heads; ++n)
-            for (Int i = 0; i < s.query_lengths[b]; ++i)
-                for (Int j = 0; j < s.kv_lengths[b]; ++j, ++at)
-                    shifted.pse[at] = ref::encode(
-                        parts.dtype,
-                        s.bias.values[at] + constants[static_cast<std::size_t>(
-                                                (first_query[b] + i) * s.query_heads + n)]);
+    for_each_pair(s, [&](std::size_t b, Int n, Int i, Int) {
+        const auto row = static_cast<std::size_t>((first_query[b] + i) * s.query_heads + n);
+        shifted.pse[at] = ref::encode(parts.dtype, s.bias.values[at] + constants[row]);
+        ++at;
+    });
     shifted.take_bias();
     const AttentionOperator& of = flash_attention_operator();
     const AttentionProblem before = flash_problem(parts), after = flash_problem(shifted);

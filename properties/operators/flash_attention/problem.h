@@ -50,6 +50,19 @@ FlashParts single_sequence(const AttentionProblem& problem, std::size_t sequence
 std::int64_t first_pair(const ref::FlashAttentionShape& shape, std::size_t sequence);
 bool drop_bit(const ref::FlashAttentionShape& shape, std::int64_t bit);
 
+/// visit(b, n, i, j) for the pairs of one sequence, or of all, in the order of drop bits and flat
+/// biases.
+template <class Visit>
+void for_each_pair(const ref::FlashAttentionShape& shape, std::size_t b, Visit&& visit) {
+    for (std::int64_t n = 0; n < shape.query_heads; ++n)
+        for (std::int64_t i = 0; i < shape.query_lengths[b]; ++i)
+            for (std::int64_t j = 0; j < shape.kv_lengths[b]; ++j) visit(b, n, i, j);
+}
+template <class Visit>
+void for_each_pair(const ref::FlashAttentionShape& shape, Visit&& visit) {
+    for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) for_each_pair(shape, b, visit);
+}
+
 /// The drop mask anew: kept(b, n, i, j).
 void rewrite_dropout(
     ref::FlashAttentionShape& shape,

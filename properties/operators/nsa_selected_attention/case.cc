@@ -70,14 +70,9 @@ void carry_lists(const Spec& from, Spec& to, const std::vector<int>& kept) {
 
 std::optional<std::string> selected_element_rules(const Spec& spec) {
     if (spec.overrides.empty()) return std::nullopt;
-    const int topk = tensor_with(Role::list, *spec.schema),
-              mask = tensor_with(Role::mask, *spec.schema);
+    const int topk = tensor_with(Role::list, *spec.schema);
     const auto places = ref::sequence_places(spec.lists[0], extents_of(spec).rows("q"));
     for (const auto& [element, value] : spec.overrides) {
-        if (element.tensor == mask &&
-            (spec.numbers[kSelMask] == 0 || !(value >= 0 && value <= 255) ||
-             (spec.numbers[kSelMask] == 1 && value > 1)))
-            return "set gives atten_mask a value it cannot hold";
         if (element.tensor != topk) continue;
         const std::int64_t sequence = places[static_cast<std::size_t>(element.index[0])].sequence;
         if (sequence < 0) continue;

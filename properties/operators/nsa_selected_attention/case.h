@@ -6,7 +6,7 @@
 //
 // q and kv hold the lengths of the single sequences (the call gets their cumulative sums); beyond_q
 // and beyond_kv add rows behind the last sequence. topk, logits and data say how the inputs are
-// filled (nsa_selected_attention_data.cc); with data=zeros all of them are zero but for the
+// filled (data.cc); with data=zeros all of them are zero but for the
 // elements that `set` names. The gradient's statistics and attention output are those of the
 // reference forward on the same inputs, unless stats or out say otherwise.
 #pragma once
