@@ -23,8 +23,8 @@ void draw_layouts(Spec& spec, Random& random, Layout most = Layout::broadcast);
 /// Fields `stats` and `out` of a gradient, with these chances in percent.
 void draw_given(Spec& spec, Random& random, int stats, int out);
 
-/// At least two key/value heads, with smaller groups where they are new; at least two query heads for
-/// each.
+/// At least two key/value heads, with smaller groups where they are new; at least two query heads
+/// for each.
 void with_more_heads(Spec& spec, Random& random);
 void with_larger_group(Spec& spec, Random& random);
 

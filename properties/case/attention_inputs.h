@@ -1,6 +1,6 @@
-// Values of query, key, value and the output's gradient of an attention operator, with the structure
-// that query and key get so that logits are equal, led by some keys, or far below zero. Every value
-// is a function of the seed and the logical index.
+// Values of query, key, value and the output's gradient of an attention operator, with the
+// structure that query and key get so that logits are equal, led by some keys, or far below zero.
+// Every value is a function of the seed and the logical index.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,8 @@ struct InputRecipe {
     std::function<std::optional<double>(const InputElement&)> own = {};
 };
 
-/// The bits of the inputs with an index [row, head, channel], by the number of the tensor; overrides
-/// are not applied.
+/// The bits of the inputs with an index [row, head, channel], by the number of the tensor;
+/// overrides are not applied.
 std::vector<std::vector<std::uint32_t>> attention_inputs(const Spec& spec,
                                                          const InputRecipe& how);
 

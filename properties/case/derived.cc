@@ -265,7 +265,8 @@ ref::Ruling rule(const Call& call) {
         for (std::size_t i = 0; i < call.texts.size(); ++i)
             d.texts[i].argument.put_ruled(ruled, call.texts[i].value);
         for (std::size_t i = 0; i < call.numbers.size(); ++i)
-            if (const auto put = d.integers[i].argument.put_ruled) put(ruled, call.numbers[i].value);
+            if (const auto put = d.integers[i].argument.put_ruled)
+                put(ruled, call.numbers[i].value);
         for (std::size_t i = 0; i < call.reals.size(); ++i)
             d.reals[i].argument.put_ruled(ruled, call.reals[i].value);
     };

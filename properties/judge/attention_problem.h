@@ -37,6 +37,9 @@ struct AttentionOutput {
     std::function<std::int64_t(std::int64_t number)> row_in_call = {};
 
     bool is_statistic() const { return name.starts_with("softmax"); }
+    bool is_row_max() const { return name == "softmax_max"; }
+    bool is_row_sum() const { return is_statistic() && !is_row_max(); }
+    bool is_value_grad() const { return name == "dv"; }
     bool is_list() const { return name == "topk_indices"; }
     bool of_kv_heads() const { return of_keys || is_list(); }
     /// Row-major place of the first element of a packed row in a tensor; the others follow it.

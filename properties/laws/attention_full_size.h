@@ -13,9 +13,9 @@ namespace attncheck::properties {
 FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
                             AttentionProblem problem, double pairs);
 
-/// The property `sampled`; `chosen` is what is compared: "rows and keys". Finite data that no kernel
-/// may let overflow: what leaves the range of a type excuses whole rows of a gradient, and finding
-/// them would be quadratic.
+/// The property `sampled`; `chosen` is what is compared: "rows and keys". Finite data that no
+/// kernel may let overflow: what leaves the range of a type excuses whole rows of a gradient, and
+/// finding them would be quadratic.
 Property full_size_property(const char* chosen, Verdict (*check)(const Spec&, PropertyContext&));
 
 /// Normal data of bf16 with 1 / sqrt(dim) as the scale.

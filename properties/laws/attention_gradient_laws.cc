@@ -74,7 +74,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     Verdict all;
     for (const AttentionOutput& output : problem.outputs()) {
         const std::string& name = output.name;
-        if (to_the_bit || name == "dv") {
+        if (to_the_bit || output.is_value_grad()) {
             join(all, verdict_on_scaled(left, right, name, 1, kRelation));
             continue;
         }
@@ -116,7 +116,8 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
         fmt::format("with the output gradient of row {}, head {} alone", t, head);
     Verdict verdict = verdict_on_equal_bits(whole, alone, relation,
                                             [&](const std::string& name, std::size_t k) {
-                                                return name == "dq" && row_of(name, k) == row;
+                                                return !problem.output_named(name).of_keys &&
+                                                       row_of(name, k) == row;
                                             });
     if (verdict.failed()) return verdict;
     const std::vector<char> seen = keys_seen_by(problem, t, head),
@@ -126,7 +127,9 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
         const std::vector<double> values = alone.values(name);
         for (std::size_t k = 0; k < values.size(); ++k) {
             const std::size_t at = row_of(name, k);
-            const bool reached = name == "dq" ? at == row : name == "dv" ? kept[at] : seen[at];
+            const bool reached = !output.of_keys          ? at == row
+                                 : output.is_value_grad() ? kept[at]
+                                                          : seen[at];
             if (!reached && values[k] != 0)
                 return Verdict::fail(name + " of an unreached row is not 0",
                                      fmt::format("{}: {}  expected 0  got {:.9g}", relation,
@@ -213,8 +216,9 @@ Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyConte
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     constexpr const char* kRelation = "another given output";
     Verdict all =
-        verdict_on_equal_bits(left, right, kRelation,
-                              [](const std::string& name, std::size_t) { return name == "dv"; });
+        verdict_on_equal_bits(left, right, kRelation, [&](const std::string& name, std::size_t) {
+            return problem.output_named(name).is_value_grad();
+        });
     join(all, verdict_on_expected(right, expected_of(changed, context.rounding), kRelation));
     return all;
 }

@@ -1,4 +1,5 @@
-// Attention problems that an operator makes from parts of its own: what it changes and builds again.
+// Attention problems that an operator makes from parts of its own: what it changes and builds
+// again.
 //
 //   struct SelectedParts : AttentionParts { ref::SelectedAttentionShape shape; ... };
 #pragma once

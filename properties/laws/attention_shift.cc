@@ -133,7 +133,7 @@ Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext
             continue;
         }
         std::vector<double> moved = left.values(name);
-        for (std::size_t k = 0; k < moved.size() && name == "softmax_max"; ++k) {
+        for (std::size_t k = 0; k < moved.size() && output.is_row_max(); ++k) {
             const std::size_t row = k / static_cast<std::size_t>(output.width);
             if (with_keys[row])
                 moved[k] += problem.scale *

@@ -347,7 +347,8 @@ void sample_data(Random& random, Spec& spec) {
     if (is_tnd(spec)) spec.numbers[kFaOrder] = random.between(0, 1);
     draw_layouts(spec, random, Layout::reversed);
     for (std::size_t i = 0; i < spec.layouts.size(); ++i)
-        if (spec.schema->tensors[i].role == Role::mask && !flash_reads_mask(spec.numbers[kFaSparse]))
+        if (spec.schema->tensors[i].role == Role::mask &&
+            !flash_reads_mask(spec.numbers[kFaSparse]))
             spec.layouts[i] = Layout::dense;
 }
 

@@ -1,6 +1,6 @@
-// Relations of flash attention whose problems differ in what may not matter: biases that are hidden,
-// masks that are not read, values that are dropped; and those whose biases or drop masks change.
-// Hidden keys are attention_hidden.cc's concern.
+// Relations of flash attention whose problems differ in what may not matter: biases that are
+// hidden, masks that are not read, values that are dropped; and those whose biases or drop masks
+// change. Hidden keys are attention_hidden.cc's concern.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,8 +47,8 @@ Verdict mask_contents(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
     const bool one = Random(mix(spec.seed)).chance(50);
     const AttentionRun plain(of, problem, context), changed(of, problem, context, [&](Call& call) {
-        auto& bytes = call.tensors[static_cast<std::size_t>(tensor_with(Role::mask, *call.description))]
-                          .shared_bytes;
+        const int mask = tensor_with(Role::mask, *call.description);
+        auto& bytes = call.tensors[static_cast<std::size_t>(mask)].shared_bytes;
         bytes = filled(bytes->size(), one ? 1 : 0);
     });
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
@@ -94,7 +94,7 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
         plain, changed, "with NaN in values that are dropped",
         [&](const std::string& name, std::size_t k) {
             const AttentionOutput& output = problem.output_named(name);
-            if (output.is_statistic() || name == "dv") return true;
+            if (output.is_statistic() || output.is_value_grad()) return true;
             return !(output.of_keys ? keys : touched)[k / static_cast<std::size_t>(output.width)];
         });
 }
@@ -134,13 +134,15 @@ Verdict bias_shift(const Spec& spec, PropertyContext& context) {
     Verdict all;
     for (const auto& [name, expected] : expected_of(before, context.rounding)) {
         std::vector<double> moved = left.values(name);
-        const auto lanes = static_cast<std::size_t>(before.output_named(name).width);
-        for (std::size_t k = 0; k < moved.size() && name == "softmax_max"; ++k)
+        const AttentionOutput& output = before.output_named(name);
+        const auto lanes = static_cast<std::size_t>(output.width);
+        for (std::size_t k = 0; k < moved.size() && output.is_row_max(); ++k)
             if (with_keys[k / lanes])
                 moved[k] += (s.bias.type == 1 ? s.scale : 1) * constants[k / lanes];
-        join(all, verdict_within(before, name, moved, right.values(name),
-                                 sum_of(allowance(expected), allowance(tensor_of(of_shifted, name))),
-                                 "a constant added to the bias of every row"));
+        join(all, verdict_within(
+                      before, name, moved, right.values(name),
+                      sum_of(allowance(expected), allowance(tensor_of(of_shifted, name))),
+                      "a constant added to the bias of every row"));
     }
     return all;
 }
@@ -169,8 +171,9 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
     const AttentionRun left(of, with_drops, context), right(of, plain, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     return verdict_on_equal_bits(
-        left, right, "without dropout",
-        [](const std::string& name, std::size_t) { return name.starts_with("softmax"); });
+        left, right, "without dropout", [&](const std::string& name, std::size_t) {
+            return plain.output_named(name).is_statistic();
+        });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// FlashAttention as an attention problem, as an operator that laws can run, and the changes that its
-// relations make. Both directions use them; nothing here knows a relation.
+// FlashAttention as an attention problem, as an operator that laws can run, and the changes that
+// its relations make. Both directions use them; nothing here knows a relation.
 #pragma once
 
 #include "properties/laws/attention_run.h"

@@ -147,12 +147,11 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     return out;
 }
 
-
 std::vector<Property> flash_properties(bool gradient) {
     const AttentionOperator& of = flash_attention_operator();
     std::vector<Property> list;
-    // Agreement: any order of accumulation, any tiling and either way of normalising stays within the
-    // bound of verification.md 4.3 (forward) and 4.5 (gradient).
+    // Agreement: any order of accumulation, any tiling and either way of normalising stays within
+    // the bound of verification.md 4.3 (forward) and 4.5 (gradient).
     // Domain  every legal case, every feature, data recipe and layout.
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
     add_attention_checks(
