@@ -1,4 +1,5 @@
 // NsaCompressAttention as data: fields, tensors, arguments, rules and claims.
+#include "properties/case/attention_fields.h"
 #include "properties/case/claims.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 
@@ -9,7 +10,7 @@ using A = attncheck_nsa_compress_attention_args;
 using R = ref::CompressAttentionArguments;
 using Int = std::int64_t;
 
-constexpr Int kLongestQuery = 1 << 17, kLongestCmp = 14000, kMostRows = 1 << 21;
+constexpr Int kLongestQuery = 1 << 17, kLongestCmp = 14000;
 constexpr Int kGroupLanes = 128;  ///< a group divides it
 
 /// M; 0 where attributes that break a rule leave nothing to count.
@@ -158,13 +159,7 @@ std::vector<Rule> rules() {
                     "select={select} divided by stride={stride} keys, unless the sequence is empty",
          .list = "cmp",
          .each = has_enough_blocks}};
-    for (const char* list : {"q", "cmp"})
-        out.push_back({{},
-                       [list](const Extents& e) {
-                           return e.rows(list) >= 1 && e.rows(list) <= kMostRows;
-                       },
-                       std::string(list) + " and beyond_" + list +
-                           " must give at least 1 row and at most 2 Mi rows"});
+    add_row_rules(out, {"q", "cmp"});
     return out;
 }
 
@@ -184,11 +179,20 @@ std::vector<Claim> claims() {
     out.push_back(joint_claim("all.dims", {"dim", "value_dim"}, kLargest));
     // One query head more than the groups have.
     out.push_back({.key = "heads.uneven", .apply = [](Extents& e, Int) { e.claim("uneven", 1); }});
-    out.push_back({.key = "first.cmp", .largest = kLargest, .apply = [](Extents& e, Int length) {
-                       auto lengths = e.lengths("cmp");
-                       lengths[0] = length;
-                       e.claim_lengths("cmp", std::move(lengths));
-                   }});
+    // Around as many selection blocks in one sequence as a query needs.
+    out.push_back({.key = "first.cmp",
+                   .largest = kLargest,
+                   .apply =
+                       [](Extents& e, Int length) {
+                           auto lengths = e.lengths("cmp");
+                           lengths[0] = length;
+                           e.claim_lengths("cmp", std::move(lengths));
+                       },
+                   .tried =
+                       [](const Extents& e) {
+                           const Int enough = (e["count"] - 1) * keys_per_select(e) + 1;
+                           return std::vector<Int>{0, enough - 1, enough, enough + 1};
+                       }});
     out.push_back(row_claim("q"));
     out.push_back(row_claim("cmp"));
     out.push_back(length_claim("cmp", {}));
@@ -207,24 +211,26 @@ const Description& description() {
          .tensors = tensors(),
          .parallel_lists = true,
          .symbols = symbols(),
-         .arrays = {{"actual_seq_q_len", both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
-                     ends_of("q")},
-                    {"actual_cmp_seq_kv_len",
-                     both<&A::actual_cmp_seq_kv_len, &R::actual_cmp_seq_kv_len>, ends_of("cmp")},
-                    {"actual_sel_seq_kv_len",
-                     both<&A::actual_sel_seq_kv_len, &R::actual_sel_seq_kv_len>,
-                     ends_of("blocks")}},
+         .arrays = {{.name = "actual_seq_q_len",
+                     .argument = both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
+                     .ends_of = "q"},
+                    {.name = "actual_cmp_seq_kv_len",
+                     .argument = both<&A::actual_cmp_seq_kv_len, &R::actual_cmp_seq_kv_len>,
+                     .ends_of = "cmp"},
+                    {.name = "actual_sel_seq_kv_len",
+                     .argument = both<&A::actual_sel_seq_kv_len, &R::actual_sel_seq_kv_len>,
+                     .ends_of = "blocks"}},
          .texts = {{"input_layout", both<&A::input_layout, &R::input_layout>,
                     [](const Extents&) { return "TND"; }}},
          .integers =
-             {{"head_num", both<&A::head_num, &R::head_num>, "query_heads"},
+             {{"head_num", both<&A::head_num, &R::head_num>, "query_heads", 128},
               {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
               {"compress_block_size", both<&A::compress_block_size, &R::compress_block_size>,
                "block"},
               {"compress_stride", both<&A::compress_stride, &R::compress_stride>, "stride"},
               {"select_block_size", both<&A::select_block_size, &R::select_block_size>, "select"},
               {"select_block_count", both<&A::select_block_count, &R::select_block_count>,
-               "count"}},
+               "count", 32}},
          .reals = {{"scale_value", both<&A::scale_value, &R::scale_value>,
                     [](const Extents& e) {
                         return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);

@@ -148,7 +148,7 @@ Description describe(std::vector<TensorField> tensors) {
                                   .value =
                                       [](const Extents&) { return Int{ref::kModuleBranches}; }},
                                  {.name = "blocks", .word = "block", .lengths = blocks_of}},
-                     .arrays = {{.name = "actual_seq_len", .values = ends_of("seq")}},
+                     .arrays = {{.name = "actual_seq_len", .ends_of = "seq"}},
                      .integers = {{"compress_block_size", {}, "block"},
                                   {"compress_stride", {}, "stride"},
                                   {"select_block_size", {}, "select"},
