@@ -1,6 +1,7 @@
 #include "properties/case/attention_fields.h"
 
 #include "properties/case/attention_data.h"
+#include "properties/case/claims.h"
 
 namespace attncheck::properties {
 
@@ -87,7 +88,6 @@ Rule value_dim_rule() {
 }
 
 void add_row_rules(std::vector<Rule>& rules, const std::vector<std::string>& lists) {
-    constexpr std::int64_t kMostRows = 1 << 21;
     for (const std::string& list : lists)
         rules.push_back({{},
                          [list](const Extents& e) {

@@ -18,6 +18,14 @@ Int rows_before_last(const std::string& list, const Extents& e) {
     return std::accumulate(lengths.begin(), lengths.end() - 1, Int{0});
 }
 
+/// T times an extent is beyond 64 bits, or T itself is.
+std::vector<Int> numbers_of_rows(const Extents& e) {
+    std::vector<Int> out{kMostRows + 1, Int{1} << 40, INT64_MAX, INT64_MAX / 2, INT64_MAX / 8};
+    for (const NumberField& field : e.description().numbers)
+        if (!field.word.empty()) out.push_back(INT64_MAX / e[field.key]);
+    return out;
+}
+
 }  // namespace
 
 std::vector<Claim> field_claims(const std::vector<std::string>& keys, Int largest) {
@@ -27,9 +35,13 @@ std::vector<Claim> field_claims(const std::vector<std::string>& keys, Int larges
 }
 
 Claim joint_claim(std::string name, std::vector<std::string> keys, Int largest) {
-    return {.key = std::move(name), .largest = largest, .apply = [keys](Extents& e, Int value) {
-                for (const std::string& key : keys) e.claim(key, value);
-            }};
+    return {.key = std::move(name),
+            .largest = largest,
+            .apply =
+                [keys](Extents& e, Int value) {
+                    for (const std::string& key : keys) e.claim(key, value);
+                },
+            .limits_of = keys.front()};
 }
 
 Claim row_claim(std::string list) {
@@ -41,19 +53,26 @@ Claim row_claim(std::string list) {
                     e.claim(beyond_of(list, e),
                             rows - rows_before_last(list, e) - e.lengths(list).back());
                 },
-            .host = false};
+            .host = false,
+            .tried = numbers_of_rows};
 }
 
 Claim length_claim(std::string list, std::vector<std::string> kept) {
     return {.key = "long." + list,
             .largest = INT64_MAX,
             .laid_out = false,
-            .apply = [list, kept](Extents& e, Int rows) {
-                for (const std::string& scalar : kept) e.claim(scalar, e[scalar]);
-                std::vector<Int> lengths = e.lengths(list);
-                lengths.back() = rows - rows_before_last(list, e);
-                e.claim_lengths(list, std::move(lengths));
-                e.claim(beyond_of(list, e), 0);
+            .apply =
+                [list, kept](Extents& e, Int rows) {
+                    for (const std::string& scalar : kept) e.claim(scalar, e[scalar]);
+                    std::vector<Int> lengths = e.lengths(list);
+                    lengths.back() = rows - rows_before_last(list, e);
+                    e.claim_lengths(list, std::move(lengths));
+                    e.claim(beyond_of(list, e), 0);
+                },
+            .tried = [list](const Extents& e) {
+                const Int longest = e.description().lists[e.description().list(list)].max,
+                          before = rows_before_last(list, e);
+                return std::vector<Int>{before + longest, before + longest + 1, 1 << 20, INT64_MAX};
             }};
 }
 

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "properties/case/call.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -163,7 +165,11 @@ Description resolved(Description d) {
                                  tensor.name, rule.type));
         }
     }
-    for (ArrayField& array : d.arrays) array.present.resolve(d);
+    for (ArrayField& array : d.arrays) {
+        array.present.resolve(d);
+        if (array.values) continue;
+        array.values = [list = array.ends_of](const Extents& e) { return cumulative(e.lengths(list)); };
+    }
     for (Rule& rule : d.rules) {
         rule.when.resolve(d);
         rule.needs.resolve(d);
@@ -277,15 +283,6 @@ std::optional<std::string> number_outside(const Description& description,
                                field.max, field.step);
     }
     return std::nullopt;
-}
-
-std::function<std::vector<std::int64_t>(const Extents&)> ends_of(std::string list) {
-    return [list = std::move(list)](const Extents& extents) {
-        const auto& lengths = extents.lengths(list);
-        std::vector<std::int64_t> ends(lengths.size());
-        std::partial_sum(lengths.begin(), lengths.end(), ends.begin());
-        return ends;
-    };
 }
 
 std::function<std::optional<std::string>(const Extents&)> name_in(std::string field) {

@@ -82,7 +82,7 @@ private:
 
 /// The shape as passed, and the order in memory where that is not row-major.
 struct Form {
-    When when;
+    When when = {};
     Axes shape;
     Axes order = {};
     bool fixed = false;  ///< of documented contents, which no Spec sets
@@ -90,7 +90,7 @@ struct Form {
 
 /// "fp32", or a field whose values are named like types.
 struct TypeRule {
-    When when;
+    When when = {};
     std::string type;
 };
 
@@ -130,12 +130,13 @@ struct TensorField {
 struct ArrayField {
     std::string name;
     ArrayArgument argument = {};
-    std::function<std::vector<std::int64_t>(const Extents&)> values;
+    std::function<std::vector<std::int64_t>(const Extents&)> values = {};
     When present = {};
-    std::string ends_of = {};  ///< the list whose cumulative ends it holds; none: other values
+    std::string ends_of = {};  ///< instead: the list whose cumulative ends it holds
 };
 
-/// `tried` of an argument: values that validation gives it, legal and not (edit_groups.h).
+/// `tried` of an argument: values that validation gives it, legal and not (edit_groups.h). Empty:
+/// the usual ones.
 struct TextField {
     std::string name;
     TextArgument argument = {};
@@ -161,7 +162,7 @@ struct RealField {
 /// A relation between fields: where `when` is true, `holds` must be, or `needs` where that is not
 /// given. "{key}" in the message stands for the value of a field.
 struct Rule {
-    When when;
+    When when = {};
     std::function<bool(const Extents&)> holds = {};
     std::string message;
     When needs = {};
@@ -179,6 +180,9 @@ struct Claim {
     std::function<void(Extents&, std::int64_t)> apply = {};  ///< none: "all.KEY" sets KEY
     bool shapes = true, host = true;  ///< what follows of a call that is laid out already
     std::string except = {};          ///< a tensor that keeps its shape
+    std::string limits_of = {};       ///< the field whose limits validation tries; none: that of KEY
+    /// Values that validation tries instead.
+    std::function<std::vector<std::int64_t>(const Extents&)> tried = {};
 };
 
 struct Description {
@@ -262,9 +266,7 @@ private:
 std::optional<std::string> number_outside(const Description& description,
                                           std::span<const std::int64_t> numbers);
 
-/// Values of host arrays and texts: the ends of sequences, and the name of a field's value ("absent"
-/// is a null pointer).
-std::function<std::vector<std::int64_t>(const Extents&)> ends_of(std::string list);
+/// The value of a text: the name of a field's value; "absent" is a null pointer.
 std::function<std::optional<std::string>(const Extents&)> name_in(std::string field);
 
 }  // namespace attncheck::properties

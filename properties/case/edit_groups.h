@@ -15,8 +15,13 @@ namespace attncheck::properties {
 /// gets its share.
 using EditGroups = std::vector<std::vector<Edit>>;
 
+/// All that follow from the description of a case: what is below, and values of each claim.
+EditGroups derived_edits(const Extents& extents);
+
 /// Values of one argument that are illegal, or legal in an unusual way: the predicate says which.
 std::vector<Edit> values_of(const std::string& name, const std::vector<std::int64_t>& values);
+
+// ---- the parts ----
 
 /// Absent, ranks, dtypes and extents of one tensor, around what it is.
 void add_tensor_edits(EditGroups& groups, const std::string& tensor,
@@ -25,9 +30,10 @@ void add_tensor_edits(EditGroups& groups, const std::string& tensor,
 void add_tensor_edits(EditGroups& groups, const Call& call);
 
 /// Real numbers by what the description tries. Integers by what they are: a count around its value
-/// and its largest one, an enumeration in full and one beyond, and one without effect at values
-/// that a narrower type would confuse; the ends of 64 bits for all. Texts by what is tried, and
-/// absent.
+/// and its largest one, a multiple around its value, its step and its largest one, an enumeration in
+/// full and one beyond, and one without effect at values that a narrower type would confuse; the
+/// ends of 64 bits for all. Texts by what is tried, and absent. Where nothing is tried by name, the
+/// usual: reals that no fp32 holds, other spellings of a text.
 void add_number_edits(EditGroups& groups, const Call& call);
 void add_text_edits(EditGroups& groups, const Call& call);
 
@@ -36,5 +42,13 @@ void add_length_edits(EditGroups& groups, const std::string& array,
                       const std::vector<std::int64_t>& lengths, std::int64_t rows);
 /// Of every one that is present.
 void add_length_edits(EditGroups& groups, const Extents& extents);
+
+/// Of every claim: its own values, or those of its field at its limits, around its value, and around
+/// other fields that it may be compared with.
+void add_claim_edits(EditGroups& groups, const Extents& extents);
+
+/// The first value beyond each range, the other type of each tensor, another number of sequences:
+/// every one has a rule to itself, and would be missed among many values.
+void add_single_edits(EditGroups& groups, const Extents& extents);
 
 }  // namespace attncheck::properties

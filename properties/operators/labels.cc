@@ -63,8 +63,8 @@ Required& Required::values(double percent, const char* key, std::int64_t first) 
     return *this;
 }
 
-Required& Required::recipes(double percent) {
-    for (int recipe = 1; recipe <= static_cast<int>(Recipe::specials); ++recipe)
+Required& Required::recipes(double percent, Recipe first) {
+    for (int recipe = static_cast<int>(first); recipe <= static_cast<int>(Recipe::specials); ++recipe)
         out_.push_back({fmt::format("data:{}", name_of(static_cast<Recipe>(recipe))), percent});
     return *this;
 }

@@ -57,8 +57,8 @@ public:
                     std::initializer_list<const char*> names);
     /// "key:value" for every value of a field but those before `first`.
     Required& values(double percent, const char* key, std::int64_t first = 0);
-    /// "data:recipe" for every recipe but zeros.
-    Required& recipes(double percent);
+    /// "data:recipe" for every recipe from `first`.
+    Required& recipes(double percent, Recipe first = Recipe::ones);
     /// "corner:N": combinations of other classes.
     Required& corners(double percent, std::initializer_list<const char*> names);
     /// What a gradient is given, where the operator is one.

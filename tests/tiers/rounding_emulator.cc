@@ -253,11 +253,11 @@ Outputs emulate(const properties::AttentionProblem& problem, const Emulation& em
 
 Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation) {
     const ref::CompressShape& s = problem.shape;
-    const auto x = problem.values("input"), w = problem.values("weight");
+    const auto x = problem.values(properties::kCmpInput), w = problem.values(properties::kCmpWeight);
     const Int row = s.heads * s.head_dim;
     const Sums sums = emulation.sums;
     std::vector<double> y(static_cast<Size>(s.total_blocks() * row)), dx(x.size()), dw(w.size());
-    const auto dy = problem.gradient ? problem.values("output_grad") : std::vector<double>{};
+    const auto dy = problem.gradient ? problem.values(properties::kCmpOutputGrad) : std::vector<double>{};
     ref::for_each_block(s, [&](Int output_row, Int first_token) {
         for (Int r = 0; r < s.block; ++r)
             for (Int n = 0; n < s.heads; ++n) {

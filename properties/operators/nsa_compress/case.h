@@ -8,9 +8,11 @@
 // sequence) and layout=absent.
 #pragma once
 
+#include <array>
+
+#include "properties/judge/tiers.h"
 #include "properties/judge/verdict.h"
 #include "properties/operators/operator.h"
-#include "properties/judge/tiers.h"
 #include "ref/operators/nsa_compress.h"
 
 namespace attncheck::properties {
@@ -27,19 +29,27 @@ enum CompressField {
     kCmpLayoutText
 };
 
-/// A compress call taken apart again: what the properties transform and the reference needs.
+/// What a compression is linear in; the forward has the first two.
+enum CompressArgument { kCmpInput, kCmpWeight, kCmpOutputGrad, kCmpArguments };
+
+/// A compress problem: what relations change and run again, and what the reference needs. Bits are
+/// row-major.
 struct CompressProblem {
     bool gradient = false;
     ref::CompressShape shape;
     ref::Dtype dtype = ref::Dtype::fp16;
-    Call call;  ///< edits not applied
+    std::array<std::vector<std::uint32_t>, kCmpArguments> bits;
 
+    /// The problem of a case, edits left out, and of its call.
     explicit CompressProblem(const Spec& spec);
+    CompressProblem(const Spec& spec, const Call& call);
 
-    std::vector<double> values(std::string_view tensor) const {
-        return call.tensor(tensor).values();
+    int arguments() const { return gradient ? kCmpArguments : kCmpOutputGrad; }
+    std::vector<double> values(int argument) const {
+        return decode_all(dtype, bits[static_cast<std::size_t>(argument)]);
     }
-
+    /// The call, all layouts dense.
+    Call call() const;
     /// Expected outputs by tensor name, in the order of the call.
     ExpectedOutputs expected(const ref::RoundingClass& rounding) const;
 };
@@ -47,19 +57,6 @@ struct CompressProblem {
 const Description& compress_description(bool gradient);
 Call build_compress_call(const Spec& spec);  ///< with its edits
 ref::CompressShape compress_shape(const Spec& spec);
-ref::Dtype compress_dtype(const Spec& spec);
-
-/// The call for explicit parts: row-major bits of the inputs that the operator has, dense layouts.
-struct CompressParts {
-    bool gradient = false;
-    ref::Dtype dtype = ref::Dtype::fp16;
-    ref::CompressShape shape;
-    std::vector<std::uint32_t> input, weight, output_grad;
-};
-Call make_compress_call(const CompressParts& parts);
-/// The problem as dense parts, to be changed and built again.
-CompressParts parts_of(const CompressProblem& problem);
-ExpectedOutputs expected_of(const CompressParts& parts, const ref::RoundingClass& rounding);
 
 /// Blocks (output row, first token) in output order, and for each token whether a block covers it.
 struct CompressBlocks {
@@ -68,32 +65,26 @@ struct CompressBlocks {
     explicit CompressBlocks(const ref::CompressShape& shape);
 };
 
-/// Second and third tier (nsa_compress_tiers.cc): what rounding predicts, and the verdict on
-/// outputs by name.
+/// Second and third tier: what rounding predicts, and the verdict on outputs by name.
 std::vector<TierTensor> compress_tensors(const CompressProblem& problem,
                                          const ref::RoundingClass& rounding);
 Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass& declared,
                        const std::function<std::vector<double>(const std::string&)>& outputs,
                        TierScores* scores = nullptr);
 
-Spec sample_compress(const Schema& schema, Random& random, int size);
+Spec sample_compress(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> compress_labels(const Spec& spec);
 std::vector<RequiredClass> compress_required_classes(bool gradient);
+std::vector<Spec> compress_large_cases(const Schema& schema, std::int64_t length,
+                                       std::uint64_t seed);
 
 std::unique_ptr<Operator> make_nsa_compress();
 std::unique_ptr<Operator> make_nsa_compress_grad();
 
-/// The properties of both operators (nsa_compress_properties.cc, nsa_compress_relations.cc,
-/// nsa_compress_validation.cc).
+/// The properties of both operators: single runs (properties.cc), relations between runs, and those
+/// that follow from linearity.
 std::vector<Property> compress_properties(bool gradient);
-/// Behind the first property: agreement.
-void add_compress_tiers(std::vector<Property>& list);
-void add_compress_agreement(std::vector<Property>& list, bool gradient);
-/// Full size (nsa_compress_sampled.cc): the property and its cases.
-void add_compress_sampled(std::vector<Property>& list);
-std::vector<Spec> compress_large_cases(const Schema& schema, std::int64_t length,
-                                       std::uint64_t seed);
-void add_compress_relations(std::vector<Property>& list, bool gradient);
-void add_compress_validation(std::vector<Property>& list, bool gradient);
+void add_compress_relations(std::vector<Property>& list);
+void add_compress_linear_relations(std::vector<Property>& list, bool gradient);
 
 }  // namespace attncheck::properties

@@ -1,6 +1,7 @@
 // NsaCompress and NsaCompressGrad as data: fields, tensors, arguments and rules.
 #include <type_traits>
 
+#include "properties/case/claims.h"
 #include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::properties {
@@ -74,8 +75,8 @@ Description describe(ref::Ruling (*rule)(const R&)) {
     }
     d.arrays = {{.name = "act_seq_len",
                  .argument = both<&A::act_seq_len, &R::act_seq_len>,
-                 .values = ends_of("seq"),
-                 .present = gradient ? "lengths=given" : ""}};
+                 .present = gradient ? "lengths=given" : "",
+                 .ends_of = "seq"}};
     d.texts = {{"layout", both<&A::layout, &R::layout>,
                 gradient ? name_in("layout") : [](const Extents&) { return "TND"; }}};
     d.integers = {
@@ -96,8 +97,8 @@ Description describe(ref::Ruling (*rule)(const R&)) {
         d.rules.push_back({{},
                            [](const Extents& e) { return e["stride"] <= e["block"]; },
                            "stride={stride} must be at most block={block}"});
-    for (const char* key : {"all.dtype", "all.heads", "all.dim", "all.block", "all.stride"})
-        d.claims.push_back({.key = key, .largest = 4096});  // buffers are really laid out
+    constexpr std::int64_t kLargest = 4096;  // buffers are really laid out
+    d.claims = field_claims({"dtype", "heads", "dim", "block", "stride"}, kLargest);
     d.entry = entry_point<A>(rule);
     d.build = build_compress_call;
     return resolved(std::move(d));

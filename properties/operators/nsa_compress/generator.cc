@@ -1,10 +1,10 @@
 // The generator of compress: which shapes and data are drawn how often, what a case is called, and
 // which classes a run must reach.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "properties/case/data.h"
+#include "properties/operators/labels.h"
 #include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::properties {
@@ -68,18 +68,12 @@ void sample_data(Random& random, Spec& spec) {
         {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ints,
          Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky, Recipe::huge,
          Recipe::huge, Recipe::subnormal, Recipe::subnormal, Recipe::specials});
-    if (!random.chance(40)) return;
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(50)) continue;
-        const bool output = spec.schema->tensors[i].output;
-        spec.layouts[i] = static_cast<Layout>(
-            random.between(1, static_cast<int>(output ? Layout::spread : Layout::broadcast)));
-    }
+    sample_layouts(random, spec, 40, 50);
 }
 
 }  // namespace
 
-Spec sample_compress(const Schema& schema, Random& random, int size) {
+Spec sample_compress(const Schema& schema, Random& random, int size, Profile) {
     const bool gradient = schema.op == "nsa_compress_grad";
     Spec spec(schema);
     spec.numbers[kCmpDtype] = random.between(0, 1);
@@ -150,78 +144,59 @@ Spec sample_compress(const Schema& schema, Random& random, int size) {
 }
 
 std::vector<std::string> compress_labels(const Spec& spec) {
-    const ref::CompressShape shape = compress_shape(spec);
-    const auto& lengths = shape.seq_lengths;
-    std::vector<std::string> out{spec.numbers[kCmpDtype] == 0 ? "fp16" : "bf16",
-                                 fmt::format("data:{}", name_of(spec.recipe))};
+    const ref::CompressShape s = compress_shape(spec);
+    const auto& lengths = s.seq_lengths;
     const auto any = [&](auto&& test) { return std::any_of(lengths.begin(), lengths.end(), test); };
-    const auto label = [&](bool applies, const char* name) {
-        if (applies) out.emplace_back(name);
-    };
-    label(lengths.front() == 0 && lengths.size() > 1, "leading_empty");
-    label(lengths.back() == 0 && lengths.size() > 1, "trailing_empty");
-    label(lengths.size() > 2 &&
-              std::find(lengths.begin() + 1, lengths.end() - 1, 0) != lengths.end() - 1,
-          "middle_empty");
-    label(any([&](auto s) { return s > 0 && s < shape.block; }), "below_block");
-    label(any([&](auto s) { return s == shape.block; }), "exactly_block");
-    label(any([&](auto s) { return s > shape.block && s < shape.block + shape.stride; }),
-          "just_above_block");
-    label(any([&](auto s) { return s > shape.block && (s - shape.block) % shape.stride != 0; }),
-          "ragged_tail");
-    label(shape.block % shape.stride != 0, "ragged_window");
-    label(shape.block == shape.stride, "no_overlap");
-    label(shape.block > 2 * shape.stride, "deep_overlap");
-    label(spec.numbers[kCmpBeyond] > 0, "beyond_last");
-    label(shape.total_blocks() == 0, "no_blocks");
-    label(shape.total_blocks() >= 64, "many_blocks");
-    label(shape.heads > 1, "multi_head");
-    label(shape.heads == 128 || shape.head_dim == 256 || shape.block == 128, "limit_extent");
-    label(shape.head_dim % 64 != 0, "dim_tail");
-    label(shape.heads == shape.block, "heads_equal_block");
+    Labels labels(spec);
+    labels.head({});
+    const bool several = lengths.size() > 1;
+    labels.add(several && lengths.front() == 0, "leading_empty");
+    labels.add(several && lengths.back() == 0, "trailing_empty");
+    labels.add(several && std::find(lengths.begin() + 1, lengths.end() - 1, 0) != lengths.end() - 1,
+               "middle_empty");
+    labels.add(any([&](auto n) { return n > 0 && n < s.block; }), "below_block");
+    labels.add(any([&](auto n) { return n == s.block; }), "exactly_block");
+    labels.add(any([&](auto n) { return n > s.block && n < s.block + s.stride; }),
+               "just_above_block");
+    labels.add(any([&](auto n) { return n > s.block && (n - s.block) % s.stride != 0; }),
+               "ragged_tail");
+    labels.add(s.block % s.stride != 0, "ragged_window");
+    labels.add(s.block == s.stride, "no_overlap");
+    labels.add(s.block > 2 * s.stride, "deep_overlap");
+    labels.add(spec.numbers[kCmpBeyond] > 0, "beyond_last");
+    labels.add(s.total_blocks() == 0, "no_blocks");
+    labels.add(s.total_blocks() >= 64, "many_blocks");
+    labels.add(s.heads > 1, "multi_head");
+    labels.add(s.heads == 128 || s.head_dim == 256 || s.block == 128, "limit_extent");
+    labels.add(s.head_dim % 64 != 0, "dim_tail");
+    labels.add(s.heads == s.block, "heads_equal_block");
     const auto has = [&](Layout layout) {
-        return std::find(spec.layouts.begin(), spec.layouts.end(), layout) != spec.layouts.end();
+        return std::ranges::find(spec.layouts, layout) != spec.layouts.end();
     };
-    label(std::any_of(spec.layouts.begin(), spec.layouts.end(),
-                      [](Layout l) { return l != Layout::dense; }),
-          "strided");
-    label(has(Layout::reversed), "reversed");
-    label(has(Layout::broadcast), "broadcast");
-    label(spec.numbers.size() > kCmpLengths && spec.numbers[kCmpLengths] == 1, "lengths_absent");
-    label(!spec.edits.empty(), kEditedLabel);
-    return out;
+    labels.layouts(false);
+    labels.add(has(Layout::reversed), "reversed");
+    labels.add(has(Layout::broadcast), "broadcast");
+    labels.add(spec.numbers.size() > kCmpLengths && spec.numbers[kCmpLengths] == 1,
+               "lengths_absent");
+    labels.edited();
+    return labels.take();
 }
 
 std::vector<RequiredClass> compress_required_classes(bool gradient) {
-    std::vector<RequiredClass> required = {{"fp16", 25},
-                                           {"bf16", 25},
-                                           {"leading_empty", 5},
-                                           {"middle_empty", 2},
-                                           {"trailing_empty", 3},
-                                           {"below_block", 10},
-                                           {"exactly_block", 5},
-                                           {"just_above_block", 5},
-                                           {"ragged_tail", 20},
-                                           {"ragged_window", 5},
-                                           {"deep_overlap", 10},
-                                           {"beyond_last", 5},
-                                           {"no_blocks", 1},
-                                           {"multi_head", 40},
-                                           {"dim_tail", 25},
-                                           {"strided", 20},
-                                           {"many_blocks", 1},
-                                           {"limit_extent", 1},
-                                           {"heads_equal_block", 0.5},
-                                           {"reversed", 1},
-                                           {"broadcast", 1}};
-    for (const char* recipe : {"ints", "onehot", "signs", "normal", "cancelling", "spiky", "huge",
-                               "subnormal", "specials"})
-        required.push_back({fmt::format("data:{}", recipe), 1});
-    if (gradient)
-        required.push_back({"lengths_absent", 1});
-    else
-        required.push_back({"no_overlap", 5});
-    return required;
+    Required required(compress_description(gradient));
+    required.share(40, {"multi_head"})
+        .share(25, {"fp16", "bf16", "dim_tail"})
+        .share(20, {"ragged_tail", "strided"})
+        .share(10, {"below_block", "deep_overlap"})
+        .share(5, {"leading_empty", "exactly_block", "just_above_block", "ragged_window",
+                   "beyond_last"})
+        .share(3, {"trailing_empty"})
+        .share(2, {"middle_empty"})
+        .share(1, {"no_blocks", "many_blocks", "limit_extent", "reversed", "broadcast"})
+        .share(0.5, {"heads_equal_block"})
+        .recipes(1, Recipe::ints);
+    return gradient ? required.share(1, {"lengths_absent"}).take()
+                    : required.share(5, {"no_overlap"}).take();
 }
 
 }  // namespace attncheck::properties

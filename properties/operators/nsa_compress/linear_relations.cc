@@ -11,46 +11,34 @@
 namespace attncheck::properties {
 namespace {
 
+using Int = std::int64_t;
+
+/// dW does not depend on W, dX not on X.
+bool depends(const std::string& output, CompressArgument argument) {
+    return !(argument == kCmpInput && output == "input_grad") &&
+           !(argument == kCmpWeight && output == "weight_grad");
+}
+
 /// Scaling one argument by a power of two scales what depends on it, bit for bit.
 /// Why     rounding to nearest does not look at the exponent away from overflow and underflow.
 /// Domain  moderate data; elements that are subnormal or overflow in either run are skipped.
 /// Kills   hidden constants, clamping, mixed precision that depends on magnitude.
 Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
-    const CompressParts parts = parts_of(problem);
-    CompressParts scaled = parts;
+    CompressProblem scaled = problem;
     Random random(mix(spec.seed));
-    const int argument = static_cast<int>(random.between(0, parts.gradient ? 2 : 1));
-    const int exponent = static_cast<int>(random.pick<int>({-3, -1, 1, 3}));
-    auto& bits = argument == 0 ? scaled.input : argument == 1 ? scaled.weight : scaled.output_grad;
-    for (auto& element : bits) {
-        const double value = ref::decode(parts.dtype, element), moved = std::ldexp(value, exponent);
-        element = ref::encode(parts.dtype, moved);
-        if (ref::decode(parts.dtype, element) != moved) return inapplicable();
-    }
-    const CompressRun left(parts, context), right(scaled, context);
-    for (const CompressRun* run : {&left, &right})
-        if (run->trouble) return *run->trouble;
-    const double low = ref::min_normal(parts.dtype) * 64, high = ref::max_finite(parts.dtype) / 64;
-    for (const char* name : output_names(parts.gradient)) {
-        const bool scales = argument == 2 || !parts.gradient ||
-                            (argument == 0) == (std::string_view(name) == "weight_grad");
-        std::vector<double> a = left.values(name), b = right.values(name);
-        for (std::size_t k = 0; k < a.size(); ++k) {
-            if (scales) a[k] = std::ldexp(a[k], exponent);
-            // A sum that underflows on one side only is no defect if it is subnormal on the other.
-            if (a[k] == 0 ? std::fabs(b[k]) < ref::min_normal(parts.dtype)
-                          : std::fabs(a[k]) < low || !(std::fabs(a[k]) <= high))
-                b[k] = a[k] = 0;
-        }
-        constexpr const char* kArguments[] = {"input", "weight", "output_grad"};
-        Verdict verdict = verdict_on_difference(
-            name, a, b, std::vector<double>(a.size(), 0),
-            fmt::format("{} times 2^{}", kArguments[argument], exponent),
-            [&](std::size_t k) { return place_of(spec, left.call, name, k); });
-        if (verdict.failed()) return verdict;
-    }
-    return {};
+    const auto argument = static_cast<CompressArgument>(random.between(0, problem.arguments() - 1));
+    const int exponent = random.pick<int>({-3, -1, 1, 3});
+    if (!scale_exactly(problem.dtype, scaled.bits[argument], exponent)) return inapplicable();
+    const CompressRun left(problem, context), right(scaled, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    Verdict all;
+    for (const std::string& name : output_names(problem.gradient))
+        join(all, verdict_on_powers(name, problem.dtype, left.values(name), right.values(name),
+                                    depends(name, argument) ? exponent : 0,
+                                    fmt::format("{} times 2^{}", name_of(argument), exponent),
+                                    left.place(spec, name)));
+    return all;
 }
 
 /// Additive in each argument: f(a + b) = f(a) + f(b).
@@ -58,46 +46,33 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
 /// Bound   the bounds of the three runs added; mostly 0, as the results are exact.
 /// Kills   saturation, normalisation by the weights, anything added that is no product.
 Verdict linearity(const Spec& spec, PropertyContext& context) {
-    const CompressProblem problem(spec);
-    const CompressParts whole = parts_of(problem);
+    const CompressProblem whole(spec);
     Random random(mix(spec.seed));
-    const int argument = static_cast<int>(random.between(0, whole.gradient ? 2 : 1));
-    const auto choose = [&](CompressParts& parts) -> std::vector<std::uint32_t>& {
-        return argument == 0 ? parts.input : argument == 1 ? parts.weight : parts.output_grad;
-    };
-    CompressParts first = whole, second = whole;
-    for (std::size_t k = 0; k < choose(first).size(); ++k) {
-        const double value = ref::decode(whole.dtype, choose(first)[k]);
-        const double part = static_cast<double>(random.between(-3, 3));
-        choose(first)[k] = ref::encode(whole.dtype, part);
-        choose(second)[k] = ref::encode(whole.dtype, value - part);
-        if (ref::decode(whole.dtype, choose(second)[k]) != value - part) return inapplicable();
-    }
+    const auto argument = static_cast<CompressArgument>(random.between(0, whole.arguments() - 1));
+    CompressProblem first = whole, second = whole;
+    std::vector<double> part(whole.bits[argument].size());
+    for (double& p : part) p = static_cast<double>(random.between(-3, 3));
+    if (!change_exactly(whole.dtype, first.bits[argument],
+                        [&](double, std::size_t k) { return part[k]; }) ||
+        !change_exactly(whole.dtype, second.bits[argument],
+                        [&](double value, std::size_t k) { return value - part[k]; }))
+        return inapplicable();
     const CompressRun a(first, context), b(second, context), sum(whole, context);
-    for (const CompressRun* run : {&a, &b, &sum})
-        if (run->trouble) return *run->trouble;
-    const ExpectedOutputs ea = expected_of(first, context.rounding),
-                          eb = expected_of(second, context.rounding),
-                          es = expected_of(whole, context.rounding);
-    for (std::size_t i = 0; i < es.size(); ++i) {
-        const std::string& name = es[i].first;
-        // dW does not depend on W, dX not on X: there f(a) = f(b) = f(a + b).
-        const bool constant = whole.gradient && ((argument == 0 && name == "input_grad") ||
-                                                 (argument == 1 && name == "weight_grad"));
-        std::vector<double> left = a.values(name), bound = es[i].second.bound;
-        const std::vector<double> right = b.values(name);
-        for (std::size_t k = 0; k < left.size(); ++k) {
-            if (!constant) left[k] += right[k];
-            bound[k] += ea[i].second.bound[k] + eb[i].second.bound[k];
-        }
-        constexpr const char* kArguments[] = {"input", "weight", "output_grad"};
-        Verdict verdict =
-            verdict_on_difference(name, left, sum.values(name), bound,
-                                  fmt::format("{} split in two", kArguments[argument]),
-                                  [&](std::size_t k) { return place_of(spec, sum.call, name, k); });
-        if (verdict.failed()) return verdict;
+    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
+    const ExpectedOutputs of_a = first.expected(context.rounding),
+                          of_b = second.expected(context.rounding);
+    Verdict all;
+    for (const auto& [name, expected] : whole.expected(context.rounding)) {
+        std::vector<double> left = a.values(name);
+        // What does not depend on the argument is the same in all three runs.
+        if (depends(name, argument)) left = sum_of(std::move(left), b.values(name));
+        join(all, verdict_within(name, std::move(left), sum.values(name),
+                                 sum_of(allowance(expected), sum_of(allowance(tensor_of(of_a, name)),
+                                                                    allowance(tensor_of(of_b, name)))),
+                                 fmt::format("{} split in two", name_of(argument)),
+                                 sum.place(spec, name)));
     }
-    return {};
+    return all;
 }
 
 /// One-hot weights: the forward copies one token per block, the gradient copies each block back.
@@ -107,53 +82,45 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
 Verdict one_hot(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;
-    const CompressParts parts = parts_of(problem);
-    const CompressRun run(parts, context);
+    const CompressRun run(problem, context);
     if (run.trouble) return *run.trouble;
-    const std::vector<double> weight = problem.values("weight");
-    std::vector<std::int64_t> chosen(static_cast<std::size_t>(s.heads), -1);
+    const std::vector<double> weight = problem.values(kCmpWeight);
+    std::vector<Int> chosen(static_cast<std::size_t>(s.heads), -1);
     for (std::size_t k = 0; k < weight.size(); ++k) {
         if (weight[k] == 0) continue;
-        auto& position = chosen[k % static_cast<std::size_t>(s.heads)];
+        auto& position = chosen[k % chosen.size()];
         if (weight[k] != 1 || position >= 0) return inapplicable();
-        position = static_cast<std::int64_t>(k) / s.heads;
+        position = static_cast<Int>(k) / s.heads;
     }
-    const CompressBlocks blocks(s);
-    const char* name = problem.gradient ? "input_grad" : "output";
-    const std::vector<double> source = problem.values(problem.gradient ? "output_grad" : "input");
-    const std::vector<double> got = run.values(name);
+    const std::string name = output_names(problem.gradient)[0];
+    const std::vector<double> source = problem.values(problem.gradient ? kCmpOutputGrad : kCmpInput),
+                              got = run.values(name);
     std::vector<double> expected(got.size(), 0);
-    for (std::size_t j = 0; j < blocks.first_token.size(); ++j)
-        for (std::int64_t n = 0; n < s.heads; ++n) {
-            if (chosen[static_cast<std::size_t>(n)] < 0) continue;
-            const std::int64_t token = blocks.first_token[j] + chosen[static_cast<std::size_t>(n)];
-            const std::int64_t at_token = (token * s.heads + n) * s.head_dim;
-            const std::int64_t at_block = (static_cast<std::int64_t>(j) * s.heads + n) * s.head_dim;
-            const std::int64_t from = problem.gradient ? at_block : at_token,
-                               into = problem.gradient ? at_token : at_block;
+    ref::for_each_block(s, [&](Int block, Int first) {
+        for (Int n = 0; n < s.heads; ++n) {
+            const Int position = chosen[static_cast<std::size_t>(n)];
+            if (position < 0) continue;
+            Int from = ((first + position) * s.heads + n) * s.head_dim,
+                into = (block * s.heads + n) * s.head_dim;
+            if (problem.gradient) std::swap(from, into);
             std::copy_n(source.begin() + from, s.head_dim, expected.begin() + into);
         }
+    });
     return verdict_on_difference(name, expected, got, std::vector<double>(got.size(), 0),
-                                 "one-hot weights copy",
-                                 [&](std::size_t k) { return place_of(spec, run.call, name, k); });
+                                 "one-hot weights copy", run.place(spec, name));
 }
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-    long double sum = 0;
-    for (std::size_t k = 0; k < a.size(); ++k) sum += static_cast<long double>(a[k]) * b[k];
-    return static_cast<double>(sum);
+/// Adds <a, b> to one side of a sum; `bound` of a, where a is rounded, counts times |b|.
+void add_product(Identity& identity, std::vector<double>& side, const std::vector<double>& a,
+                 const std::vector<double>& b, const std::vector<double>& bound = {}) {
+    side[0] += dot_of(a, b, 0, a.size());
+    identity.size[0] += size_of(a, b, 0, a.size());
+    for (std::size_t k = 0; k < bound.size(); ++k)
+        if (b[k] != 0) identity.allowed[0] += bound[k] * std::fabs(b[k]);
 }
 
-double weighted_bound(const std::vector<double>& bound, const std::vector<double>& weights) {
-    double sum = 0;
-    for (std::size_t k = 0; k < bound.size(); ++k) sum += bound[k] * std::fabs(weights[k]);
-    return sum;
-}
-
-Verdict scalar_verdict(const std::string& tensor, const std::string& identity, double left,
-                       double right, double allowed) {
-    return verdict_on_difference(tensor, {left}, {right}, {allowed}, identity,
-                                 [&](std::size_t) { return "[" + identity + "]"; });
+std::vector<double> difference(std::vector<double> a, const std::vector<double>& b) {
+    return sum_of(std::move(a), times(b, -1));
 }
 
 /// <dX, X> = <dY, Y> = <dW, W>: the operator is linear in X and in W.
@@ -163,26 +130,24 @@ Verdict scalar_verdict(const std::string& tensor, const std::string& identity, d
 /// Kills   a gradient that is not the transpose of its forward.
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
-    const CompressParts parts = parts_of(problem);
-    const CompressRun run(parts, context);
+    const CompressRun run(problem, context);
     if (run.trouble) return *run.trouble;
-    const auto input = problem.values("input"), weight = problem.values("weight"),
-               output_grad = problem.values("output_grad");
+    const auto output_grad = problem.values(kCmpOutputGrad);
     std::vector<double> forward(output_grad.size());
+    const auto input = problem.values(kCmpInput), weight = problem.values(kCmpWeight);
     ref::nsa_compress<double>(problem.shape, input, weight, forward);
-    double magnitude = 0;  // of everything that the oracle's own binary64 sums added up
-    for (std::size_t k = 0; k < forward.size(); ++k)
-        magnitude += std::fabs(forward[k] * output_grad[k]);
-    const double form = dot(output_grad, forward);
-    const ExpectedOutputs expected = expected_of(parts, context.rounding);
-    if (may_overflow(expected)) return inapplicable();
-    const double oracle_error = 1e-12 * magnitude;
-    Verdict verdict =
-        scalar_verdict("input_grad", "<dX,X> = <dY,Y>", dot(run.values("input_grad"), input), form,
-                       weighted_bound(expected[0].second.bound, input) + oracle_error);
-    if (verdict.failed()) return verdict;
-    return scalar_verdict("weight_grad", "<dW,W> = <dY,Y>", dot(run.values("weight_grad"), weight),
-                          form, weighted_bound(expected[1].second.bound, weight) + oracle_error);
+    const ExpectedOutputs expected = problem.expected(context.rounding);
+    Verdict all;
+    for (const auto argument : {kCmpInput, kCmpWeight}) {
+        const auto& [name, of_gradient] = expected[argument];
+        Identity identity(1);
+        identity.place[0] = argument == kCmpInput ? "<dX,X> = <dY,Y>" : "<dW,W> = <dY,Y>";
+        add_product(identity, identity.left, run.values(name), problem.values(argument),
+                    allowance(of_gradient));
+        add_product(identity, identity.right, output_grad, forward);
+        join(all, identity.verdict(name, identity.place[0]));
+    }
+    return all;
 }
 
 /// The candidate's own forward, differenced along a direction, against its own gradient.
@@ -193,54 +158,36 @@ Verdict adjoint(const Spec& spec, PropertyContext& context) {
 Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("nsa_compress")) return inapplicable();
     const CompressProblem problem(spec);
-    const CompressParts parts = parts_of(problem);
-    const CompressRun gradient(parts, context);
+    const CompressRun gradient(problem, context);
     if (gradient.trouble) return *gradient.trouble;
-    const ExpectedOutputs gradient_expected = expected_of(parts, context.rounding);
-    if (may_overflow(gradient_expected)) return inapplicable();
-    const auto output_grad = problem.values("output_grad");
+    const ExpectedOutputs of_gradient = problem.expected(context.rounding);
     Random random(mix(spec.seed));
-    for (const bool along_input : {true, false}) {
-        CompressParts plus = parts, minus = parts;
+    Verdict all;
+    for (const auto argument : {kCmpInput, kCmpWeight}) {
+        CompressProblem plus = problem, minus = problem;
         plus.gradient = minus.gradient = false;
-        auto& up = along_input ? plus.input : plus.weight;
-        auto& down = along_input ? minus.input : minus.weight;
-        for (std::size_t k = 0; k < up.size(); ++k) {
-            const double value = ref::decode(parts.dtype, up[k]),
+        for (std::size_t k = 0; k < plus.bits[argument].size(); ++k) {
+            const double value = ref::decode(problem.dtype, plus.bits[argument][k]),
                          step = static_cast<double>(random.between(-2, 2));
-            up[k] = ref::encode(parts.dtype, value + step);
-            down[k] = ref::encode(parts.dtype, value - step);
+            plus.bits[argument][k] = ref::encode(problem.dtype, value + step);
+            minus.bits[argument][k] = ref::encode(problem.dtype, value - step);
         }
-        const ExpectedOutputs plus_expected = expected_of(plus, context.rounding),
-                              minus_expected = expected_of(minus, context.rounding);
-        if (may_overflow(plus_expected) || may_overflow(minus_expected)) return inapplicable();
         const CompressRun high(plus, context), low(minus, context);
-        for (const CompressRun* run : {&high, &low})
-            if (run->trouble) return *run->trouble;
-        const auto high_value = decode_all(parts.dtype, up),
-                   low_value = decode_all(parts.dtype, down);
-        std::vector<double> step(up.size()), difference = high.values("output");
-        const auto low_output = low.values("output");
-        for (std::size_t k = 0; k < step.size(); ++k) step[k] = high_value[k] - low_value[k];
-        double magnitude = 0;
-        for (std::size_t k = 0; k < difference.size(); ++k) {
-            difference[k] -= low_output[k];
-            magnitude += std::fabs(difference[k] * output_grad[k]);
-        }
-        const char* name = along_input ? "input_grad" : "weight_grad";
-        const double allowed =
-            weighted_bound(plus_expected[0].second.bound, output_grad) +
-            weighted_bound(minus_expected[0].second.bound, output_grad) +
-            weighted_bound(gradient_expected[along_input ? 0 : 1].second.bound, step) +
-            1e-12 * magnitude;
-        Verdict verdict =
-            scalar_verdict(name,
-                           along_input ? "<dY, Y(X+) - Y(X-)> = <dX, X+ - X->"
-                                       : "<dY, Y(W+) - Y(W-)> = <dW, W+ - W->",
-                           dot(difference, output_grad), dot(gradient.values(name), step), allowed);
-        if (verdict.failed()) return verdict;
+        if (auto trouble = first_trouble({&high, &low})) return *trouble;
+        const auto& [name, bound] = of_gradient[argument];
+        Identity identity(1);
+        identity.place[0] = argument == kCmpInput ? "<dY, Y(X+) - Y(X-)> = <dX, X+ - X->"
+                                                  : "<dY, Y(W+) - Y(W-)> = <dW, W+ - W->";
+        add_product(identity, identity.left,
+                    difference(high.values("output"), low.values("output")),
+                    problem.values(kCmpOutputGrad),
+                    sum_of(allowance(plus.expected(context.rounding)[0].second),
+                           allowance(minus.expected(context.rounding)[0].second)));
+        add_product(identity, identity.right, gradient.values(name),
+                    difference(plus.values(argument), minus.values(argument)), allowance(bound));
+        join(all, identity.verdict(name, identity.place[0]));
     }
-    return {};
+    return all;
 }
 
 }  // namespace

@@ -1,49 +1,41 @@
-// What relations between runs of NsaCompress and its gradient share: a run of changed parts and
-// what is known of its outputs.
+// What relations between runs of NsaCompress and its gradient share.
 #pragma once
 
-#include <algorithm>
-
-#include "properties/operators/nsa_compress/case.h"
 #include "properties/laws/relation_checks.h"
+#include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::properties {
 
-inline const std::vector<std::uint32_t>& output(const Call& call, const CallResult& result,
-                                                std::string_view name) {
-    return result.outputs[tensor_index(call, name)];
-}
-
-/// True if a result may leave the range of its type: relations between finite numbers say nothing
-/// there.
-inline bool may_overflow(const ExpectedOutputs& expected) {
-    return std::any_of(expected.begin(), expected.end(), [](const auto& output) {
-        const auto& flags = output.second.overflow;
-        return std::any_of(flags.begin(), flags.end(),
-                           [](ref::Overflow o) { return o != ref::Overflow::none; });
-    });
-}
-
-inline std::vector<const char*> output_names(bool gradient) {
-    return gradient ? std::vector<const char*>{"input_grad", "weight_grad"}
-                    : std::vector<const char*>{"output"};
-}
-
-/// Runs a changed call; the verdict is set when it did not return 0.
+/// Runs a problem; trouble is set when it did not return 0.
 struct CompressRun {
     Call call;
     CallResult result;
     std::optional<Verdict> trouble;
-    CompressRun(const CompressParts& parts, PropertyContext& context)
-        : call(make_compress_call(parts)),
+    CompressRun(const CompressProblem& problem, PropertyContext& context)
+        : call(problem.call()),
           result(context.candidate.run(call, {})),
           trouble(verdict_unless_ok(result)) {}
+    const std::vector<std::uint32_t>& bits(std::string_view name) const {
+        return result.outputs[tensor_index(call, name)];
+    }
     std::vector<double> values(std::string_view name) const {
-        return decode_all(call.tensor(name).type(), output(call, result, name));
+        return decode_all(call.tensor(name).type(), bits(name));
+    }
+    /// Of element k of an output, the words of the case.
+    PlaceOf place(const Spec& spec, const std::string& name) const {
+        return [this, &spec, name](std::size_t k) { return place_of(spec, call, name, k); };
     }
 };
 
-/// Relations that follow from the operator being linear in every argument.
-void add_compress_linear_relations(std::vector<Property>& list, bool gradient);
+inline std::vector<std::string> output_names(bool gradient) {
+    if (gradient) return {"input_grad", "weight_grad"};
+    return {"output"};
+}
+
+/// "input", as relations name an argument.
+inline const char* name_of(CompressArgument argument) {
+    constexpr const char* kNames[] = {"input", "weight", "output_grad"};
+    return kNames[argument];
+}
 
 }  // namespace attncheck::properties

@@ -19,36 +19,6 @@ std::int64_t select_blocks(const Spec& spec, std::int64_t cmp) {
     return (cmp + keys - 1) / keys;
 }
 
-class CompressAttentionOperator final : public Operator {
-public:
-    CompressAttentionOperator() : required_(compress_attention::required_classes()) {
-        add_agreement(properties_);
-        add_tiers(properties_);
-        add_validation(properties_);
-        add_relations(properties_);
-        add_list_relations(properties_);
-        add_sampled(properties_);
-    }
-
-    const Schema& schema() const override { return description(); }
-    const std::vector<Property>& properties() const override { return properties_; }
-    const std::vector<RequiredClass>& required_classes() const override { return required_; }
-    std::vector<std::string> labels(const Spec& spec) const override { return labels_of(spec); }
-    Spec draw(Random& random, int size, Profile) const override {
-        return compress_attention::sample(schema(), random, size);
-    }
-
-    std::vector<Spec> large_cases(std::int64_t length, std::uint64_t seed) const override {
-        return compress_attention::large_cases(schema(), length, seed);
-    }
-
-    std::vector<Spec> joint_shrinks(const Spec& spec) const override;
-
-private:
-    std::vector<Property> properties_;
-    std::vector<RequiredClass> required_;
-};
-
 }  // namespace
 
 std::optional<std::string> element_rules(const Spec& spec) {
@@ -63,7 +33,7 @@ std::optional<std::string> element_rules(const Spec& spec) {
 
 namespace {
 
-std::vector<Spec> CompressAttentionOperator::joint_shrinks(const Spec& spec) const {
+std::vector<Spec> joint_shrinks(const Spec& spec) {
     std::vector<Spec> out;
     const auto& n = spec.numbers;
     const std::int64_t count = n[kCount], keys = keys_per_select(spec);
@@ -148,7 +118,21 @@ std::vector<Spec> CompressAttentionOperator::joint_shrinks(const Spec& spec) con
 }  // namespace compress_attention
 
 std::unique_ptr<Operator> make_nsa_compress_attention() {
-    return std::make_unique<compress_attention::CompressAttentionOperator>();
+    using namespace compress_attention;
+    std::vector<Property> properties;
+    add_agreement(properties);
+    add_tiers(properties);
+    add_validation(properties);
+    add_relations(properties);
+    add_list_relations(properties);
+    add_sampled(properties);
+    return make_operator({.schema = description(),
+                          .properties = std::move(properties),
+                          .required = compress_attention::required_classes(),
+                          .labels = labels_of,
+                          .draw = compress_attention::sample,
+                          .joint_shrinks = joint_shrinks,
+                          .large_cases = compress_attention::large_cases});
 }
 
 }  // namespace attncheck::properties

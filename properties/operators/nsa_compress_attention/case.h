@@ -123,7 +123,7 @@ std::optional<std::string> element_rules(const Spec& spec);
 /// topk_indices as numbers.
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);
 
-Spec sample(const Schema& schema, Random& random, int size);
+Spec sample(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> labels_of(const Spec& spec);
 std::vector<RequiredClass> required_classes();
 

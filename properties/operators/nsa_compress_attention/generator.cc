@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/case/data.h"
+#include "properties/operators/labels.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 
 namespace attncheck::properties::compress_attention {
@@ -145,12 +147,7 @@ void sample_data(Random& random, Spec& spec) {
          Recipe::cancelling, Recipe::spiky, Recipe::huge, Recipe::subnormal, Recipe::specials});
     spec.numbers[kScale] = random.pick<Int>({1, 1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 8);
-    if (!random.chance(35)) return;
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(40)) continue;
-        const Layout last = spec.schema->tensors[i].output ? Layout::spread : Layout::broadcast;
-        spec.layouts[i] = static_cast<Layout>(random.between(1, static_cast<int>(last)));
-    }
+    sample_layouts(random, spec, 35, 40);
 }
 
 /// What the masks come to, over all rows.
@@ -193,72 +190,53 @@ Rows rows_of(const Spec& spec) {
     return rows;
 }
 
-using AddLabel = std::function<void(bool, const char*)>;
-
-void label_lengths(const Spec& spec, const AddLabel& label) {
+void label_lengths(const Spec& spec, Labels& labels) {
     const auto &q = spec.lists[0], &cmp = spec.lists[1];
     const std::size_t last = q.size() - 1;
     const Int keys = keys_per_select(spec), count = spec.numbers[kCount];
-    bool middle = false, queryless = false, differ = false, ragged = false, full = false,
-         exact = false, shorter = false, many = false, wide = false;
+    const auto blocks = [&](Int length) { return (length + keys - 1) / keys; };
+    bool middle = false, differ = false, shorter = false;
+    Int longest_before = 0;
     for (std::size_t b = 0; b <= last; ++b) {
         middle = middle || (b > 0 && b < last && cmp[b] == 0);
-        queryless = queryless || (q[b] == 0 && cmp[b] > 0);
         differ = differ || (q[b] != cmp[b] && b < last);
-        shorter =
-            shorter ||
-            (b > 0 && q[b] > 0 &&
-             cmp[b] < *std::max_element(cmp.begin(), cmp.begin() + static_cast<std::ptrdiff_t>(b)));
-        if (q[b] == 0) continue;
-        const Int blocks = (cmp[b] + keys - 1) / keys;
-        ragged = ragged || cmp[b] % keys != 0;
-        full = full || cmp[b] % keys == 0;
-        exact = exact || blocks == count;
-        many = many || blocks > kManyBlocks;
-        wide = wide || spec.numbers[kGroup] * cmp[b] >= kWideRow;
+        shorter = shorter || (q[b] > 0 && cmp[b] < longest_before);
+        longest_before = std::max(longest_before, cmp[b]);
     }
-    label(last > 0, "several_sequences");
-    label(last > 0 && cmp[0] == 0, "leading_empty");
-    label(last > 0 && cmp[last] == 0, "trailing_empty");
-    label(middle, "middle_empty");
-    label(queryless, "keys_without_queries");
-    label(differ, "lengths_differ_before_another");
-    label(shorter, "shorter_after_longer");
-    label(ragged, "ragged_last_window");
-    label(full, "full_last_window");
-    label(exact, "all_blocks_selected");
-    label(many, "many_blocks");
-    label(wide, "wide_row");
-    label(spec.numbers[kBeyondQ] > 0 || spec.numbers[kBeyondCmp] > 0, "beyond_last");
+    labels.add(last > 0, "several_sequences");
+    labels.add(last > 0 && cmp[0] == 0, "leading_empty");
+    labels.add(last > 0 && cmp[last] == 0, "trailing_empty");
+    labels.add(middle, "middle_empty");
+    labels.some([](Int t, Int n) { return t == 0 && n > 0; }, "keys_without_queries");
+    labels.add(differ, "lengths_differ_before_another");
+    labels.add(shorter, "shorter_after_longer");
+    labels.some([&](Int t, Int n) { return t > 0 && n % keys != 0; }, "ragged_last_window");
+    labels.some([&](Int t, Int n) { return t > 0 && n % keys == 0; }, "full_last_window");
+    labels.some([&](Int t, Int n) { return t > 0 && blocks(n) == count; }, "all_blocks_selected");
+    labels.some([&](Int t, Int n) { return t > 0 && blocks(n) > kManyBlocks; }, "many_blocks");
+    labels.some([&](Int t, Int n) { return t > 0 && spec.numbers[kGroup] * n >= kWideRow; },
+                "wide_row");
+    labels.add(spec.numbers[kBeyondQ] > 0 || spec.numbers[kBeyondCmp] > 0, "beyond_last");
 }
 
-void label_windows(const Spec& spec, std::vector<std::string>& out, const AddLabel& label) {
+void label_windows(const Spec& spec, Labels& labels) {
     const auto& n = spec.numbers;
-    out.push_back(fmt::format("M:{}", keys_per_select(spec)));
-    out.push_back(fmt::format("N:{}", n[kBlock] / n[kStride]));
-    out.push_back(fmt::format("group:{}", n[kGroup]));
-    label(n[kBlock] % n[kStride] != 0, "block_no_multiple_of_stride");
-    label(n[kSelect] % n[kBlock] != 0, "select_no_multiple_of_block");
-    label(n[kBlock] == 128 || n[kSelect] == 128, "windows_of_128");
-    label(n[kCount] > 16, "count_above_16");
-    label(n[kKvHeads] > 1, "several_kv_heads");
-    label(n[kValueDim] < n[kDim], "value_dim_smaller");
-    label(n[kDim] > 256, "dim_above_256");
-    label(n[kDim] % 16 != 0, "odd_dim");
-}
-
-void label_layouts(const Spec& spec, const AddLabel& label) {
-    const auto any = [&](auto&& is) {
-        return std::any_of(spec.layouts.begin(), spec.layouts.end(), is);
-    };
-    label(any([](Layout l) { return l != Layout::dense; }), "strided");
-    label(any([](Layout l) { return l == Layout::broadcast; }), "broadcast");
-    label(any([](Layout l) { return l == Layout::reversed; }), "reversed");
+    labels.add(fmt::format("M:{}", keys_per_select(spec)));
+    labels.add(fmt::format("N:{}", n[kBlock] / n[kStride]));
+    labels.value_of("group");
+    labels.add(n[kBlock] % n[kStride] != 0, "block_no_multiple_of_stride");
+    labels.add(n[kSelect] % n[kBlock] != 0, "select_no_multiple_of_block");
+    labels.add(n[kBlock] == 128 || n[kSelect] == 128, "windows_of_128");
+    labels.add(n[kCount] > 16, "count_above_16");
+    labels.add(n[kKvHeads] > 1, "several_kv_heads");
+    labels.add(n[kValueDim] < n[kDim], "value_dim_smaller");
+    labels.add(n[kDim] > 256, "dim_above_256");
+    labels.add(n[kDim] % 16 != 0, "odd_dim");
 }
 
 }  // namespace
 
-Spec sample(const Schema& schema, Random& random, int size) {
+Spec sample(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     spec.numbers[kDtype] = random.between(0, 1);
     sample_heads(random, spec);
@@ -286,97 +264,59 @@ Spec sample(const Schema& schema, Random& random, int size) {
 
 std::vector<std::string> labels_of(const Spec& spec) {
     const auto& n = spec.numbers;
-    const auto name_in = [&](Field field) {
-        return spec.schema->numbers[field].names[static_cast<std::size_t>(n[field])];
-    };
-    std::vector<std::string> out{name_in(kDtype), fmt::format("data:{}", name_of(spec.recipe)),
-                                 fmt::format("logits:{}", name_in(kLogits)),
-                                 fmt::format("scale:{}", name_in(kScale))};
-    const AddLabel label = [&](bool applies, const char* name) {
-        if (applies) out.emplace_back(name);
-    };
-    label(!spec.edits.empty(), kEditedLabel);
-    if (!spec.edits.empty()) return out;
+    Labels labels(spec);
+    labels.head({"logits", "scale"});
+    if (labels.edited()) return labels.take();
     const bool mask = n[kMask] != 0, topk_mask = n[kTopkMask] != 0;
-    out.push_back(mask ? fmt::format("hides:{}", name_in(kHides)) : "no_mask");
-    out.push_back(topk_mask ? fmt::format("forces:{}", name_in(kForces)) : "no_topk_mask");
-    label(mask && n[kSparse] == 0, "mask_in_sparse_mode_0");
-    label(!mask && n[kSparse] == 1, "sparse_mode_1_without_mask");
-    label(n[kMask] == 2 || n[kTopkMask] == 2, "uint8_mask");
-    label(spec.lists[0].size() > 1 && (mask || topk_mask), "mask_for_several_sequences");
-    label_lengths(spec, label);
-    label_windows(spec, out, label);
-    label_layouts(spec, label);
+    if (mask) labels.value_of("hides");
+    labels.add(!mask, "no_mask");
+    if (topk_mask) labels.value_of("forces");
+    labels.add(!topk_mask, "no_topk_mask");
+    labels.add(mask && n[kSparse] == 0, "mask_in_sparse_mode_0");
+    labels.add(!mask && n[kSparse] == 1, "sparse_mode_1_without_mask");
+    labels.add(n[kMask] == 2 || n[kTopkMask] == 2, "uint8_mask");
+    labels.add(spec.lists[0].size() > 1 && (mask || topk_mask), "mask_for_several_sequences");
+    label_lengths(spec, labels);
+    label_windows(spec, labels);
+    labels.layouts();
     const Rows rows = rows_of(spec);
-    label(rows.without_key, "row_without_key");
-    label(rows.part_visible, "part_of_row_visible");
-    label(rows.fewer_than_count, "fewer_visible_than_count");
-    label(rows.equal_zero, "equal_scores_of_hidden_blocks");
-    label(!mask && n[kLogits] == static_cast<Int>(LogitKind::equal), "equal_scores");
-    label(rows.forced_above_count, "forced_above_count");
-    label(rows.some_forced, "part_of_list_forced");
-    label(rows.forced_hidden, "forced_hidden_block");
-    return out;
+    labels.add(rows.without_key, "row_without_key");
+    labels.add(rows.part_visible, "part_of_row_visible");
+    labels.add(rows.fewer_than_count, "fewer_visible_than_count");
+    labels.add(rows.equal_zero, "equal_scores_of_hidden_blocks");
+    labels.add(!mask && n[kLogits] == static_cast<Int>(LogitKind::equal), "equal_scores");
+    labels.add(rows.forced_above_count, "forced_above_count");
+    labels.add(rows.some_forced, "part_of_list_forced");
+    labels.add(rows.forced_hidden, "forced_hidden_block");
+    return labels.take();
 }
 
 std::vector<RequiredClass> required_classes() {
-    std::vector<RequiredClass> required = {{"fp16", 25},
-                                           {"bf16", 25},
-                                           {"several_sequences", 25},
-                                           {"leading_empty", 2},
-                                           {"middle_empty", 1},
-                                           {"trailing_empty", 2},
-                                           {"keys_without_queries", 3},
-                                           {"lengths_differ_before_another", 15},
-                                           {"shorter_after_longer", 8},
-                                           {"wide_row", 1},
-                                           {"beyond_last", 8},
-                                           {"ragged_last_window", 20},
-                                           {"full_last_window", 15},
-                                           {"all_blocks_selected", 10},
-                                           {"many_blocks", 2},
-                                           {"block_no_multiple_of_stride", 3},
-                                           {"select_no_multiple_of_block", 3},
-                                           {"windows_of_128", 5},
-                                           {"count_above_16", 2},
-                                           {"several_kv_heads", 15},
-                                           {"value_dim_smaller", 15},
-                                           {"dim_above_256", 0.5},
-                                           {"odd_dim", 15},
-                                           {"no_mask", 10},
-                                           {"no_topk_mask", 10},
-                                           {"mask_in_sparse_mode_0", 15},
-                                           {"sparse_mode_1_without_mask", 5},
-                                           {"uint8_mask", 15},
-                                           {"mask_for_several_sequences", 15},
-                                           {"strided", 8},
-                                           {"broadcast", 1},
-                                           {"reversed", 1},
-                                           {"row_without_key", 8},
-                                           {"part_of_row_visible", 15},
-                                           {"fewer_visible_than_count", 5},
-                                           {"equal_scores_of_hidden_blocks", 5},
-                                           {"equal_scores", 1},
-                                           {"forced_above_count", 8},
-                                           {"part_of_list_forced", 5},
-                                           {"forced_hidden_block", 3}};
-    for (const char* m : {"M:1", "M:2", "M:3", "M:4", "M:8", "N:1", "N:2", "N:3", "N:4", "N:8"})
-        required.push_back({m, 1});
-    for (const char* group : {"1", "2", "4", "8", "16", "32", "64"})
-        required.push_back({fmt::format("group:{}", group), 0.5});
-    for (const char* kind : {"random", "causal", "ramp", "all", "striped"})
-        required.push_back({fmt::format("hides:{}", kind), 2});
-    for (const char* kind : {"random", "paper", "most", "last", "all"})
-        required.push_back({fmt::format("forces:{}", kind), 2});
-    for (const char* recipe : {"ints", "ones", "onehot", "signs", "normal", "cancelling", "spiky",
-                               "huge", "subnormal", "specials"})
-        required.push_back({fmt::format("data:{}", recipe), 0.5});
-    for (const char* kind : {"plain", "equal", "dominant", "single", "minus40", "minus120",
-                             "minus300", "plus300", "minus20000"})
-        required.push_back({fmt::format("logits:{}", kind), 1});
-    for (const char* kind : {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"})
-        required.push_back({fmt::format("scale:{}", kind), 1});
-    return required;
+    return Required(description())
+        .share(25, {"fp16", "bf16", "several_sequences"})
+        .share(20, {"ragged_last_window"})
+        .share(15, {"lengths_differ_before_another", "full_last_window", "several_kv_heads",
+                    "value_dim_smaller", "odd_dim", "mask_in_sparse_mode_0", "uint8_mask",
+                    "mask_for_several_sequences", "part_of_row_visible"})
+        .share(10, {"all_blocks_selected", "no_mask", "no_topk_mask"})
+        .share(8, {"shorter_after_longer", "beyond_last", "strided", "row_without_key",
+                   "forced_above_count"})
+        .share(5, {"windows_of_128", "sparse_mode_1_without_mask", "fewer_visible_than_count",
+                   "equal_scores_of_hidden_blocks", "part_of_list_forced"})
+        .share(3, {"keys_without_queries", "block_no_multiple_of_stride",
+                   "select_no_multiple_of_block", "forced_hidden_block"})
+        .share(2, {"leading_empty", "trailing_empty", "many_blocks", "count_above_16"})
+        .share(1, {"middle_empty", "wide_row", "broadcast", "reversed", "equal_scores"})
+        .share(0.5, {"dim_above_256"})
+        .share(1, "M", {"1", "2", "3", "4", "8"})
+        .share(1, "N", {"1", "2", "3", "4", "8"})
+        .share(0.5, "group", {"1", "2", "4", "8", "16", "32", "64"})
+        .values(2, "hides")
+        .values(2, "forces")
+        .recipes(0.5)
+        .values(1, "logits")
+        .values(1, "scale")
+        .take();
 }
 
 }  // namespace attncheck::properties::compress_attention

@@ -1,5 +1,6 @@
 // The NSA module as data: fields, tensors and rules, and the tensors that its operators hand each
 // other.
+#include "properties/case/attention_fields.h"
 #include "properties/operators/nsa_module/case.h"
 
 namespace attncheck::properties::nsa_module {
@@ -29,10 +30,7 @@ std::vector<NumberField> fields() {
          .names = {"half", "random", "compress", "select", "window", "closed"}},
         {.key = "weights", .max = 2, .fallback = 0, .names = {"recipe", "onehot", "mean"}},
         {.key = "logits", .max = 1, .fallback = 0, .names = {"plain", "lattice"}},
-        {.key = "scale",
-         .max = 6,
-         .fallback = 0,
-         .names = {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}},
+        scale_field(),
         {.key = "beyond", .max = kLongest, .fallback = 0}};
 }
 
@@ -112,9 +110,7 @@ std::vector<TensorField> handed_on() {
 }
 
 std::vector<Rule> rules() {
-    return {{{},
-             [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
-             "value_dim={value_dim} is larger than dim={dim}"},
+    return {value_dim_rule(),
             {{},
              [](const Extents& e) { return (e["group"] & (e["group"] - 1)) == 0; },
              "group={group} must be one of 1, 2, 4, 8, 16"},
@@ -148,16 +144,14 @@ Description describe(std::vector<TensorField> tensors) {
                                   .value =
                                       [](const Extents&) { return Int{ref::kModuleBranches}; }},
                                  {.name = "blocks", .word = "block", .lengths = blocks_of}},
-                     .arrays = {{.name = "actual_seq_len", .values = ends_of("seq")}},
+                     .arrays = {{.name = "actual_seq_len", .ends_of = "seq"}},
                      .integers = {{"compress_block_size", {}, "block"},
                                   {"compress_stride", {}, "stride"},
                                   {"select_block_size", {}, "select"},
                                   {"select_block_count", {}, "count"},
                                   {"window_size", {}, "window"},
                                   {"force_blocks", {}, "forced"}},
-                     .reals = {{"scale_value", {}, [](const Extents& e) {
-                                    return scale_of(static_cast<ScaleKind>(e["scale"]), e["dim"]);
-                                }}},
+                     .reals = {scale_argument({})},
                      .rules = rules(),
                      .element_rules = element_rules,
                      .build = build_call});

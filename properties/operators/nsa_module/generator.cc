@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/operators/labels.h"
 #include "properties/operators/nsa_module/case.h"
 
 namespace attncheck::properties::nsa_module {
@@ -151,78 +152,55 @@ Spec sample(const Schema& schema, Random& random, int size) {
 
 std::vector<std::string> labels_of(const Spec& spec) {
     const auto& n = spec.numbers;
-    const auto& lengths = spec.lists[0];
-    const auto name = [&](Field field) {
-        return spec.schema->numbers[field].names[static_cast<std::size_t>(n[field])];
-    };
-    std::vector<std::string> out{name(kDtype), "gates:" + name(kGates), "weights:" + name(kWeights),
-                                 "logits:" + name(kLogits),
-                                 fmt::format("data:{}", name_of(spec.recipe))};
-    const auto label = [&](bool applies, const char* text) {
-        if (applies) out.emplace_back(text);
-    };
-    const auto any = [&](const auto& test) {
-        return std::any_of(lengths.begin(), lengths.end(), test);
-    };
-    label(n[kTied] != 0, "tied");
-    label(n[kTied] == 0, "untied");
-    label(n[kForced] != 0, "forced_blocks");
-    label(lengths.size() > 1, "several_sequences");
-    label(any([](Int s) { return s == 0; }), "empty_sequence");
-    label(any([&](Int s) { return s > 0 && s < n[kBlock]; }), "no_compressed_block");
-    label(any([&](Int s) { return s > n[kBlock] && s % n[kStride] != 0; }), "ragged_stride");
-    label(any([&](Int s) { return s % n[kSelect] != 0; }), "ragged_select_block");
-    label(any([&](Int s) { return s > 0 && s <= n[kSelect] * (n[kCount] - 1); }),
-          "fewer_blocks_than_count");
-    label(any([&](Int s) { return s > n[kSelect] * n[kCount]; }), "blocks_left_out");
-    label(any([&](Int s) { return s > n[kWindow]; }), "window_slides");
-    label(n[kBlock] == n[kStride], "no_overlap");
-    label(n[kBlock] > n[kStride], "overlap");
-    label(n[kBlock] % n[kStride] != 0, "block_no_multiple_of_stride");
-    label(n[kSelect] > n[kBlock], "select_larger_than_block");
-    label(n[kCount] > 1, "several_blocks");
-    label(n[kKvHeads] > 1, "several_kv_heads");
-    label(n[kGroup] > 1, "grouped_heads");
-    label(n[kValueDim] < n[kDim], "value_dim_smaller");
-    label(n[kDim] > 128, "dim_192");
-    label(n[kBeyond] > 0, "beyond_last");
-    return out;
+    const auto any = [&](const auto& test) { return std::ranges::any_of(spec.lists[0], test); };
+    Labels labels(spec);
+    labels.add(value_name(spec.schema->numbers[kDtype], n[kDtype]));
+    for (const char* field : {"gates", "weights", "logits"}) labels.value_of(field);
+    labels.add(fmt::format("data:{}", name_of(spec.recipe)));
+    labels.add(n[kTied] != 0, "tied");
+    labels.add(n[kTied] == 0, "untied");
+    labels.add(n[kForced] != 0, "forced_blocks");
+    labels.add(spec.lists[0].size() > 1, "several_sequences");
+    labels.add(any([](Int s) { return s == 0; }), "empty_sequence");
+    labels.add(any([&](Int s) { return s > 0 && s < n[kBlock]; }), "no_compressed_block");
+    labels.add(any([&](Int s) { return s > n[kBlock] && s % n[kStride] != 0; }), "ragged_stride");
+    labels.add(any([&](Int s) { return s % n[kSelect] != 0; }), "ragged_select_block");
+    labels.add(any([&](Int s) { return s > 0 && s <= n[kSelect] * (n[kCount] - 1); }),
+               "fewer_blocks_than_count");
+    labels.add(any([&](Int s) { return s > n[kSelect] * n[kCount]; }), "blocks_left_out");
+    labels.add(any([&](Int s) { return s > n[kWindow]; }), "window_slides");
+    labels.add(n[kBlock] == n[kStride], "no_overlap");
+    labels.add(n[kBlock] > n[kStride], "overlap");
+    labels.add(n[kBlock] % n[kStride] != 0, "block_no_multiple_of_stride");
+    labels.add(n[kSelect] > n[kBlock], "select_larger_than_block");
+    labels.add(n[kCount] > 1, "several_blocks");
+    labels.add(n[kKvHeads] > 1, "several_kv_heads");
+    labels.add(n[kGroup] > 1, "grouped_heads");
+    labels.add(n[kValueDim] < n[kDim], "value_dim_smaller");
+    labels.add(n[kDim] > 128, "dim_192");
+    labels.add(n[kBeyond] > 0, "beyond_last");
+    return labels.take();
 }
 
 std::vector<RequiredClass> required_classes() {
-    std::vector<RequiredClass> required{{"fp16", 25},
-                                        {"bf16", 25},
-                                        {"tied", 25},
-                                        {"untied", 25},
-                                        {"forced_blocks", 10},
-                                        {"several_sequences", 30},
-                                        {"empty_sequence", 4},
-                                        {"no_compressed_block", 20},
-                                        {"ragged_stride", 15},
-                                        {"ragged_select_block", 30},
-                                        {"fewer_blocks_than_count", 10},
-                                        {"blocks_left_out", 15},
-                                        {"window_slides", 25},
-                                        {"no_overlap", 15},
-                                        {"overlap", 30},
-                                        {"block_no_multiple_of_stride", 3},
-                                        {"select_larger_than_block", 15},
-                                        {"several_blocks", 40},
-                                        {"several_kv_heads", 20},
-                                        {"grouped_heads", 30},
-                                        {"value_dim_smaller", 2},
-                                        {"dim_192", 6},
-                                        {"beyond_last", 5}};
-    for (const char* gates : {"half", "random", "compress", "select", "window"})
-        required.push_back({fmt::format("gates:{}", gates), 3});
-    required.push_back({"gates:closed", 1});
-    for (const char* weights : {"recipe", "onehot", "mean"})
-        required.push_back({fmt::format("weights:{}", weights), 4});
-    for (const char* logits : {"plain", "lattice"})
-        required.push_back({fmt::format("logits:{}", logits), 4});
-    for (const char* recipe : {"ints", "ones", "onehot", "signs", "normal", "cancelling"})
-        required.push_back({fmt::format("data:{}", recipe), 3});
-    return required;
+    return Required(description())
+        .share(40, {"several_blocks"})
+        .share(30, {"several_sequences", "ragged_select_block", "overlap", "grouped_heads"})
+        .share(25, {"fp16", "bf16", "tied", "untied", "window_slides"})
+        .share(20, {"no_compressed_block", "several_kv_heads"})
+        .share(15, {"ragged_stride", "blocks_left_out", "no_overlap", "select_larger_than_block"})
+        .share(10, {"forced_blocks", "fewer_blocks_than_count"})
+        .share(6, {"dim_192"})
+        .share(5, {"beyond_last"})
+        .share(4, {"empty_sequence"})
+        .share(3, {"block_no_multiple_of_stride"})
+        .share(2, {"value_dim_smaller"})
+        .share(3, "gates", {"half", "random", "compress", "select", "window"})
+        .share(1, {"gates:closed"})
+        .values(4, "weights")
+        .values(4, "logits")
+        .share(3, "data", {"ints", "ones", "onehot", "signs", "normal", "cancelling"})
+        .take();
 }
 
 }  // namespace attncheck::properties::nsa_module

@@ -12,6 +12,7 @@ namespace {
 using Int = std::int64_t;
 
 constexpr Int kLongest = 1 << 17;  ///< 128 Ki
+constexpr Int kMostSequences = 1024;
 constexpr Int kLargeMask = 300;
 
 std::vector<NumberField> fields(bool gradient) {
@@ -133,7 +134,10 @@ void add_claims(Description& d) {
                                     e.claim_lengths(list, std::move(lengths));
                                 }
                             },
-                        .shapes = false});
+                        .shapes = false,
+                        .tried = [](const Extents&) {
+                            return std::vector<Int>{kMostSequences, kMostSequences + 1};
+                        }});
 }
 
 /// The rules read the lists. An edit may claim rows that are not there, which would hold block 0.
@@ -154,25 +158,27 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     Description d;
     d.op = op;
     d.numbers = fields(std::is_same_v<A, attncheck_nsa_selected_attention_grad_args>);
-    d.lists = {{"q", 0, kLongest, 1024, "query", "beyond_q"},
-               {"kv", 0, kLongest, 1024, "key", "beyond_kv"}};
+    d.lists = {{"q", 0, kLongest, kMostSequences, "query", "beyond_q"},
+               {"kv", 0, kLongest, kMostSequences, "key", "beyond_kv"}};
     d.parallel_lists = true;
     d.symbols = uneven_head_symbols();
     d.symbols.push_back(mask_extent("mask_rows", "row", "q"));
     d.symbols.push_back(mask_extent("mask_columns", "column", "kv"));
     add_tensors<A, R>(d);
-    d.arrays = {{"actual_seq_q_len", both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
-                 ends_of("q")},
-                {"actual_seq_kv_len", both<&A::actual_seq_kv_len, &R::actual_seq_kv_len>,
-                 ends_of("kv")}};
+    d.arrays = {{.name = "actual_seq_q_len",
+                 .argument = both<&A::actual_seq_q_len, &R::actual_seq_q_len>,
+                 .ends_of = "q"},
+                {.name = "actual_seq_kv_len",
+                 .argument = both<&A::actual_seq_kv_len, &R::actual_seq_kv_len>,
+                 .ends_of = "kv"}};
     d.texts = {{"input_layout", both<&A::input_layout, &R::input_layout>,
                 [](const Extents&) { return "TND"; }}};
     d.integers = {
-        {"head_num", both<&A::head_num, &R::head_num>, "query_heads"},
+        {"head_num", both<&A::head_num, &R::head_num>, "query_heads", 128},
         {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
         {"selected_block_size", both<&A::selected_block_size, &R::selected_block_size>, "block"},
-        {"selected_block_count", both<&A::selected_block_count, &R::selected_block_count>,
-         "count"}};
+        {"selected_block_count", both<&A::selected_block_count, &R::selected_block_count>, "count",
+         32}};
     d.reals = {scale_argument(both<&A::scale_value, &R::scale_value>)};
     add_rules(d);
     add_claims(d);

@@ -60,7 +60,7 @@ TEST(HalfComposition, CompressionStoresProducts) {
     ASSERT_NE(product, stored);
     const CompressProblem problem(spec);
     const CompositionErrors errors = half_composition_errors(
-        problem.shape, problem.dtype, problem.values("input"), problem.values("weight"));
+        problem.shape, problem.dtype, problem.values(kCmpInput), problem.values(kCmpWeight));
     EXPECT_NEAR(errors.at("output"), 2 * std::abs(product - stored), 1e-15);
 }
 
