@@ -3,6 +3,7 @@
 #include <string>
 
 #include "attncheck/candidate.h"
+#include "impl/validated_entry_points.h"
 #include "impl/operators/flash_attention/flash_attention.h"
 #include "impl/operators/flash_attention/validate.h"
 #include "impl/kernels/instruction_set.h"
@@ -37,7 +38,40 @@ int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
     return ATTNCHECK_ERR_INTERNAL;
 }
 
+template <auto entered, auto validated>
+struct Untyped;
+template <class Args, int (*entered)(const Args*), MaybeRejection (*validated)(const Args*)>
+struct Untyped<entered, validated> {
+    static int enter(const void* args) { return entered(static_cast<const Args*>(args)); }
+    static MaybeRejection validate(const void* args) {
+        return validated(static_cast<const Args*>(args));
+    }
+};
+
+template <auto entered, auto validated>
+constexpr EntryPoint entry(const char* name) {
+    return {name, Untyped<entered, validated>::enter, Untyped<entered, validated>::validate};
+}
+
 }  // namespace
+
+std::span<const EntryPoint> entry_points() {
+    static constexpr EntryPoint kAll[] = {
+        entry<attncheck_nsa_compress, validate_nsa_compress>("nsa_compress"),
+        entry<attncheck_nsa_compress_grad, validate_nsa_compress_grad>("nsa_compress_grad"),
+        entry<attncheck_nsa_selected_attention, validate_nsa_selected_attention>(
+            "nsa_selected_attention"),
+        entry<attncheck_nsa_selected_attention_grad, validate_nsa_selected_attention_grad>(
+            "nsa_selected_attention_grad"),
+        entry<attncheck_nsa_compress_attention, validate_nsa_compress_attention>(
+            "nsa_compress_attention"),
+        entry<attncheck_flash_attention_score, validate_flash_attention_score>(
+            "flash_attention_score"),
+        entry<attncheck_flash_attention_score_grad, validate_flash_attention_score_grad>(
+            "flash_attention_score_grad")};
+    return kAll;
+}
+
 }  // namespace attncheck::impl
 
 extern "C" {

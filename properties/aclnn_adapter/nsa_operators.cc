@@ -28,14 +28,14 @@ const TwoPhases<NsaCompressAttention>& compress_attention() {
     return api;
 }
 
+const VendorOperator kOperators[] = {
+    {"nsa_compress", [] { return bool(compress()); }},
+    {"nsa_compress_grad", [] { return bool(compress_grad()); }},
+    {"nsa_selected_attention", [] { return bool(selected_attention()); }},
+    {"nsa_selected_attention_grad", [] { return bool(selected_attention_grad()); }},
+    {"nsa_compress_attention", [] { return bool(compress_attention()); }}};
+
 }  // namespace
-
-bool has_nsa_compress() { return bool(compress()); }
-bool has_nsa_compress_grad() { return bool(compress_grad()); }
-bool has_nsa_selected_attention() { return bool(selected_attention()); }
-bool has_nsa_selected_attention_grad() { return bool(selected_attention_grad()); }
-bool has_nsa_compress_attention() { return bool(compress_attention()); }
-
 }  // namespace attncheck::aclnn_adapter
 
 using namespace attncheck::aclnn_adapter;
