@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "properties/case/call.h"
@@ -24,6 +25,12 @@ struct RequiredClass {
     bool combination = false;  ///< of other classes, as a numbered corner case is
 };
 
+/// Classes that no legal case of `op` has together: `one` with each of `others`, which blanks
+/// separate.
+struct ExcludedPairs {
+    std::string_view op, one, others;
+};
+
 class Operator {
 public:
     virtual ~Operator() = default;
@@ -31,6 +38,10 @@ public:
     virtual const std::vector<Property>& properties() const = 0;
     virtual const std::vector<RequiredClass>& required_classes() const = 0;
     virtual std::vector<std::string> labels(const Spec& spec) const = 0;
+
+    /// Found by a long search (attncheck_pair_search), not typed; rows of other operators of the
+    /// family may be among them.
+    virtual std::vector<ExcludedPairs> excluded_pairs() const { return {}; }
 
     /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not
     /// looked at.

@@ -18,6 +18,9 @@ public:
     const Schema& schema() const override { return flash_description(gradient_); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return flash_attention_excluded_pairs();
+    }
     std::vector<std::string> labels(const Spec& spec) const override { return flash_labels(spec); }
     Spec draw(Random& random, int size, Profile profile) const override {
         return sample_flash(schema(), random, size, profile);

@@ -56,6 +56,9 @@ public:
     const Schema& schema() const override { return compress_description(gradient_); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return nsa_compress_excluded_pairs();
+    }
     std::vector<std::string> labels(const Spec& spec) const override {
         return compress_labels(spec);
     }

@@ -80,6 +80,7 @@ Spec sample_compress(const Schema& schema, Random& random, int size);
 std::vector<std::string> compress_labels(const Spec& spec);
 std::vector<RequiredClass> compress_required_classes(bool gradient);
 
+const std::vector<ExcludedPairs>& nsa_compress_excluded_pairs();
 std::unique_ptr<Operator> make_nsa_compress();
 std::unique_ptr<Operator> make_nsa_compress_grad();
 

@@ -33,6 +33,9 @@ public:
     const Schema& schema() const override { return description(); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return nsa_compress_attention_excluded_pairs();
+    }
     std::vector<std::string> labels(const Spec& spec) const override { return labels_of(spec); }
     Spec draw(Random& random, int size, Profile) const override {
         return compress_attention::sample(schema(), random, size);

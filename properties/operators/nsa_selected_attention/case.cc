@@ -20,6 +20,9 @@ public:
     const Schema& schema() const override { return selected_description(gradient_); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return nsa_selected_attention_excluded_pairs();
+    }
     std::vector<std::string> labels(const Spec& spec) const override {
         return selected_labels(spec);
     }
