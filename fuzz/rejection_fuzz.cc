@@ -16,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling || ruling->accepted()) return -1;  // not for the corpus
     const int status = call->enter();
+    if (ruling->any_status && status != 0) return 0;
     if (status == ruling->status && impl::last_error_message().starts_with(ruling->parameter))
         return 0;
     std::fprintf(stderr, "contract: %d %s\nreturned: %d %s\n", ruling->status,

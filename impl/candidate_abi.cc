@@ -18,15 +18,14 @@ namespace attncheck::impl {
 namespace {
 
 // Validate, then run; no exception leaves the C interface.
-template <class Args, class Kernels>
-int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
-                 void (*run)(const Args&, const Kernels&), const Kernels& (*kernels)()) noexcept {
+template <class Args, class Run>
+int guarded(const Args* args, MaybeRejection (*validate)(const Args*), const Run& run) noexcept {
     try {
         if (MaybeRejection rejection = validate(args)) {
             set_last_error_message(std::move(rejection->message));
             return rejection->status;
         }
-        run(*args, kernels());
+        run(*args);
         return ATTNCHECK_OK;
     } catch (const std::exception& failure) {
         try {
@@ -36,6 +35,20 @@ int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
     } catch (...) {
     }
     return ATTNCHECK_ERR_INTERNAL;
+}
+
+/// An operator on kernels chosen for the instruction set; choosing may fail, too.
+template <class Args, class Kernels>
+int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
+                 void (*run)(const Args&, const Kernels&), const Kernels& (*kernels)()) noexcept {
+    return guarded(args, validate, [&](const Args& valid) { run(valid, kernels()); });
+}
+
+/// An operator without kernels of its own.
+template <class Args>
+int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
+                 void (*run)(const Args&)) noexcept {
+    return guarded(args, validate, run);
 }
 
 template <auto entered, auto validated>
