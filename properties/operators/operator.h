@@ -15,6 +15,8 @@
 
 namespace attncheck::properties {
 
+class AttentionOperator;
+
 /// The label of a call with edited arguments, the only one that is counted for it.
 inline constexpr const char* kEditedLabel = "edited";
 
@@ -83,6 +85,9 @@ public:
         (void)length, (void)seed;
         return {};
     }
+
+    /// As the laws and tiers of attention see it; none: it is no attention operator.
+    virtual const AttentionOperator* attention() const { return nullptr; }
 
     /// Name, shape and values of the tensors by the index that overrides use.
     std::vector<Tensor> logical_tensors(const Spec& spec) const {

@@ -1,5 +1,6 @@
 // The operators: shrinking, and the call of a case.
 #include "properties/operators/flash_attention/case.h"
+#include "properties/operators/flash_attention/problem.h"
 
 #include <algorithm>
 #include <iterator>
@@ -18,6 +19,7 @@ public:
     const Schema& schema() const override { return flash_description(gradient_); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    const AttentionOperator* attention() const override { return &flash_attention_operator(); }
     std::vector<ExcludedPairs> excluded_pairs() const override {
         return flash_attention_excluded_pairs();
     }

@@ -1,5 +1,6 @@
 // The operator: legality of elements, and shrinking.
 #include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 #include <algorithm>
 #include <numeric>
@@ -33,6 +34,7 @@ public:
     const Schema& schema() const override { return description(); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    const AttentionOperator* attention() const override { return &compress_attention::attention_operator(); }
     std::vector<ExcludedPairs> excluded_pairs() const override {
         return nsa_compress_attention_excluded_pairs();
     }

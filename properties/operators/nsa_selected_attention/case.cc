@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "properties/case/values.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -20,6 +21,7 @@ public:
     const Schema& schema() const override { return selected_description(gradient_); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    const AttentionOperator* attention() const override { return &selected_attention_operator(); }
     std::vector<ExcludedPairs> excluded_pairs() const override {
         return nsa_selected_attention_excluded_pairs();
     }
