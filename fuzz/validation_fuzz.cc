@@ -2,11 +2,10 @@
 // from the same contract: same verdict, same status, same parameter to blame, and what is drawn
 // legal is accepted. A trap means one of these fails.
 //
-// Bytes become a call as in call_bytes.h; <operator>_call.cc says what they stand for. One program
-// per operator: FUZZED_CALL is one of the functions of fuzzed_call.h.
+// Bytes become a call as in call_bytes.h. One program per operator (asked_call.h).
 #include <cstdio>
 
-#include "fuzz/fuzzed_call.h"
+#include "fuzz/asked_call.h"
 
 using namespace attncheck;
 
@@ -21,7 +20,7 @@ bool is_well_formed(const impl::Rejection& rejection) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const auto call = fuzz::FUZZED_CALL(fuzz::CallBytes::parse(data, size));
+    const auto call = fuzz::asked_call(fuzz::CallBytes::parse(data, size));
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling) return 0;
     const impl::MaybeRejection found = call->rejection();

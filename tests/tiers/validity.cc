@@ -92,7 +92,8 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     Random random(mix(seed) + index);
     static const std::vector<const Operator*> all = operators_with_tiers();
     // The last three, with the smallest heads and the most features, four times as often.
-    const std::size_t most = std::min<std::size_t>(all.size(), 3), turn = index % (all.size() + 3 * most);
+    const std::size_t most = std::min<std::size_t>(all.size(), 3);
+    const std::size_t turn = index % (all.size() + 3 * most);
     const Operator& op =
         *all[turn < all.size() ? turn : all.size() - most + (turn - all.size()) % most];
     const Spec spec = draw(op, random);

@@ -1,10 +1,11 @@
 // The operators: shrinking, and the call of a case.
 #include "properties/operators/flash_attention/case.h"
-#include "properties/operators/flash_attention/problem.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
+
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {

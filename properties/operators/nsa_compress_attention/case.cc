@@ -1,10 +1,11 @@
 // The operator: legality of elements, and shrinking.
 #include "properties/operators/nsa_compress_attention/case.h"
-#include "properties/operators/nsa_compress_attention/problem.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
+
+#include "properties/operators/nsa_compress_attention/problem.h"
 
 namespace attncheck::properties {
 namespace compress_attention {
