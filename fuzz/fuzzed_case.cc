@@ -144,8 +144,8 @@ std::vector<const Operator*> family_of(std::string_view name) {
     std::vector<const Operator*> family;
     if (name.empty())
         for (const auto& op : operators()) family.push_back(op.get());
-    for (const std::string& member : {std::string(name), std::string(name) + "_grad"})
-        if (const Operator* op = find_operator(member)) family.push_back(op);
+    for (const char* end : {"", "_grad", "_score", "_score_grad"})
+        if (const Operator* op = find_operator(std::string(name) + end)) family.push_back(op);
     return family;
 }
 

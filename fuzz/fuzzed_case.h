@@ -13,7 +13,8 @@
 
 namespace attncheck::fuzz {
 
-/// An operator and, where it has one, its gradient; all operators for "".
+/// An operator and, where it has one, its gradient; "_score" at the end of a name may be left out.
+/// All operators for "".
 std::vector<const properties::Operator*> family_of(std::string_view name);
 
 /// The legal, small case of the family that the bytes are; nothing otherwise.

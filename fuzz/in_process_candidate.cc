@@ -2,8 +2,12 @@
 
 #include <sys/mman.h>
 
-#include <iterator>
+#include <algorithm>
+#include <string_view>
 
+#include <attncheck/candidate.h>
+
+#include "impl/validated_entry_points.h"
 #include "properties/candidate/protocol.h"
 
 namespace attncheck::fuzz {
@@ -11,22 +15,10 @@ namespace {
 
 using namespace properties;
 
-template <class Arguments, int (*entry)(const Arguments*)>
-int call_entry(const void* arguments) {
-    return entry(static_cast<const Arguments*>(arguments));
+int enter(const char* op, const void* arguments) {
+    const auto all = impl::entry_points();
+    return std::ranges::find(all, std::string_view(op), &impl::EntryPoint::name)->enter(arguments);
 }
-
-/// In the order of kEntryPoints.
-using EntryPoint = int (*)(const void*);
-constexpr EntryPoint kEntries[] = {
-    call_entry<attncheck_nsa_compress_args, attncheck_nsa_compress>,
-    call_entry<attncheck_nsa_compress_grad_args, attncheck_nsa_compress_grad>,
-    call_entry<attncheck_nsa_selected_attention_args, attncheck_nsa_selected_attention>,
-    call_entry<attncheck_nsa_selected_attention_grad_args, attncheck_nsa_selected_attention_grad>,
-    call_entry<attncheck_nsa_compress_attention_args, attncheck_nsa_compress_attention>,
-    call_entry<attncheck_flash_attention_score_args, attncheck_flash_attention_score>,
-    call_entry<attncheck_flash_attention_score_grad_args, attncheck_flash_attention_score_grad>};
-static_assert(std::size(kEntries) == std::size(kEntryPoints));
 
 void protect(const Request& request, int protection) {
     const auto* table = reinterpret_cast<const std::uint64_t*>(request.guards);
@@ -39,7 +31,8 @@ void protect(const Request& request, int protection) {
 InProcessCandidate::InProcessCandidate() {
     info_.name = attncheck_candidate_name();
     info_.precision = attncheck_precision();
-    info_.operators.assign(std::begin(kEntryPoints), std::end(kEntryPoints));
+    for (const impl::EntryPoint& entry : impl::entry_points())
+        info_.operators.emplace_back(entry.name);
 }
 
 CallResult InProcessCandidate::run(const Call& call, const RunOptions& options) {
@@ -47,7 +40,7 @@ CallResult InProcessCandidate::run(const Call& call, const RunOptions& options) 
     const Request& request = placed.request();
     CallResult result;
     protect(request, PROT_NONE);
-    result.status = kEntries[request.op[0]](reinterpret_cast<const void*>(request.arguments[0]));
+    result.status = enter(request.op[0], reinterpret_cast<const void*>(request.arguments[0]));
     protect(request, PROT_READ | PROT_WRITE);
     placed.collect(0, result);
     arena_.give_back(placed.bytes_used());

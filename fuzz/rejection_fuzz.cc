@@ -3,19 +3,19 @@
 // written to an output (or read from an input before all checks are done) ends the program. A trap
 // means that the status is not the documented one.
 //
-// Bytes become a call as in call_bytes.h; <operator>_call.cc says what they stand for. One program
-// per operator: FUZZED_CALL is one of the functions of fuzzed_call.h.
+// Bytes become a call as in call_bytes.h. One program per operator (asked_call.h).
 #include <cstdio>
 
-#include "fuzz/fuzzed_call.h"
+#include "fuzz/asked_call.h"
 
 using namespace attncheck;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const auto call = fuzz::FUZZED_CALL(fuzz::CallBytes::parse(data, size));
+    const auto call = fuzz::asked_call(fuzz::CallBytes::parse(data, size));
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling || ruling->accepted()) return -1;  // not for the corpus
     const int status = call->enter();
+    if (ruling->any_status && status != 0) return 0;
     if (status == ruling->status && impl::last_error_message().starts_with(ruling->parameter))
         return 0;
     std::fprintf(stderr, "contract: %d %s\nreturned: %d %s\n", ruling->status,

@@ -1,4 +1,4 @@
-// Writes seed inputs of the fuzz targets, drawn by rapidcheck.
+// Writes seed inputs of the fuzz targets, drawn by rapidcheck, and the dictionary of case lines.
 //
 // Usage: fuzz_seeds FOLDER [COUNT] [SEED]   COUNT files per target (default 64) in FOLDER/TARGET.
 // The same seed writes the same files.
@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 
 #include "fuzz/call_mutator.h"
 #include "fuzz/fuzzed_case.h"
@@ -89,6 +90,32 @@ void write(const std::filesystem::path& folder, const Seeds& seeds, int count, s
     }
 }
 
+/// A dictionary of libFuzzer with the words of case lines: keys, names of values, layouts, data and
+/// the marks of `set` and `break`. Follows from the descriptions, as case lines do.
+void write_dictionary(const std::filesystem::path& path) {
+    std::set<std::string> words{"set=[",      "break=[",   ".absent",    ".null",      ".rank=",
+                                ".dtype=",    ".size=",    ".shape[0]=", "[0,0,0]=",   "all.dim=",
+                                "all.dtype=", "nan",       "inf",        "-inf",       "-0",
+                                "1e-45",      "2147483648", "4294967296", "seed=",     "data=",
+                                "9223372036854775807", "-9223372036854775808",
+                                "18446744073709551615", "all"};
+    for (int layout = 0; layout <= static_cast<int>(properties::Layout::broadcast); ++layout)
+        words.emplace(name_of(static_cast<properties::Layout>(layout)));
+    for (int recipe = 0; recipe <= static_cast<int>(properties::Recipe::specials); ++recipe)
+        words.emplace(name_of(static_cast<properties::Recipe>(recipe)));
+    for (const properties::Schema* schema : properties::schemas()) {
+        words.insert(schema->op);
+        for (const auto& number : schema->numbers) {
+            words.insert(number.key + "=");
+            words.insert(number.names.begin(), number.names.end());
+        }
+        for (const auto& list : schema->lists) words.insert(list.key + "=");
+        for (const auto& tensor : schema->tensors) words.insert(tensor.name + ".layout=");
+    }
+    std::ofstream out(path);
+    for (const std::string& word : words) out << '"' << word << "\"\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -99,14 +126,15 @@ int main(int argc, char** argv) {
     const std::filesystem::path folder = argv[1];
     const int count = argc > 2 ? std::atoi(argv[2]) : 64;
     const std::uint64_t seed = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1;
-    for (const char* family :
-         {"nsa_compress", "nsa_selected_attention", "nsa_compress_attention", "flash_attention"}) {
-        const std::string name = family, op = name == "flash_attention" ? name + "_score" : name;
+    for (const auto& op : properties::operators()) {
+        if (op->name().ends_with("_grad") || op->is_composition()) continue;
+        const std::string name = op->name().substr(0, op->name().rfind("_score"));
         for (const char* question : {"_validation", "_rejection"})
             write(folder / (name + question), calls(fuzz::CallBytes::kMaxChanges), count, seed);
-        write(folder / (name + "_acceptance"), cases(op, true), count, seed);
-        write(folder / (name + "_values"), cases(op, false), count, seed);
+        write(folder / (name + "_acceptance"), cases(name, true), count, seed);
+        write(folder / (name + "_values"), cases(name, false), count, seed);
     }
+    write_dictionary(folder / "cases.dictionary");
     write(folder / "case_line", cases("", true), count, seed);
     write(folder / "aclnn_sequence", calls(48), count, seed);
     write(folder / "report_merge", reports(), count, seed);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "attncheck/candidate.h"
+#include "impl/validated_entry_points.h"
 #include "impl/operators/flash_attention/flash_attention.h"
 #include "impl/operators/flash_attention/validate.h"
 #include "impl/kernels/instruction_set.h"
@@ -17,15 +18,14 @@ namespace attncheck::impl {
 namespace {
 
 // Validate, then run; no exception leaves the C interface.
-template <class Args, class Kernels>
-int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
-                 void (*run)(const Args&, const Kernels&), const Kernels& (*kernels)()) noexcept {
+template <class Args, class Run>
+int guarded(const Args* args, MaybeRejection (*validate)(const Args*), const Run& run) noexcept {
     try {
         if (MaybeRejection rejection = validate(args)) {
             set_last_error_message(std::move(rejection->message));
             return rejection->status;
         }
-        run(*args, kernels());
+        run(*args);
         return ATTNCHECK_OK;
     } catch (const std::exception& failure) {
         try {
@@ -37,7 +37,54 @@ int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
     return ATTNCHECK_ERR_INTERNAL;
 }
 
+/// An operator on kernels chosen for the instruction set; choosing may fail, too.
+template <class Args, class Kernels>
+int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
+                 void (*run)(const Args&, const Kernels&), const Kernels& (*kernels)()) noexcept {
+    return guarded(args, validate, [&](const Args& valid) { run(valid, kernels()); });
+}
+
+/// An operator without kernels of its own.
+template <class Args>
+int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
+                 void (*run)(const Args&)) noexcept {
+    return guarded(args, validate, run);
+}
+
+template <auto entered, auto validated>
+struct Untyped;
+template <class Args, int (*entered)(const Args*), MaybeRejection (*validated)(const Args*)>
+struct Untyped<entered, validated> {
+    static int enter(const void* args) { return entered(static_cast<const Args*>(args)); }
+    static MaybeRejection validate(const void* args) {
+        return validated(static_cast<const Args*>(args));
+    }
+};
+
+template <auto entered, auto validated>
+constexpr EntryPoint entry(const char* name) {
+    return {name, Untyped<entered, validated>::enter, Untyped<entered, validated>::validate};
+}
+
 }  // namespace
+
+std::span<const EntryPoint> entry_points() {
+    static constexpr EntryPoint kAll[] = {
+        entry<attncheck_nsa_compress, validate_nsa_compress>("nsa_compress"),
+        entry<attncheck_nsa_compress_grad, validate_nsa_compress_grad>("nsa_compress_grad"),
+        entry<attncheck_nsa_selected_attention, validate_nsa_selected_attention>(
+            "nsa_selected_attention"),
+        entry<attncheck_nsa_selected_attention_grad, validate_nsa_selected_attention_grad>(
+            "nsa_selected_attention_grad"),
+        entry<attncheck_nsa_compress_attention, validate_nsa_compress_attention>(
+            "nsa_compress_attention"),
+        entry<attncheck_flash_attention_score, validate_flash_attention_score>(
+            "flash_attention_score"),
+        entry<attncheck_flash_attention_score_grad, validate_flash_attention_score_grad>(
+            "flash_attention_score_grad")};
+    return kAll;
+}
+
 }  // namespace attncheck::impl
 
 extern "C" {

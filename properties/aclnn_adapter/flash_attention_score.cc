@@ -87,14 +87,15 @@ int run(const Args& a, bool packed, FlashVariant variant) {
     }
 }
 
-}  // namespace
-
-bool has_flash_attention_score() {
+bool any_variant() {
     const Functions& f = functions();
     return f.fixed || f.fixed_pse_types || f.packed || f.packed_pse_types || f.packed_ropes ||
            f.packed_layout;
 }
 
+const VendorOperator kOperator{"flash_attention_score", any_variant};
+
+}  // namespace
 }  // namespace attncheck::aclnn_adapter
 
 using namespace attncheck::aclnn_adapter;

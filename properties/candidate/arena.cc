@@ -101,9 +101,9 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
                     control(call.texts[i].value->c_str(), call.texts[i].value->size() + 1));
         const std::vector<std::byte> arguments = pack(call, tensors, arrays, texts);
         request_.arguments[k] = control(arguments.data(), arguments.size());
-        const auto* entry = std::find_if(std::begin(kEntryPoints), std::end(kEntryPoints),
-                                         [&](const char* name) { return call.op == name; });
-        request_.op[k] = static_cast<std::uint32_t>(entry - std::begin(kEntryPoints));
+        if (call.op.size() >= kNameBytes)
+            throw std::runtime_error("the entry point's name is too long: " + call.op);
+        call.op.copy(request_.op[k], kNameBytes);
     }
     for (Buffer& buffer : buffers_)
         buffer.image.assign(at(buffer.first_page), at(buffer.pages_end));

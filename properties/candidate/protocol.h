@@ -4,6 +4,7 @@
 // closes it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace attncheck::properties {
@@ -16,6 +17,7 @@ inline constexpr std::uint64_t kControlBytes =
     1 << 20;  ///< argument structs, strings and guard table
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr int kMaxCalls = 4;
+inline constexpr std::size_t kNameBytes = 64;  ///< of an entry point's name, with its NUL
 
 /// First message of the worker, followed by `bytes` of text: "ok\n<name>\n<precision>\n<op> <op>
 /// ..." or the error.
@@ -28,7 +30,7 @@ inline constexpr std::uint32_t kHelloMagic = 0xa77c0001;
 struct Request {
     std::uint32_t calls;  ///< 1..kMaxCalls; more than one run at once
     std::uint32_t repetitions;
-    std::uint32_t op[kMaxCalls];         ///< index into kEntryPoints
+    char op[kMaxCalls][kNameBytes];      ///< entry points, without the prefix "attncheck_"
     std::uint64_t arguments[kMaxCalls];  ///< address of the argument struct in the arena
     std::uint64_t guards;                ///< address of the guard table: pairs {address, bytes}
     std::uint32_t guard_count;
@@ -43,20 +45,10 @@ struct Reply {
     double seconds;  ///< time inside the candidate
 };
 
-/// Operators by their entry point's name without the prefix "attncheck_"; the order is that of the
-/// protocol.
-inline constexpr const char* kEntryPoints[] = {"nsa_compress",
-                                               "nsa_compress_grad",
-                                               "nsa_selected_attention",
-                                               "nsa_selected_attention_grad",
-                                               "nsa_compress_attention",
-                                               "flash_attention_score",
-                                               "flash_attention_score_grad"};
-
 /// A library that stands in front of others exports two more symbols, so that the worker can hand
 /// it their names and ask which operators they have; both are called before anything else of it:
 ///   const char* attncheck_adapter_open(const char* libraries)     null, or why not, one line
-///   int attncheck_adapter_implements(unsigned index_of_kEntryPoints)
+///   int attncheck_adapter_implements(const char* entry_point)     without the prefix
 inline constexpr const char* kAdapterOpen = "attncheck_adapter_open";
 inline constexpr const char* kAdapterImplements = "attncheck_adapter_implements";
 

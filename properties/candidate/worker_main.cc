@@ -16,11 +16,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "properties/candidate/exported_entries.h"
 #include "properties/candidate/protocol.h"
 
 namespace {
@@ -93,14 +93,17 @@ void protect(const Request& request, int protection) {
         mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
 }
 
-Reply serve(const Request& request, const EntryPoint (&entry)[std::size(kEntryPoints)]) {
+Reply serve(const Request& request, void* library) {
     Reply reply{};
+    EntryPoint entry[kMaxCalls] = {};
+    for (std::uint32_t i = 0; i < request.calls; ++i)
+        entry[i] = reinterpret_cast<EntryPoint>(entry_named(library, request.op[i]));
     protect(request, PROT_NONE);
     const auto start = std::chrono::steady_clock::now();
     if (request.calls == 1) {
         for (std::uint32_t k = 0; k < request.repetitions; ++k)
             reply.status[0] =
-                entry[request.op[0]](reinterpret_cast<const void*>(request.arguments[0]));
+                entry[0](reinterpret_cast<const void*>(request.arguments[0]));
     } else {
         std::atomic<std::uint32_t> ready{0};
         std::vector<std::thread> threads;
@@ -111,7 +114,7 @@ Reply serve(const Request& request, const EntryPoint (&entry)[std::size(kEntryPo
                 }
                 for (std::uint32_t k = 0; k < request.repetitions; ++k)
                     reply.status[i] =
-                        entry[request.op[i]](reinterpret_cast<const void*>(request.arguments[i]));
+                        entry[i](reinterpret_cast<const void*>(request.arguments[i]));
             });
         for (auto& thread : threads) thread.join();
     }
@@ -145,7 +148,8 @@ int main(int argc, char** argv) {
         return 2;
     }
     const auto symbol = [&](const std::string& name) { return dlsym(library, name.c_str()); };
-    const auto implements = reinterpret_cast<int (*)(unsigned)>(symbol(kAdapterImplements));
+    const auto implements =
+        reinterpret_cast<int (*)(const char*)>(symbol(kAdapterImplements));
     if (argc == 5) {
         const auto open = reinterpret_cast<const char* (*)(const char*)>(symbol(kAdapterOpen));
         if (!open || !implements) {
@@ -170,21 +174,16 @@ int main(int argc, char** argv) {
         return 2;
     }
     const auto precision = reinterpret_cast<const char* (*)()>(symbol("attncheck_precision"));
-    EntryPoint entry[std::size(kEntryPoints)] = {};
     std::string names;
-    for (std::size_t i = 0; i < std::size(kEntryPoints); ++i) {
-        if (implements && !implements(static_cast<unsigned>(i))) continue;
-        entry[i] =
-            reinterpret_cast<EntryPoint>(symbol(std::string("attncheck_") + kEntryPoints[i]));
-        if (entry[i]) names += std::string(kEntryPoints[i]) + ' ';
-    }
+    for (const std::string& entry : exported_entries(library))
+        if (!implements || implements(entry.c_str())) names += entry + ' ';
     const char* declared = precision ? precision() : nullptr;
     say_hello(std::string("ok\n") + (name() ? name() : "(unnamed)") + '\n' +
               (declared ? declared : "") + '\n' + names);
 
     Request request;
     while (read_all(g_socket, &request, sizeof request)) {
-        const Reply reply = serve(request, entry);
+        const Reply reply = serve(request, library);
         if (!write_all(g_socket, &reply, sizeof reply)) break;
     }
     _exit(0);  // the candidate's own destructors are not under test

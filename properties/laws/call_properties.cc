@@ -65,6 +65,15 @@ std::optional<Call> broken_call(const Spec& spec) {
     }
 }
 
+/// Whether a call with this ruling may return this status.
+bool is_status_of(const ref::Ruling& ruling, int status) {
+    if (status == ruling.status) return true;
+    if (ruling.accepted()) return false;
+    if (ruling.any_status) return status != ATTNCHECK_OK;
+    return ruling.either_status &&
+           (status == ATTNCHECK_ERR_NULLPTR || status == ATTNCHECK_ERR_INVALID);
+}
+
 /// Expected values first, then the judge.
 Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const CallResult& result,
                           const ExpectedOutputs& expected, const PropertyContext& context) {
@@ -181,10 +190,7 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
         return verdict;
     }
     if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0, {}, {}};
-    const bool rejected =
-        result.status == ATTNCHECK_ERR_NULLPTR || result.status == ATTNCHECK_ERR_INVALID;
-    if (result.status != ruling.status &&
-        !(ruling.either_status && !ruling.accepted() && rejected)) {
+    if (!is_status_of(ruling, result.status)) {
         if (ruling.accepted())
             return Verdict::fail(
                 "rejected a legal call",

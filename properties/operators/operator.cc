@@ -27,6 +27,13 @@ public:
                                   : std::vector<Spec>{};
     }
 
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return parts_.excluded_pairs ? parts_.excluded_pairs() : std::vector<ExcludedPairs>{};
+    }
+    const AttentionOperator* attention() const override {
+        return parts_.attention ? &parts_.attention() : nullptr;
+    }
+
 private:
     Spec draw(Random& random, int size, Profile profile) const override {
         return parts_.draw(schema(), random, size, profile);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "properties/case/call.h"
@@ -14,6 +15,8 @@
 #include "properties/laws/property.h"
 
 namespace attncheck::properties {
+
+class AttentionOperator;
 
 /// The label of a call with edited arguments, the only one that is counted for it.
 inline constexpr const char* kEditedLabel = "edited";
@@ -25,6 +28,12 @@ struct RequiredClass {
     bool combination = false;  ///< of other classes, as a numbered corner case is
 };
 
+/// Classes that no legal case of `op` has together: `one` with each of `others`, which blanks
+/// separate.
+struct ExcludedPairs {
+    std::string_view op, one, others;
+};
+
 class Operator {
 public:
     virtual ~Operator() = default;
@@ -32,6 +41,10 @@ public:
     virtual const std::vector<Property>& properties() const = 0;
     virtual const std::vector<RequiredClass>& required_classes() const = 0;
     virtual std::vector<std::string> labels(const Spec& spec) const = 0;
+
+    /// Found by a long search (attncheck_pair_search), not typed; rows of other operators of the
+    /// family may be among them.
+    virtual std::vector<ExcludedPairs> excluded_pairs() const { return {}; }
 
     /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not
     /// looked at.
@@ -74,6 +87,9 @@ public:
         return {};
     }
 
+    /// As the laws and tiers of attention see it; none: it is no attention operator.
+    virtual const AttentionOperator* attention() const { return nullptr; }
+
     /// Name, shape and values of the tensors by the index that overrides use.
     std::vector<Tensor> logical_tensors(const Spec& spec) const {
         return schema().entry.pack ? properties::logical_tensors(spec, build(spec))
@@ -106,6 +122,8 @@ struct OperatorParts {
                                      std::uint64_t seed) = nullptr;
     void (*carry_overrides)(const Spec& from, Spec& to,
                             const std::vector<int>& kept) = properties::carry_overrides;
+    std::vector<ExcludedPairs> (*excluded_pairs)() = nullptr;
+    const AttentionOperator& (*attention)() = nullptr;
 };
 std::unique_ptr<Operator> make_operator(OperatorParts parts);
 

@@ -12,7 +12,7 @@ ClassPairs::ClassPairs(const Operator& op) : op_(op.name()) {
             number_.emplace(required.label, classes_.size());
             classes_.push_back(required.label);
         }
-    for (const ExcludedPairs& row : excluded_pairs()) {
+    for (const ExcludedPairs& row : op.excluded_pairs()) {
         if (row.op != op_) continue;
         const std::size_t one = number_.at(std::string(row.one));
         for (std::string_view rest = row.others; !rest.empty();) {

@@ -4,7 +4,8 @@
 //
 // The classes are the labels of Operator::required_classes, which cover every named field of a case
 // line and the shapes that matter, without the numbered corner cases, which are combinations
-// themselves. Possible are the pairs of different dimensions that are not in excluded_pairs.cc.
+// themselves. Possible are the pairs of different dimensions that the operator does not
+// exclude (operators/OPERATOR/excluded_pairs.cc).
 #pragma once
 
 #include <cstdint>
@@ -43,13 +44,5 @@ private:
     std::unordered_map<std::string, std::size_t> number_;
     PairSet excluded_;
 };
-
-/// Classes that no legal case has together: `one` with each of `others`, which blanks separate.
-struct ExcludedPairs {
-    std::string_view op, one, others;
-};
-
-/// Of all operators (excluded_pairs.cc).
-const std::vector<ExcludedPairs>& excluded_pairs();
 
 }  // namespace attncheck::properties

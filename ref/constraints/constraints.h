@@ -37,6 +37,9 @@ struct Ruling {
     /// status is, also when an earlier rule decides (contract.md, decision 8). Only FlashAttention
     /// has such arguments; false when the call is accepted.
     bool either_status = false;
+    /// True for operators whose contract gives no number to rejections: any but 0 and -1 is right,
+    /// and there is no order of the rules.
+    bool any_status = false;
     bool accepted() const { return status == kAccepted; }
 };
 

@@ -5,13 +5,10 @@
 // (properties_of_builtin_test) and of fuzz/validation_fuzz.cc.
 #include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <string_view>
 
 #include "fuzz/fuzzed_call.h"
-#include "impl/operators/flash_attention/validate.h"
-#include "impl/operators/nsa_compress/validate.h"
-#include "impl/operators/nsa_compress_attention/validate.h"
-#include "impl/operators/nsa_selected_attention/validate.h"
+#include "impl/validated_entry_points.h"
 #include "properties/case/derived.h"
 #include "tests/properties/case/every_operator.h"
 
@@ -24,28 +21,9 @@ int draws() {
     return text ? std::atoi(text) : 1000;
 }
 
-template <auto validate>
-struct Validated;
-template <class Args, impl::MaybeRejection (*validate)(const Args*)>
-struct Validated<validate> {
-    static impl::MaybeRejection by(const void* args) {
-        return validate(static_cast<const Args*>(args));
-    }
-};
-
-/// The validator behind an entry point, of the packed struct.
-using Validator = impl::MaybeRejection (*)(const void*);
-Validator validator_of(const std::string& op) {
-    using namespace impl;
-    static const std::map<std::string, Validator> all{
-        {"nsa_compress", Validated<validate_nsa_compress>::by},
-        {"nsa_compress_grad", Validated<validate_nsa_compress_grad>::by},
-        {"nsa_selected_attention", Validated<validate_nsa_selected_attention>::by},
-        {"nsa_selected_attention_grad", Validated<validate_nsa_selected_attention_grad>::by},
-        {"nsa_compress_attention", Validated<validate_nsa_compress_attention>::by},
-        {"flash_attention_score", Validated<validate_flash_attention_score>::by},
-        {"flash_attention_score_grad", Validated<validate_flash_attention_score_grad>::by}};
-    return all.at(op);
+/// The built-in implementation's entry point of this name.
+const impl::EntryPoint& entry_of(const std::string& op) {
+    return *std::ranges::find(impl::entry_points(), std::string_view(op), &impl::EntryPoint::name);
 }
 
 /// What the validator says. It may read the struct, texts, host arrays and 32-bit integers (lists
@@ -67,7 +45,7 @@ impl::MaybeRejection rejection_of(const Call& call) {
         arrays.push_back({array.present ? array.values.data() : nullptr, array.size});
     std::vector<const char*> texts;
     for (const Text& text : call.texts) texts.push_back(text.value ? text.value->c_str() : nullptr);
-    return validator_of(call.op)(pack(call, tensors, arrays, texts).data());
+    return entry_of(call.op).validate(pack(call, tensors, arrays, texts).data());
 }
 
 /// Those with an entry point: a composition's calls are its operators' calls.

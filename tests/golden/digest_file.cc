@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -36,38 +37,39 @@ std::vector<std::string> differing_kinds(const std::string& left, const std::str
     return out;
 }
 
-std::string header() {
+std::string explanation() {
     std::string out = fmt::format(
-        "# Golden digests: hashes of what every operator makes of {} generated cases per property\n"
-        "# (seed 1, sizes 0 to 100). A digest changes only in a commit that says why.\n"
-        "# Written by:  build/release/bin/attncheck_golden --write tests/golden/digests.txt\n"
-        "# To see the first case that differs, write the cases of the old build and compare:\n"
-        "#   OLD/bin/attncheck_golden --cases FILE;  NEW/bin/attncheck_golden --compare FILE\n"
-        "# Both take --all, which hashes every kind of every case (minutes).\n"
-        "#\n",
+        "Golden digests: hashes of what every operator makes of {} generated cases per property\n"
+        "(seed 1, sizes 0 to 100). A digest changes only in a commit that says why.\n"
+        "Written by:  build/release/bin/attncheck_golden --write tests/golden/digests\n"
+        "To see the first case that differs, write the cases of the old build and compare:\n"
+        "  OLD/bin/attncheck_golden --cases FILE;  NEW/bin/attncheck_golden --compare FILE\n"
+        "Both take --all, which hashes every kind of every case (minutes).\n"
+        "\n",
         kCases);
     for (const Kind& kind : kKindTable)
-        out += fmt::format("# {:10} 1 case of {:<3} {}\n", kind.name, kind.step, kind.meaning);
+        out += fmt::format("{:10} 1 case of {:<3} {}\n", kind.name, kind.step, kind.meaning);
     return out +
-           "#\n"
-           "# `-`: the property has none. Edits are those of validation. Properties for cases of\n"
-           "# full size have no buffers. Buffers with statistics depend on exp, whose last bit\n"
-           "# differs between processors. Rounding to fp32 hides that: the digests were the same\n"
-           "# without FMA (GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA). All NaNs count as one\n"
-           "# value, for the sign of a computed one depends on the compiler.\n"
-           "#\n";
+           "\n"
+           "`-`: the property has none. Edits are those of validation. Properties for cases of\n"
+           "full size have no buffers. Buffers with statistics depend on exp, whose last bit\n"
+           "differs between processors. Rounding to fp32 hides that: the digests were the same\n"
+           "without FMA (GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA). All NaNs count as one\n"
+           "value, for the sign of a computed one depends on the compiler.\n";
 }
 
-DigestLines read_digests(const std::string& path) {
-    std::ifstream in = opened(path);
+DigestLines read_digests(const std::string& folder) {
     DigestLines out;
-    for (std::string line; std::getline(in, line);) {
-        if (line.empty() || line.starts_with('#')) continue;
-        std::istringstream words(line);
-        std::string op, property, rest;
-        words >> op >> property >> std::ws;
-        std::getline(words, rest);
-        out[op + " " + property] = rest;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        if (entry.path().extension() != ".txt") continue;
+        std::ifstream in = opened(entry.path());
+        for (std::string line; std::getline(in, line);) {
+            std::istringstream words(line);
+            std::string op, property, rest;
+            words >> op >> property >> std::ws;
+            std::getline(words, rest);
+            out[op + " " + property] = rest;
+        }
     }
     return out;
 }

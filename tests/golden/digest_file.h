@@ -1,5 +1,5 @@
-// Text forms of the hashes: digests.txt, with one line for each property, and files of single cases
-// that compare two builds.
+// Text forms of the hashes: digests/OPERATOR.txt, with one line for each property, and files of
+// single cases that compare two builds.
 #pragma once
 
 #include <map>
@@ -16,12 +16,12 @@ std::string text_of(const std::array<std::optional<std::uint64_t>, kKinds>& hash
 /// Names of the kinds that differ between two such texts.
 std::vector<std::string> differing_kinds(const std::string& left, const std::string& right);
 
-/// What digests.txt says before its first line.
-std::string header();
+/// What digests/README says.
+std::string explanation();
 
 /// Text of the hashes by "operator property".
 using DigestLines = std::map<std::string, std::string>;
-DigestLines read_digests(const std::string& path);
+DigestLines read_digests(const std::string& folder);
 
 /// One line of a file of cases: "operator property number | hashes | case line".
 struct CaseRecord {

@@ -1,10 +1,11 @@
-// Computes, writes and checks the golden digests; see digests.txt.
+// Computes, writes and checks the golden digests; see digests/README.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -51,14 +52,19 @@ std::string digests_of(const Entry& entry, const Options& options) {
     return text_of(summary(hash_cases(entry.op, entry.property, options.all)));
 }
 
-void print_or_write(const Options& options) {
-    std::string text = header();
+void print(const Options& options) {
     for (const Entry& entry : entries(options))
-        text += fmt::format("{} {}\n", entry.key, digests_of(entry, options));
-    if (options.write.empty())
-        fmt::print("{}", text);
-    else
-        created(options.write) << text;
+        fmt::print("{} {}\n", entry.key, digests_of(entry, options));
+}
+
+/// A file for each operator, so that a new one adds a file and touches no other.
+void write(const Options& options) {
+    created(options.write + "/README") << explanation();
+    std::map<std::string, std::string> files;
+    for (const Entry& entry : entries(options))
+        files[entry.op.name()] += fmt::format("{} {}\n", entry.key, digests_of(entry, options));
+    for (const auto& [op, text] : files)
+        created(fmt::format("{}/{}.txt", options.write, op)) << text;
 }
 
 void write_cases(const Options& options) {
@@ -135,15 +141,16 @@ int compare(const Options& options) {
 
 int run(const Options& options) {
     if (!options.cases.empty()) return write_cases(options), 0;
+    if (!options.write.empty()) return write(options), 0;
     if (!options.compare.empty()) return compare(options) == 0 ? 0 : 1;
-    if (options.check.empty() && options.check_names.empty()) return print_or_write(options), 0;
+    if (options.check.empty() && options.check_names.empty()) return print(options), 0;
     const int differences = options.check.empty()
                                 ? check_names(options, read_digests(options.check_names))
                                 : check(options);
     if (differences == 0) return 0;
     fmt::print(
         "{} properties differ from the golden digests. A digest changes only in a commit that says "
-        "why;\nwrite new ones with: attncheck_golden --write tests/golden/digests.txt\n",
+        "why;\nwrite new ones with: attncheck_golden --write tests/golden/digests\n",
         differences);
     return 1;
 }
@@ -153,18 +160,17 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App app{"Hashes of what every operator makes of generated cases; prints them by default"};
-    auto* names = app.add_option("--operator", options.operators, "operators [all]");
+    app.add_option("--operator", options.operators, "operators [all]");
     auto* modes = app.add_option_group("mode");
-    modes->add_option("--check", options.check, "digest file to compare with");
+    modes->add_option("--check", options.check, "folder of digests to compare with");
     modes->add_option("--check-names", options.check_names,
-                      "digest file to compare with, by names of properties only");
-    auto* write = modes->add_option("--write", options.write, "digest file to write");
+                      "folder of digests to compare with, by names of properties only");
+    modes->add_option("--write", options.write, "folder of digests to write");
     modes->add_option("--cases", options.cases, "file to write, with the hashes of every case");
     modes->add_option("--compare", options.compare, "file of --cases; prints cases that differ");
     modes->require_option(0, 1);
-    auto* all = app.add_flag("--all", options.all,
-                             "every kind of hash of every case; for --cases and --compare");
-    write->excludes(names)->excludes(all);
+    app.add_flag("--all", options.all,
+                 "every kind of hash of every case; for --cases and --compare");
     CLI11_PARSE(app, argc, argv);
     for (const std::string& name : options.operators)
         if (find_operator(name) == nullptr) {

@@ -30,37 +30,6 @@ struct Mutant {
     std::string_view reason = {};  ///< why the status is not `counted`
 };
 
-inline constexpr Operators kCompress{"NsaCompress", "NsaCompress", true, false, "nsa_compress"};
-inline constexpr Operators kCompressGrad{"NsaCompressGrad", "NsaCompress", false, true,
-                                         "nsa_compress"};
-inline constexpr Operators kCompressBoth{"NsaCompress(Grad)", "NsaCompress", true, true,
-                                         "nsa_compress"};
-inline constexpr Operators kSelected{"NsaSelectedAttention", "NsaSelectedAttention", true, false,
-                                     "nsa_selected_attention"};
-inline constexpr Operators kSelectedGrad{"NsaSelectedAttentionGrad", "NsaSelectedAttention", false,
-                                         true, "nsa_selected_attention"};
-inline constexpr Operators kSelectedBoth{"NsaSelectedAttention(Grad)", "NsaSelectedAttention", true,
-                                         true, "nsa_selected_attention"};
-
-/// A forward without a gradient of its own.
-inline constexpr Operators kCompressAttention{"NsaCompressAttention", "NsaCompressAttention", true,
-                                              false, "nsa_compress_attention"};
-
-inline constexpr Operators kFlash{"FlashAttentionScore", "FlashAttentionScore", true, false,
-                                  "flash_attention_score"};
-inline constexpr Operators kFlashGrad{"FlashAttentionScoreGrad", "FlashAttentionScore", false, true,
-                                      "flash_attention_score"};
-inline constexpr Operators kFlashBoth{"FlashAttentionScore(Grad)", "FlashAttentionScore", true,
-                                      true, "flash_attention_score"};
-
-/// The composition of all of the above: its defects sit in what the operators hand each other.
-inline constexpr Operators kModule{"NsaModule", "NsaModule", true, false, "nsa_module"};
-
-/// Every value of the column, in the order of the table.
-inline constexpr Operators kAllOperators[] = {
-    kCompress,          kCompressGrad, kCompressBoth, kSelected,  kSelectedGrad, kSelectedBoth,
-    kCompressAttention, kFlash,        kFlashGrad,    kFlashBoth, kModule};
-
 inline constexpr Difficulty kEasy = Difficulty::easy, kMedium = Difficulty::medium,
                             kHard = Difficulty::hard, kFiendish = Difficulty::fiendish;
 

@@ -6,6 +6,12 @@
 
 namespace attncheck::mutants {
 
+inline constexpr Operators kCompress{"NsaCompress", "NsaCompress", true, false, "nsa_compress"};
+inline constexpr Operators kCompressGrad{"NsaCompressGrad", "NsaCompress", false, true,
+                                         "nsa_compress"};
+inline constexpr Operators kCompressBoth{"NsaCompress(Grad)", "NsaCompress", true, true,
+                                         "nsa_compress"};
+
 // l block, d stride, s length of a sequence, C blocks.
 inline constexpr Mutant kCompressMutants[] = {
     {"NC-01", kCompress, kEasy, "blocks of a sequence counted as floor(s/d)"},

@@ -5,6 +5,10 @@
 
 namespace attncheck::mutants {
 
+/// A forward without a gradient of its own.
+inline constexpr Operators kCompressAttention{"NsaCompressAttention", "NsaCompressAttention", true,
+                                              false, "nsa_compress_attention"};
+
 inline constexpr Mutant kCompressAttentionMutants[] = {
     {"NCA-03", kCompressAttention, kHard, "score: negative index taken as 0 instead of dropped"},
     {"NCA-04", kCompressAttention, kFiendish,

@@ -2,7 +2,7 @@
 // catalogue of bug classes; ids with an x are further defects of the same kinds.
 #pragma once
 
-#include "mutant.h"
+#include "mutants_flash_operators.h"
 
 namespace attncheck::mutants {
 

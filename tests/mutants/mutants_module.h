@@ -6,6 +6,9 @@
 
 namespace attncheck::mutants {
 
+/// The composition of the others: its defects sit in what the operators pass to each other.
+inline constexpr Operators kModule{"NsaModule", "NsaModule", true, false, "nsa_module"};
+
 inline constexpr Mutant kModuleMutants[] = {
     {"MOD-01", kModule, kMedium,
      "FlashAttentionScoreGrad takes statistics of sparse mode 1 by token and head"},

@@ -12,6 +12,13 @@
 
 namespace attncheck::mutants {
 
+inline constexpr Operators kSelected{"NsaSelectedAttention", "NsaSelectedAttention", true, false,
+                                     "nsa_selected_attention"};
+inline constexpr Operators kSelectedGrad{"NsaSelectedAttentionGrad", "NsaSelectedAttention", false,
+                                         true, "nsa_selected_attention"};
+inline constexpr Operators kSelectedBoth{"NsaSelectedAttention(Grad)", "NsaSelectedAttention", true,
+                                         true, "nsa_selected_attention"};
+
 // s position of the query in its sequence, t its packed position; B block size, K block count,
 // G = N1/N2 heads of a group.
 inline constexpr Mutant kSelectedMutants[] = {

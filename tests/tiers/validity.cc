@@ -7,9 +7,8 @@
 #include <ostream>
 
 #include "properties/operators/catalogue.h"
-#include "properties/operators/flash_attention/problem.h"
-#include "properties/operators/nsa_compress_attention/problem.h"
-#include "properties/operators/nsa_selected_attention/problem.h"
+#include "properties/laws/attention_operator.h"
+#include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::tiers {
 namespace {
@@ -55,13 +54,12 @@ Spec draw(const Operator& op, Random& random) {
     }
 }
 
-std::optional<AttentionProblem> attention_problem(const Spec& spec) {
-    const std::string& op = spec.schema->op;
-    if (op.starts_with("flash")) return flash_attention_operator().problem(spec);
-    if (op.starts_with("nsa_selected")) return selected_attention_operator().problem(spec);
-    if (op == "nsa_compress_attention")
-        return compress_attention::attention_operator().problem(spec);
-    return std::nullopt;
+/// The operators whose noise the suite predicts.
+std::vector<const Operator*> operators_with_tiers() {
+    std::vector<const Operator*> out;
+    for (const auto& op : operators())
+        if (op->property("deviation") != nullptr) out.push_back(op.get());
+    return out;
 }
 
 double worst_ratio(const ref::ExpectedTensor& expected, const std::vector<double>& got) {
@@ -92,10 +90,12 @@ double bound_ratio(const AttentionProblem& p, const Outputs& got,
 
 void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     Random random(mix(seed) + index);
-    const auto& all = operators();
-    // Those with the smallest heads and the most features most often.
-    constexpr std::size_t kTurn[] = {0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6, 4, 5, 6};
-    const Operator& op = *all[kTurn[index % std::size(kTurn)]];
+    static const std::vector<const Operator*> all = operators_with_tiers();
+    // The last three, with the smallest heads and the most features, four times as often.
+    const std::size_t most = std::min<std::size_t>(all.size(), 3);
+    const std::size_t turn = index % (all.size() + 3 * most);
+    const Operator& op =
+        *all[turn < all.size() ? turn : all.size() - most + (turn - all.size()) % most];
     const Spec spec = draw(op, random);
     const Emulation emulation = random_emulation(random);
     const ref::RoundingClass declared = declared_for(emulation, random);
@@ -103,11 +103,12 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     Outputs got;
     Verdict verdict;
     ValidityLine one;
-    if (const auto problem = attention_problem(spec)) {
-        got = emulate(*problem, emulation);
+    if (const AttentionOperator* const attention = op.attention()) {
+        const AttentionProblem problem = attention->problem(spec);
+        got = emulate(problem, emulation);
         verdict = judge_attention(
-            *problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
-        if (with_bound) one.worst_bound = bound_ratio(*problem, got, declared);
+            problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
+        if (with_bound) one.worst_bound = bound_ratio(problem, got, declared);
     } else {
         const CompressProblem compress(spec);
         got = emulate(compress, emulation);

@@ -78,7 +78,9 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .labels = flash_labels,
                           .draw = sample_flash,
                           .joint_shrinks = joint_shrinks,
-                          .large_cases = flash_large_cases});
+                          .large_cases = flash_large_cases,
+                          .excluded_pairs = flash_attention_excluded_pairs,
+                          .attention = flash_attention_operator});
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .labels = compress_labels,
                           .draw = sample_compress,
                           .joint_shrinks = joint_shrinks,
-                          .large_cases = compress_large_cases});
+                          .large_cases = compress_large_cases,
+                          .excluded_pairs = nsa_compress_excluded_pairs});
 }
 
 }  // namespace

@@ -132,7 +132,9 @@ std::unique_ptr<Operator> make_nsa_compress_attention() {
                           .labels = labels_of,
                           .draw = compress_attention::sample,
                           .joint_shrinks = joint_shrinks,
-                          .large_cases = compress_attention::large_cases});
+                          .large_cases = compress_attention::large_cases,
+                          .excluded_pairs = nsa_compress_attention_excluded_pairs,
+                          .attention = compress_attention::attention_operator});
 }
 
 }  // namespace attncheck::properties

@@ -142,5 +142,6 @@ std::vector<Spec> large_cases(const Schema& schema, std::int64_t length, std::ui
 }  // namespace attncheck::properties::compress_attention
 
 namespace attncheck::properties {
+const std::vector<ExcludedPairs>& nsa_compress_attention_excluded_pairs();
 std::unique_ptr<Operator> make_nsa_compress_attention();
 }  // namespace attncheck::properties

@@ -25,6 +25,9 @@ public:
     std::vector<std::string> entry_points() const override { return module_operators(); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return nsa_module_excluded_pairs();
+    }
     std::vector<std::string> labels(const Spec& spec) const override { return labels_of(spec); }
     Spec draw(Random& random, int size, Profile) const override {
         return nsa_module::sample(schema(), random, size);

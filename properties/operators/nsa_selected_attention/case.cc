@@ -94,7 +94,9 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .draw = sample_selected,
                           .joint_shrinks = joint_shrinks,
                           .large_cases = selected_large_cases,
-                          .carry_overrides = carry_lists});
+                          .carry_overrides = carry_lists,
+                          .excluded_pairs = nsa_selected_attention_excluded_pairs,
+                          .attention = selected_attention_operator});
 }
 
 }  // namespace

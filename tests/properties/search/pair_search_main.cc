@@ -1,6 +1,7 @@
-// Writes properties/search/excluded_pairs.cc:
+// Writes the file excluded_pairs.cc of an operator and its gradient:
 //
-//   build/release/bin/attncheck_pair_search > properties/search/excluded_pairs.cc
+//   build/release/bin/attncheck_pair_search nsa_compress nsa_compress nsa_compress_grad \
+//       > properties/operators/nsa_compress/excluded_pairs.cc
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -39,30 +40,30 @@ void print_excluded(const Operator& op) {
 
 }  // namespace
 
-/// Without arguments the file as a whole, otherwise rows of the operators named.
+/// The folder of the operators, and their names.
 int main(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-        const Operator* op = find_operator(argv[i]);
-        if (op == nullptr) {
+    if (argc < 3) {
+        fmt::print(stderr, "usage: {} FOLDER OPERATOR...\n", argv[0]);
+        return 2;
+    }
+    for (int i = 2; i < argc; ++i)
+        if (find_operator(argv[i]) == nullptr) {
             fmt::print(stderr, "there is no operator {}; `attncheck list` has them\n", argv[i]);
             return 2;
         }
-        print_excluded(*op);
-    }
-    if (argc > 1) return 0;
     fmt::print(
         "// Pairs of classes that no legal case has, as the search of "
         "tests/properties/search/pair_search.cc\n"
         "// found them: {} draws of every property's generator and {} crossings for each pair that "
         "they\n"
         "// left. Written by attncheck_pair_search (pair_search_main.cc).\n"
-        "#include \"properties/search/class_pairs.h\"\n\n"
+        "#include \"properties/operators/operator.h\"\n\n"
         "namespace attncheck::properties {{\n\n"
-        "const std::vector<ExcludedPairs>& excluded_pairs() {{\n"
+        "const std::vector<ExcludedPairs>& {}_excluded_pairs() {{\n"
         "    // clang-format off\n"
         "    static const std::vector<ExcludedPairs> all = {{\n",
-        kEffort.draws, kEffort.crossings);
-    for (const auto& op : operators()) print_excluded(*op);
+        kEffort.draws, kEffort.crossings, argv[1]);
+    for (int i = 2; i < argc; ++i) print_excluded(*find_operator(argv[i]));
     fmt::print(
         "    }};\n"
         "    // clang-format on\n"

@@ -1,66 +1,13 @@
 // Pairs of classes that no legal case has, as the search of tests/properties/search/pair_search.cc
 // found them: 400 draws of every property's generator and 2000 crossings for each pair that they
 // left. Written by attncheck_pair_search (pair_search_main.cc).
-#include "properties/search/class_pairs.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::properties {
 
-const std::vector<ExcludedPairs>& excluded_pairs() {
+const std::vector<ExcludedPairs>& flash_attention_excluded_pairs() {
     // clang-format off
     static const std::vector<ExcludedPairs> all = {
-        {"nsa_compress", "fp16", "bf16"},
-        {"nsa_compress", "exactly_block", "no_blocks"},
-        {"nsa_compress", "just_above_block", "no_blocks"},
-        {"nsa_compress", "ragged_tail", "no_blocks"},
-        {"nsa_compress", "ragged_window", "no_overlap"},
-        {"nsa_compress", "deep_overlap", "no_overlap"},
-        {"nsa_compress", "no_blocks", "many_blocks"},
-        {"nsa_compress_grad", "fp16", "bf16"},
-        {"nsa_compress_grad", "leading_empty", "lengths_absent"},
-        {"nsa_compress_grad", "middle_empty", "lengths_absent"},
-        {"nsa_compress_grad", "trailing_empty", "lengths_absent"},
-        {"nsa_compress_grad", "exactly_block", "no_blocks"},
-        {"nsa_compress_grad", "just_above_block", "no_blocks"},
-        {"nsa_compress_grad", "ragged_tail", "no_blocks"},
-        {"nsa_compress_grad", "beyond_last", "lengths_absent"},
-        {"nsa_compress_grad", "no_blocks", "many_blocks"},
-        {"nsa_selected_attention", "fp16", "bf16"},
-        {"nsa_selected_attention", "group_above_16", "group:1 group:2 group:3 group:5 group:8 group:16"},
-        {"nsa_selected_attention", "odd_group", "group:1 group:2 group:8 group:16 group:32"},
-        {"nsa_selected_attention", "causal", "mask_contents causal_mode_without_mask"},
-        {"nsa_selected_attention", "mask_contents", "causal_mode_without_mask mask_of_other_size diagonal_block_twice"},
-        {"nsa_selected_attention", "causal_mode_without_mask", "mask_of_other_size diagonal_block_twice"},
-        {"nsa_selected_attention", "lists_of_heads_differ", "topk:canonical"},
-        {"nsa_selected_attention", "unsorted_list", "topk:canonical topk:ascending topk:same"},
-        {"nsa_selected_attention_grad", "fp16", "bf16"},
-        {"nsa_selected_attention_grad", "group_above_16", "group:1 group:2 group:3 group:5 group:8 group:16"},
-        {"nsa_selected_attention_grad", "odd_group", "group:1 group:2 group:8 group:16 group:32"},
-        {"nsa_selected_attention_grad", "causal", "mask_contents causal_mode_without_mask"},
-        {"nsa_selected_attention_grad", "mask_contents", "causal_mode_without_mask mask_of_other_size diagonal_block_twice"},
-        {"nsa_selected_attention_grad", "causal_mode_without_mask", "mask_of_other_size diagonal_block_twice"},
-        {"nsa_selected_attention_grad", "lists_of_heads_differ", "topk:canonical"},
-        {"nsa_selected_attention_grad", "unsorted_list", "topk:canonical topk:ascending topk:same"},
-        {"nsa_compress_attention", "fp16", "bf16"},
-        {"nsa_compress_attention", "wide_row", "group:1"},
-        {"nsa_compress_attention", "ragged_last_window", "M:1"},
-        {"nsa_compress_attention", "block_no_multiple_of_stride", "M:1 M:8 N:4 N:8"},
-        {"nsa_compress_attention", "select_no_multiple_of_block", "M:1 N:8"},
-        {"nsa_compress_attention", "windows_of_128", "M:1 M:3"},
-        {"nsa_compress_attention", "no_mask", "mask_in_sparse_mode_0 row_without_key part_of_row_visible equal_scores_of_hidden_blocks hides:random hides:causal hides:ramp hides:all hides:striped"},
-        {"nsa_compress_attention", "no_topk_mask", "forced_above_count part_of_list_forced forced_hidden_block forces:random forces:paper forces:most forces:last forces:all"},
-        {"nsa_compress_attention", "mask_in_sparse_mode_0", "sparse_mode_1_without_mask equal_scores"},
-        {"nsa_compress_attention", "sparse_mode_1_without_mask", "row_without_key part_of_row_visible equal_scores_of_hidden_blocks hides:random hides:causal hides:ramp hides:all hides:striped"},
-        {"nsa_compress_attention", "row_without_key", "equal_scores hides:ramp hides:striped"},
-        {"nsa_compress_attention", "part_of_row_visible", "equal_scores hides:all"},
-        {"nsa_compress_attention", "fewer_visible_than_count", "hides:all"},
-        {"nsa_compress_attention", "equal_scores_of_hidden_blocks", "equal_scores hides:all"},
-        {"nsa_compress_attention", "equal_scores", "hides:random hides:causal hides:ramp hides:all hides:striped logits:plain logits:dominant logits:single logits:minus40 logits:minus120 logits:minus300 logits:plus300 logits:minus20000"},
-        {"nsa_compress_attention", "forced_above_count", "forces:last"},
-        {"nsa_compress_attention", "part_of_list_forced", "forces:all"},
-        {"nsa_compress_attention", "M:1", "N:2 N:3 N:4 N:8"},
-        {"nsa_compress_attention", "M:2", "N:3 N:4 N:8"},
-        {"nsa_compress_attention", "M:3", "N:4 N:8"},
-        {"nsa_compress_attention", "M:4", "N:8"},
         {"flash_attention_score", "fp16", "bf16 fp32 rope"},
         {"flash_attention_score", "bf16", "fp32"},
         {"flash_attention_score", "fp32", "rope"},
@@ -129,9 +76,6 @@ const std::vector<ExcludedPairs>& excluded_pairs() {
         {"flash_attention_score_grad", "pse:flat_pairs", "pse_type:2 pse_type:3"},
         {"flash_attention_score_grad", "pse:slopes", "pse_type:0 pse_type:1"},
         {"flash_attention_score_grad", "pse:batch_slopes", "pse_type:0 pse_type:1"},
-        {"nsa_module", "fp16", "bf16"},
-        {"nsa_module", "tied", "untied"},
-        {"nsa_module", "no_overlap", "overlap block_no_multiple_of_stride"},
     };
     // clang-format on
     return all;
