@@ -2,11 +2,15 @@
 // that the arguments ask for.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "properties/operators/catalogue.h"
@@ -18,6 +22,12 @@ inline constexpr int kUsage = 2, kNothingChecked = 3, kInterrupted = 130;
 class UsageError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+
+/// Prints to standard output; what it cannot take is noted there and no exception.
+template <typename... T>
+void say(fmt::format_string<T...> text, T&&... values) {
+    std::cout << fmt::format(text, std::forward<T>(values)...);
+}
 
 struct Arguments {
     std::string candidate, precision, shard = "1/1", waive, json, junit, html, corpus, rule,

@@ -12,6 +12,8 @@
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
 #include "properties/cli/mutants_command.h"
+#include "properties/cli/option_checks.h"
+#include "properties/cli/standard_streams.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"
@@ -26,16 +28,16 @@ int list(const Arguments& arguments) {
     std::unique_ptr<Candidate> candidate;
     if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
     if (candidate)
-        fmt::print(
+        say(
             "candidate: {}\nprecision: {}\n\n", candidate->info().name,
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     for (const auto& op : operators()) {
-        fmt::print("{}{}\n", op->name(),
+        say("{}{}\n", op->name(),
                    !candidate                              ? ""
                    : op->implemented_by(candidate->info()) ? "  (implemented)"
                                                            : "  (not implemented)");
         for (const auto& property : op->properties())
-            fmt::print("  {:<20} {}\n", property.name, property.summary);
+            say("  {:<20} {}\n", property.name, property.summary);
     }
     return 0;
 }
@@ -84,7 +86,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
         ->default_str(std::string(name_of(arguments.profile)));
     command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
-        ->check(CLI::Range(0.001, 1e6))
+        ->check(seconds_between(0.001, 1e6))
         ->capture_default_str();
     command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")
         ->type_name("MIB")
@@ -92,9 +94,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->capture_default_str();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     Arguments arguments;
     CLI::App app{
         "attncheck finds the smallest case on which an attention kernel is wrong, or says how "
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
             "cases per property; 100, or as many as --time allows; 0 only replays --corpus")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
-        ->check(CLI::Range(0.001, 1e9));
+        ->check(seconds_between(0.001, 1e9));
     verify->add_option(
         "--seed", arguments.seed,
         "the same seed gives the same cases; a new one each run if left out, 1 for shards");
@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
                      "end the run after the first counterexample");
     verify->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
         ->type_name("SECONDS")
-        ->check(CLI::NonNegativeNumber)
+        ->check(seconds_between(0, 1e9))
         ->capture_default_str();
     verify
         ->add_option("--waive", arguments.waive,
@@ -204,6 +204,8 @@ int main(int argc, char** argv) {
     MutantsArguments mutants_arguments;
     const CLI::App* mutants = add_mutants_command(app, mutants_arguments);
 
+    refuse_empty_values(app);
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -219,4 +221,11 @@ int main(int argc, char** argv) {
         std::cerr << "attncheck: " << e.what() << "\n";
         return kUsage;
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    prepare_standard_streams();
+    return flush_standard_output(run(argc, argv));
 }

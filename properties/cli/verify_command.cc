@@ -123,7 +123,7 @@ int verify_command(const Arguments& arguments) {
     report.seed = seed;
     report.samples = arguments.samples;
     catch_interrupts();
-    fmt::print("checking {}, seed {}\n", report.candidate, seed);
+    say("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
     std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
     const int jobs = arguments.jobs > 0 ? arguments.jobs : default_jobs();

@@ -260,6 +260,14 @@ TEST(JunitReport, IsWellFormedAndCounts) {
                            HasSubstr("a &lt; b &amp; &quot;c&quot;"), HasSubstr("seq=[16]")));
 }
 
+// Neither bytes that are no UTF-8 nor control characters reach XML, which allows none of them.
+TEST(JunitReport, HasNoBytesThatAreNoText) {
+    RunReport report = run_report();
+    report.candidate = "\xff\xfe\x7f\x1b[8m";
+    EXPECT_THAT(to_junit(report), HasSubstr("name=\"attncheck ????[8m\""));
+    EXPECT_THAT(to_html(report), HasSubstr("<h1>????[8m</h1>"));
+}
+
 // 1 beats 0 beats 3; a run that checks nothing is no success.
 TEST(ExitStatus, IsTheDocumentedOne) {
     EXPECT_EQ(exit_status(run_report(Status::held)), 0);
