@@ -4,6 +4,7 @@
 // closes it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace attncheck::properties {
@@ -24,6 +25,11 @@ struct Hello {
     std::uint32_t bytes;
 };
 inline constexpr std::uint32_t kHelloMagic = 0xa77c0001;
+inline constexpr std::uint32_t kLongestHello = 64 << 10;
+inline constexpr std::size_t kLongestWord = 4096;  ///< of a name and of a precision in it
+
+/// Exit status of a worker whose socket broke: the candidate closed it, say.
+inline constexpr int kConnectionLost = 97;
 
 struct Request {
     std::uint32_t calls;  ///< 1..kMaxCalls; more than one run at once

@@ -19,6 +19,7 @@
 
 #include "properties/candidate/arena.h"
 #include "properties/candidate/protocol.h"
+#include "properties/case/printable.h"
 
 namespace attncheck::properties {
 namespace {
@@ -26,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
+constexpr std::size_t kLongestName = 120, kLongestError = 1000;  ///< bytes, of what is printed
 
 std::string signal_name(int number) {
     const char* name = sigabbrev_np(number);
@@ -39,6 +41,13 @@ std::int64_t resident_mib(pid_t pid) {
     for (std::string line; std::getline(status, line);)
         if (line.starts_with("RssAnon:")) return std::atoll(line.c_str() + 8) / 1024;
     return 0;
+}
+
+/// How a worker ended, by the status of waitpid.
+std::string describe_end(int status) {
+    if (WIFSIGNALED(status)) return fmt::format("crashed: {}", signal_name(WTERMSIG(status)));
+    if (WEXITSTATUS(status) == kConnectionLost) return "closed the suite's connection";
+    return fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
 }
 
 class WorkerCandidate final : public Candidate {
@@ -153,10 +162,7 @@ private:
         pid_ = -1;
         close(socket_);
         socket_ = -1;
-        if (kind == CallResult::Kind::crashed)
-            detail = WIFSIGNALED(status)
-                         ? fmt::format("crashed: {}", signal_name(WTERMSIG(status)))
-                         : fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+        if (kind == CallResult::Kind::crashed) detail = describe_end(status);
         result.detail = std::move(detail);
         return false;
     }
@@ -189,6 +195,8 @@ private:
             dup2(null, 0);
             dup2(null, 1);  // a candidate that prints must not spoil reports
             if (!options_.show_stderr) dup2(null, 2);
+            for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
+                signal(ignored, SIG_DFL);
             execve(options_.worker.c_str(), const_cast<char* const*>(arguments),
                    environment.data());
             _exit(127);
@@ -211,6 +219,9 @@ private:
         if (!receive(&hello, sizeof hello, kLoadTimeoutMs) || hello.magic != kHelloMagic)
             throw LoadError(fmt::format("{}: the worker {} died while loading it", options_.library,
                                         options_.worker));
+        if (hello.bytes > kLongestHello)
+            throw LoadError(fmt::format("{}: announces {} bytes about itself, allowed: {}",
+                                        options_.library, hello.bytes, kLongestHello));
         std::string text(hello.bytes, '\0');
         if (!receive(text.data(), text.size(), kLoadTimeoutMs))
             throw LoadError(fmt::format("{}: the worker died while loading it", options_.library));
@@ -220,10 +231,13 @@ private:
         if (ok != "ok")
             throw LoadError(fmt::format(
                 "cannot load {}: {}",
-                options_.behind.empty() ? options_.library : "aclnn:" + options_.behind, ok));
+                options_.behind.empty() ? options_.library : "aclnn:" + options_.behind,
+                printable_line(ok, kLongestError)));
         std::getline(lines, info_.name);
         std::getline(lines, info_.precision);
         std::getline(lines, names);
+        info_.name = printable_line(info_.name, kLongestName);
+        info_.precision = printable_line(info_.precision, kLongestError);
         info_.operators.clear();
         std::istringstream words(names);
         for (std::string op; words >> op;) info_.operators.push_back(op);

@@ -11,7 +11,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -35,6 +37,7 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
         const ssize_t n = write(fd, at, bytes);
+        if (n < 0 && errno == EINTR) continue;  // a signal handler of the candidate
         if (n <= 0) return false;
         at += n;
         bytes -= static_cast<std::size_t>(n);
@@ -46,6 +49,7 @@ bool read_all(int fd, void* data, std::size_t bytes) {
     char* at = static_cast<char*>(data);
     while (bytes > 0) {
         const ssize_t n = read(fd, at, bytes);
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         at += n;
         bytes -= static_cast<std::size_t>(n);
@@ -53,7 +57,14 @@ bool read_all(int fd, void* data, std::size_t bytes) {
     return true;
 }
 
-void say_hello(const std::string& text) {
+/// The first line of a text of the candidate's, as far as it fits.
+std::string first_line(const char* text) {
+    std::string line(text, strnlen(text, kLongestWord));
+    return line.substr(0, line.find('\n'));
+}
+
+void say_hello(std::string text) {
+    text.resize(std::min<std::size_t>(text.size(), kLongestHello));
     const Hello hello{kHelloMagic, static_cast<std::uint32_t>(text.size())};
     write_all(g_socket, &hello, sizeof hello);
     write_all(g_socket, text.data(), text.size());
@@ -137,6 +148,7 @@ int main(int argc, char** argv) {
         say_hello("cannot map the shared arena");
         return 2;
     }
+    close(std::atoi(argv[2]));
     install_fault_handler();
 
     void* library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
@@ -179,13 +191,14 @@ int main(int argc, char** argv) {
         if (entry[i]) names += std::string(kEntryPoints[i]) + ' ';
     }
     const char* declared = precision ? precision() : nullptr;
-    say_hello(std::string("ok\n") + (name() ? name() : "(unnamed)") + '\n' +
-              (declared ? declared : "") + '\n' + names);
+    const char* named = name();
+    say_hello(std::string("ok\n") + first_line(named ? named : "(unnamed)") + '\n' +
+              first_line(declared ? declared : "") + '\n' + names);
 
     Request request;
     while (read_all(g_socket, &request, sizeof request)) {
         const Reply reply = serve(request, entry);
         if (!write_all(g_socket, &reply, sizeof reply)) break;
     }
-    _exit(0);  // the candidate's own destructors are not under test
+    _exit(kConnectionLost);  // the candidate's own destructors are not under test
 }

@@ -1,6 +1,7 @@
 // Candidates that misbehave in every way that is known, each in a process of its own: what the
 // suite says about it, and that the next call works.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <chrono>
 
@@ -34,6 +35,23 @@ TEST(Worker, CorrectLibraryReturnsItsOutputs) {
                 EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
                 EXPECT_THAT(result.damage, IsEmpty());
             }
+}
+
+// Signals that interrupt system calls of the candidate's process are its own affair.
+TEST(Worker, InterruptedSystemCallsAreNoDeath) {
+    const auto candidate = opened("interrupted_by_a_timer");
+    for (int k = 0; k < 200; ++k) {
+        const CallResult result = candidate->run(call_of_ones(), {});
+        ASSERT_TRUE(result.ok()) << k << ": " << result.detail;
+        usleep(200);
+    }
+}
+
+// The shared buffers keep their size, whatever the candidate does to its descriptors.
+TEST(Worker, BuffersCannotBeTruncated) {
+    const CallResult result = run_once("truncates_descriptors");
+    ASSERT_TRUE(result.ok());
+    EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
 }
 
 // The time inside the call is measured.
