@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <numeric>
@@ -91,6 +92,7 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
     : options_(options), next_(kControlBytes) {
     request_.calls = static_cast<std::uint32_t>(calls.size());
     request_.repetitions = static_cast<std::uint32_t>(repetitions);
+    request_.enough_s = HUGE_VAL;
     for (std::size_t k = 0; k < calls.size(); ++k) {
         const Call& call = *calls[k];
         tensor_counts_.push_back(call.tensors.size());

@@ -36,6 +36,7 @@ public:
     PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options, int repetitions);
 
     const Request& request() const { return request_; }
+    void stop_repeating_after(double seconds) { request_.enough_s = seconds; }
     std::uint64_t bytes_used() const { return next_; }
 
     /// Outputs and damage of call k, read back after it returned.

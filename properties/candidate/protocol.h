@@ -33,7 +33,8 @@ inline constexpr int kConnectionLost = 97;
 
 struct Request {
     std::uint32_t calls;  ///< 1..kMaxCalls; more than one run at once
-    std::uint32_t repetitions;
+    std::uint32_t repetitions;  ///< at least one; no more begin after enough_s
+    double enough_s;
     std::uint32_t op[kMaxCalls];         ///< index into kEntryPoints
     std::uint64_t arguments[kMaxCalls];  ///< address of the argument struct in the arena
     std::uint64_t guards;                ///< address of the guard table: pairs {address, bytes}
@@ -41,7 +42,8 @@ struct Request {
 };
 
 struct Reply {
-    enum Kind : std::uint32_t { returned, fault } kind;
+    /// not_run: the worker had no threads to call from.
+    enum Kind : std::uint32_t { returned, fault, not_run } kind;
     std::int32_t status[kMaxCalls];
     std::int32_t signal;  ///< fault: signal number, address, and whether it was a write
     std::uint32_t is_write;

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
+constexpr double kShareOfRepetitions = 0.25;  ///< of the limit: repetitions begin in this time
 constexpr std::size_t kLongestName = 120, kLongestError = 1000;  ///< bytes, of what is printed
 
 std::string signal_name(int number) {
@@ -43,11 +45,31 @@ std::int64_t resident_mib(pid_t pid) {
     return 0;
 }
 
+/// Changes when a file is replaced, written to or removed.
+std::string identity_of(const std::string& path) {
+    struct stat file{};
+    if (stat(path.c_str(), &file) != 0) return "none";
+    return fmt::format("{} {} {} {}.{:09}", file.st_dev, file.st_ino, file.st_size,
+                       file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
+}
+
 /// How a worker ended, by the status of waitpid.
 std::string describe_end(int status) {
-    if (WIFSIGNALED(status)) return fmt::format("crashed: {}", signal_name(WTERMSIG(status)));
+    if (WIFSIGNALED(status))
+        return fmt::format("crashed: {}{}", signal_name(WTERMSIG(status)),
+                           WTERMSIG(status) == SIGKILL
+                               ? " (killed from outside, perhaps for lack of memory)"
+                               : "");
     if (WEXITSTATUS(status) == kConnectionLost) return "closed the suite's connection";
     return fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+}
+
+/// In a container that runs out of memory the kernel shall take the worker, not the suite.
+void prefer_for_out_of_memory() {
+    const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    (void)!write(file, "1000", 4);
+    close(file);
 }
 
 class WorkerCandidate final : public Candidate {
@@ -82,10 +104,19 @@ private:
     std::vector<CallResult> run_placed(std::span<const Call* const> calls,
                                        const RunOptions& options, int repetitions) {
         if (pid_ < 0) start();
-        const PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
+        PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
+        const double limit_s = limit_s_ * options.patience;
+        placed.stop_repeating_after(limit_s * kShareOfRepetitions);
         std::vector<CallResult> results(calls.size());
         Reply reply{};
-        if (exchange(placed.request(), options, reply, results.front())) {
+        // Calls at once may have one core to share, and each of them may take the limit.
+        const double all_s =
+            calls.size() > 1 ? limit_s * (static_cast<double>(calls.size()) + kShareOfRepetitions)
+                             : limit_s;
+        if (exchange(placed.request(), all_s, options, reply, results.front())) {
+            if (reply.kind == Reply::not_run)
+                throw std::runtime_error(
+                    "the system has no threads left for calls at once (see `ulimit -u`)");
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
@@ -111,9 +142,8 @@ private:
 
     /// Sends a request and waits. False when the worker did not return; `result` then says what
     /// happened.
-    bool exchange(const Request& request, const RunOptions& options, Reply& reply,
+    bool exchange(const Request& request, double limit_s, const RunOptions& options, Reply& reply,
                   CallResult& result) {
-        const double limit_s = limit_s_ * options.patience;
         const std::int64_t limit_mib = options_.memory_mib + options.more_memory_mib;
         if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) !=
             static_cast<ssize_t>(sizeof request))
@@ -168,6 +198,11 @@ private:
     }
 
     void start() {
+        const std::string identity = identity_of(options_.library);
+        if (!identity_.empty() && identity != identity_)
+            throw LoadError(
+                fmt::format("{}: the library changed while the run went on", options_.library));
+        identity_ = identity;
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
             throw LoadError("cannot create a socket pair");
@@ -186,7 +221,10 @@ private:
                 environment.push_back(*variable);
         environment.push_back(nullptr);
         pid_ = fork();
-        if (pid_ < 0) throw LoadError("cannot start a worker process");
+        if (pid_ < 0) {
+            for (const int end : pair) close(end);
+            throw LoadError("cannot start a worker process");
+        }
         if (pid_ == 0) {
             setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
             fcntl(pair[1], F_SETFD, 0);
@@ -195,6 +233,7 @@ private:
             dup2(null, 0);
             dup2(null, 1);  // a candidate that prints must not spoil reports
             if (!options_.show_stderr) dup2(null, 2);
+            prefer_for_out_of_memory();
             for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
                 signal(ignored, SIG_DFL);
             execve(options_.worker.c_str(), const_cast<char* const*>(arguments),
@@ -278,6 +317,7 @@ private:
     std::shared_ptr<Arena> arena_ = Arena::shared();
     CandidateInfo info_;
     double limit_s_ = 10;
+    std::string identity_;  ///< of the library that was loaded first
     pid_t pid_ = -1;
     int socket_ = -1;
 };

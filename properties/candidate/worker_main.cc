@@ -18,8 +18,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -104,29 +106,46 @@ void protect(const Request& request, int protection) {
         mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
 }
 
+/// Runs work(0) to work(count - 1), each on a thread of its own, when all threads are there. False
+/// when the system has no more: that is not the candidate's fault.
+bool at_once(std::uint32_t count, const std::function<void(std::uint32_t)>& work) {
+    std::atomic<std::uint32_t> ready{0};
+    std::atomic<bool> cancelled{false};
+    std::vector<std::thread> threads;
+    try {
+        for (std::uint32_t i = 0; i < count; ++i)
+            threads.emplace_back([&, i] {
+                ++ready;
+                while (ready.load() < count && !cancelled.load()) {
+                }
+                if (!cancelled.load()) work(i);
+            });
+    } catch (const std::system_error&) {
+        cancelled = true;
+    }
+    for (auto& thread : threads) thread.join();
+    return !cancelled.load();
+}
+
 Reply serve(const Request& request, const EntryPoint (&entry)[std::size(kEntryPoints)]) {
     Reply reply{};
     protect(request, PROT_NONE);
     const auto start = std::chrono::steady_clock::now();
-    if (request.calls == 1) {
-        for (std::uint32_t k = 0; k < request.repetitions; ++k)
-            reply.status[0] =
-                entry[request.op[0]](reinterpret_cast<const void*>(request.arguments[0]));
-    } else {
-        std::atomic<std::uint32_t> ready{0};
-        std::vector<std::thread> threads;
-        for (std::uint32_t i = 0; i < request.calls; ++i)
-            threads.emplace_back([&, i] {
-                ++ready;
-                while (ready.load() < request.calls) {
-                }
-                for (std::uint32_t k = 0; k < request.repetitions; ++k)
-                    reply.status[i] =
-                        entry[request.op[i]](reinterpret_cast<const void*>(request.arguments[i]));
-            });
-        for (auto& thread : threads) thread.join();
-    }
-    reply.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    const auto repeat = [&](std::uint32_t i) {
+        std::uint32_t k = 0;
+        do
+            reply.status[i] =
+                entry[request.op[i]](reinterpret_cast<const void*>(request.arguments[i]));
+        while (++k < request.repetitions && seconds() < request.enough_s);
+    };
+    if (request.calls == 1)
+        repeat(0);
+    else if (!at_once(request.calls, repeat))
+        reply.kind = Reply::not_run;
+    reply.seconds = seconds();
     protect(request, PROT_READ | PROT_WRITE);
     return reply;
 }

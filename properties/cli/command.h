@@ -14,10 +14,9 @@
 #include <vector>
 
 #include "properties/operators/catalogue.h"
+#include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
-
-inline constexpr int kUsage = 2, kNothingChecked = 3, kInterrupted = 130;
 
 class UsageError : public std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -38,7 +37,7 @@ struct Arguments {
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
     int jobs = 0;
-    bool no_validation = false, stop_at_first = false;
+    bool no_validation = false, stop_at_first = false, partial = false;
     double shrink = 30;
     std::int64_t large = 0, samples = kSampledRows;
 };

@@ -1,7 +1,7 @@
 // The command line: attncheck list | verify | reproduce | merge | mutants.
-// Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot
-// be loaded; 3 nothing was checked; 130 interrupted before anything was falsified.
+// Exit status: see properties/report/exit_status.h.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -52,6 +52,9 @@ int merge(const Arguments& arguments) {
         texts.emplace_back(path, text.str());
     }
     const MergedReport merged = merge_json(texts);
+    if (!merged.missing_shards.empty() && !arguments.partial)
+        throw UsageError(fmt::format("no report of shard {} of {}; --partial merges what is there",
+                                     fmt::join(merged.missing_shards, ", "), merged.shards));
     if (arguments.json.empty()) {
         std::cout << merged.json;
         std::cerr << merged.table;
@@ -100,9 +103,7 @@ int run(int argc, char** argv) {
         "attncheck finds the smallest case on which an attention kernel is wrong, or says how "
         "close to the rounding limit it is."};
     app.footer(
-        "Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the "
-        "library cannot be loaded;\n"
-        "3 nothing was checked; 130 interrupted before anything was falsified.\n\n"
+        "Exit status: " + exit_meanings() + ".\n\n"
         "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
     app.require_subcommand(1);
 
@@ -197,6 +198,7 @@ int run(int argc, char** argv) {
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
     join->add_option("file", arguments.files, "JSON reports")->required();
+    join->add_flag("--partial", arguments.partial, "accept reports although shards are missing");
     join->add_option("--json", arguments.json,
                      "write the merged report here instead of standard output")
         ->type_name("FILE");

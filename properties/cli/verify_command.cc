@@ -12,7 +12,10 @@
 
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
+#include "properties/candidate/candidate_option.h"
 #include "properties/candidate/mixed_candidate.h"
+#include "properties/candidate/sha256.h"
+#include "properties/case/printable.h"
 #include "properties/report/files.h"
 #include "properties/report/json.h"
 #include "properties/report/markup.h"
@@ -57,6 +60,38 @@ std::pair<int, int> parse_shard(const std::string& text) {
 /// says.
 int default_jobs() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
+}
+
+std::string digest_of_library(const Arguments& arguments) {
+    WorkerOptions chosen;
+    choose_library(arguments.candidate, chosen);
+    std::vector<std::string> paths{chosen.library};
+    std::istringstream names(chosen.behind);
+    for (std::string name; std::getline(names, name, ',');) paths.push_back(name);
+    return sha256_of_files(paths);
+}
+
+std::string host_name() {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? printable_line(name, sizeof name) : "";
+}
+
+/// What decides about verdicts; --jobs, reports and --corpus do not.
+std::vector<std::pair<std::string, std::string>> deciding_options(const Arguments& arguments) {
+    return {{"profile", std::string(name_of(arguments.profile))},
+            {"precision", arguments.precision},
+            {"operators", fmt::format("{}", fmt::join(arguments.ops, " "))},
+            {"properties", fmt::format("{}", fmt::join(arguments.properties, " "))},
+            {"cases", std::to_string(arguments.cases)},
+            {"seconds", fmt::format("{:g}", arguments.seconds)},
+            {"timeout", fmt::format("{:g}", arguments.timeout)},
+            {"memory", std::to_string(arguments.memory)},
+            {"rule", arguments.rule},
+            {"waivers_sha256", arguments.waive.empty() ? "" : sha256_of_files({arguments.waive})},
+            {"validation", arguments.no_validation ? "no" : "yes"},
+            {"stop_at_first", arguments.stop_at_first ? "yes" : "no"},
+            {"large", std::to_string(arguments.large)},
+            {"samples", std::to_string(arguments.samples)}};
 }
 
 /// The operators that the candidate has itself: what completes it is not under test.
@@ -122,6 +157,12 @@ int verify_command(const Arguments& arguments) {
     report.profile = arguments.profile;
     report.seed = seed;
     report.samples = arguments.samples;
+    report.library_sha256 = digest_of_library(arguments);
+    report.version = ATTNCHECK_VERSION;
+    report.host = host_name();
+    report.shard = options.engine.shard;
+    report.shards = options.engine.shards;
+    report.options = deciding_options(arguments);
     catch_interrupts();
     say("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
@@ -143,8 +184,7 @@ int verify_command(const Arguments& arguments) {
     if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
     if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
     if (!arguments.html.empty()) write_file(arguments.html, to_html(report));
-    const int status = exit_status(report);
-    return report.interrupted && status != 1 ? kInterrupted : status;
+    return exit_status(report);
 }
 
 }  // namespace attncheck::properties

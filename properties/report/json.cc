@@ -158,8 +158,14 @@ std::string to_json(const RunReport& report) {
         {"seed", report.seed},
         {"duration_s", report.duration_s},
         {"interrupted", report.interrupted},
+        {"exit_status", exit_status(report)},
+        {"shard", {{"parts", {report.shard + 1}}, {"of", report.shards}}},
         {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
         {"properties", properties}};
+    if (!report.version.empty()) whole["version"] = report.version;
+    if (!report.host.empty()) whole["hosts"] = {report.host};
+    if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
+    for (const auto& [name, value] : report.options) whole["options"][name] = value;
     for (const PairCoverage& one : report.pairs)
         whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
     for (const auto& source : report.sources)

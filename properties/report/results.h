@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "properties/case/spec.h"
@@ -76,6 +77,12 @@ struct RunReport {
     std::string library;           ///< as given on the command line; empty: built-in
     std::string precision_option;  ///< --precision as given on the command line
     std::string precision;         ///< rounding class as declared, in full; empty: not known
+    std::string library_sha256;    ///< empty: not known
+    std::string version, host;     ///< of the suite; where it ran
+    int shard = 0, shards = 1;     ///< 0-based
+    /// What the run was asked for, as far as it decides about verdicts: name and value. Shards of
+    /// one run agree on all of it.
+    std::vector<std::pair<std::string, std::string>> options;
     Profile profile = Profile::ascend910b;
     std::uint64_t seed = 1;
     std::int64_t samples = kSampledRows;  ///< of verify --large
@@ -90,8 +97,7 @@ struct RunReport {
     std::vector<PairCoverage> pairs;  ///< of every operator that had cases
 };
 
-/// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing
-/// was checked.
+/// See exit_status.h.
 int exit_status(const RunReport& report);
 
 /// The rounding class that the errors of the whole run look like: "p=fp32 ds=half sum=fp32", as far

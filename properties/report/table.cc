@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <ostream>
+
+#include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
 
@@ -98,11 +101,21 @@ void print_table(std::ostream& out, const RunReport& report) {
                            observed);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
-        case 0:
-            out << (report.interrupted ? "nothing falsified so far\n" : "every property held\n");
+        case kHeld:
+            out << "every property held\n";
             break;
-        case 1:
+        case kFalsified:
             out << "falsified\n";
+            break;
+        case kInterrupted:
+            out << "nothing falsified so far\n";
+            break;
+        case kNotJudged:
+            out << fmt::format(
+                "{} of {} properties could not be judged; nothing was falsified\n",
+                std::ranges::count(report.properties, PropertyReport::Status::error,
+                                   &PropertyReport::status),
+                report.properties.size());
             break;
         default:
             out << "nothing was checked\n";

@@ -8,7 +8,8 @@
 namespace attncheck::properties {
 
 /// Forked processes that answer numbered questions, one at a time each. The processes are forked
-/// when this is constructed, so the program must have a single thread then and no mapped arena.
+/// when this is constructed and when one that ended is replaced, so the program must have a single
+/// thread and no mapped arena.
 class Processes {
 public:
     /// `serve` runs in a child: question in, answer out. Its process starts with what the parent
@@ -28,7 +29,8 @@ public:
 
     /// Hands a question to an idle process; there must be one.
     void ask(std::size_t number, const std::string& question);
-    bool any_idle() const;
+    /// Replaces processes that ended, as often as there were processes at first.
+    bool any_idle();
     bool any_busy() const;
 
     /// Waits for an answer, at most `seconds`. Returns false when none came.
@@ -39,6 +41,10 @@ public:
 
 private:
     struct Child;
+    bool start_one(Child& child);
+
+    std::function<Serve()> start_;
+    int replacements_left_;
     std::vector<Child> children_;
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "properties/operators/nsa_compress/case.h"
 #include "tests/properties/candidate/running_candidate.h"
@@ -206,6 +207,49 @@ TEST(Worker, CallsRunTogether) {
     EXPECT_THAT(output_of(other, results[1]), AllOf(SizeIs(32), Each(32)));
     for (const CallResult& result : opened("aborts")->run_together(calls, 1))
         EXPECT_EQ(result.detail, "crashed: SIGABRT");
+}
+
+// Repetitions end in a part of the time limit, which is that of one call.
+TEST(Worker, RepetitionsOfSlowCallsEnd) {
+    const Call one = call_of_ones();
+    const Call* calls[] = {&one, &one};
+    for (const CallResult& result : opened("slow_but_correct", 0.5)->run_together(calls, 16)) {
+        EXPECT_TRUE(result.ok()) << result.detail;
+        EXPECT_LT(result.seconds, 0.7);
+    }
+}
+
+// Threads that the system does not have are no death of the candidate.
+TEST(Worker, MissingThreadsAreNoVerdict) {
+    const Call one = call_of_ones();
+    const Call* calls[] = {&one, &one};
+    const auto candidate = opened("leaves_no_room_for_threads");
+    ASSERT_TRUE(candidate->run(one, {}).ok());
+    try {
+        candidate->run_together(calls, 2);
+        ADD_FAILURE() << "threads were there";
+    } catch (const std::runtime_error& e) {
+        EXPECT_THAT(e.what(), HasSubstr("no threads left"));
+    }
+}
+
+// A library that is replaced while the run goes on is not the one that was judged before.
+TEST(Worker, ReplacedLibraryIsNoticed) {
+    namespace fs = std::filesystem;
+    const fs::path copy =
+        fs::path(testing::TempDir()) / ("attncheck_replaced." + std::to_string(getpid()) + ".so");
+    WorkerOptions options = options_for("prints");
+    fs::copy_file(options.library, copy, fs::copy_options::overwrite_existing);
+    options.library = copy;
+    const auto candidate = open_worker_candidate(options);
+    ASSERT_TRUE(candidate->run(call_of_ones(), {}).ok());
+    candidate->restart();
+    ASSERT_TRUE(candidate->run(call_of_ones(), {}).ok());
+    fs::remove(copy);
+    fs::copy_file(options_for("writes_an_input").library, copy);
+    candidate->restart();
+    EXPECT_THROW(candidate->run(call_of_ones(), {}), LoadError);
+    fs::remove(copy);
 }
 
 // A process sees one call after the other; a restart begins a new one that knows of none.

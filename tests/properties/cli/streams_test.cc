@@ -52,15 +52,20 @@ TEST_F(StreamsTest, ReportsGoThroughPipes) {
     EXPECT_EQ(Json::parse(text_of("copy")).at("schema"), 1);
 }
 
-// Standard output is where it leads, whether that is a pipe or a file that has text already.
+// Standard output is where it leads, whether that is a pipe or a file that has text already. The
+// link is as /dev/stdout is, and no loss when a defect replaces it.
 TEST_F(StreamsTest, ReportsGoToStandardOutput) {
-    const Ran piped = attncheck(kShort + " --json /dev/stdout", "2>/dev/null");
-    EXPECT_EQ(piped.status, 0);
-    EXPECT_THAT(piped.printed, AllOf(StartsWith("checking"), HasSubstr("\"schema\": 1")));
-    const Ran ran = attncheck(kShort + " --json /dev/stdout", "2>&1 > " + file("out"));
-    EXPECT_EQ(ran.status, 0) << ran.printed;
-    EXPECT_THAT(text_of("out"), AllOf(StartsWith("checking"), HasSubstr("every property held"),
-                                      HasSubstr("\"schema\": 1")));
+    std::filesystem::create_symlink("/proc/self/fd/1", file("stdout"));
+    for (const std::string& name : {file("stdout"), std::string("/dev/fd/1")}) {
+        const Ran piped = attncheck(kShort + " --json " + name, "2>/dev/null");
+        EXPECT_EQ(piped.status, 0) << name;
+        EXPECT_THAT(piped.printed, AllOf(StartsWith("checking"), HasSubstr("\"schema\": 1")));
+        const Ran ran = attncheck(kShort + " --json " + name, "2>&1 > " + file("out"));
+        EXPECT_EQ(ran.status, 0) << ran.printed;
+        EXPECT_THAT(text_of("out"), AllOf(StartsWith("checking"), HasSubstr("every property held"),
+                                          HasSubstr("\"schema\": 1")));
+    }
+    EXPECT_EQ(kind_of(file("stdout")), static_cast<mode_t>(S_IFLNK));
 }
 
 // A device is written to, never replaced.
