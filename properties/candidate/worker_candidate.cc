@@ -103,6 +103,7 @@ public:
 private:
     std::vector<CallResult> run_placed(std::span<const Call* const> calls,
                                        const RunOptions& options, int repetitions) {
+        if (options_.stopped()) throw Stopped();
         if (pid_ < 0) start();
         PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
         const double limit_s = limit_s_ * options.patience;
@@ -157,6 +158,10 @@ private:
                 poll(&waiting, 1,
                      got == 0 && Clock::now() - start < std::chrono::milliseconds(5) ? 5 : 20);
             if (ready < 0 && errno != EINTR) return lost(result, CallResult::Kind::crashed, {});
+            if (ready <= 0 && options_.stopped()) {
+                stop();
+                throw Stopped();
+            }
             if (ready > 0) {
                 const ssize_t n =
                     ::recv(socket_, reinterpret_cast<char*>(&reply) + got, sizeof reply - got, 0);
@@ -252,17 +257,23 @@ private:
     }
 
     void read_hello() {
-        constexpr int kLoadTimeoutMs =
-            60'000;  // loading does not count towards the time limit of a call
+        // Loading does not count towards the time limit of a call. What was loaded once takes about
+        // as long again.
+        const auto start = Clock::now();
+        const auto deadline = start + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(load_limit_s_));
         Hello hello{};
-        if (!receive(&hello, sizeof hello, kLoadTimeoutMs) || hello.magic != kHelloMagic)
-            throw LoadError(fmt::format("{}: the worker {} died while loading it", options_.library,
-                                        options_.worker));
+        if (!receive(&hello, sizeof hello, deadline) || hello.magic != kHelloMagic)
+            throw LoadError(Clock::now() >= deadline
+                                ? fmt::format("{}: did not finish loading in {:g} s",
+                                              options_.library, load_limit_s_)
+                                : fmt::format("{}: the worker {} died while loading it",
+                                              options_.library, options_.worker));
         if (hello.bytes > kLongestHello)
             throw LoadError(fmt::format("{}: announces {} bytes about itself, allowed: {}",
                                         options_.library, hello.bytes, kLongestHello));
         std::string text(hello.bytes, '\0');
-        if (!receive(text.data(), text.size(), kLoadTimeoutMs))
+        if (!receive(text.data(), text.size(), deadline))
             throw LoadError(fmt::format("{}: the worker died while loading it", options_.library));
         std::istringstream lines(text);
         std::string ok, names;
@@ -280,15 +291,22 @@ private:
         info_.operators.clear();
         std::istringstream words(names);
         for (std::string op; words >> op;) info_.operators.push_back(op);
+        constexpr double kLeastLimit = 5, kSlower = 3;
+        const std::chrono::duration<double> took = Clock::now() - start;
+        load_limit_s_ = std::min(load_limit_s_, std::max(kLeastLimit, kSlower * took.count()));
     }
 
-    bool receive(void* data, std::size_t bytes, int timeout_ms) {
+    bool receive(void* data, std::size_t bytes, Clock::time_point deadline) {
         char* to = static_cast<char*>(data);
         while (bytes > 0) {
             pollfd waiting{socket_, POLLIN, 0};
-            const int ready = poll(&waiting, 1, timeout_ms);
-            if (ready < 0 && errno == EINTR) continue;
-            if (ready <= 0) return false;
+            const int ready = poll(&waiting, 1, 20);
+            if (ready <= 0) {
+                if (ready < 0 && errno != EINTR) return false;
+                if (options_.stopped()) throw Stopped();
+                if (Clock::now() >= deadline) return false;
+                continue;
+            }
             const ssize_t n = ::recv(socket_, to, bytes, 0);
             if (n <= 0) return false;
             to += n;
@@ -317,6 +335,7 @@ private:
     std::shared_ptr<Arena> arena_ = Arena::shared();
     CandidateInfo info_;
     double limit_s_ = 10;
+    double load_limit_s_ = 60;
     std::string identity_;  ///< of the library that was loaded first
     pid_t pid_ = -1;
     int socket_ = -1;

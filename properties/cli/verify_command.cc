@@ -94,6 +94,23 @@ std::vector<std::pair<std::string, std::string>> deciding_options(const Argument
             {"samples", std::to_string(arguments.samples)}};
 }
 
+/// False when one could not be written, which is said.
+bool write_reports(const Arguments& arguments, const RunReport& report) {
+    bool written = true;
+    const auto write = [&](const std::string& path, std::string (*text_of)(const RunReport&)) {
+        try {
+            if (!path.empty()) write_file(path, text_of(report));
+        } catch (const std::exception& e) {
+            std::cerr << "attncheck: " << e.what() << "\n";
+            written = false;
+        }
+    };
+    write(arguments.json, to_json);
+    write(arguments.junit, to_junit);
+    write(arguments.html, to_html);
+    return written;
+}
+
 /// The operators that the candidate has itself: what completes it is not under test.
 void leave_out_completions(const Candidate& candidate, std::vector<std::string>& ops) {
     const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
@@ -134,6 +151,7 @@ int verify_command(const Arguments& arguments) {
     std::optional<Corpus> corpus;
     if (!arguments.corpus.empty()) 
         options.corpus = &corpus.emplace(arguments.corpus, arguments.profile);
+    if (corpus && !options.engine.replay_only) corpus->check_writable();
     options.engine.cases = arguments.cases >= 0    ? arguments.cases
                            : arguments.seconds > 0 ? 0
                                                    : kDefaultCases;
@@ -164,27 +182,36 @@ int verify_command(const Arguments& arguments) {
     report.shards = options.engine.shards;
     report.options = deciding_options(arguments);
     catch_interrupts();
+    if (corpus) report.notes = corpus->warnings();
+    if (!arguments.json.empty() && is_replaceable(arguments.json))
+        options.save = [&arguments](const RunReport& now) {
+            try {
+                write_file(arguments.json, to_json(now));
+            } catch (const std::exception&) {
+                // The disk may be full for a while: the report at the end counts.
+            }
+        };
     say("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
     std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
-    const int jobs = arguments.jobs > 0 ? arguments.jobs : default_jobs();
+    const auto open_again = [&] {
+        auto again = completed(open_candidate(arguments, false), arguments.ops, arguments);
+        return arguments.large > 0 ? with_forwards(std::move(again), arguments) : std::move(again);
+    };
+    if (arguments.large == 0) note_sources(*candidate, options, report);
+    candidate.reset();  // each process opens its own
     if (arguments.large > 0) {
-        verify_large(*candidate, options, arguments.large, system_clock(), report, std::cout);
-    } else if (jobs == 1 || arguments.stop_at_first) {
-        verify(*candidate, options, system_clock(), report, std::cout, progress);
+        verify_large(info, open_again, options, arguments.large, system_clock(), report, std::cout);
     } else {
-        note_sources(*candidate, options, report);
-        candidate.reset();  // each process opens its own
-        verify_side_by_side(
-            info,
-            [&] { return completed(open_candidate(arguments, false), arguments.ops, arguments); },
-            jobs, options, system_clock(), report, std::cout, progress);
+        const int jobs = arguments.stop_at_first ? 1  // which is first depends on nothing else
+                         : arguments.jobs > 0    ? arguments.jobs
+                                                 : default_jobs();
+        verify_side_by_side(info, open_again, jobs, options, system_clock(), report, std::cout,
+                            progress);
     }
     print_table(std::cout, report);
-    if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
-    if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
-    if (!arguments.html.empty()) write_file(arguments.html, to_html(report));
-    return exit_status(report);
+    const int status = exit_status(report);
+    return write_reports(arguments, report) || status != kHeld ? status : kUsage;
 }
 
 }  // namespace attncheck::properties

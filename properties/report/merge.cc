@@ -109,9 +109,10 @@ void check_report(const Json& report) {
     for (const Json& entry : report["properties"]) check_property(entry);
     if (report.contains("pairs")) check_pairs(report["pairs"]);
     for (const char* text : {"version", "library_sha256"}) (void)report.value(text, std::string());
-    if (report.contains("hosts"))
-        for (const Json& host : report["hosts"].get_ref<const Json::array_t&>())
-            (void)host.get_ref<const std::string&>();
+    for (const char* list : {"hosts", "notes"})
+        if (report.contains(list))
+            for (const Json& text : report[list].get_ref<const Json::array_t&>())
+                (void)text.get_ref<const std::string&>();
     if (!report.value("options", Json::object()).is_object()) refuse("has options that are none");
     check_shard(report);
 }
@@ -142,6 +143,8 @@ void merge_shard(const Json& report, const std::string& first, Json& merged) {
         if (!parts.insert(part.get<int>()).second)
             refuse("has shard " + part.dump() + ", which an earlier report has too");
     merged["shard"]["parts"] = parts;
+    if (report.contains("notes"))
+        for (const Json& note : report["notes"]) merged["notes"].push_back(note);
     if (!report.contains("hosts")) return;
     std::set<std::string> hosts = merged.value("hosts", std::set<std::string>{});
     hosts.merge(report["hosts"].get<std::set<std::string>>());

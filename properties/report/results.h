@@ -51,6 +51,7 @@ struct Counterexample {
     double shrink_seconds = 0;
     bool repeatable = true;  ///< fails alone in a fresh process too
     int case_number = 0;     ///< how many cases had been run when it was found
+    bool being_shrunk = false;  ///< in a report on the way: another one will take its place
 };
 
 struct PropertyReport {
@@ -95,6 +96,7 @@ struct RunReport {
     };
     std::vector<Source> sources;
     std::vector<PairCoverage> pairs;  ///< of every operator that had cases
+    std::vector<std::string> notes;   ///< what went wrong beside the verdicts: files, processes
 };
 
 /// See exit_status.h.

@@ -99,6 +99,7 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (const std::string observed = observed_precision(report); !observed.empty())
         out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                            observed);
+    for (const std::string& note : report.notes) out << fmt::format("note: {}\n", note);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
         case kHeld:

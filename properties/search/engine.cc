@@ -186,7 +186,18 @@ private:
         walk_.emplace(
             op_, property_, options_, clock_, context_.candidate,
             [this](const Spec& other) { return evaluate(other); }, spec, verdict);
+        if (walk_->has_failed_again()) show_before_shrinking();
         return verdict.failure;
+    }
+
+    /// A run that is killed while it shrinks has reported what it found.
+    void show_before_shrinking() {
+        report_.counterexamples.push_back(walk_->found());
+        report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
+        report_.counterexamples.back().being_shrunk = true;
+        report_.counterexamples.back().certificate = "not shrunk to its end";
+        on_case_(report_);
+        report_.counterexamples.pop_back();
     }
 
     /// A death that may have come from outside is nobody's fault until it happens again.
@@ -209,6 +220,7 @@ private:
         if (!walk_->is_confirmed() || (is_error && !walk_->has_failed_again())) return drop_walk();
         report_.counterexamples.push_back(walk_->finish(known_));
         report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
+        on_case_(report_);
         context_.candidate.limit_time(
             std::chrono::duration<double>(known_classes_.contains(kTimedOut) ? 1.0 : 0));
         walk_.reset();
@@ -245,6 +257,8 @@ private:
     Verdict evaluate(const Spec& spec) {
         try {
             return property_.check(spec, context_);
+        } catch (const Stopped&) {
+            return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
         } catch (const std::exception& e) {  // a LoadError too: the library is gone
             error(fmt::format("{}: {}", print(spec), e.what()));
             return {};

@@ -53,11 +53,17 @@ bool write_text(int fd, const std::string& text) {
     return write_all(fd, &size, sizeof size) && write_all(fd, text.data(), text.size());
 }
 
+/// In front of what a process says.
+constexpr char kNews = 'n', kAnswer = 'a';
+
 [[noreturn]] void serve_until_closed(int fd, const std::function<Processes::Serve()>& start) {
     try {
         const Processes::Serve serve = start();
+        const auto tell = [&](const std::string& news) {
+            if (!write_text(fd, kNews + news)) _exit(1);
+        };
         for (std::string question; read_text(fd, question);)
-            if (!write_text(fd, serve(question))) break;
+            if (!write_text(fd, kAnswer + serve(question, tell))) break;
     } catch (const std::exception& e) {
         std::cerr << "attncheck: " << e.what() << std::endl;
         _exit(1);
@@ -153,9 +159,11 @@ bool Processes::wait(double seconds, Answer& answer) {
     for (std::size_t k = 0; k < fds.size(); ++k) {
         if (fds[k].revents == 0) continue;
         Child& child = *waiting[k];
-        child.busy = false;
         answer.number = child.number;
-        answer.lost = !read_text(child.fd, answer.text);
+        answer.lost = !read_text(child.fd, answer.text) || answer.text.empty();
+        answer.is_final = answer.lost || answer.text.front() == kAnswer;
+        if (!answer.lost) answer.text.erase(0, 1);
+        child.busy = !answer.is_final;
         if (answer.lost) {
             close(child.fd);
             kill(child.pid, SIGKILL);
@@ -165,6 +173,11 @@ bool Processes::wait(double seconds, Answer& answer) {
         return true;
     }
     return false;
+}
+
+void Processes::give_up() const {
+    for (const Child& child : children_)
+        if (child.busy) kill(child.pid, SIGKILL);
 }
 
 void Processes::signal(int number) const {

@@ -115,6 +115,7 @@ Counterexample Walk::finish(KnownMinima& known) {
 }
 
 void Walk::certify() {
+    (void)is_over();
     std::size_t held = 0, all = 0;
     // A case that is still large has tens of thousands of neighbours: listing them would take
     // longer than the search that was stopped.
@@ -138,6 +139,7 @@ void Walk::certify() {
 
 /// The shrunk case once more, alone in a fresh process and with the full time limit.
 void Walk::confirm() {
+    if (clock_.interrupted()) return;
     candidate_.limit_time(std::chrono::duration<double>(0));
     candidate_.restart();
     const Verdict verdict = evaluate_(found_.spec);

@@ -8,8 +8,12 @@ namespace attncheck::properties {
 namespace {
 
 Processes::Serve start() {
-    return [](const std::string& question) {
+    return [](const std::string& question, const Processes::Tell& tell) {
         if (question == "die") _exit(3);
+        if (question == "sleep") {
+            tell("asleep");
+            sleep(100);
+        }
         return "answer to " + question;
     };
 }
@@ -30,6 +34,27 @@ TEST(Processes, ThatEndAreReplaced) {
         EXPECT_TRUE(answer_of(pool, "die").lost);
         EXPECT_EQ(answer_of(pool, "this").text, "answer to this");
     }
+}
+
+// What a process told before it was given up is not lost.
+TEST(Processes, TellNewsAndAreGivenUp) {
+    Processes pool(2, start);
+    ASSERT_TRUE(pool.any_idle());
+    pool.ask(5, "sleep");
+    Processes::Answer news, answer;
+    while (!pool.wait(1, news)) {
+    }
+    EXPECT_EQ(news.text, "asleep");
+    EXPECT_FALSE(news.is_final);
+    EXPECT_FALSE(news.lost);
+    EXPECT_TRUE(pool.any_busy());
+    EXPECT_FALSE(pool.wait(0.05, answer));
+    pool.give_up();
+    while (!pool.wait(1, answer)) {
+    }
+    EXPECT_TRUE(answer.lost);
+    EXPECT_TRUE(answer.is_final);
+    EXPECT_EQ(answer.number, 5u);
 }
 
 TEST(Processes, AreNotReplacedWithoutEnd) {
