@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,6 +78,12 @@ std::shared_ptr<Arena> Arena::shared() {
     std::shared_ptr<Arena> arena = last.lock();
     if (!arena) last = arena = std::make_shared<Arena>();
     return arena;
+}
+
+std::int64_t Arena::resident_mib() const {
+    constexpr std::int64_t kBlock = 512;  // st_blocks counts these
+    struct stat file{};
+    return fstat(fd_, &file) == 0 ? file.st_blocks * kBlock >> 20 : 0;
 }
 
 void Arena::give_back(std::uint64_t bytes_used) {

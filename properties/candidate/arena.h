@@ -24,6 +24,7 @@ public:
     /// The arena of this process, as long as somebody holds it: candidates of one suite take turns.
     static std::shared_ptr<Arena> shared();
     int descriptor() const { return fd_; }
+    std::int64_t resident_mib() const;  ///< pages that exist, whoever made them
     void give_back(std::uint64_t bytes_used);  ///< returns pages to the system after a large case
 
 private:

@@ -36,13 +36,16 @@ std::string signal_name(int number) {
     return name ? std::string("SIG") + name : fmt::format("signal {}", number);
 }
 
-/// Private memory of a process that is resident, in MiB; shared buffers do not count. 0 when it
-/// cannot be read.
-std::int64_t resident_mib(pid_t pid) {
+/// Memory of a process that is resident, in MiB, without the arena's `buffers_mib`. 0 when it cannot
+/// be read.
+std::int64_t resident_mib(pid_t pid, std::int64_t buffers_mib) {
     std::ifstream status(fmt::format("/proc/{}/status", pid));
-    for (std::string line; std::getline(status, line);)
-        if (line.starts_with("RssAnon:")) return std::atoll(line.c_str() + 8) / 1024;
-    return 0;
+    std::int64_t own = 0, shared = 0;
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("RssAnon:")) own = std::atoll(line.c_str() + 8) / 1024;
+        if (line.starts_with("RssShmem:")) shared = std::atoll(line.c_str() + 9) / 1024;
+    }
+    return own + std::max<std::int64_t>(0, shared - buffers_mib);
 }
 
 /// Changes when a file is replaced, written to or removed.
@@ -172,7 +175,7 @@ private:
                 got += static_cast<std::size_t>(n);
                 continue;
             }
-            if (resident_mib(pid_) > limit_mib)
+            if (is_beyond(limit_mib))
                 return lost(result, CallResult::Kind::out_of_memory,
                             fmt::format("used more than {} MiB of memory", limit_mib));
             if (Clock::now() >= deadline)
@@ -180,7 +183,19 @@ private:
                             fmt::format("timed out after {:g} s", limit_s));
         }
         if (reply.kind == Reply::fault) return lost(result, CallResult::Kind::crashed, {});
+        // Calls that are over before anybody looks may leak.
+        constexpr auto kLookEvery = std::chrono::milliseconds(20);
+        if (const auto now = Clock::now(); now - looked_ >= kLookEvery) {
+            looked_ = now;
+            if (is_beyond(limit_mib))
+                return lost(result, CallResult::Kind::out_of_memory,
+                            fmt::format("used more than {} MiB of memory", limit_mib));
+        }
         return true;
+    }
+
+    bool is_beyond(std::int64_t limit_mib) const {
+        return resident_mib(pid_, arena_->resident_mib()) > limit_mib;
     }
 
     /// The worker is gone or must go. Always false.
@@ -194,6 +209,7 @@ private:
             if (tries == 200) kill(pid_, SIGKILL);
             usleep(1000);
         }
+        kill(-pid_, SIGKILL);  // what it forked
         pid_ = -1;
         close(socket_);
         socket_ = -1;
@@ -245,6 +261,7 @@ private:
                    environment.data());
             _exit(127);
         }
+        setpgid(pid_, pid_);  // whoever is first
         close(pair[1]);
         socket_ = pair[0];
         info_.path = options_.library;
@@ -326,6 +343,7 @@ private:
             }
 #endif
             kill(pid_, SIGKILL);
+            kill(-pid_, SIGKILL);  // what it forked: the group lives as long as one of them
             waitpid(pid_, nullptr, 0);
         }
         pid_ = -1;
@@ -335,6 +353,7 @@ private:
     std::shared_ptr<Arena> arena_ = Arena::shared();
     CandidateInfo info_;
     double limit_s_ = 10;
+    Clock::time_point looked_{};  ///< when memory was measured last
     double load_limit_s_ = 60;
     std::string identity_;  ///< of the library that was loaded first
     pid_t pid_ = -1;

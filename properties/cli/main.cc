@@ -129,9 +129,11 @@ int run(int argc, char** argv) {
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
         ->check(seconds_between(0.001, 1e9));
-    verify->add_option(
-        "--seed", arguments.seed,
-        "the same seed gives the same cases; a new one each run if left out, 1 for shards");
+    verify
+        ->add_option("--seed", arguments.seed,
+                     "the same seed gives the same cases; a new one each run if left out, 1 for "
+                     "shards")
+        ->check(seed_number());
     verify
         ->add_option("--shard", arguments.shard,
                      "run the I-th of N parts; merge their JSON reports")

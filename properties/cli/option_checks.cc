@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdint>
 #include <string>
 
 namespace attncheck::properties {
@@ -14,6 +16,17 @@ CLI::Validator seconds_between(double low, double high) {
                 return fmt::format("is '{}', allowed: {:g} to {:g} seconds", text, low, high);
             },
             fmt::format("SECONDS in [{:g} - {:g}]", low, high)};
+}
+
+CLI::Validator seed_number() {
+    return {[](std::string& text) {
+                std::uint64_t value = 0;
+                const char* const end = text.data() + text.size();
+                const auto read = std::from_chars(text.data(), end, value);
+                if (read.ec == std::errc{} && read.ptr == end) return std::string();
+                return fmt::format("is '{}', allowed: whole numbers from 0 to 2^64 - 1", text);
+            },
+            ""};
 }
 
 void refuse_empty_values(CLI::App& app) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -94,6 +95,25 @@ std::vector<std::pair<std::string, std::string>> deciding_options(const Argument
             {"samples", std::to_string(arguments.samples)}};
 }
 
+/// Waivers that matched no failure: the deviation is gone, or the waiver names something else.
+std::vector<std::string> unused_waivers(const std::vector<Waiver>& waivers,
+                                        const RunReport& report) {
+    std::vector<std::string> notes;
+    for (const Waiver& waiver : waivers) {
+        const bool is_used = std::ranges::any_of(report.properties, [&](const auto& p) {
+            return std::ranges::find(p.waivers, waiver.reason) != p.waivers.end();
+        });
+        if (!is_used)
+            notes.push_back(fmt::format("no failure matched the waiver '{} {} {} {}'", waiver.op,
+                                        waiver.property,
+                                        waiver.labels.empty()
+                                            ? "*"
+                                            : fmt::format("{}", fmt::join(waiver.labels, ",")),
+                                        waiver.reason));
+    }
+    return notes;
+}
+
 /// False when one could not be written, which is said.
 bool write_reports(const Arguments& arguments, const RunReport& report) {
     bool written = true;
@@ -124,8 +144,14 @@ void leave_out_completions(const Candidate& candidate, std::vector<std::string>&
 
 int verify_command(const Arguments& arguments) {
     check_names(arguments);
-    for (const auto& path : {arguments.json, arguments.junit, arguments.html})
-        if (!path.empty()) check_writable(path);
+    const std::string paths[] = {arguments.json, arguments.junit, arguments.html};
+    for (std::size_t k = 0; k < std::size(paths); ++k) {
+        if (paths[k].empty()) continue;
+        check_writable(paths[k]);
+        for (std::size_t other = 0; other < k; ++other)
+            if (paths[k] == paths[other] && is_replaceable(paths[k]))
+                throw UsageError(fmt::format("two reports have the name {}", paths[k]));
+    }
     VerifyOptions options;
     options.operators = arguments.ops;
     options.properties = arguments.properties;
@@ -209,6 +235,9 @@ int verify_command(const Arguments& arguments) {
         verify_side_by_side(info, open_again, jobs, options, system_clock(), report, std::cout,
                             progress);
     }
+    if (!report.interrupted)
+        std::ranges::copy(unused_waivers(options.engine.waivers, report),
+                          std::back_inserter(report.notes));
     print_table(std::cout, report);
     const int status = exit_status(report);
     return write_reports(arguments, report) || status != kHeld ? status : kUsage;

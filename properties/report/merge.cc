@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "properties/case/printable.h"
 #include "properties/judge/tier_text.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/json_parts.h"
@@ -24,6 +25,8 @@ constexpr const char* kStatuses[] = {"not_implemented", "declined", "held", "err
 std::ptrdiff_t rank_of(const std::string& status) {
     return std::find(std::begin(kStatuses), std::end(kStatuses), status) - std::begin(kStatuses);
 }
+
+constexpr std::size_t kLongestMessage = 400;  ///< a report may have a number of megabytes
 
 [[noreturn]] void refuse(const std::string& why) { throw std::runtime_error(why); }
 
@@ -151,6 +154,15 @@ void merge_shard(const Json& report, const std::string& first, Json& merged) {
     merged["hosts"] = hosts;
 }
 
+/// Throws for what nests deeper than any report does: writing it would need memory without end.
+Json parsed(const std::string& text) {
+    constexpr int kDeepest = 64;
+    return Json::parse(text, [](int depth, Json::parse_event_t, Json&) {
+        if (depth > kDeepest) refuse("nests deeper than a report does");
+        return true;
+    });
+}
+
 Json empty_like(const Json& report) {
     Json empty = {{"schema", 1},
             {"candidate", report["candidate"]},
@@ -248,7 +260,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     std::map<std::string, PairCoverage> pairs;
     for (const auto& [name, text] : name_and_text) {
         try {
-            const Json report = Json::parse(text);
+            const Json report = parsed(text);
             check_report(report);
             if (merged.is_null())
                 merged = empty_like(report);
@@ -262,9 +274,10 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         } catch (const Json::parse_error&) {
             throw std::runtime_error(name + ": is not JSON");
         } catch (const Json::exception& e) {
-            throw std::runtime_error(name + ": does not have the documented fields: " + e.what());
+            throw std::runtime_error(name + ": does not have the documented fields: " +
+                                     printable_line(e.what(), kLongestMessage));
         } catch (const std::runtime_error& e) {
-            throw std::runtime_error(name + ": " + e.what());
+            throw std::runtime_error(name + ": " + printable_line(e.what(), kLongestMessage));
         }
     }
     if (merged.is_null()) throw std::runtime_error("merge: no report was given");

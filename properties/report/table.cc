@@ -103,7 +103,8 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
         case kHeld:
-            out << "every property held\n";
+            out << "every property held"
+                << (waived > 0 ? fmt::format(", {} cases waived\n", waived) : "\n");
             break;
         case kFalsified:
             out << "falsified\n";

@@ -109,6 +109,9 @@ void Corpus::check_writable() const {
     fs::path existing = fs::absolute(folder_);
     while (!fs::exists(existing) && existing.has_relative_path())
         existing = existing.parent_path();
+    if (!fs::is_directory(existing))
+        throw std::runtime_error(
+            fmt::format("--corpus is '{}', but {} is no folder", folder_, existing.string()));
     check(existing);
     for (const auto& op : operators())
         if (fs::exists(path_of(op->name()))) check(path_of(op->name()));

@@ -53,6 +53,10 @@ bool write_text(int fd, const std::string& text) {
     return write_all(fd, &size, sizeof size) && write_all(fd, text.data(), text.size());
 }
 
+/// Of processes that end before one of them answers: a library that cannot be loaded any more is
+/// not tried for ever.
+constexpr int kMostReplacements = 4;
+
 /// In front of what a process says.
 constexpr char kNews = 'n', kAnswer = 'a';
 
@@ -81,7 +85,7 @@ struct Processes::Child {
 };
 
 Processes::Processes(int count, const std::function<Serve()>& start)
-    : start_(start), replacements_left_(count) {
+    : start_(start), replacements_left_(kMostReplacements) {
     for (int k = 0; k < count; ++k)
         if (!start_one(children_.emplace_back())) {
             children_.pop_back();
@@ -164,6 +168,7 @@ bool Processes::wait(double seconds, Answer& answer) {
         answer.is_final = answer.lost || answer.text.front() == kAnswer;
         if (!answer.lost) answer.text.erase(0, 1);
         child.busy = !answer.is_final;
+        if (!answer.lost) replacements_left_ = kMostReplacements;
         if (answer.lost) {
             close(child.fd);
             kill(child.pid, SIGKILL);

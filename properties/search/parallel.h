@@ -31,7 +31,7 @@ public:
 
     /// Hands a question to an idle process; there must be one.
     void ask(std::size_t number, const std::string& question);
-    /// Replaces processes that ended, as often as there were processes at first.
+    /// Replaces processes that ended, unless too many did one after the other.
     bool any_idle();
     bool any_busy() const;
 

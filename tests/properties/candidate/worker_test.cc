@@ -1,10 +1,12 @@
 // Candidates that misbehave in every way that is known, each in a process of its own: what the
 // suite says about it, and that the next call works.
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 
 #include "properties/operators/nsa_compress/case.h"
 #include "tests/properties/candidate/running_candidate.h"
@@ -123,6 +125,40 @@ TEST(Worker, MemoryIsLimited) {
     const CallResult result = open_worker_candidate(options)->run(call_of_ones(), {});
     EXPECT_EQ(result.kind, Kind::out_of_memory);
     EXPECT_THAT(result.detail, HasSubstr("100 MiB"));
+}
+
+// Calls that leak are found although each of them is short; memory that is shared counts too.
+TEST(Worker, MemoryIsLimitedOverAllCalls) {
+    for (const char* library : {"leaks", "leaks_shared_memory"}) {
+        WorkerOptions options = options_for(library);
+        options.memory_mib = 64;
+        const auto candidate = open_worker_candidate(options);
+        int calls = 0;
+        CallResult result;
+        do
+            result = candidate->run(call_of_ones(), {});
+        while (result.ok() && ++calls < 400);
+        EXPECT_EQ(result.kind, Kind::out_of_memory) << library;
+        EXPECT_GT(calls, 4) << library;
+    }
+}
+
+// What a candidate forks ends with its worker.
+TEST(Worker, ForkedProcessesEndWithTheWorker) {
+    const auto candidate = opened("forks");
+    const CallResult result = candidate->run(call_of_ones(), {});
+    ASSERT_EQ(result.kind, Kind::returned) << result.detail;
+    const pid_t child = result.status;
+    ASSERT_GT(child, 1);
+    EXPECT_EQ(kill(child, 0), 0);
+    candidate->restart();
+    const auto is_running = [&] {
+        std::ifstream status("/proc/" + std::to_string(child) + "/stat");
+        std::string number, name, state;
+        return (status >> number >> name >> state) && state != "Z" && state != "X";
+    };
+    for (int tries = 0; is_running() && tries < 100; ++tries) usleep(10'000);
+    EXPECT_FALSE(is_running());
 }
 
 // One element too many is caught at the page behind the buffer, one too few at the page before.
@@ -250,6 +286,18 @@ TEST(Worker, ReplacedLibraryIsNoticed) {
     candidate->restart();
     EXPECT_THROW(candidate->run(call_of_ones(), {}), LoadError);
     fs::remove(copy);
+}
+
+// A run that ends does not wait for a call, and says nothing about it.
+TEST(Worker, StoppedCallsAreGivenUp) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto elapsed = [&] { return std::chrono::steady_clock::now() - start; };
+    WorkerOptions options = options_for("loops_for_ever", 60);
+    options.stopped = [&] { return elapsed() > std::chrono::milliseconds(300); };
+    const auto candidate = open_worker_candidate(options);
+    EXPECT_THROW(candidate->run(call_of_ones(), {}), Stopped);
+    EXPECT_THROW(candidate->run(call_of_ones(), {}), Stopped);
+    EXPECT_LT(elapsed(), std::chrono::seconds(2));
 }
 
 // A process sees one call after the other; a restart begins a new one that knows of none.

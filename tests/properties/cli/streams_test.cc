@@ -112,6 +112,28 @@ TEST_F(StreamsTest, LimitsAreFiniteNumbers) {
     EXPECT_EQ(attncheck("mutants --list --limit nan").status, 2);
 }
 
+// A seed is what it says, and two reports do not take each other's place.
+TEST_F(StreamsTest, OptionsAreWhatTheySay) {
+    for (const char* seed : {"-1", "1.5", "99999999999999999999", "0x"})
+        EXPECT_EQ(attncheck(kShort + " --seed " + seed).status, 2) << seed;
+    EXPECT_EQ(attncheck(kShort + " --seed 18446744073709551615").status, 0);
+    expect_refusal(kShort + " --json " + file("x") + " --junit " + file("x"),
+                   {"two reports have the name"});
+}
+
+// A waiver is counted in the last line, one that matches nothing is named.
+TEST_F(StreamsTest, WaiversAreMentioned) {
+    write("waivers", "nsa_compress memory * writes past the end\n* history multi_head nothing\n");
+    const Ran ran = attncheck("verify --op nsa_compress --property memory --cases 5 --waive " +
+                              file("waivers") + " --candidate " +
+                              quoted(candidate_path("one_element_past_output")));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed,
+                AllOf(HasSubstr("every property held, 5 cases waived"),
+                      HasSubstr("no failure matched the waiver '* history multi_head nothing'"),
+                      Not(HasSubstr("waiver 'nsa_compress"))));
+}
+
 // Any standard stream may be closed.
 TEST_F(StreamsTest, ClosedStreamsDoNoHarm) {
     for (const char* closed : {"<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"})

@@ -302,6 +302,16 @@ TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
     EXPECT_EQ(refusal({{"a.json", most}}), "merged");
 }
 
+// A file that no run wrote is refused in a line, not by a crash or a message of its size.
+TEST(Merge, RefusesDeepAndLongTexts) {
+    Json report = Json::parse(to_json(run_report()));
+    std::string deep = report.dump();
+    deep.insert(1, "\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + ",");
+    EXPECT_THAT(refusal({{"a.json", deep}}), AllOf(StartsWith("a.json"), HasSubstr("nests")));
+    report["properties"][0]["cases"] = std::string(1'000'000, '9');
+    EXPECT_LT(refusal({{"a.json", report.dump()}}).size(), 500u);
+}
+
 // Found by fuzzing: a seed beyond 64 bits was converted although it does not fit. Others that are
 // no seeds had passed as some whole number.
 TEST(Merge, RefusesSeedsThatAreNone) {
