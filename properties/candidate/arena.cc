@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <numeric>
@@ -37,19 +40,31 @@ void with_size(std::size_t size, const Work& work) {
     }
 }
 
+[[noreturn]] void refuse(const char* what) {
+    throw std::runtime_error(
+        fmt::format("cannot {} {} GiB of address space for the candidate's buffers: {} (are there "
+                    "limits? see `ulimit -v` and `ulimit -f`)",
+                    what, kArenaBytes >> 30, std::strerror(errno)));
+}
+
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
 constexpr std::byte kInputFill{0xFF};
 
 }  // namespace
 
 Arena::Arena() {
-    fd_ = memfd_create("attncheck", 0);
-    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(kArenaBytes)) != 0)
-        throw std::runtime_error("cannot create shared memory for the candidate's buffers");
+    fd_ = memfd_create("attncheck", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd_ < 0) refuse("create");
+    if (ftruncate(fd_, static_cast<off_t>(kArenaBytes)) != 0) {
+        close(fd_);
+        refuse("create");
+    }
+    // A file that shrinks under the mapping would end the suite with SIGBUS.
+    fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd_, 0) == MAP_FAILED) {
         close(fd_);
-        throw std::runtime_error("cannot map shared memory for the candidate's buffers");
+        refuse("map");
     }
 }
 
@@ -65,6 +80,12 @@ std::shared_ptr<Arena> Arena::shared() {
     return arena;
 }
 
+std::int64_t Arena::resident_mib() const {
+    constexpr std::int64_t kBlock = 512;  // st_blocks counts these
+    struct stat file{};
+    return fstat(fd_, &file) == 0 ? file.st_blocks * kBlock >> 20 : 0;
+}
+
 void Arena::give_back(std::uint64_t bytes_used) {
     constexpr std::uint64_t kKeep =
         64 << 20;  // pages of small cases stay: faulting them in again costs more
@@ -78,6 +99,7 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
     : options_(options), next_(kControlBytes) {
     request_.calls = static_cast<std::uint32_t>(calls.size());
     request_.repetitions = static_cast<std::uint32_t>(repetitions);
+    request_.enough_s = HUGE_VAL;
     for (std::size_t k = 0; k < calls.size(); ++k) {
         const Call& call = *calls[k];
         tensor_counts_.push_back(call.tensors.size());

@@ -24,6 +24,7 @@ public:
     /// The arena of this process, as long as somebody holds it: candidates of one suite take turns.
     static std::shared_ptr<Arena> shared();
     int descriptor() const { return fd_; }
+    std::int64_t resident_mib() const;  ///< pages that exist, whoever made them
     void give_back(std::uint64_t bytes_used);  ///< returns pages to the system after a large case
 
 private:
@@ -36,6 +37,7 @@ public:
     PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options, int repetitions);
 
     const Request& request() const { return request_; }
+    void stop_repeating_after(double seconds) { request_.enough_s = seconds; }
     std::uint64_t bytes_used() const { return next_; }
 
     /// Outputs and damage of call k, read back after it returned.

@@ -19,6 +19,12 @@ class LoadError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// The run ends: a call was given up, which says nothing about the candidate.
+class Stopped : public std::runtime_error {
+public:
+    Stopped() : std::runtime_error("the run was stopped") {}
+};
+
 struct CandidateInfo {
     std::string name, path;
     std::string precision;               ///< as the library declares it; empty when it does not
@@ -74,7 +80,7 @@ public:
         return info().name;
     }
 
-    /// One call of the entry point of call.op.
+    /// One call of the entry point of call.op. Throws Stopped.
     virtual CallResult run(const Call& call, const RunOptions& options) = 0;
 
     /// All calls at once, each on a thread of its own and repeated there; results of the last

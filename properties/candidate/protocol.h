@@ -26,10 +26,16 @@ struct Hello {
     std::uint32_t bytes;
 };
 inline constexpr std::uint32_t kHelloMagic = 0xa77c0001;
+inline constexpr std::uint32_t kLongestHello = 64 << 10;
+inline constexpr std::size_t kLongestWord = 4096;  ///< of a name and of a precision in it
+
+/// Exit status of a worker whose socket broke: the candidate closed it, say.
+inline constexpr int kConnectionLost = 97;
 
 struct Request {
     std::uint32_t calls;  ///< 1..kMaxCalls; more than one run at once
-    std::uint32_t repetitions;
+    std::uint32_t repetitions;           ///< at least one; no more begin after enough_s
+    double enough_s;
     char op[kMaxCalls][kNameBytes];      ///< entry points, without the prefix "attncheck_"
     std::uint64_t arguments[kMaxCalls];  ///< address of the argument struct in the arena
     std::uint64_t guards;                ///< address of the guard table: pairs {address, bytes}
@@ -37,7 +43,8 @@ struct Request {
 };
 
 struct Reply {
-    enum Kind : std::uint32_t { returned, fault } kind;
+    /// not_run: the worker had no threads to call from.
+    enum Kind : std::uint32_t { returned, fault, not_run } kind;
     std::int32_t status[kMaxCalls];
     std::int32_t signal;  ///< fault: signal number, address, and whether it was a write
     std::uint32_t is_write;

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 
 #include "properties/candidate/arena.h"
 #include "properties/candidate/protocol.h"
+#include "properties/case/printable.h"
 
 namespace attncheck::properties {
 namespace {
@@ -26,19 +28,51 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
+constexpr double kShareOfRepetitions = 0.25;  ///< of the limit: repetitions begin in this time
+constexpr std::size_t kLongestName = 120, kLongestError = 1000;  ///< bytes, of what is printed
 
 std::string signal_name(int number) {
     const char* name = sigabbrev_np(number);
     return name ? std::string("SIG") + name : fmt::format("signal {}", number);
 }
 
-/// Private memory of a process that is resident, in MiB; shared buffers do not count. 0 when it
-/// cannot be read.
-std::int64_t resident_mib(pid_t pid) {
+/// Memory of a process that is resident, in MiB, without the arena's `buffers_mib`. 0 when it cannot
+/// be read.
+std::int64_t resident_mib(pid_t pid, std::int64_t buffers_mib) {
     std::ifstream status(fmt::format("/proc/{}/status", pid));
-    for (std::string line; std::getline(status, line);)
-        if (line.starts_with("RssAnon:")) return std::atoll(line.c_str() + 8) / 1024;
-    return 0;
+    std::int64_t own = 0, shared = 0;
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("RssAnon:")) own = std::atoll(line.c_str() + 8) / 1024;
+        if (line.starts_with("RssShmem:")) shared = std::atoll(line.c_str() + 9) / 1024;
+    }
+    return own + std::max<std::int64_t>(0, shared - buffers_mib);
+}
+
+/// Changes when a file is replaced, written to or removed.
+std::string identity_of(const std::string& path) {
+    struct stat file{};
+    if (stat(path.c_str(), &file) != 0) return "none";
+    return fmt::format("{} {} {} {}.{:09}", file.st_dev, file.st_ino, file.st_size,
+                       file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
+}
+
+/// How a worker ended, by the status of waitpid.
+std::string describe_end(int status) {
+    if (WIFSIGNALED(status))
+        return fmt::format("crashed: {}{}", signal_name(WTERMSIG(status)),
+                           WTERMSIG(status) == SIGKILL
+                               ? " (killed from outside, perhaps for lack of memory)"
+                               : "");
+    if (WEXITSTATUS(status) == kConnectionLost) return "closed the suite's connection";
+    return fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+}
+
+/// In a container that runs out of memory the kernel shall take the worker, not the suite.
+void prefer_for_out_of_memory() {
+    const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    (void)!write(file, "1000", 4);
+    close(file);
 }
 
 class WorkerCandidate final : public Candidate {
@@ -72,11 +106,21 @@ public:
 private:
     std::vector<CallResult> run_placed(std::span<const Call* const> calls,
                                        const RunOptions& options, int repetitions) {
+        if (options_.stopped()) throw Stopped();
         if (pid_ < 0) start();
-        const PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
+        PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
+        const double limit_s = limit_s_ * options.patience;
+        placed.stop_repeating_after(limit_s * kShareOfRepetitions);
         std::vector<CallResult> results(calls.size());
         Reply reply{};
-        if (exchange(placed.request(), options, reply, results.front())) {
+        // Calls at once may have one core to share, and each of them may take the limit.
+        const double all_s =
+            calls.size() > 1 ? limit_s * (static_cast<double>(calls.size()) + kShareOfRepetitions)
+                             : limit_s;
+        if (exchange(placed.request(), all_s, options, reply, results.front())) {
+            if (reply.kind == Reply::not_run)
+                throw std::runtime_error(
+                    "the system has no threads left for calls at once (see `ulimit -u`)");
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
@@ -102,9 +146,8 @@ private:
 
     /// Sends a request and waits. False when the worker did not return; `result` then says what
     /// happened.
-    bool exchange(const Request& request, const RunOptions& options, Reply& reply,
+    bool exchange(const Request& request, double limit_s, const RunOptions& options, Reply& reply,
                   CallResult& result) {
-        const double limit_s = limit_s_ * options.patience;
         const std::int64_t limit_mib = options_.memory_mib + options.more_memory_mib;
         if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) !=
             static_cast<ssize_t>(sizeof request))
@@ -118,6 +161,10 @@ private:
                 poll(&waiting, 1,
                      got == 0 && Clock::now() - start < std::chrono::milliseconds(5) ? 5 : 20);
             if (ready < 0 && errno != EINTR) return lost(result, CallResult::Kind::crashed, {});
+            if (ready <= 0 && options_.stopped()) {
+                stop();
+                throw Stopped();
+            }
             if (ready > 0) {
                 const ssize_t n =
                     ::recv(socket_, reinterpret_cast<char*>(&reply) + got, sizeof reply - got, 0);
@@ -128,7 +175,7 @@ private:
                 got += static_cast<std::size_t>(n);
                 continue;
             }
-            if (resident_mib(pid_) > limit_mib)
+            if (is_beyond(limit_mib))
                 return lost(result, CallResult::Kind::out_of_memory,
                             fmt::format("used more than {} MiB of memory", limit_mib));
             if (Clock::now() >= deadline)
@@ -136,7 +183,19 @@ private:
                             fmt::format("timed out after {:g} s", limit_s));
         }
         if (reply.kind == Reply::fault) return lost(result, CallResult::Kind::crashed, {});
+        // Calls that are over before anybody looks may leak.
+        constexpr auto kLookEvery = std::chrono::milliseconds(20);
+        if (const auto now = Clock::now(); now - looked_ >= kLookEvery) {
+            looked_ = now;
+            if (is_beyond(limit_mib))
+                return lost(result, CallResult::Kind::out_of_memory,
+                            fmt::format("used more than {} MiB of memory", limit_mib));
+        }
         return true;
+    }
+
+    bool is_beyond(std::int64_t limit_mib) const {
+        return resident_mib(pid_, arena_->resident_mib()) > limit_mib;
     }
 
     /// The worker is gone or must go. Always false.
@@ -150,18 +209,21 @@ private:
             if (tries == 200) kill(pid_, SIGKILL);
             usleep(1000);
         }
+        kill(-pid_, SIGKILL);  // what it forked
         pid_ = -1;
         close(socket_);
         socket_ = -1;
-        if (kind == CallResult::Kind::crashed)
-            detail = WIFSIGNALED(status)
-                         ? fmt::format("crashed: {}", signal_name(WTERMSIG(status)))
-                         : fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+        if (kind == CallResult::Kind::crashed) detail = describe_end(status);
         result.detail = std::move(detail);
         return false;
     }
 
     void start() {
+        const std::string identity = identity_of(options_.library);
+        if (!identity_.empty() && identity != identity_)
+            throw LoadError(
+                fmt::format("{}: the library changed while the run went on", options_.library));
+        identity_ = identity;
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
             throw LoadError("cannot create a socket pair");
@@ -180,7 +242,10 @@ private:
                 environment.push_back(*variable);
         environment.push_back(nullptr);
         pid_ = fork();
-        if (pid_ < 0) throw LoadError("cannot start a worker process");
+        if (pid_ < 0) {
+            for (const int end : pair) close(end);
+            throw LoadError("cannot start a worker process");
+        }
         if (pid_ == 0) {
             setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
             fcntl(pair[1], F_SETFD, 0);
@@ -189,10 +254,14 @@ private:
             dup2(null, 0);
             dup2(null, 1);  // a candidate that prints must not spoil reports
             if (!options_.show_stderr) dup2(null, 2);
+            prefer_for_out_of_memory();
+            for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
+                signal(ignored, SIG_DFL);
             execve(options_.worker.c_str(), const_cast<char* const*>(arguments),
                    environment.data());
             _exit(127);
         }
+        setpgid(pid_, pid_);  // whoever is first
         close(pair[1]);
         socket_ = pair[0];
         info_.path = options_.library;
@@ -205,14 +274,23 @@ private:
     }
 
     void read_hello() {
-        constexpr int kLoadTimeoutMs =
-            60'000;  // loading does not count towards the time limit of a call
+        // Loading does not count towards the time limit of a call. What was loaded once takes about
+        // as long again.
+        const auto start = Clock::now();
+        const auto deadline = start + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(load_limit_s_));
         Hello hello{};
-        if (!receive(&hello, sizeof hello, kLoadTimeoutMs) || hello.magic != kHelloMagic)
-            throw LoadError(fmt::format("{}: the worker {} died while loading it", options_.library,
-                                        options_.worker));
+        if (!receive(&hello, sizeof hello, deadline) || hello.magic != kHelloMagic)
+            throw LoadError(Clock::now() >= deadline
+                                ? fmt::format("{}: did not finish loading in {:g} s",
+                                              options_.library, load_limit_s_)
+                                : fmt::format("{}: the worker {} died while loading it",
+                                              options_.library, options_.worker));
+        if (hello.bytes > kLongestHello)
+            throw LoadError(fmt::format("{}: announces {} bytes about itself, allowed: {}",
+                                        options_.library, hello.bytes, kLongestHello));
         std::string text(hello.bytes, '\0');
-        if (!receive(text.data(), text.size(), kLoadTimeoutMs))
+        if (!receive(text.data(), text.size(), deadline))
             throw LoadError(fmt::format("{}: the worker died while loading it", options_.library));
         std::istringstream lines(text);
         std::string ok, names;
@@ -220,22 +298,32 @@ private:
         if (ok != "ok")
             throw LoadError(fmt::format(
                 "cannot load {}: {}",
-                options_.behind.empty() ? options_.library : "aclnn:" + options_.behind, ok));
+                options_.behind.empty() ? options_.library : "aclnn:" + options_.behind,
+                printable_line(ok, kLongestError)));
         std::getline(lines, info_.name);
         std::getline(lines, info_.precision);
         std::getline(lines, names);
+        info_.name = printable_line(info_.name, kLongestName);
+        info_.precision = printable_line(info_.precision, kLongestError);
         info_.operators.clear();
         std::istringstream words(names);
         for (std::string op; words >> op;) info_.operators.push_back(op);
+        constexpr double kLeastLimit = 5, kSlower = 3;
+        const std::chrono::duration<double> took = Clock::now() - start;
+        load_limit_s_ = std::min(load_limit_s_, std::max(kLeastLimit, kSlower * took.count()));
     }
 
-    bool receive(void* data, std::size_t bytes, int timeout_ms) {
+    bool receive(void* data, std::size_t bytes, Clock::time_point deadline) {
         char* to = static_cast<char*>(data);
         while (bytes > 0) {
             pollfd waiting{socket_, POLLIN, 0};
-            const int ready = poll(&waiting, 1, timeout_ms);
-            if (ready < 0 && errno == EINTR) continue;
-            if (ready <= 0) return false;
+            const int ready = poll(&waiting, 1, 20);
+            if (ready <= 0) {
+                if (ready < 0 && errno != EINTR) return false;
+                if (options_.stopped()) throw Stopped();
+                if (Clock::now() >= deadline) return false;
+                continue;
+            }
             const ssize_t n = ::recv(socket_, to, bytes, 0);
             if (n <= 0) return false;
             to += n;
@@ -255,6 +343,7 @@ private:
             }
 #endif
             kill(pid_, SIGKILL);
+            kill(-pid_, SIGKILL);  // what it forked: the group lives as long as one of them
             waitpid(pid_, nullptr, 0);
         }
         pid_ = -1;
@@ -264,6 +353,9 @@ private:
     std::shared_ptr<Arena> arena_ = Arena::shared();
     CandidateInfo info_;
     double limit_s_ = 10;
+    Clock::time_point looked_{};  ///< when memory was measured last
+    double load_limit_s_ = 60;
+    std::string identity_;  ///< of the library that was loaded first
     pid_t pid_ = -1;
     int socket_ = -1;
 };

@@ -2,6 +2,7 @@
 // outputs, a time limit, a limit on resident memory, and a new worker after a crash.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@ struct WorkerOptions {
     std::int64_t memory_mib =
         8192;                  ///< resident memory of the worker beyond the buffers it is handed
     bool show_stderr = false;  ///< let the candidate's own messages through
+    std::function<bool()> stopped = [] { return false; };  ///< asked while a call or a load runs
 };
 
 /// Loads the library in a worker. Throws LoadError.

@@ -11,12 +11,16 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -35,6 +39,7 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
         const ssize_t n = write(fd, at, bytes);
+        if (n < 0 && errno == EINTR) continue;  // a signal handler of the candidate
         if (n <= 0) return false;
         at += n;
         bytes -= static_cast<std::size_t>(n);
@@ -46,6 +51,7 @@ bool read_all(int fd, void* data, std::size_t bytes) {
     char* at = static_cast<char*>(data);
     while (bytes > 0) {
         const ssize_t n = read(fd, at, bytes);
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         at += n;
         bytes -= static_cast<std::size_t>(n);
@@ -53,7 +59,14 @@ bool read_all(int fd, void* data, std::size_t bytes) {
     return true;
 }
 
-void say_hello(const std::string& text) {
+/// The first line of a text of the candidate's, as far as it fits.
+std::string first_line(const char* text) {
+    std::string line(text, strnlen(text, kLongestWord));
+    return line.substr(0, line.find('\n'));
+}
+
+void say_hello(std::string text) {
+    text.resize(std::min<std::size_t>(text.size(), kLongestHello));
     const Hello hello{kHelloMagic, static_cast<std::uint32_t>(text.size())};
     write_all(g_socket, &hello, sizeof hello);
     write_all(g_socket, text.data(), text.size());
@@ -93,6 +106,27 @@ void protect(const Request& request, int protection) {
         mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
 }
 
+/// Runs work(0) to work(count - 1), each on a thread of its own, when all threads are there. False
+/// when the system has no more: that is not the candidate's fault.
+bool at_once(std::uint32_t count, const std::function<void(std::uint32_t)>& work) {
+    std::atomic<std::uint32_t> ready{0};
+    std::atomic<bool> cancelled{false};
+    std::vector<std::thread> threads;
+    try {
+        for (std::uint32_t i = 0; i < count; ++i)
+            threads.emplace_back([&, i] {
+                ++ready;
+                while (ready.load() < count && !cancelled.load()) {
+                }
+                if (!cancelled.load()) work(i);
+            });
+    } catch (const std::system_error&) {
+        cancelled = true;
+    }
+    for (auto& thread : threads) thread.join();
+    return !cancelled.load();
+}
+
 Reply serve(const Request& request, void* library) {
     Reply reply{};
     EntryPoint entry[kMaxCalls] = {};
@@ -100,25 +134,21 @@ Reply serve(const Request& request, void* library) {
         entry[i] = reinterpret_cast<EntryPoint>(entry_named(library, request.op[i]));
     protect(request, PROT_NONE);
     const auto start = std::chrono::steady_clock::now();
-    if (request.calls == 1) {
-        for (std::uint32_t k = 0; k < request.repetitions; ++k)
-            reply.status[0] =
-                entry[0](reinterpret_cast<const void*>(request.arguments[0]));
-    } else {
-        std::atomic<std::uint32_t> ready{0};
-        std::vector<std::thread> threads;
-        for (std::uint32_t i = 0; i < request.calls; ++i)
-            threads.emplace_back([&, i] {
-                ++ready;
-                while (ready.load() < request.calls) {
-                }
-                for (std::uint32_t k = 0; k < request.repetitions; ++k)
-                    reply.status[i] =
-                        entry[i](reinterpret_cast<const void*>(request.arguments[i]));
-            });
-        for (auto& thread : threads) thread.join();
-    }
-    reply.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    const auto repeat = [&](std::uint32_t i) {
+        std::uint32_t k = 0;
+        do
+            reply.status[i] =
+                entry[i](reinterpret_cast<const void*>(request.arguments[i]));
+        while (++k < request.repetitions && seconds() < request.enough_s);
+    };
+    if (request.calls == 1)
+        repeat(0);
+    else if (!at_once(request.calls, repeat))
+        reply.kind = Reply::not_run;
+    reply.seconds = seconds();
     protect(request, PROT_READ | PROT_WRITE);
     return reply;
 }
@@ -140,6 +170,7 @@ int main(int argc, char** argv) {
         say_hello("cannot map the shared arena");
         return 2;
     }
+    close(std::atoi(argv[2]));
     install_fault_handler();
 
     void* library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
@@ -178,13 +209,14 @@ int main(int argc, char** argv) {
     for (const std::string& entry : exported_entries(library))
         if (!implements || implements(entry.c_str())) names += entry + ' ';
     const char* declared = precision ? precision() : nullptr;
-    say_hello(std::string("ok\n") + (name() ? name() : "(unnamed)") + '\n' +
-              (declared ? declared : "") + '\n' + names);
+    const char* named = name();
+    say_hello(std::string("ok\n") + first_line(named ? named : "(unnamed)") + '\n' +
+              first_line(declared ? declared : "") + '\n' + names);
 
     Request request;
     while (read_all(g_socket, &request, sizeof request)) {
         const Reply reply = serve(request, library);
         if (!write_all(g_socket, &reply, sizeof reply)) break;
     }
-    _exit(0);  // the candidate's own destructors are not under test
+    _exit(kConnectionLost);  // the candidate's own destructors are not under test
 }

@@ -2,22 +2,31 @@
 // that the arguments ask for.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "properties/operators/catalogue.h"
+#include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
-
-inline constexpr int kUsage = 2, kNothingChecked = 3, kInterrupted = 130;
 
 class UsageError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+
+/// Prints to standard output; what it cannot take is noted there and no exception.
+template <typename... T>
+void say(fmt::format_string<T...> text, T&&... values) {
+    std::cout << fmt::format(text, std::forward<T>(values)...);
+}
 
 struct Arguments {
     std::string candidate, precision, shard = "1/1", waive, json, junit, html, corpus, rule,
@@ -28,7 +37,7 @@ struct Arguments {
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
     int jobs = 0;
-    bool no_validation = false, stop_at_first = false;
+    bool no_validation = false, stop_at_first = false, partial = false;
     double shrink = 30;
     std::int64_t large = 0, samples = kSampledRows;
 };

@@ -5,6 +5,7 @@
 
 #include "properties/candidate/candidate_option.h"
 #include "properties/cli/command.h"
+#include "properties/search/clock.h"
 #include "properties/search/large.h"
 #include "properties/candidate/mixed_candidate.h"
 #include "properties/candidate/worker_candidate.h"
@@ -21,6 +22,7 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
     options.show_stderr = show_stderr;
+    options.stopped = [] { return system_clock().interrupted(); };
     return open_worker_candidate(options);
 }
 

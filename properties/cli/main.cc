@@ -1,7 +1,7 @@
 // The command line: attncheck list | verify | reproduce | merge | mutants.
-// Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the library cannot
-// be loaded; 3 nothing was checked; 130 interrupted before anything was falsified.
+// Exit status: see properties/report/exit_status.h.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
 #include "properties/cli/mutants_command.h"
+#include "properties/cli/option_checks.h"
+#include "properties/cli/standard_streams.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"
@@ -26,16 +28,16 @@ int list(const Arguments& arguments) {
     std::unique_ptr<Candidate> candidate;
     if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
     if (candidate)
-        fmt::print(
+        say(
             "candidate: {}\nprecision: {}\n\n", candidate->info().name,
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     for (const auto& op : operators()) {
-        fmt::print("{}{}\n", op->name(),
+        say("{}{}\n", op->name(),
                    !candidate                              ? ""
                    : op->implemented_by(candidate->info()) ? "  (implemented)"
                                                            : "  (not implemented)");
         for (const auto& property : op->properties())
-            fmt::print("  {:<20} {}\n", property.name, property.summary);
+            say("  {:<20} {}\n", property.name, property.summary);
     }
     return 0;
 }
@@ -50,6 +52,9 @@ int merge(const Arguments& arguments) {
         texts.emplace_back(path, text.str());
     }
     const MergedReport merged = merge_json(texts);
+    if (!merged.missing_shards.empty() && !arguments.partial)
+        throw UsageError(fmt::format("no report of shard {} of {}; --partial merges what is there",
+                                     fmt::join(merged.missing_shards, ", "), merged.shards));
     if (arguments.json.empty()) {
         std::cout << merged.json;
         std::cerr << merged.table;
@@ -84,7 +89,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
         ->default_str(std::string(name_of(arguments.profile)));
     command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
-        ->check(CLI::Range(0.001, 1e6))
+        ->check(seconds_between(0.001, 1e6))
         ->capture_default_str();
     command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")
         ->type_name("MIB")
@@ -92,17 +97,13 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->capture_default_str();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     Arguments arguments;
     CLI::App app{
         "attncheck finds the smallest case on which an attention kernel is wrong, or says how "
         "close to the rounding limit it is."};
     app.footer(
-        "Exit status: 0 every property held; 1 some property was falsified; 2 usage, or the "
-        "library cannot be loaded;\n"
-        "3 nothing was checked; 130 interrupted before anything was falsified.\n\n"
+        "Exit status: " + exit_meanings() + ".\n\n"
         "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
     app.require_subcommand(1);
 
@@ -127,10 +128,12 @@ int main(int argc, char** argv) {
             "cases per property; 100, or as many as --time allows; 0 only replays --corpus")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
-        ->check(CLI::Range(0.001, 1e9));
-    verify->add_option(
-        "--seed", arguments.seed,
-        "the same seed gives the same cases; a new one each run if left out, 1 for shards");
+        ->check(seconds_between(0.001, 1e9));
+    verify
+        ->add_option("--seed", arguments.seed,
+                     "the same seed gives the same cases; a new one each run if left out, 1 for "
+                     "shards")
+        ->check(seed_number());
     verify
         ->add_option("--shard", arguments.shard,
                      "run the I-th of N parts; merge their JSON reports")
@@ -146,7 +149,7 @@ int main(int argc, char** argv) {
                      "end the run after the first counterexample");
     verify->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
         ->type_name("SECONDS")
-        ->check(CLI::NonNegativeNumber)
+        ->check(seconds_between(0, 1e9))
         ->capture_default_str();
     verify
         ->add_option("--waive", arguments.waive,
@@ -197,12 +200,15 @@ int main(int argc, char** argv) {
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
     join->add_option("file", arguments.files, "JSON reports")->required();
+    join->add_flag("--partial", arguments.partial, "accept reports although shards are missing");
     join->add_option("--json", arguments.json,
                      "write the merged report here instead of standard output")
         ->type_name("FILE");
 
     MutantsArguments mutants_arguments;
     const CLI::App* mutants = add_mutants_command(app, mutants_arguments);
+
+    refuse_empty_values(app);
 
     try {
         app.parse(argc, argv);
@@ -219,4 +225,11 @@ int main(int argc, char** argv) {
         std::cerr << "attncheck: " << e.what() << "\n";
         return kUsage;
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    prepare_standard_streams();
+    return flush_standard_output(run(argc, argv));
 }

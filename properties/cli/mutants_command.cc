@@ -1,5 +1,8 @@
 #include "properties/cli/mutants_command.h"
 
+#include "properties/cli/command.h"
+#include "properties/cli/option_checks.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,8 +22,6 @@
 
 namespace attncheck::properties {
 namespace {
-
-constexpr int kInterrupted = 130;
 
 bool chosen(const std::vector<std::string>& names, const std::string& name) {
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
@@ -93,7 +94,7 @@ std::int64_t elements_of(const std::string& case_line) {
 
 void print_list(const std::vector<Mutant>& mutants) {
     for (const auto& mutant : mutants)
-        fmt::print("{:<12} {:<26} {:<10} {:<19} {}\n", mutant.id, mutant.label, mutant.difficulty,
+        say("{:<12} {:<26} {:<10} {:<19} {}\n", mutant.id, mutant.label, mutant.difficulty,
                    mutant.status, mutant.description);
 }
 
@@ -127,11 +128,11 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
         ->capture_default_str();
     command->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
         ->type_name("SECONDS")
-        ->check(CLI::NonNegativeNumber)
+        ->check(seconds_between(0, 1e9))
         ->capture_default_str();
     command->add_option("--limit", arguments.limit, "time limit for one mutant")
         ->type_name("SECONDS")
-        ->check(CLI::PositiveNumber)
+        ->check(seconds_between(0.001, 1e9))
         ->capture_default_str();
     command->add_option("--jobs", arguments.jobs, "mutants graded at once; one for each core")
         ->check(CLI::Range(1, 1024));
@@ -201,14 +202,14 @@ int grade_mutants(const MutantsArguments& arguments) {
         }
         if (score.exit_status == 0) continue;
         ++broken;
-        fmt::print("\n{} without a mutant, {}: exit status {} after {} cases {} {}\n",
+        say("\n{} without a mutant, {}: exit status {} after {} cases {} {}\n",
                    score.mutant.library, score.mutant.family, score.exit_status, score.cases,
                    score.property, score.smallest);
     }
 
     const int gaps = print_scores(std::cout, scores);
     if (grades.interrupted) {
-        fmt::print("interrupted: this is what was graded so far\n");
+        say("interrupted: this is what was graded so far\n");
         return kInterrupted;
     }
     if (!arguments.json.empty()) write_file(arguments.json, scores_json(scores, arguments.earlier));
@@ -216,7 +217,7 @@ int grade_mutants(const MutantsArguments& arguments) {
     if (!arguments.details.empty()) rewrite_details(arguments.details, scores);
     std::vector<std::string> unexpected;
     if (!arguments.minima.empty()) unexpected = unexpected_minima(arguments.minima, scores);
-    for (const auto& one : unexpected) fmt::print("\n{}\n", one);
+    for (const auto& one : unexpected) say("\n{}\n", one);
     return gaps == 0 && broken == 0 && unexpected.empty() ? 0 : 1;
 }
 

@@ -33,25 +33,25 @@ int reproduce_command(const Arguments& arguments) {
     }
     auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     if (is_large) candidate = with_forwards(std::move(candidate), arguments);
-    fmt::print("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
+    say("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
     if (op.implemented_by(candidate->info()))
         for (const auto& source : sources_of(op, *candidate))
-            fmt::print("  {:<27} of {}\n", source.op, source.implementation);
+            say("  {:<27} of {}\n", source.op, source.implementation);
     for (const Tensor& tensor : call.tensors)
-        fmt::print("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name,
+        say("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name,
                    attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),
                    fmt::join(tensor.strides, ","), tensor.output ? " output" : "",
                    tensor.present ? "" : " absent");
     for (const HostArray& array : call.arrays)
-        fmt::print("  {:<12} {}\n", array.name,
+        say("  {:<12} {}\n", array.name,
                    array.present ? fmt::format("[{}]", fmt::join(array.values, ",")) : "absent");
     for (const Number& number : call.numbers)
-        fmt::print("  {:<12} {}\n", number.name, number.value);
+        say("  {:<12} {}\n", number.name, number.value);
     const auto ruling = rule(call);
-    fmt::print("  by the contract: {}\n\n",
+    say("  by the contract: {}\n\n",
                ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
     if (!op.implemented_by(candidate->info())) {
-        fmt::print("{} is not implemented by this library\n", op.name());
+        say("{} is not implemented by this library\n", op.name());
         return kNothingChecked;
     }
     PropertyContext context{*candidate, rounding_of(arguments, *candidate), nullptr,
@@ -61,33 +61,33 @@ int reproduce_command(const Arguments& arguments) {
         if (!arguments.property.empty() && property.name != arguments.property) continue;
         if (property.validation ? spec.edits.empty() : !spec.edits.empty()) continue;
         if (property.domain && !property.domain(spec)) {
-            fmt::print("{:<20} outside its domain\n", property.name);
+            say("{:<20} outside its domain\n", property.name);
             continue;
         }
         const Verdict verdict = check_case(property, spec, context);
         switch (verdict.kind) {
             case Verdict::Kind::held:
                 ++checked;
-                fmt::print("{:<20} held, worst error {:.3g} of its bound\n", property.name,
+                say("{:<20} held, worst error {:.3g} of its bound\n", property.name,
                            verdict.worst_ratio);
-                if (!verdict.message.empty()) fmt::print("{}\n", verdict.message);
+                if (!verdict.message.empty()) say("{}\n", verdict.message);
                 break;
             case Verdict::Kind::failed:
                 ++checked;
                 ++falsified;
-                fmt::print("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure,
+                say("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure,
                            verdict.message);
                 break;
             case Verdict::Kind::declined:
-                fmt::print("{:<20} declined\n", property.name);
+                say("{:<20} declined\n", property.name);
                 break;
             case Verdict::Kind::inapplicable:
-                fmt::print("{:<20} does not apply to this case\n", property.name);
+                say("{:<20} does not apply to this case\n", property.name);
                 break;
         }
     }
     if (falsified > 0) return 1;
-    if (checked == 0) fmt::print("nothing was checked\n");
+    if (checked == 0) say("nothing was checked\n");
     return checked == 0 ? kNothingChecked : 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -12,7 +13,10 @@
 
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
+#include "properties/candidate/candidate_option.h"
 #include "properties/candidate/mixed_candidate.h"
+#include "properties/candidate/sha256.h"
+#include "properties/case/printable.h"
 #include "properties/report/files.h"
 #include "properties/report/json.h"
 #include "properties/report/markup.h"
@@ -59,6 +63,74 @@ int default_jobs() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
 }
 
+std::string digest_of_library(const Arguments& arguments) {
+    WorkerOptions chosen;
+    choose_library(arguments.candidate, chosen);
+    std::vector<std::string> paths{chosen.library};
+    std::istringstream names(chosen.behind);
+    for (std::string name; std::getline(names, name, ',');) paths.push_back(name);
+    return sha256_of_files(paths);
+}
+
+std::string host_name() {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? printable_line(name, sizeof name) : "";
+}
+
+/// What decides about verdicts; --jobs, reports and --corpus do not.
+std::vector<std::pair<std::string, std::string>> deciding_options(const Arguments& arguments) {
+    return {{"profile", std::string(name_of(arguments.profile))},
+            {"precision", arguments.precision},
+            {"operators", fmt::format("{}", fmt::join(arguments.ops, " "))},
+            {"properties", fmt::format("{}", fmt::join(arguments.properties, " "))},
+            {"cases", std::to_string(arguments.cases)},
+            {"seconds", fmt::format("{:g}", arguments.seconds)},
+            {"timeout", fmt::format("{:g}", arguments.timeout)},
+            {"memory", std::to_string(arguments.memory)},
+            {"rule", arguments.rule},
+            {"waivers_sha256", arguments.waive.empty() ? "" : sha256_of_files({arguments.waive})},
+            {"validation", arguments.no_validation ? "no" : "yes"},
+            {"stop_at_first", arguments.stop_at_first ? "yes" : "no"},
+            {"large", std::to_string(arguments.large)},
+            {"samples", std::to_string(arguments.samples)}};
+}
+
+/// Waivers that matched no failure: the deviation is gone, or the waiver names something else.
+std::vector<std::string> unused_waivers(const std::vector<Waiver>& waivers,
+                                        const RunReport& report) {
+    std::vector<std::string> notes;
+    for (const Waiver& waiver : waivers) {
+        const bool is_used = std::ranges::any_of(report.properties, [&](const auto& p) {
+            return std::ranges::find(p.waivers, waiver.reason) != p.waivers.end();
+        });
+        if (!is_used)
+            notes.push_back(fmt::format("no failure matched the waiver '{} {} {} {}'", waiver.op,
+                                        waiver.property,
+                                        waiver.labels.empty()
+                                            ? "*"
+                                            : fmt::format("{}", fmt::join(waiver.labels, ",")),
+                                        waiver.reason));
+    }
+    return notes;
+}
+
+/// False when one could not be written, which is said.
+bool write_reports(const Arguments& arguments, const RunReport& report) {
+    bool written = true;
+    const auto write = [&](const std::string& path, std::string (*text_of)(const RunReport&)) {
+        try {
+            if (!path.empty()) write_file(path, text_of(report));
+        } catch (const std::exception& e) {
+            std::cerr << "attncheck: " << e.what() << "\n";
+            written = false;
+        }
+    };
+    write(arguments.json, to_json);
+    write(arguments.junit, to_junit);
+    write(arguments.html, to_html);
+    return written;
+}
+
 /// The operators that the candidate has itself: what completes it is not under test.
 void leave_out_completions(const Candidate& candidate, std::vector<std::string>& ops) {
     const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
@@ -72,8 +144,14 @@ void leave_out_completions(const Candidate& candidate, std::vector<std::string>&
 
 int verify_command(const Arguments& arguments) {
     check_names(arguments);
-    for (const auto& path : {arguments.json, arguments.junit, arguments.html})
-        if (!path.empty()) check_writable(path);
+    const std::string paths[] = {arguments.json, arguments.junit, arguments.html};
+    for (std::size_t k = 0; k < std::size(paths); ++k) {
+        if (paths[k].empty()) continue;
+        check_writable(paths[k]);
+        for (std::size_t other = 0; other < k; ++other)
+            if (paths[k] == paths[other] && is_replaceable(paths[k]))
+                throw UsageError(fmt::format("two reports have the name {}", paths[k]));
+    }
     VerifyOptions options;
     options.operators = arguments.ops;
     options.properties = arguments.properties;
@@ -99,6 +177,7 @@ int verify_command(const Arguments& arguments) {
     std::optional<Corpus> corpus;
     if (!arguments.corpus.empty()) 
         options.corpus = &corpus.emplace(arguments.corpus, arguments.profile);
+    if (corpus && !options.engine.replay_only) corpus->check_writable();
     options.engine.cases = arguments.cases >= 0    ? arguments.cases
                            : arguments.seconds > 0 ? 0
                                                    : kDefaultCases;
@@ -122,29 +201,46 @@ int verify_command(const Arguments& arguments) {
     report.profile = arguments.profile;
     report.seed = seed;
     report.samples = arguments.samples;
+    report.library_sha256 = digest_of_library(arguments);
+    report.version = ATTNCHECK_VERSION;
+    report.host = host_name();
+    report.shard = options.engine.shard;
+    report.shards = options.engine.shards;
+    report.options = deciding_options(arguments);
     catch_interrupts();
-    fmt::print("checking {}, seed {}\n", report.candidate, seed);
+    if (corpus) report.notes = corpus->warnings();
+    if (!arguments.json.empty() && is_replaceable(arguments.json))
+        options.save = [&arguments](const RunReport& now) {
+            try {
+                write_file(arguments.json, to_json(now));
+            } catch (const std::exception&) {
+                // The disk may be full for a while: the report at the end counts.
+            }
+        };
+    say("checking {}, seed {}\n", report.candidate, seed);
     std::cout.flush();
     std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
-    const int jobs = arguments.jobs > 0 ? arguments.jobs : default_jobs();
+    const auto open_again = [&] {
+        auto again = completed(open_candidate(arguments, false), arguments.ops, arguments);
+        return arguments.large > 0 ? with_forwards(std::move(again), arguments) : std::move(again);
+    };
+    if (arguments.large == 0) note_sources(*candidate, options, report);
+    candidate.reset();  // each process opens its own
     if (arguments.large > 0) {
-        verify_large(*candidate, options, arguments.large, system_clock(), report, std::cout);
-    } else if (jobs == 1 || arguments.stop_at_first) {
-        verify(*candidate, options, system_clock(), report, std::cout, progress);
+        verify_large(info, open_again, options, arguments.large, system_clock(), report, std::cout);
     } else {
-        note_sources(*candidate, options, report);
-        candidate.reset();  // each process opens its own
-        verify_side_by_side(
-            info,
-            [&] { return completed(open_candidate(arguments, false), arguments.ops, arguments); },
-            jobs, options, system_clock(), report, std::cout, progress);
+        const int jobs = arguments.stop_at_first ? 1  // which is first depends on nothing else
+                         : arguments.jobs > 0    ? arguments.jobs
+                                                 : default_jobs();
+        verify_side_by_side(info, open_again, jobs, options, system_clock(), report, std::cout,
+                            progress);
     }
+    if (!report.interrupted)
+        std::ranges::copy(unused_waivers(options.engine.waivers, report),
+                          std::back_inserter(report.notes));
     print_table(std::cout, report);
-    if (!arguments.json.empty()) write_file(arguments.json, to_json(report));
-    if (!arguments.junit.empty()) write_file(arguments.junit, to_junit(report));
-    if (!arguments.html.empty()) write_file(arguments.html, to_html(report));
     const int status = exit_status(report);
-    return report.interrupted && status != 1 ? kInterrupted : status;
+    return write_reports(arguments, report) || status != kHeld ? status : kUsage;
 }
 
 }  // namespace attncheck::properties

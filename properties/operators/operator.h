@@ -122,7 +122,7 @@ struct OperatorParts {
                                      std::uint64_t seed) = nullptr;
     void (*carry_overrides)(const Spec& from, Spec& to,
                             const std::vector<int>& kept) = properties::carry_overrides;
-    std::vector<ExcludedPairs> (*excluded_pairs)() = nullptr;
+    const std::vector<ExcludedPairs>& (*excluded_pairs)() = nullptr;
     const AttentionOperator& (*attention)() = nullptr;
 };
 std::unique_ptr<Operator> make_operator(OperatorParts parts);

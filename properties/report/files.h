@@ -1,14 +1,20 @@
-// Files of a run: written as a whole or not at all.
+// Files of a run: a regular file is written as a whole or not at all, anything else is written to
+// as it is.
 #pragma once
 
 #include <string>
 
 namespace attncheck::properties {
 
-/// Writes a file as a whole or not at all. Throws std::runtime_error naming the path.
+/// Replaces a regular file, or the one that a symbolic link leads to, as a whole or not at all; its
+/// permissions stay. A pipe, a device or /dev/stdout is opened and written to. Throws
+/// std::runtime_error naming the path.
 void write_file(const std::string& path, const std::string& text);
 
 /// Throws std::runtime_error when write_file could not write there; leaves nothing behind.
 void check_writable(const std::string& path);
+
+/// Whether write_file replaces a file there, so that it may be called several times in one run.
+bool is_replaceable(const std::string& path);
 
 }  // namespace attncheck::properties

@@ -48,6 +48,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"waivers", report.waivers},
               {"casts", casts_json(report.casts)},
               {"note", report.note},
+              {"coverage", report.coverage},
               {"seconds", report.seconds},
               {"interrupted", report.interrupted},
               {"counterexamples", Json::array()}};
@@ -64,7 +65,8 @@ std::string property_to_text(const PropertyReport& report) {
                                            {"certified", found.certified},
                                            {"shrink_seconds", found.shrink_seconds},
                                            {"repeatable", found.repeatable},
-                                           {"case_number", found.case_number}});
+                                           {"case_number", found.case_number},
+                                           {"being_shrunk", found.being_shrunk}});
     return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -84,6 +86,7 @@ PropertyReport property_from_text(const std::string& text,
     report.worst_ratio = to_number(json.at("worst_ratio"));
     report.waivers = json.at("waivers").get<std::vector<std::string>>();
     report.note = json.at("note");
+    report.coverage = json.at("coverage").get<std::vector<std::string>>();
     add_casts(json, report.casts);
     report.seconds = json.at("seconds");
     report.interrupted = json.at("interrupted");
@@ -102,6 +105,7 @@ PropertyReport property_from_text(const std::string& text,
         found.shrink_seconds = one.at("shrink_seconds");
         found.repeatable = one.at("repeatable");
         found.case_number = one.at("case_number");
+        found.being_shrunk = one.at("being_shrunk");
         report.counterexamples.push_back(std::move(found));
     }
     return report;
@@ -158,8 +162,15 @@ std::string to_json(const RunReport& report) {
         {"seed", report.seed},
         {"duration_s", report.duration_s},
         {"interrupted", report.interrupted},
+        {"exit_status", exit_status(report)},
+        {"shard", {{"parts", {report.shard + 1}}, {"of", report.shards}}},
         {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
         {"properties", properties}};
+    if (!report.version.empty()) whole["version"] = report.version;
+    if (!report.host.empty()) whole["hosts"] = {report.host};
+    if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
+    for (const auto& [name, value] : report.options) whole["options"][name] = value;
+    if (!report.notes.empty()) whole["notes"] = report.notes;
     for (const PairCoverage& one : report.pairs)
         whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
     for (const auto& source : report.sources)

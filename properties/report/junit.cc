@@ -1,12 +1,13 @@
 #include <fmt/format.h>
 
+#include "properties/case/printable.h"
 #include "properties/report/markup.h"
 
 namespace attncheck::properties {
 
 std::string xml_escaped(const std::string& text) {
     std::string out;
-    for (const char ch : text) {
+    for (const char ch : printable(text)) {  // XML has no control characters, and UTF-8 only
         if (ch == '&')
             out += "&amp;";
         else if (ch == '<')
@@ -17,8 +18,6 @@ std::string xml_escaped(const std::string& text) {
             out += "&quot;";
         else if (ch == '\n')
             out += "&#10;";
-        else if (static_cast<unsigned char>(ch) < 0x20)
-            out += '?';
         else
             out += ch;
     }

@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
+#include "properties/case/printable.h"
 #include "properties/judge/tier_text.h"
+#include "properties/report/exit_status.h"
 #include "properties/report/json_parts.h"
 #include "properties/report/table.h"
 
@@ -22,6 +25,8 @@ constexpr const char* kStatuses[] = {"not_implemented", "declined", "held", "err
 std::ptrdiff_t rank_of(const std::string& status) {
     return std::find(std::begin(kStatuses), std::end(kStatuses), status) - std::begin(kStatuses);
 }
+
+constexpr std::size_t kLongestMessage = 400;  ///< a report may have a number of megabytes
 
 [[noreturn]] void refuse(const std::string& why) { throw std::runtime_error(why); }
 
@@ -81,6 +86,18 @@ void check_pairs(const Json& pairs) {
     }
 }
 
+void check_shard(const Json& report) {
+    if (!report.contains("shard")) return;
+    const Json& shard = report["shard"];
+    const Json& count = shard.at("of");
+    constexpr int kMost = 10'000;  // of verify --shard
+    if (!count.is_number_integer() || count < 1 || count > kMost)
+        refuse("is of a run with " + count.dump() + " shards, allowed: 1 to 10000");
+    for (const Json& part : shard.at("parts").get_ref<const Json::array_t&>())
+        if (!part.is_number_integer() || part < 1 || part > count)
+            refuse("has shard " + part.dump() + " of " + count.dump());
+}
+
 void check_report(const Json& report) {
     if (!report.is_object() || report.value("schema", Json()) != 1 ||
         !report.contains("properties") || !report["properties"].is_array())
@@ -94,17 +111,72 @@ void check_report(const Json& report) {
         refuse("has a precision that is no object");
     for (const Json& entry : report["properties"]) check_property(entry);
     if (report.contains("pairs")) check_pairs(report["pairs"]);
+    for (const char* text : {"version", "library_sha256"}) (void)report.value(text, std::string());
+    for (const char* list : {"hosts", "notes"})
+        if (report.contains(list))
+            for (const Json& text : report[list].get_ref<const Json::array_t&>())
+                (void)text.get_ref<const std::string&>();
+    if (!report.value("options", Json::object()).is_object()) refuse("has options that are none");
+    check_shard(report);
+}
+
+/// Which parts of how many a report has; one without the field is a whole run.
+Json shard_of(const Json& report) {
+    return report.value("shard", Json{{"parts", {1}}, {"of", 1}});
+}
+
+/// Throws when a part is there twice, after it said which options differ: a run that was repeated
+/// would count double.
+void merge_shard(const Json& report, const std::string& first, Json& merged) {
+    for (const char* field : {"version", "library_sha256"})
+        if (report.value(field, "") != merged.value(field, ""))
+            refuse(std::string("is of another ") + field + " than " + first);
+    const Json options = report.value("options", Json::object()),
+               known = merged.value("options", Json::object());
+    for (const auto* side : {&options, &known})
+        for (const auto& [name, value] : side->items())
+            if (options.value(name, Json()) != known.value(name, Json()))
+                refuse("was run with another value of " + name + " than " + first);
+    const Json shard = shard_of(report);
+    if (shard["of"] != merged["shard"]["of"])
+        refuse("is of a run with " + shard["of"].dump() + " shards, " + first + " of one with " +
+               merged["shard"]["of"].dump());
+    std::set<int> parts = merged["shard"]["parts"].get<std::set<int>>();
+    for (const Json& part : shard["parts"])
+        if (!parts.insert(part.get<int>()).second)
+            refuse("has shard " + part.dump() + ", which an earlier report has too");
+    merged["shard"]["parts"] = parts;
+    if (report.contains("notes"))
+        for (const Json& note : report["notes"]) merged["notes"].push_back(note);
+    if (!report.contains("hosts")) return;
+    std::set<std::string> hosts = merged.value("hosts", std::set<std::string>{});
+    hosts.merge(report["hosts"].get<std::set<std::string>>());
+    merged["hosts"] = hosts;
+}
+
+/// Throws for what nests deeper than any report does: writing it would need memory without end.
+Json parsed(const std::string& text) {
+    constexpr int kDeepest = 64;
+    return Json::parse(text, [](int depth, Json::parse_event_t, Json&) {
+        if (depth > kDeepest) refuse("nests deeper than a report does");
+        return true;
+    });
 }
 
 Json empty_like(const Json& report) {
-    return {{"schema", 1},
+    Json empty = {{"schema", 1},
             {"candidate", report["candidate"]},
             {"seed", report["seed"]},
             {"duration_s", 0.0},
             {"interrupted", false},
+            {"exit_status", 0},
+            {"shard", {{"parts", Json::array()}, {"of", shard_of(report)["of"]}}},
             {"precision", report.value("precision", Json::object())},
             {"implementations", report.value("implementations", Json())},
             {"properties", Json::array()}};
+    for (const char* field : {"version", "library_sha256", "options"})
+        if (report.contains(field)) empty[field] = report[field];
+    return empty;
 }
 
 /// The first counterexample of each failure class of both.
@@ -188,7 +260,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     std::map<std::string, PairCoverage> pairs;
     for (const auto& [name, text] : name_and_text) {
         try {
-            const Json report = Json::parse(text);
+            const Json report = parsed(text);
             check_report(report);
             if (merged.is_null())
                 merged = empty_like(report);
@@ -196,23 +268,26 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                 refuse("is of another candidate or seed than " + name_and_text.front().first);
             if (report.value("implementations", Json()) != merged["implementations"])
                 refuse("ran on other operators than " + name_and_text.front().first);
+            merge_shard(report, name_and_text.front().first, merged);
             merge_report(report, merged);
             if (report.contains("pairs")) merge_pairs(report["pairs"], pairs);
         } catch (const Json::parse_error&) {
             throw std::runtime_error(name + ": is not JSON");
         } catch (const Json::exception& e) {
-            throw std::runtime_error(name + ": does not have the documented fields: " + e.what());
+            throw std::runtime_error(name + ": does not have the documented fields: " +
+                                     printable_line(e.what(), kLongestMessage));
         } catch (const std::runtime_error& e) {
-            throw std::runtime_error(name + ": " + e.what());
+            throw std::runtime_error(name + ": " + printable_line(e.what(), kLongestMessage));
         }
     }
     if (merged.is_null()) throw std::runtime_error("merge: no report was given");
     MergedReport out;
     std::vector<ReportRow> rows;
     std::int64_t checked = 0;
-    bool failed = false;
+    bool is_falsified = false, has_error = false;
     for (const Json& p : merged["properties"]) {
-        failed = failed || p["status"] == "falsified" || p["status"] == "error";
+        is_falsified = is_falsified || p["status"] == "falsified";
+        has_error = has_error || p["status"] == "error";
         for (const char* count : {"cases", "replayed"})  // or none at all
             checked = std::max(checked, p.value(count, std::int64_t{0}));
         rows.push_back({p["op"], p["property"], p["status"], p["cases"].dump(),
@@ -230,7 +305,13 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         merged["pairs"][op] = pairs_json(one.possible, one.missing);
         coverages.push_back(one);
     }
-    out.exit_status = failed ? 1 : checked == 0 ? 3 : 0;
+    out.exit_status =
+        exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error, checked == 0);
+    merged["exit_status"] = out.exit_status;
+    out.shards = merged["shard"]["of"].get<int>();
+    const auto parts = merged["shard"]["parts"].get<std::set<int>>();
+    for (int part = 1; part <= out.shards; ++part)
+        if (!parts.contains(part)) out.missing_shards.push_back(part);
     out.table = table_of(rows) + pairs_table(coverages);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     return out;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "properties/judge/tier_text.h"
+#include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
 
@@ -55,14 +56,15 @@ std::string_view name_of(PropertyReport::Status status) {
 }
 
 int exit_status(const RunReport& report) {
-    std::int64_t checked = 0;
-    for (const auto& p : report.properties) {
-        if (p.status == PropertyReport::Status::falsified ||
-            p.status == PropertyReport::Status::error)
-            return 1;
-        checked += p.cases + p.replayed;
-    }
-    return checked == 0 ? 3 : 0;
+    const auto any = [&](PropertyReport::Status status) {
+        return std::ranges::any_of(report.properties,
+                                   [&](const auto& p) { return p.status == status; });
+    };
+    return exit_status_of(any(PropertyReport::Status::falsified), report.interrupted,
+                          any(PropertyReport::Status::error),
+                          std::ranges::all_of(report.properties, [](const auto& p) {
+                              return p.cases + p.replayed == 0;
+                          }));
 }
 
 std::string observed_precision(const RunReport& report) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "properties/case/spec.h"
@@ -50,6 +51,7 @@ struct Counterexample {
     double shrink_seconds = 0;
     bool repeatable = true;  ///< fails alone in a fresh process too
     int case_number = 0;     ///< how many cases had been run when it was found
+    bool being_shrunk = false;  ///< in a report on the way: another one will take its place
 };
 
 struct PropertyReport {
@@ -76,6 +78,12 @@ struct RunReport {
     std::string library;           ///< as given on the command line; empty: built-in
     std::string precision_option;  ///< --precision as given on the command line
     std::string precision;         ///< rounding class as declared, in full; empty: not known
+    std::string library_sha256;    ///< empty: not known
+    std::string version, host;     ///< of the suite; where it ran
+    int shard = 0, shards = 1;     ///< 0-based
+    /// What the run was asked for, as far as it decides about verdicts: name and value. Shards of
+    /// one run agree on all of it.
+    std::vector<std::pair<std::string, std::string>> options;
     Profile profile = Profile::ascend910b;
     std::uint64_t seed = 1;
     std::int64_t samples = kSampledRows;  ///< of verify --large
@@ -88,10 +96,10 @@ struct RunReport {
     };
     std::vector<Source> sources;
     std::vector<PairCoverage> pairs;  ///< of every operator that had cases
+    std::vector<std::string> notes;   ///< what went wrong beside the verdicts: files, processes
 };
 
-/// 0 every property held; 1 something was falsified, or a property could not be judged; 3 nothing
-/// was checked.
+/// See exit_status.h.
 int exit_status(const RunReport& report);
 
 /// The rounding class that the errors of the whole run look like: "p=fp32 ds=half sum=fp32", as far

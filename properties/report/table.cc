@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <ostream>
+
+#include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
 
@@ -96,13 +99,25 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (const std::string observed = observed_precision(report); !observed.empty())
         out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                            observed);
+    for (const std::string& note : report.notes) out << fmt::format("note: {}\n", note);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     switch (exit_status(report)) {
-        case 0:
-            out << (report.interrupted ? "nothing falsified so far\n" : "every property held\n");
+        case kHeld:
+            out << "every property held"
+                << (waived > 0 ? fmt::format(", {} cases waived\n", waived) : "\n");
             break;
-        case 1:
+        case kFalsified:
             out << "falsified\n";
+            break;
+        case kInterrupted:
+            out << "nothing falsified so far\n";
+            break;
+        case kNotJudged:
+            out << fmt::format(
+                "{} of {} properties could not be judged; nothing was falsified\n",
+                std::ranges::count(report.properties, PropertyReport::Status::error,
+                                   &PropertyReport::status),
+                report.properties.size());
             break;
         default:
             out << "nothing was checked\n";

@@ -33,13 +33,18 @@ void catch_interrupts() {
     // senders signal the process and then its whole group.
     action.sa_handler = [](int) {
         static volatile time_t first = 0;
-        if (g_interrupted && time(nullptr) - first > 1) _exit(130);
-        if (!g_interrupted) first = time(nullptr);
+        timespec now{};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (g_interrupted && now.tv_sec - first > 1) _exit(130);
+        if (!g_interrupted) first = now.tv_sec;
         g_interrupted = 1;
     };
     action.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
+    for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGXCPU})
+        sigaction(number, &action, nullptr);
+    struct sigaction before{};
+    sigaction(SIGHUP, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace attncheck::properties

@@ -10,7 +10,8 @@ public:
     virtual bool interrupted() const = 0;
 };
 
-/// The real clock, interrupted by SIGINT and SIGTERM once catch_interrupts() was called.
+/// The real clock, interrupted by SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGXCPU once
+/// catch_interrupts() was called; not by a SIGHUP that the caller ignores, as nohup does.
 const Clock& system_clock();
 void catch_interrupts();
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,21 @@ bool is_legal_elsewhere(const Operator& op, Spec spec) {
     return false;
 }
 
+/// Adds a line of its own, or leaves the file as it was. Runs that share the folder take turns.
+bool append_line(const std::string& path, const std::string& text) {
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file < 0) return false;
+    (void)flock(file, LOCK_EX);  // where it is not to be had, one write at the end has to do
+    const off_t end = lseek(file, 0, SEEK_END);
+    char last = '\n';
+    const bool is_readable = end <= 0 || pread(file, &last, 1, end - 1) == 1;
+    const std::string line = (last == '\n' ? "" : "\n") + text + "\n";
+    const bool written = end >= 0 && is_readable &&
+                         write(file, line.data(), line.size()) == std::ssize(line);
+    if (!written && end >= 0) (void)!ftruncate(file, end);
+    return close(file) == 0 && written;
+}
+
 }  // namespace
 
 Corpus::Corpus(std::string folder, Profile profile) : folder_(std::move(folder)) {
@@ -35,34 +51,42 @@ Corpus::Corpus(std::string folder, Profile profile) : folder_(std::move(folder))
 
 void Corpus::read(const Operator& op, Profile profile) {
     const std::string path = path_of(op.name());
+    if (!std::filesystem::is_regular_file(path))
+        throw std::runtime_error(path + " is no regular file");
     std::ifstream in(path);
-    if (!in) throw std::runtime_error("cannot read " + path);
     int number = 0;
     for (std::string line; std::getline(in, line);) {
         ++number;
         if (line.empty() || line.front() == '#') continue;
-        const auto refuse = [&](const std::string& why) {
-            throw std::runtime_error(fmt::format("{}:{}: {}", path, number, why));
-        };
-        const auto blank = line.find(' ');
-        if (blank == std::string::npos) refuse("expected PROPERTY CASE");
-        Entry entry{op.name(), line.substr(0, blank), {}};
-        if (entry.property != "*" && op.property(entry.property) == nullptr)
-            refuse(fmt::format("{} has no property '{}'", op.name(), entry.property));
         try {
-            entry.spec = parse(line.substr(blank + 1), schemas());
+            if (std::optional<Entry> entry = entry_of(line, op, profile))
+                entries_.push_back(std::move(*entry));
         } catch (const std::invalid_argument& e) {
-            refuse(e.what());
+            const std::string why = fmt::format("{}:{}: {}", path, number, e.what());
+            if (!in.eof()) throw std::runtime_error(why);
+            warnings_.push_back(why + "; this last line has no end and was left out");
         }
-        if (entry.spec.schema->op != op.name())
-            refuse("is a case of " + entry.spec.schema->op + ", expected one of " + op.name());
-        entry.spec.profile = profile;
-        if (const auto why = op.illegal(entry.spec)) {
-            if (!is_legal_elsewhere(op, entry.spec)) refuse(*why);
-            continue;
-        }
-        entries_.push_back(std::move(entry));
     }
+    if (in.bad() || !in.eof()) throw std::runtime_error("cannot read " + path);
+}
+
+std::optional<Corpus::Entry> Corpus::entry_of(const std::string& line, const Operator& op,
+                                              Profile profile) {
+    const auto blank = line.find(' ');
+    if (blank == std::string::npos) throw std::invalid_argument("expected PROPERTY CASE");
+    Entry entry{op.name(), line.substr(0, blank), {}};
+    if (entry.property != "*" && op.property(entry.property) == nullptr)
+        throw std::invalid_argument(
+            fmt::format("{} has no property '{}'", op.name(), entry.property));
+    entry.spec = parse(line.substr(blank + 1), schemas());
+    if (entry.spec.schema->op != op.name())
+        throw std::invalid_argument("is a case of " + entry.spec.schema->op +
+                                    ", expected one of " + op.name());
+    entry.spec.profile = profile;
+    const auto why = op.illegal(entry.spec);
+    if (!why) return entry;
+    if (!is_legal_elsewhere(op, entry.spec)) throw std::invalid_argument(*why);
+    return std::nullopt;
 }
 
 std::vector<Spec> Corpus::cases_of(const Operator& op, const Property& property) const {
@@ -75,6 +99,24 @@ std::vector<Spec> Corpus::cases_of(const Operator& op, const Property& property)
     return cases;
 }
 
+void Corpus::check_writable() const {
+    namespace fs = std::filesystem;
+    const auto check = [&](const fs::path& path) {
+        if (access(path.c_str(), W_OK) != 0)
+            throw std::runtime_error(
+                fmt::format("cannot write {} of --corpus {}", path.string(), folder_));
+    };
+    fs::path existing = fs::absolute(folder_);
+    while (!fs::exists(existing) && existing.has_relative_path())
+        existing = existing.parent_path();
+    if (!fs::is_directory(existing))
+        throw std::runtime_error(
+            fmt::format("--corpus is '{}', but {} is no folder", folder_, existing.string()));
+    check(existing);
+    for (const auto& op : operators())
+        if (fs::exists(path_of(op->name()))) check(path_of(op->name()));
+}
+
 void Corpus::add(const Operator& op, const std::string& property, const Spec& spec) {
     const std::string text = print(spec);
     if (std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
@@ -83,13 +125,8 @@ void Corpus::add(const Operator& op, const std::string& property, const Spec& sp
         }))
         return;
     std::filesystem::create_directories(folder_);
-    const std::string path = path_of(op.name()), line = property + " " + text + "\n";
-    // One write at the end of the file: runs that share the folder do not mix their lines.
-    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
-    const bool written =
-        file >= 0 && write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-    if (file >= 0) close(file);
-    if (!written) throw std::runtime_error("cannot write " + path);
+    const std::string path = path_of(op.name());
+    if (!append_line(path, property + " " + text)) throw std::runtime_error("cannot write " + path);
     entries_.push_back({op.name(), property, spec});
 }
 

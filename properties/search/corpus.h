@@ -6,6 +6,7 @@
 // version control shows what was found when.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,14 @@ public:
     /// edited arguments for a property that is not about validation, are left out.
     std::vector<Spec> cases_of(const Operator& op, const Property& property) const;
 
+    /// Throws std::runtime_error when add() could not write there.
+    void check_writable() const;
+
+    /// What was left out on reading: half a line at the end, which a full disk leaves.
+    const std::vector<std::string>& warnings() const { return warnings_; }
+
     /// Appends a case unless the property has it already. Throws std::runtime_error when the file
-    /// cannot be written.
+    /// cannot be written; the file is as before then.
     void add(const Operator& op, const std::string& property, const Spec& spec);
 
 private:
@@ -35,9 +42,13 @@ private:
     };
     std::string path_of(const std::string& op) const { return folder_ + "/" + op + ".txt"; }
     void read(const Operator& op, Profile profile);
+    /// Nothing for a case of another profile. Throws std::invalid_argument for what is no case.
+    static std::optional<Entry> entry_of(const std::string& line, const Operator& op,
+                                         Profile profile);
 
     std::string folder_;
     std::vector<Entry> entries_;
+    std::vector<std::string> warnings_;
 };
 
 }  // namespace attncheck::properties

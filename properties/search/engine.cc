@@ -88,6 +88,7 @@ public:
         }
         report_.seconds = clock_.now() - start;
         report_.interrupted = clock_.interrupted();
+        if (unconfirmed_ > 0) report_.status = PropertyReport::Status::error;
         if (!report_.counterexamples.empty())
             report_.status = PropertyReport::Status::falsified;
         else if (report_.status != PropertyReport::Status::error &&
@@ -101,7 +102,7 @@ private:
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
                (wanted_ > 0 && drawn_ >= wanted_) ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
-               known_timeouts_ >= 3 || report_.status == PropertyReport::Status::error;
+               known_timeouts_ >= 3 || unconfirmed_ >= 3 || report_.status == PropertyReport::Status::error;
     }
 
     Spec draw(std::uint64_t seed, int size) const {
@@ -185,12 +186,41 @@ private:
         walk_.emplace(
             op_, property_, options_, clock_, context_.candidate,
             [this](const Spec& other) { return evaluate(other); }, spec, verdict);
+        if (walk_->has_failed_again()) show_before_shrinking();
         return verdict.failure;
     }
 
+    /// A run that is killed while it shrinks has reported what it found.
+    void show_before_shrinking() {
+        report_.counterexamples.push_back(walk_->found());
+        report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
+        report_.counterexamples.back().being_shrunk = true;
+        report_.counterexamples.back().certificate = "not shrunk to its end";
+        on_case_(report_);
+        report_.counterexamples.pop_back();
+    }
+
+    /// A death that may have come from outside is nobody's fault until it happens again.
+    void drop_walk() {
+        const Counterexample& found = walk_->found();
+        ++unconfirmed_;
+        known_classes_.erase(found.failure);
+        if (report_.status != PropertyReport::Status::error)
+            report_.note = fmt::format("{} on {}: {}", found.found_message, print(found.original),
+                                       clock_.interrupted()
+                                           ? "the run ended before the case was repeated"
+                                           : "this did not happen again, so that another process "
+                                             "or a lack of memory may be the cause");
+        walk_.reset();
+    }
+
     void finish_walk() {
+        context_.candidate.limit_time(std::chrono::duration<double>(0));
+        const bool is_error = report_.status == PropertyReport::Status::error;
+        if (!walk_->is_confirmed() || (is_error && !walk_->has_failed_again())) return drop_walk();
         report_.counterexamples.push_back(walk_->finish(known_));
         report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
+        on_case_(report_);
         context_.candidate.limit_time(
             std::chrono::duration<double>(known_classes_.contains(kTimedOut) ? 1.0 : 0));
         walk_.reset();
@@ -227,6 +257,8 @@ private:
     Verdict evaluate(const Spec& spec) {
         try {
             return property_.check(spec, context_);
+        } catch (const Stopped&) {
+            return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
         } catch (const std::exception& e) {  // a LoadError too: the library is gone
             error(fmt::format("{}: {}", print(spec), e.what()));
             return {};
@@ -249,6 +281,7 @@ private:
     std::optional<Walk> walk_;
     std::set<std::string> known_classes_;
     int known_timeouts_ = 0;
+    int unconfirmed_ = 0;  ///< deaths that did not happen again
 };
 
 }  // namespace

@@ -2,12 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <signal.h>
+
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <ostream>
+#include <utility>
 
 #include "properties/candidate/candidate.h"
 #include "properties/operators/catalogue.h"
+#include "properties/report/json.h"
 #include "properties/report/table.h"
+#include "properties/search/parallel.h"
 
 namespace attncheck::properties {
 namespace {
@@ -24,7 +31,8 @@ bool chosen(const std::vector<std::string>& names, const std::string& name) {
 class LargeRun {
 public:
     LargeRun(const Operator& op, Candidate& candidate, const VerifyOptions& options,
-             const Clock& clock, const RunReport& run, std::ostream& out)
+             const Clock& clock, const RunReport& run, std::ostream& out,
+             std::function<void(const PropertyReport&)> tell)
         : op_(op),
           property_(*op.property(kProperty)),
           candidate_(candidate),
@@ -32,6 +40,7 @@ public:
           clock_(clock),
           run_(run),
           out_(out),
+          tell_(std::move(tell)),
           context_{candidate, options.engine.rounding, nullptr, options.engine.samples} {
         report_.op = op.name();
         report_.property = kProperty;
@@ -42,6 +51,8 @@ public:
         for (const Spec& spec : cases) {
             if (clock_.interrupted() || report_.status == PropertyReport::Status::error) break;
             check(spec);
+            out_.flush();
+            tell_(report_);
             if (options_.stop_at_first && !report_.counterexamples.empty()) break;
         }
         report_.seconds = clock_.now() - start;
@@ -60,6 +71,8 @@ private:
         Verdict verdict;
         try {
             verdict = check_case(property_, spec, context_);
+        } catch (const Stopped&) {
+            return;
         } catch (const std::exception& e) {
             report_.status = PropertyReport::Status::error;
             report_.note = fmt::format("{}: {}", print(spec), e.what());
@@ -111,7 +124,12 @@ private:
             if (stopped) break;
             if (op_.illegal(small) || (property_.domain && !property_.domain(small))) continue;
             ++tried;
-            if (check_case(property_, small, context_).failure != verdict.failure) continue;
+            try {
+                if (check_case(property_, small, context_).failure != verdict.failure) continue;
+            } catch (const Stopped&) {
+                stopped = true;
+                break;
+            }
             EngineOptions engine = options_.engine;
             engine.replay = {small};
             engine.replay_only = true;
@@ -139,9 +157,45 @@ private:
     const Clock& clock_;
     const RunReport& run_;
     std::ostream& out_;
+    std::function<void(const PropertyReport&)> tell_;  ///< after each case
     PropertyContext context_;
     PropertyReport report_;
 };
+
+/// What the pool's process says of an operator, as far as it gets: an interrupted run does not wait
+/// for a reference. `nothing` is the report when the process dies before it says anything.
+PropertyReport answer_of(Processes& pool, const std::string& op, const Clock& clock,
+                         PropertyReport nothing) {
+    constexpr double kGrace = 0.5;  ///< seconds
+    std::optional<double> told;
+    pool.ask(0, op);
+    for (;;) {
+        if (clock.interrupted() && !told) {
+            pool.signal(SIGINT);
+            told = clock.now();
+        }
+        if (told && clock.now() - *told > kGrace) pool.give_up();
+        Processes::Answer answer;
+        if (!pool.wait(0.1, answer)) continue;
+        if (!answer.lost) {
+            PropertyReport one = property_from_text(answer.text, schemas());
+            if (answer.is_final) return one;
+            nothing = std::move(one);
+            nothing.interrupted = true;
+            nothing.status = PropertyReport::Status::error;
+            nothing.note = "its process ended without an answer";
+            continue;
+        }
+        if (!nothing.counterexamples.empty())
+            nothing.status = PropertyReport::Status::falsified;
+        else if (told && nothing.cases > 0)
+            nothing.status = PropertyReport::Status::held;
+        else if (told)
+            nothing.status = PropertyReport::Status::declined;
+        if (told) nothing.note = "interrupted";
+        return nothing;
+    }
+}
 
 }  // namespace
 
@@ -169,25 +223,45 @@ std::string forward_of(const Operator& op) {
     return name.substr(0, name.size() - kGradient.size());
 }
 
-void verify_large(Candidate& candidate, const VerifyOptions& options, Int length,
-                  const Clock& clock, RunReport& report, std::ostream& out) {
+void verify_large(const CandidateInfo& info,
+                  const std::function<std::unique_ptr<Candidate>()>& open,
+                  const VerifyOptions& options, Int length, const Clock& clock, RunReport& report,
+                  std::ostream& out) {
     const double start = clock.now();
+    Processes pool(1, [&]() -> Processes::Serve {
+        const std::shared_ptr<Candidate> candidate = open();
+        return [&, candidate](const std::string& name, const Processes::Tell& tell) {
+            const Operator& op = *find_operator(name);
+            std::vector<Spec> cases = op.large_cases(length, options.engine.seed);
+            for (Spec& spec : cases) spec.profile = options.engine.profile;
+            return property_to_text(
+                LargeRun(op, *candidate, options, clock, report, out,
+                         [&](const PropertyReport& now) { tell(property_to_text(now)); })
+                    .run(cases));
+        };
+    });
     for (const auto& op : operators()) {
         if (!chosen(options.operators, op->name()) || !op->property(kProperty)) continue;
         if (clock.interrupted()) break;
         PropertyReport one;
-        if (op->implemented_by(candidate.info())) {
-            std::vector<Spec> cases = op->large_cases(length, options.engine.seed);
-            for (Spec& spec : cases) spec.profile = options.engine.profile;
-            one = LargeRun(*op, candidate, options, clock, report, out).run(cases);
-        } else {
-            one.op = op->name();
-            one.property = kProperty;
+        one.op = op->name();
+        one.property = kProperty;
+        one.status = PropertyReport::Status::error;
+        one.note = "its process ended without an answer";
+        if (!op->implemented_by(info)) {
             one.status = PropertyReport::Status::not_implemented;
+            one.note.clear();
+        } else if (pool.any_idle()) {
+            one = answer_of(pool, op->name(), clock, std::move(one));
         }
         const bool falsified = !one.counterexamples.empty();
         report.properties.push_back(std::move(one));
         report.duration_s = clock.now() - start;
+        if (options.save) {
+            RunReport now = report;
+            now.interrupted = true;
+            options.save(now);
+        }
         if (options.stop_at_first && falsified) break;
     }
     report.interrupted = clock.interrupted();

@@ -14,9 +14,12 @@ inline constexpr std::int64_t kLargeLength = 16'384;
 inline constexpr std::int64_t kLongestLarge = 65'536;
 
 /// Fills report.properties, one entry for each operator that has such cases. A failure is looked
-/// for in smaller cases of the same kind, and shrunk from there as any other.
-void verify_large(Candidate& candidate, const VerifyOptions& options, std::int64_t length,
-                  const Clock& clock, RunReport& report, std::ostream& out);
+/// for in smaller cases of the same kind, and shrunk from there as any other. Cases run in a process
+/// of their own, as in verify_side_by_side.
+void verify_large(const CandidateInfo& info,
+                  const std::function<std::unique_ptr<Candidate>()>& open,
+                  const VerifyOptions& options, std::int64_t length, const Clock& clock,
+                  RunReport& report, std::ostream& out);
 
 /// Smaller versions of a case, smallest first: all lengths cut, some with what is left of a tile
 /// kept.

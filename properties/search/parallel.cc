@@ -53,11 +53,21 @@ bool write_text(int fd, const std::string& text) {
     return write_all(fd, &size, sizeof size) && write_all(fd, text.data(), text.size());
 }
 
+/// Of processes that end before one of them answers: a library that cannot be loaded any more is
+/// not tried for ever.
+constexpr int kMostReplacements = 4;
+
+/// In front of what a process says.
+constexpr char kNews = 'n', kAnswer = 'a';
+
 [[noreturn]] void serve_until_closed(int fd, const std::function<Processes::Serve()>& start) {
     try {
         const Processes::Serve serve = start();
+        const auto tell = [&](const std::string& news) {
+            if (!write_text(fd, kNews + news)) _exit(1);
+        };
         for (std::string question; read_text(fd, question);)
-            if (!write_text(fd, serve(question))) break;
+            if (!write_text(fd, kAnswer + serve(question, tell))) break;
     } catch (const std::exception& e) {
         std::cerr << "attncheck: " << e.what() << std::endl;
         _exit(1);
@@ -74,26 +84,38 @@ struct Processes::Child {
     std::size_t number = 0;
 };
 
-Processes::Processes(int count, const std::function<Serve()>& start) {
+Processes::Processes(int count, const std::function<Serve()>& start)
+    : start_(start), replacements_left_(kMostReplacements) {
+    for (int k = 0; k < count; ++k)
+        if (!start_one(children_.emplace_back())) {
+            children_.pop_back();
+            break;  // the others do its work
+        }
+    if (children_.empty()) throw std::runtime_error("cannot start a process");
+}
+
+bool Processes::start_one(Child& child) {
     std::cout.flush();
     std::fflush(nullptr);
     const pid_t parent = getpid();
-    for (int k = 0; k < count; ++k) {
-        int pair[2];
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-            throw std::runtime_error("cannot create a socket for a process");
-        const pid_t pid = fork();
-        if (pid < 0) throw std::runtime_error("cannot start a process");
-        if (pid == 0) {
-            close(pair[0]);
-            for (const Child& other : children_) close(other.fd);
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            if (getppid() != parent) _exit(1);
-            serve_until_closed(pair[1], start);
-        }
-        close(pair[1]);
-        children_.push_back({pid, pair[0], false, 0});
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+    const pid_t pid = fork();
+    if (pid < 0) {
+        for (const int end : pair) close(end);
+        return false;
     }
+    if (pid == 0) {
+        close(pair[0]);
+        for (const Child& other : children_)
+            if (other.fd >= 0) close(other.fd);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1);
+        serve_until_closed(pair[1], start_);
+    }
+    close(pair[1]);
+    child = {pid, pair[0], false, 0};
+    return true;
 }
 
 Processes::~Processes() {
@@ -101,7 +123,8 @@ Processes::~Processes() {
         if (child.fd >= 0) close(child.fd);
         if (child.busy) kill(child.pid, SIGKILL);
     }
-    for (const Child& child : children_) waitpid(child.pid, nullptr, 0);
+    for (const Child& child : children_)
+        if (child.pid > 0) waitpid(child.pid, nullptr, 0);
 }
 
 void Processes::ask(std::size_t number, const std::string& question) {
@@ -113,7 +136,12 @@ void Processes::ask(std::size_t number, const std::string& question) {
     write_text(idle->fd, question);  // a process that is gone shows when its answer is read
 }
 
-bool Processes::any_idle() const {
+bool Processes::any_idle() {
+    for (Child& child : children_)
+        if (child.fd < 0 && replacements_left_ > 0) {
+            --replacements_left_;
+            start_one(child);
+        }
     return std::any_of(children_.begin(), children_.end(),
                        [](const Child& child) { return !child.busy && child.fd >= 0; });
 }
@@ -135,16 +163,26 @@ bool Processes::wait(double seconds, Answer& answer) {
     for (std::size_t k = 0; k < fds.size(); ++k) {
         if (fds[k].revents == 0) continue;
         Child& child = *waiting[k];
-        child.busy = false;
         answer.number = child.number;
-        answer.lost = !read_text(child.fd, answer.text);
+        answer.lost = !read_text(child.fd, answer.text) || answer.text.empty();
+        answer.is_final = answer.lost || answer.text.front() == kAnswer;
+        if (!answer.lost) answer.text.erase(0, 1);
+        child.busy = !answer.is_final;
+        if (!answer.lost) replacements_left_ = kMostReplacements;
         if (answer.lost) {
             close(child.fd);
-            child.fd = -1;
+            kill(child.pid, SIGKILL);
+            waitpid(child.pid, nullptr, 0);
+            child = {};
         }
         return true;
     }
     return false;
+}
+
+void Processes::give_up() const {
+    for (const Child& child : children_)
+        if (child.busy) kill(child.pid, SIGKILL);
 }
 
 void Processes::signal(int number) const {

@@ -8,12 +8,14 @@
 namespace attncheck::properties {
 
 /// Forked processes that answer numbered questions, one at a time each. The processes are forked
-/// when this is constructed, so the program must have a single thread then and no mapped arena.
+/// when this is constructed and when one that ended is replaced, so the program must have a single
+/// thread and no mapped arena.
 class Processes {
 public:
-    /// `serve` runs in a child: question in, answer out. Its process starts with what the parent
-    /// had at the fork; what it throws ends it.
-    using Serve = std::function<std::string(const std::string& question)>;
+    /// `serve` runs in a child: question in, answer out, and before it as much as it wants to tell.
+    /// Its process starts with what the parent had at the fork; what it throws ends it.
+    using Tell = std::function<void(const std::string& news)>;
+    using Serve = std::function<std::string(const std::string& question, const Tell& tell)>;
 
     Processes(int count, const std::function<Serve()>& start);
     ~Processes();
@@ -23,22 +25,31 @@ public:
     struct Answer {
         std::size_t number = 0;
         std::string text;
-        bool lost = false;  ///< the process ended without an answer
+        bool is_final = true;  ///< not only news on the way to it
+        bool lost = false;     ///< the process ended without an answer
     };
 
     /// Hands a question to an idle process; there must be one.
     void ask(std::size_t number, const std::string& question);
-    bool any_idle() const;
+    /// Replaces processes that ended, unless too many did one after the other.
+    bool any_idle();
     bool any_busy() const;
 
-    /// Waits for an answer, at most `seconds`. Returns false when none came.
+    /// Waits for an answer or news, at most `seconds`. Returns false when none came.
     bool wait(double seconds, Answer& answer);
 
     /// Passes a signal on to all processes.
     void signal(int number) const;
 
+    /// Kills the busy ones: their answers are lost.
+    void give_up() const;
+
 private:
     struct Child;
+    bool start_one(Child& child);
+
+    std::function<Serve()> start_;
+    int replacements_left_;
     std::vector<Child> children_;
 };
 

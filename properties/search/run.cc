@@ -15,6 +15,7 @@
 #include "properties/report/json.h"
 #include "properties/report/table.h"
 #include "properties/search/classes.h"
+#include "properties/search/findings.h"
 #include "properties/search/parallel.h"
 
 namespace attncheck::properties {
@@ -31,8 +32,8 @@ public:
         : out_(out), clock_(clock), start_(clock.now()) {}
     ~Progress() { erase(); }
     void show(const PropertyReport& now, std::size_t index, std::size_t total, std::int64_t wanted,
-              double deadline) {
-        ++cases_;
+              double deadline, std::int64_t cases) {
+        cases_ = cases;
         const double time = clock_.now();
         if (!out_ || time - last_ < 0.1) return;
         last_ = time;
@@ -80,6 +81,7 @@ public:
                 if (is_wanted(*op, property)) tasks_.push_back({op.get(), &property});
         }
         done_.resize(tasks_.size());
+        findings_.emplace(tasks_.size(), options, clock, report, out);
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
             if (tasks_[i].op->implemented_by(info)) continue;
             done_[i] = unfinished(i);
@@ -123,24 +125,51 @@ public:
         return run_property(*op, *property, candidate, engine, clock_, on_case, known);
     }
 
+    /// News of a property that goes on.
     void observe(std::size_t i, const PropertyReport& now) {
+        if (findings_->has_more(i, now)) progress_.erase();
+        findings_->update(i, *tasks_[i].op, now);
         progress_.show(now, i, tasks_.size(), options_.engine.cases,
-                       options_.total_seconds > 0 ? start_ + options_.total_seconds : 0);
+                       options_.total_seconds > 0 ? start_ + options_.total_seconds : 0,
+                       findings_->cases());
     }
 
     void finish(std::size_t i, PropertyReport one) {
+        observe(i, one);
         done_[i] = std::move(one);
-        report_.duration_s = clock_.now() - start_;
-        for (const auto& found : done_[i]->counterexamples) {
-            progress_.erase();
-            print_counterexample(out_, report_, *done_[i], found);
-            out_.flush();
-            if (options_.corpus)
-                options_.corpus->add(*tasks_[i].op, tasks_[i].property->name, found.spec);
+    }
+
+    /// A property whose process is gone: with what it told, and for the reason given when that
+    /// cannot be a verdict.
+    void finish_without_answer(std::size_t i, const std::string& reason) {
+        PropertyReport one = findings_->left_by(i).value_or(unfinished(i));
+        if (one.status != PropertyReport::Status::falsified && !is_ending()) {
+            one.status = PropertyReport::Status::error;
+            one.note = reason;
         }
+        finish(i, std::move(one));
+    }
+
+    void save() { findings_->save(); }
+
+    /// Nothing is begun any more, and what goes on is stopped.
+    bool is_ending() const { return clock_.interrupted() || stopped_ || is_past_end(); }
+
+    /// Past the time limit and a tenth of it, which the last calls may take.
+    bool is_past_end() const {
+        constexpr double kTenthMore = 1.1;
+        return options_.total_seconds > 0 &&
+               clock_.now() > start_ + kTenthMore * options_.total_seconds;
+    }
+
+    void finish_without_beginning(std::size_t i) {
+        PropertyReport none = unfinished(i);
+        none.note = is_past_end() ? "no time was left to begin it" : "no process was left to run it";
+        finish(i, std::move(none));
     }
 
     void stop() { stopped_ = true; }
+    bool is_stopped() const { return stopped_; }
 
     /// Puts the reports in the order of the list, each operator's required classes behind it.
     void close() {
@@ -182,6 +211,7 @@ private:
     std::ostream& out_;
     double start_;
     Progress progress_;
+    std::optional<Findings> findings_;  ///< made when the list is
     std::vector<Task> tasks_;
     std::vector<std::optional<PropertyReport>> done_;
     bool stopped_ = false;  ///< at the first counterexample
@@ -216,9 +246,13 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     note_sources(candidate, options, report);
     Run run(info, options, clock, report, out, progress);
     KnownMinima known;
+    Pace pace;
+    run.save();
     for (std::size_t i = run.next(0); i < run.size() && !clock.interrupted(); i = run.next(i)) {
         PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known,
-                                     [&](const PropertyReport& now) { run.observe(i, now); });
+                                     [&](const PropertyReport& now) {
+                                         if (pace.passes(now, clock.now())) run.observe(i, now);
+                                     });
         const bool settled = is_settled(one);
         run.finish(i, std::move(one));
         if (options.stop_at_first && settled) {
@@ -236,41 +270,52 @@ void verify_side_by_side(const CandidateInfo& info,
     Run run(info, options, clock, report, out, progress);
     Processes pool(processes, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
-        return [&run, candidate,
-                known = std::make_shared<KnownMinima>()](const std::string& question) {
+        return [&run, &clock, candidate, known = std::make_shared<KnownMinima>()](
+                   const std::string& question, const Processes::Tell& tell) {
             std::istringstream in(question);
             std::size_t i = 0;
             double seconds = 0;
             in >> i >> seconds;
-            return property_to_text(
-                run.run(i, seconds, *candidate, *known, [](const PropertyReport&) {}));
+            const CaseObserver on_case = [&, pace = Pace()](const PropertyReport& now) mutable {
+                if (pace.passes(now, clock.now())) tell(property_to_text(now));
+            };
+            return property_to_text(run.run(i, seconds, *candidate, *known, on_case));
         };
     });
+    run.save();
+    constexpr double kGrace = 0.5;  ///< seconds in which a process that was told to stop answers
     std::size_t next = run.next(0);
-    bool told = false;
-    while (pool.any_busy() || (next < run.size() && !clock.interrupted())) {
-        while (pool.any_idle() && next < run.size() && !clock.interrupted()) {
+    std::optional<double> told;
+    for (;;) {
+        while (!run.is_ending() && next < run.size() && pool.any_idle()) {
             pool.ask(next, fmt::format("{} {}", next, run.seconds_for(next, processes)));
             next = run.next(next + 1);
         }
-        if (!pool.any_busy()) throw std::runtime_error("every process of this run ended early");
+        if (!pool.any_busy()) break;
         // A terminal signals all processes; `kill` only this one.
-        if (clock.interrupted() && !told) {
+        if (run.is_ending() && !told) {
             pool.signal(SIGINT);
-            told = true;
+            told = clock.now();
         }
+        if (told && clock.now() - *told > kGrace) pool.give_up();
         Processes::Answer answer;
         if (!pool.wait(0.1, answer)) continue;
         if (answer.lost) {
-            PropertyReport none = run.unfinished(answer.number);
-            none.note = "its process ended without an answer";
-            run.finish(answer.number, std::move(none));
+            run.finish_without_answer(answer.number, "its process ended without an answer");
             continue;
         }
         PropertyReport one = property_from_text(answer.text, schemas());
-        run.observe(answer.number, one);
+        if (!answer.is_final) {
+            run.observe(answer.number, one);
+            continue;
+        }
+        const bool settled = is_settled(one);
         run.finish(answer.number, std::move(one));
+        if (options.stop_at_first && settled) run.stop();
     }
+    if (!clock.interrupted() && !(options.stop_at_first && run.is_stopped()))
+        for (; next < run.size(); next = run.next(next + 1))
+            run.finish_without_beginning(next);
     run.close();
 }
 

@@ -21,6 +21,8 @@ struct VerifyOptions {
     double total_seconds = 0;  ///< shared out over the properties; 0: no limit
     bool validation = true;
     bool stop_at_first = false;  ///< end the run with the first counterexample
+    /// Saves what is known while the run goes on; may be empty. Not called at the end.
+    std::function<void(const RunReport&)> save;
 };
 
 /// Runs everything and fills report.properties as it goes, so that an interrupted run has its
@@ -38,7 +40,9 @@ void note_sources(const Candidate& candidate, const VerifyOptions& options, RunR
 /// The same with the properties shared out over several processes, each with a candidate of its
 /// own. The process must have a single thread and no open candidate. A case is the same as in
 /// verify(); a counterexample may end in another local minimum, because minima known from one
-/// process are not tried in another. `stop_at_first` is not looked at.
+/// process are not tried in another. An interrupted run ends within a second, one with a time limit
+/// within a tenth of it: what a process told until then is kept. A process that dies costs the rest
+/// of its property.
 void verify_side_by_side(const CandidateInfo& info,
                          const std::function<std::unique_ptr<Candidate>()>& open, int processes,
                          const VerifyOptions& options, const Clock& clock, RunReport& report,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "properties/candidate/candidate.h"
 
@@ -10,6 +11,15 @@ namespace attncheck::properties {
 namespace {
 
 constexpr int kRuns = 3;  ///< of the failing case, each in a fresh process
+
+/// Failure classes that `kill`, a stopped machine, or a system without memory can bring about.
+bool may_come_from_outside(const std::string& failure) {
+    constexpr std::string_view kSignals[] = {"SIGKILL", "SIGTERM", "SIGINT",
+                                             "SIGHUP",  "SIGQUIT", "SIGXCPU"};
+    return failure == kTimedOut || std::ranges::any_of(kSignals, [&](std::string_view name) {
+               return failure == fmt::format("crashed: {}", name);
+           });
+}
 
 }  // namespace
 
@@ -27,15 +37,23 @@ Walk::Walk(const Operator& op, const Property& property, const EngineOptions& op
     found_.failure = verdict.failure;
     found_.message = found_.found_message = verdict.message;
     found_.tier = property.tier_of(verdict);
-    // A hang costs the whole limit at every step: what ran so far says how long an honest call
-    // takes.
-    candidate_.limit_time(std::chrono::duration<double>(
-        verdict.failure == kTimedOut ? std::min(options_.timeout_s, 0.5) : options_.timeout_s));
-    for (int k = 0; k < kRuns; ++k) {
+    const bool hangs = verdict.failure == kTimedOut;
+    candidate_.limit_time(std::chrono::duration<double>(options_.timeout_s));
+    for (int k = 0; k < (hangs ? 1 : kRuns); ++k) {
         candidate_.restart();
         failing_runs_ += evaluate_(spec).failure == verdict.failure;
     }
+    if (hangs) {
+        // A hang costs the whole limit at every step: what ran so far says how long an honest call
+        // takes. That it is one was seen twice with the limit that was asked for.
+        failing_runs_ *= kRuns;
+        candidate_.limit_time(std::chrono::duration<double>(std::min(options_.timeout_s, 0.5)));
+    }
     tries_ = failing_runs_ == kRuns ? 1 : 5;
+}
+
+bool Walk::is_confirmed() const {
+    return failing_runs_ > 0 || !may_come_from_outside(found_.failure);
 }
 
 std::vector<Neighbour> Walk::neighbours_of(const Spec& spec, const KnownMinima& known) const {
@@ -83,7 +101,9 @@ Counterexample Walk::finish(KnownMinima& known) {
     if (failing_runs_ == 0) {
         found_.repeatable = false;
         found_.certificate =
-            "fails here but not alone in a fresh process (3 tries): it depends on earlier calls, "
+            clock_.interrupted()
+                ? "the run ended before the case was repeated; not shrunk"
+                : "fails here but not alone in a fresh process (3 tries): it depends on earlier calls, "
             "on uninitialised memory or on timing; not shrunk";
     } else {
         certify();
@@ -95,6 +115,7 @@ Counterexample Walk::finish(KnownMinima& known) {
 }
 
 void Walk::certify() {
+    (void)is_over();
     std::size_t held = 0, all = 0;
     // A case that is still large has tens of thousands of neighbours: listing them would take
     // longer than the search that was stopped.
@@ -118,6 +139,7 @@ void Walk::certify() {
 
 /// The shrunk case once more, alone in a fresh process and with the full time limit.
 void Walk::confirm() {
+    if (clock_.interrupted()) return;
     candidate_.limit_time(std::chrono::duration<double>(0));
     candidate_.restart();
     const Verdict verdict = evaluate_(found_.spec);

@@ -31,6 +31,14 @@ public:
     /// Nothing to walk on, or no time left.
     bool is_over();
 
+    /// False when the case failed in a way that another process or the system can bring about, and
+    /// did not do so again.
+    bool is_confirmed() const;
+    bool has_failed_again() const { return failing_runs_ > 0; }
+
+    /// What was found, before the walk.
+    const Counterexample& found() const { return found_; }
+
     /// Where the walk ended; a repeatable minimum is added to the known ones.
     Counterexample finish(KnownMinima& known);
 

@@ -41,6 +41,21 @@ TEST(Loading, RefusesAnotherAbiVersion) {
         AllOf(HasSubstr("wrong_version.so"), HasSubstr("ABI version 77"), HasSubstr("expected 1")));
 }
 
+// A name is one line of at most 120 printable characters, and says nothing about anything else.
+TEST(Loading, MakesTheNamePrintable) {
+    const CandidateInfo odd = opened("odd_name")->info();
+    EXPECT_EQ(odd.name, "odd ?]0;title??[2J?[8m ??? name");
+    EXPECT_EQ(odd.precision, "");
+    EXPECT_THAT(odd.operators, ElementsAre("nsa_compress"));
+    EXPECT_EQ(opened("endless_name")->info().name, std::string(117, 'x') + "...");
+}
+
+// More text than a name, a class and a list of operators need is refused before it is read.
+TEST(Loading, RefusesGigabytesOfText) {
+    EXPECT_THAT(load_error(options_for("announces_gigabytes")),
+                AllOf(HasSubstr("announces_gigabytes.so"), HasSubstr("4294967280 bytes")));
+}
+
 // A missing identification symbol is named.
 TEST(Loading, NamesTheMissingSymbol) {
     EXPECT_THAT(load_error(options_for("no_version_symbol")),

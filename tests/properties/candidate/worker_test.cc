@@ -1,8 +1,12 @@
 // Candidates that misbehave in every way that is known, each in a process of its own: what the
 // suite says about it, and that the next call works.
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 
 #include "properties/operators/nsa_compress/case.h"
 #include "tests/properties/candidate/running_candidate.h"
@@ -34,6 +38,23 @@ TEST(Worker, CorrectLibraryReturnsItsOutputs) {
                 EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
                 EXPECT_THAT(result.damage, IsEmpty());
             }
+}
+
+// Signals that interrupt system calls of the candidate's process are its own affair.
+TEST(Worker, InterruptedSystemCallsAreNoDeath) {
+    const auto candidate = opened("interrupted_by_a_timer");
+    for (int k = 0; k < 200; ++k) {
+        const CallResult result = candidate->run(call_of_ones(), {});
+        ASSERT_TRUE(result.ok()) << k << ": " << result.detail;
+        usleep(200);
+    }
+}
+
+// The shared buffers keep their size, whatever the candidate does to its descriptors.
+TEST(Worker, BuffersCannotBeTruncated) {
+    const CallResult result = run_once("truncates_descriptors");
+    ASSERT_TRUE(result.ok());
+    EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
 }
 
 // The time inside the call is measured.
@@ -104,6 +125,40 @@ TEST(Worker, MemoryIsLimited) {
     const CallResult result = open_worker_candidate(options)->run(call_of_ones(), {});
     EXPECT_EQ(result.kind, Kind::out_of_memory);
     EXPECT_THAT(result.detail, HasSubstr("100 MiB"));
+}
+
+// Calls that leak are found although each of them is short; memory that is shared counts too.
+TEST(Worker, MemoryIsLimitedOverAllCalls) {
+    for (const char* library : {"leaks", "leaks_shared_memory"}) {
+        WorkerOptions options = options_for(library);
+        options.memory_mib = 64;
+        const auto candidate = open_worker_candidate(options);
+        int calls = 0;
+        CallResult result;
+        do
+            result = candidate->run(call_of_ones(), {});
+        while (result.ok() && ++calls < 400);
+        EXPECT_EQ(result.kind, Kind::out_of_memory) << library;
+        EXPECT_GT(calls, 4) << library;
+    }
+}
+
+// What a candidate forks ends with its worker.
+TEST(Worker, ForkedProcessesEndWithTheWorker) {
+    const auto candidate = opened("forks");
+    const CallResult result = candidate->run(call_of_ones(), {});
+    ASSERT_EQ(result.kind, Kind::returned) << result.detail;
+    const pid_t child = result.status;
+    ASSERT_GT(child, 1);
+    EXPECT_EQ(kill(child, 0), 0);
+    candidate->restart();
+    const auto is_running = [&] {
+        std::ifstream status("/proc/" + std::to_string(child) + "/stat");
+        std::string number, name, state;
+        return (status >> number >> name >> state) && state != "Z" && state != "X";
+    };
+    for (int tries = 0; is_running() && tries < 100; ++tries) usleep(10'000);
+    EXPECT_FALSE(is_running());
 }
 
 // One element too many is caught at the page behind the buffer, one too few at the page before.
@@ -188,6 +243,61 @@ TEST(Worker, CallsRunTogether) {
     EXPECT_THAT(output_of(other, results[1]), AllOf(SizeIs(32), Each(32)));
     for (const CallResult& result : opened("aborts")->run_together(calls, 1))
         EXPECT_EQ(result.detail, "crashed: SIGABRT");
+}
+
+// Repetitions end in a part of the time limit, which is that of one call.
+TEST(Worker, RepetitionsOfSlowCallsEnd) {
+    const Call one = call_of_ones();
+    const Call* calls[] = {&one, &one};
+    for (const CallResult& result : opened("slow_but_correct", 0.5)->run_together(calls, 16)) {
+        EXPECT_TRUE(result.ok()) << result.detail;
+        EXPECT_LT(result.seconds, 0.7);
+    }
+}
+
+// Threads that the system does not have are no death of the candidate.
+TEST(Worker, MissingThreadsAreNoVerdict) {
+    const Call one = call_of_ones();
+    const Call* calls[] = {&one, &one};
+    const auto candidate = opened("leaves_no_room_for_threads");
+    ASSERT_TRUE(candidate->run(one, {}).ok());
+    try {
+        candidate->run_together(calls, 2);
+        ADD_FAILURE() << "threads were there";
+    } catch (const std::runtime_error& e) {
+        EXPECT_THAT(e.what(), HasSubstr("no threads left"));
+    }
+}
+
+// A library that is replaced while the run goes on is not the one that was judged before.
+TEST(Worker, ReplacedLibraryIsNoticed) {
+    namespace fs = std::filesystem;
+    const fs::path copy =
+        fs::path(testing::TempDir()) / ("attncheck_replaced." + std::to_string(getpid()) + ".so");
+    WorkerOptions options = options_for("prints");
+    fs::copy_file(options.library, copy, fs::copy_options::overwrite_existing);
+    options.library = copy;
+    const auto candidate = open_worker_candidate(options);
+    ASSERT_TRUE(candidate->run(call_of_ones(), {}).ok());
+    candidate->restart();
+    ASSERT_TRUE(candidate->run(call_of_ones(), {}).ok());
+    fs::remove(copy);
+    fs::copy_file(options_for("writes_an_input").library, copy);
+    candidate->restart();
+    EXPECT_THROW(candidate->run(call_of_ones(), {}), LoadError);
+    fs::remove(copy);
+}
+
+// A run that ends does not wait for a call, and says nothing about it.
+TEST(Worker, StoppedCallsAreGivenUp) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto elapsed = [&] { return std::chrono::steady_clock::now() - start; };
+    WorkerOptions options = options_for("loops_for_ever", 60);
+    options.stopped = [&] { return elapsed() > std::chrono::milliseconds(300); };
+    const auto candidate = open_worker_candidate(options);
+    EXPECT_THROW(candidate->run(call_of_ones(), {}), Stopped);
+    EXPECT_THROW(candidate->run(call_of_ones(), {}), Stopped);
+    EXPECT_LT(elapsed(), std::chrono::seconds(2));
 }
 
 // A process sees one call after the other; a restart begins a new one that knows of none.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "properties/report/exit_status.h"
 #include "tests/properties/cli/command_fixture.h"
 #include "tests/properties/report/xml_check.h"
 
@@ -116,6 +117,39 @@ TEST_F(CommandTest, NothingCheckedIsStatusThree) {
               3);
 }
 
+// Status 4: a library that is gone before the workers start is nobody's counterexample.
+TEST_F(CommandTest, TroubleOfTheSystemIsStatusFour) {
+    std::filesystem::copy_file(candidate_path("slow_but_correct"), file("slow.so"));
+    for (const char* jobs : {"1", "2"}) {
+        const Ran ran = run_line(
+            "(sleep 0.7; touch " + file("slow.so") + ") & " + quoted(COMMAND_PATH) +
+            " verify --op nsa_compress --property history --property repeatable --cases 30 --json " +
+            file("out.json") + " --jobs " + jobs + " --candidate " + file("slow.so") + " 2>&1");
+        EXPECT_EQ(ran.status, 4) << ran.printed;
+        EXPECT_THAT(ran.printed, AllOf(HasSubstr("the library changed"),
+                                       HasSubstr("could not be judged; nothing was falsified"),
+                                       Not(HasSubstr("FALSIFIED"))));
+        EXPECT_EQ(Json::parse(text_of("out.json")).at("exit_status"), 4);
+    }
+}
+
+// A kernel of a fifth of a second per call keeps a limit of one second, whatever is repeated.
+TEST_F(CommandTest, RepetitionsOfSlowCallsKeepTheLimit) {
+    const Ran ran = attncheck(
+        "verify --op nsa_compress --property concurrent --cases 1 --timeout 1 --candidate " +
+        quoted(candidate_path("slow_but_correct")));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+}
+
+// Help and README say the same of every exit status.
+TEST_F(CommandTest, ExitStatusesAreDocumented) {
+    std::string readme, help = attncheck("--help").printed;
+    std::ifstream in(README_PATH);
+    for (std::string line; std::getline(in, line);) readme += line + " ";
+    EXPECT_THAT(help, HasSubstr("Exit status: " + exit_meanings() + "."));
+    EXPECT_THAT(readme, HasSubstr("Exit status: " + exit_meanings() + "."));
+}
+
 // Status 2: names that do not exist come with those that do.
 TEST_F(CommandTest, UnknownNamesListTheKnownOnes) {
     expect_refusal("verify --op nsa_compres",
@@ -169,6 +203,19 @@ TEST_F(CommandTest, ShardsMerge) {
         attncheck("merge " + file("1.json") + " " + file("2.json") + " --json " + file("all.json"));
     EXPECT_EQ(whole.status, 0) << whole.printed;
     EXPECT_EQ(Json::parse(text_of("all.json"))["properties"][0]["cases"], 10);
+    for (const char* part : {"1", "2"}) {
+        const Ran missing = attncheck("merge " + file(std::string(part) + ".json"));
+        EXPECT_EQ(missing.status, 2);
+        EXPECT_THAT(missing.printed, HasSubstr("--partial"));
+        EXPECT_EQ(attncheck("merge --partial " + file(std::string(part) + ".json")).status, 0);
+    }
+    expect_refusal("merge " + file("1.json") + " " + file("1.json"), {"1.json", "shard 1"});
+    const Json json = Json::parse(text_of("1.json"));
+    EXPECT_EQ(json.at("library_sha256").get<std::string>().size(), 64u);
+    EXPECT_EQ(json.at("options").at("cases"), "10");
+    EXPECT_EQ(json.at("exit_status"), 0);
+    EXPECT_FALSE(json.at("version").get<std::string>().empty());
+    EXPECT_EQ(json.at("hosts").size(), 1u);
     std::ofstream(file("bad.json")) << "{}";
     expect_refusal("merge " + file("1.json") + " " + file("bad.json"), {"bad.json"});
     expect_refusal("merge " + file("none.json"), {"none.json"});

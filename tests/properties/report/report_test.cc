@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -66,8 +67,11 @@ RunReport run_report(Status status = Status::held) {
 
 MergedReport merged(const std::vector<RunReport>& reports) {
     std::vector<std::pair<std::string, std::string>> texts;
-    for (const RunReport& report : reports)
+    for (RunReport report : reports) {
+        report.shard = static_cast<int>(texts.size());
+        report.shards = static_cast<int>(reports.size());
         texts.emplace_back(fmt::format("shard{}.json", texts.size()), to_json(report));
+    }
     return merge_json(texts);
 }
 
@@ -204,6 +208,72 @@ TEST(Merge, RefusesWhatDoesNotFit) {
         EXPECT_THAT(refusal({{"a.json", garbage}}), StartsWith("a.json")) << garbage;
 }
 
+/// Shard `part` of `shards` as JSON text, after a change.
+std::string shard_text(int part, int shards, const std::function<void(RunReport&)>& change = {}) {
+    RunReport report = run_report();
+    report.shard = part - 1;
+    report.shards = shards;
+    report.version = "1.0";
+    report.host = fmt::format("host{}", part);
+    report.library_sha256 = "abc";
+    report.options = {{"cases", "10"}, {"rule", ""}};
+    if (change) change(report);
+    return to_json(report);
+}
+
+// A shard counts once, in a run with the same options, of the same library and suite.
+TEST(Merge, RefusesShardsThatDoNotFit) {
+    const std::string first = shard_text(1, 2);
+    EXPECT_EQ(refusal({{"a.json", first}, {"b.json", shard_text(2, 2)}}), "merged");
+    EXPECT_THAT(refusal({{"a.json", first}, {"b.json", first}}),
+                AllOf(StartsWith("b.json"), HasSubstr("has shard 1, which")));
+    EXPECT_THAT(refusal({{"a.json", first}, {"b.json", shard_text(2, 3)}}),
+                AllOf(StartsWith("b.json"), HasSubstr("a run with 3 shards")));
+    const std::pair<std::function<void(RunReport&)>, const char*> changes[] = {
+        {[](RunReport& report) { report.options[0].second = "20"; }, "value of cases"},
+        {[](RunReport& report) { report.options.pop_back(); }, "value of rule"},
+        {[](RunReport& report) { report.library_sha256 = "def"; }, "library_sha256"},
+        {[](RunReport& report) { report.version = "2.0"; }, "version"}};
+    for (const auto& [change, named] : changes)
+        EXPECT_THAT(refusal({{"a.json", first}, {"b.json", shard_text(2, 2, change)}}),
+                    AllOf(StartsWith("b.json"), HasSubstr(named)));
+    for (const char* shard : {"7", "{}", R"({"parts":[1],"of":0})", R"({"parts":[3],"of":2})",
+                              R"({"parts":[1.5],"of":2})", R"({"parts":1,"of":2})"}) {
+        Json report = Json::parse(first);
+        report["shard"] = Json::parse(shard);
+        EXPECT_THAT(refusal({{"a.json", report.dump()}}), StartsWith("a.json")) << shard;
+    }
+}
+
+// What is missing is said; parts of a merge may be merged first.
+TEST(Merge, NamesMissingShards) {
+    const MergedReport some =
+        merge_json({{"c", shard_text(3, 4)}, {"a", shard_text(1, 4)}});
+    EXPECT_THAT(some.missing_shards, testing::ElementsAre(2, 4));
+    EXPECT_EQ(some.shards, 4);
+    const MergedReport whole = merge_json(
+        {{"some", some.json}, {"b", shard_text(2, 4)}, {"d", shard_text(4, 4)}});
+    EXPECT_THAT(whole.missing_shards, testing::IsEmpty());
+    const Json json = Json::parse(whole.json);
+    EXPECT_EQ(json.at("hosts"), Json({"host1", "host2", "host3", "host4"}));
+    EXPECT_EQ(json.at("options").at("cases"), "10");
+    EXPECT_EQ(json.at("library_sha256"), "abc");
+    EXPECT_THAT(refusal({{"whole", whole.json}, {"b", shard_text(2, 4)}}), HasSubstr("shard 2"));
+}
+
+// A merge is as good as its worst shard.
+TEST(Merge, HasTheExitStatusOfAllShards) {
+    const auto status_of = [](const std::function<void(RunReport&)>& change) {
+        const MergedReport whole =
+            merge_json({{"a", shard_text(1, 2)}, {"b", shard_text(2, 2, change)}});
+        EXPECT_EQ(Json::parse(whole.json).at("exit_status"), whole.exit_status);
+        return whole.exit_status;
+    };
+    EXPECT_EQ(status_of({}), 0);
+    EXPECT_EQ(status_of([](RunReport& report) { report.interrupted = true; }), 130);
+    EXPECT_EQ(status_of([](RunReport& report) { report.properties[0].status = Status::error; }), 4);
+}
+
 // Found by fuzzing: fields of a wrong type ended the program, counts that do not fit overflowed.
 TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
     const std::pair<const char*, const char*> damaged[] = {{"op", "null"},
@@ -224,8 +294,22 @@ TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
         EXPECT_THAT(refusal({{"a.json", with_field(field, text)}}), StartsWith("a.json"))
             << field << " " << text;
     const std::string most = with_field("cases", "9223372036854775807");
-    EXPECT_THAT(refusal({{"a.json", most}, {"b.json", most}}), StartsWith("b.json"));
+    Json left = Json::parse(most), right = left;
+    left["shard"]["of"] = right["shard"]["of"] = 2;
+    right["shard"]["parts"] = {2};
+    EXPECT_THAT(refusal({{"a.json", left.dump()}, {"b.json", right.dump()}}),
+                AllOf(StartsWith("b.json"), HasSubstr("counts more than")));
     EXPECT_EQ(refusal({{"a.json", most}}), "merged");
+}
+
+// A file that no run wrote is refused in a line, not by a crash or a message of its size.
+TEST(Merge, RefusesDeepAndLongTexts) {
+    Json report = Json::parse(to_json(run_report()));
+    std::string deep = report.dump();
+    deep.insert(1, "\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + ",");
+    EXPECT_THAT(refusal({{"a.json", deep}}), AllOf(StartsWith("a.json"), HasSubstr("nests")));
+    report["properties"][0]["cases"] = std::string(1'000'000, '9');
+    EXPECT_LT(refusal({{"a.json", report.dump()}}).size(), 500u);
 }
 
 // Found by fuzzing: a seed beyond 64 bits was converted although it does not fit. Others that are
@@ -260,12 +344,28 @@ TEST(JunitReport, IsWellFormedAndCounts) {
                            HasSubstr("a &lt; b &amp; &quot;c&quot;"), HasSubstr("seq=[16]")));
 }
 
-// 1 beats 0 beats 3; a run that checks nothing is no success.
+// Neither bytes that are no UTF-8 nor control characters reach XML, which allows none of them.
+TEST(JunitReport, HasNoBytesThatAreNoText) {
+    RunReport report = run_report();
+    report.candidate = "\xff\xfe\x7f\x1b[8m";
+    EXPECT_THAT(to_junit(report), HasSubstr("name=\"attncheck ????[8m\""));
+    EXPECT_THAT(to_html(report), HasSubstr("<h1>????[8m</h1>"));
+}
+
+// 1 beats 130 beats 4 beats 3 beats 0; a run that checks nothing is no success, and trouble of the
+// suite is no verdict on the library.
 TEST(ExitStatus, IsTheDocumentedOne) {
     EXPECT_EQ(exit_status(run_report(Status::held)), 0);
     EXPECT_EQ(exit_status(run_report(Status::declined)), 0);
     EXPECT_EQ(exit_status(run_report(Status::falsified)), 1);
-    EXPECT_EQ(exit_status(run_report(Status::error)), 1);
+    EXPECT_EQ(exit_status(run_report(Status::error)), 4);
+    RunReport both = run_report(Status::error);
+    both.properties[1].status = Status::falsified;
+    EXPECT_EQ(exit_status(both), 1);
+    both.interrupted = true;
+    EXPECT_EQ(exit_status(both), 1);
+    both.properties[1].status = Status::held;
+    EXPECT_EQ(exit_status(both), 130);
     RunReport nothing;
     EXPECT_EQ(exit_status(nothing), 3);
     nothing.properties = {property_report("agreement", Status::declined, 0),

@@ -70,6 +70,29 @@ TEST_F(CorpusTest, CasesOfAnotherProfileAreReplayedUnderIt) {
     }
 }
 
+// A full disk leaves half a line: it is left out with a warning, and stays alone on its line.
+TEST_F(CorpusTest, HalfALineAtTheEndIsLeftOut) {
+    std::filesystem::create_directories(folder / "corpus");
+    const std::string half = "# one\nagreement nsa_compress{dtype=fp16 se";
+    write("corpus/nsa_compress.txt", half);
+    EXPECT_THAT(verify("NC-01", "--property agreement --seed 1", 1),
+                AllOf(HasSubstr("note: "), HasSubstr("nsa_compress.txt:2:"),
+                      HasSubstr("was left out")));
+    EXPECT_THAT(text_of("corpus/nsa_compress.txt"),
+                AllOf(testing::StartsWith(half + "\nagreement nsa_compress{"),
+                      testing::EndsWith("}\n")));
+}
+
+// Only regular files hold cases.
+TEST_F(CorpusTest, OtherThanRegularFilesAreRefused) {
+    std::filesystem::create_directories(folder / "corpus" / "nsa_compress.txt");
+    const std::string command = "verify --op nsa_compress --corpus " + file("corpus");
+    expect_refusal(command, {"nsa_compress.txt", "no regular file"});
+    std::filesystem::remove(folder / "corpus" / "nsa_compress.txt");
+    std::filesystem::create_symlink("/dev/zero", folder / "corpus" / "nsa_compress.txt");
+    expect_refusal(command, {"nsa_compress.txt", "no regular file"});
+}
+
 TEST_F(CorpusTest, WhatIsNoCaseIsRefusedWithItsLine) {
     std::filesystem::create_directories(folder / "corpus");
     const std::string command = "verify --op nsa_compress --corpus " + file("corpus");

@@ -179,6 +179,40 @@ TEST_F(EngineOutcomeTest, ExceptionBecomesAnErrorWithTheCase) {
     EXPECT_THAT(report.counterexamples, IsEmpty());
 }
 
+// What another process can bring about is a counterexample only when it happens again.
+TEST_F(EngineOutcomeTest, DeathsFromOutsideAreConfirmed) {
+    for (const char* death : {"crashed: SIGKILL", "crashed: SIGTERM", "timed out"}) {
+        int calls = 0;
+        const PropertyReport once = run(planted(
+            [&](const Spec&) { return ++calls == 40 ? std::string(death) : std::string(); }));
+        EXPECT_EQ(once.status, Status::error) << death;
+        EXPECT_THAT(once.counterexamples, IsEmpty());
+        EXPECT_THAT(once.note, HasSubstr("nsa_compress{"));
+        EXPECT_THAT(once.note, HasSubstr("did not happen again"));
+        EXPECT_EQ(once.cases, 100) << "the search goes on";
+        const PropertyReport always = run(planted([&](const Spec& spec) {
+            return spec.number("heads") >= 3 ? std::string(death) : std::string();
+        }));
+        EXPECT_EQ(always.status, Status::falsified) << death;
+        ASSERT_THAT(always.counterexamples, SizeIs(1));
+        EXPECT_TRUE(always.counterexamples[0].repeatable);
+    }
+    int calls = 0;
+    const PropertyReport own = run(planted([&](const Spec&) {
+        return ++calls == 40 ? std::string("crashed: SIGSEGV") : std::string();
+    }));
+    EXPECT_EQ(own.status, Status::falsified) << "nobody else sends this one";
+}
+
+// A machine on which calls end from outside again and again cannot judge anything.
+TEST_F(EngineOutcomeTest, ThirdDeathFromOutsideEndsTheSearch) {
+    int calls = 0;
+    const PropertyReport report = run(planted(
+        [&](const Spec&) { return ++calls % 10 == 0 ? std::string("crashed: SIGKILL") : ""; }));
+    EXPECT_EQ(report.status, Status::error);
+    EXPECT_LT(report.cases, 40);
+}
+
 // A library that cannot be started any more is named too.
 TEST_F(EngineOutcomeTest, LibraryThatIsGoneIsAnErrorWithTheReason) {
     Property property = planted({});

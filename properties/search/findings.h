@@ -1,0 +1,62 @@
+// What a run knows so far: each counterexample is printed, kept in the corpus and saved as soon as
+// it is there, so that a run that is killed has lost little.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <vector>
+
+#include "properties/report/results.h"
+#include "properties/search/run.h"
+
+namespace attncheck::properties {
+
+/// Lets a property's report through when it has another counterexample, otherwise a few times a
+/// second.
+class Pace {
+public:
+    bool passes(const PropertyReport& now, double time);
+
+private:
+    double last_ = -1;
+    std::size_t known_ = 0;
+    bool was_shrinking_ = false;
+};
+
+class Findings {
+public:
+    /// Of so many properties; `report` has what a saved report says of the run as a whole.
+    Findings(std::size_t properties, const VerifyOptions& options, const Clock& clock,
+             RunReport& report, std::ostream& out);
+
+    /// Whether update() would print something.
+    bool has_more(std::size_t i, const PropertyReport& now) const;
+
+    /// The latest report of property i. Prints and keeps the counterexamples that were not there
+    /// before; saves when there are any, or when the last time was seconds ago.
+    void update(std::size_t i, const Operator& op, const PropertyReport& now);
+
+    /// The last report of a property that did not come to its end; nothing when there was none.
+    std::optional<PropertyReport> left_by(std::size_t i) const;
+
+    std::int64_t cases() const;  ///< generated, replayed and declined ones of all properties
+    void save();                 ///< now, whenever the last time was
+
+private:
+    struct OfProperty {
+        std::optional<PropertyReport> report;
+        std::size_t printed = 0;  ///< of its counterexamples
+    };
+    void keep(const Operator& op, const std::string& property, const Counterexample& found);
+
+    const VerifyOptions& options_;
+    const Clock& clock_;
+    RunReport& report_;
+    std::ostream& out_;
+    double start_, saved_ = 0;
+    std::vector<OfProperty> properties_;
+};
+
+}  // namespace attncheck::properties
