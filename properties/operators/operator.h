@@ -42,6 +42,9 @@ public:
     /// extents.
     Spec sample(Random& random, int size, Profile profile = Profile::ascend910b) const;
 
+    /// A case of what people run: usual widths, dense tensors, normal data. Every property begins with some.
+    Spec plain(Random& random, Profile profile) const;
+
     /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones
     /// are in shrink.h.
     virtual std::vector<Spec> joint_shrinks(const Spec& spec) const = 0;
@@ -91,6 +94,8 @@ public:
 
 private:
     virtual Spec draw(Random& random, int size, Profile profile) const = 0;
+    /// Only the fields of a plain case that are not those of every drawn one.
+    virtual Spec draw_plain(Random& random, Profile profile) const;
 };
 
 }  // namespace attncheck::properties

@@ -50,6 +50,8 @@ std::string property_to_text(const PropertyReport& report) {
               {"note", report.note},
               {"seconds", report.seconds},
               {"interrupted", report.interrupted},
+              {"taken", {report.taken.text, report.taken.refusals, to_text(report.taken.pairs)}},
+              {"taken_classes", report.taken.classes},
               {"counterexamples", Json::array()}};
     for (const Counterexample& found : report.counterexamples)
         text["counterexamples"].push_back({{"spec", print(found.spec)},
@@ -74,6 +76,9 @@ PropertyReport property_from_text(const std::string& text,
     PropertyReport report;
     report.op = json.at("op");
     report.property = json.at("property");
+    const Json& taken = json.at("taken");
+    report.taken = {taken.at(0), taken.at(1), json.at("taken_classes"),
+                    pair_set_from(taken.at(2).get<std::string>())};
     report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
     report.cases = json.at("cases");
     report.declined = json.at("declined");
@@ -160,6 +165,8 @@ std::string to_json(const RunReport& report) {
         {"interrupted", report.interrupted},
         {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
         {"properties", properties}};
+    for (const auto& [op, taken] : report.taken)
+        whole["takes"][op] = {{"cases", taken.text}, {"outside", taken.refusals}};
     for (const PairCoverage& one : report.pairs)
         whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
     for (const auto& source : report.sources)

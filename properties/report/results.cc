@@ -50,19 +50,21 @@ std::string pairs_text(std::int64_t reached, std::int64_t possible) {
 
 std::string_view name_of(PropertyReport::Status status) {
     constexpr std::string_view kNames[] = {"held", "falsified", "declined", "not_implemented",
-                                           "error"};
+                                           "error", "inconclusive"};
     return kNames[static_cast<std::size_t>(status)];
 }
 
 int exit_status(const RunReport& report) {
     std::int64_t checked = 0;
+    bool inconclusive = false;
     for (const auto& p : report.properties) {
         if (p.status == PropertyReport::Status::falsified ||
             p.status == PropertyReport::Status::error)
             return 1;
         checked += p.cases + p.replayed;
+        inconclusive = inconclusive || p.status == PropertyReport::Status::inconclusive;
     }
-    return checked == 0 ? 3 : 0;
+    return checked == 0 || inconclusive ? 3 : 0;
 }
 
 std::string observed_precision(const RunReport& report) {

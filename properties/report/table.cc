@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <ostream>
 
@@ -73,6 +74,8 @@ void print_table(std::ostream& out, const RunReport& report) {
         out << "\n";
     }
     out << pairs_table(report.pairs);
+    for (const auto& [op, taken] : report.taken)
+        out << fmt::format("\n{} takes only {}\n  what keeps most cases outside: {}\n", op, taken.text, taken.refusals);
     std::string composition;
     for (const auto& source : report.sources) {
         if (source.composition != composition)
@@ -97,6 +100,8 @@ void print_table(std::ostream& out, const RunReport& report) {
         out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                            observed);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
+    const auto inconclusive = std::ranges::count(report.properties, PropertyReport::Status::inconclusive,
+                                                 &PropertyReport::status);
     switch (exit_status(report)) {
         case 0:
             out << (report.interrupted ? "nothing falsified so far\n" : "every property held\n");
@@ -105,7 +110,11 @@ void print_table(std::ostream& out, const RunReport& report) {
             out << "falsified\n";
             break;
         default:
-            out << "nothing was checked\n";
+            if (inconclusive > 0)
+                out << fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases\n",
+                                   inconclusive, report.properties.size());
+            else
+                out << "nothing was checked\n";
     }
 }
 

@@ -22,6 +22,9 @@ public:
     Spec draw(Random& random, int size, Profile profile) const override {
         return sample_flash(schema(), random, size, profile);
     }
+    Spec draw_plain(Random& random, Profile) const override {
+        return plain_flash(schema(), random);
+    }
 
     std::vector<Spec> joint_shrinks(const Spec& spec) const override;
 
