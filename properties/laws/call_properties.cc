@@ -163,7 +163,8 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProb
                       const CaseProblem& problem, const std::string& earlier) {
     context.candidate.restart();
     const CallResult first = context.candidate.run(before.call, {});
-    if (auto verdict = verdict_unless_ok(first)) return *verdict;
+    auto earlier_verdict = verdict_unless_ok(first);  // a refused call too may leave something behind
+    if (earlier_verdict && earlier_verdict->kind != Verdict::Kind::declined) return *earlier_verdict;
     const CallResult result = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
     Verdict verdict =

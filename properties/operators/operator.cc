@@ -38,6 +38,9 @@ private:
     Spec draw(Random& random, int size, Profile profile) const override {
         return parts_.draw(schema(), random, size, profile);
     }
+    Spec draw_plain(Random& random, Profile profile) const override {
+        return parts_.plain ? parts_.plain(schema(), random) : Operator::draw_plain(random, profile);
+    }
 
     OperatorParts parts_;
 };
@@ -52,6 +55,19 @@ Spec Operator::sample(Random& random, int size, Profile profile) const {
     Spec spec = draw(random, size, profile);
     spec.profile = profile;
     return spec;
+}
+
+Spec Operator::plain(Random& random, Profile profile) const {
+    Spec spec = draw_plain(random, profile);
+    spec.profile = profile;
+    std::ranges::fill(spec.layouts, Layout::dense);
+    spec.recipe = Recipe::normal;
+    return spec;
+}
+
+Spec Operator::draw_plain(Random& random, Profile profile) const {
+    constexpr int kSize = 30;
+    return draw(random, kSize, profile);
 }
 
 bool Operator::implemented_by(const CandidateInfo& candidate) const {

@@ -56,6 +56,9 @@ public:
     /// extents.
     Spec sample(Random& random, int size, Profile profile = Profile::ascend910b) const;
 
+    /// A case of what people run: usual widths, dense tensors, normal data. Every property begins with some.
+    Spec plain(Random& random, Profile profile) const;
+
     /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones
     /// are in shrink.h.
     virtual std::vector<Spec> joint_shrinks(const Spec& spec) const = 0;
@@ -108,6 +111,8 @@ public:
 
 private:
     virtual Spec draw(Random& random, int size, Profile profile) const = 0;
+    /// Only the fields of a plain case that are not those of every drawn one.
+    virtual Spec draw_plain(Random& random, Profile profile) const;
 };
 
 /// An operator as data, for one that needs no more than these functions.
@@ -124,6 +129,7 @@ struct OperatorParts {
                             const std::vector<int>& kept) = properties::carry_overrides;
     const std::vector<ExcludedPairs>& (*excluded_pairs)() = nullptr;
     const AttentionOperator& (*attention)() = nullptr;
+    Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
 };
 std::unique_ptr<Operator> make_operator(OperatorParts parts);
 

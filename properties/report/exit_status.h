@@ -17,7 +17,7 @@ inline constexpr ExitMeaning kExitMeanings[] = {
     {kHeld, "every property held"},
     {kFalsified, "some property was falsified"},
     {kUsage, "usage, or the library cannot be loaded"},
-    {kNothingChecked, "nothing was checked"},
+    {kNothingChecked, "nothing was checked, or some property met too few cases to say that it holds"},
     {kNotJudged, "some property could not be judged: the system or the suite failed, not the library"},
     {kInterrupted, "interrupted before anything was falsified"}};
 

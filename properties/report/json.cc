@@ -51,6 +51,8 @@ std::string property_to_text(const PropertyReport& report) {
               {"coverage", report.coverage},
               {"seconds", report.seconds},
               {"interrupted", report.interrupted},
+              {"taken", {report.taken.text, report.taken.refusals, to_text(report.taken.pairs)}},
+              {"taken_classes", report.taken.classes},
               {"counterexamples", Json::array()}};
     for (const Counterexample& found : report.counterexamples)
         text["counterexamples"].push_back({{"spec", print(found.spec)},
@@ -76,6 +78,9 @@ PropertyReport property_from_text(const std::string& text,
     PropertyReport report;
     report.op = json.at("op");
     report.property = json.at("property");
+    const Json& taken = json.at("taken");
+    report.taken = {taken.at(0), taken.at(1), json.at("taken_classes"),
+                    pair_set_from(taken.at(2).get<std::string>())};
     report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
     report.cases = json.at("cases");
     report.declined = json.at("declined");
@@ -171,6 +176,8 @@ std::string to_json(const RunReport& report) {
     if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
     for (const auto& [name, value] : report.options) whole["options"][name] = value;
     if (!report.notes.empty()) whole["notes"] = report.notes;
+    for (const auto& [op, taken] : report.taken)
+        whole["takes"][op] = {{"cases", taken.text}, {"outside", taken.refusals}};
     for (const PairCoverage& one : report.pairs)
         whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
     for (const auto& source : report.sources)

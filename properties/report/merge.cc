@@ -20,7 +20,8 @@ namespace attncheck::properties {
 namespace {
 
 /// Worst last: what a merged property is when its shards differ.
-constexpr const char* kStatuses[] = {"not_implemented", "declined", "held", "error", "falsified"};
+constexpr const char* kStatuses[] = {"not_implemented", "declined",     "held",
+                                     "inconclusive",    "error",        "falsified"};
 
 std::ptrdiff_t rank_of(const std::string& status) {
     return std::find(std::begin(kStatuses), std::end(kStatuses), status) - std::begin(kStatuses);
@@ -284,8 +285,13 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     MergedReport out;
     std::vector<ReportRow> rows;
     std::int64_t checked = 0;
-    bool is_falsified = false, has_error = false;
-    for (const Json& p : merged["properties"]) {
+    bool is_falsified = false, has_error = false, is_inconclusive = false;
+    for (Json& p : merged["properties"]) {
+        if (p["status"] == "inconclusive" && p["cases"] >= kConclusiveCases) {  // together
+            p["status"] = "held";
+            p.erase("note");
+        }
+        is_inconclusive = is_inconclusive || p["status"] == "inconclusive";
         is_falsified = is_falsified || p["status"] == "falsified";
         has_error = has_error || p["status"] == "error";
         for (const char* count : {"cases", "replayed"})  // or none at all
@@ -306,7 +312,8 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         coverages.push_back(one);
     }
     out.exit_status =
-        exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error, checked == 0);
+        exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error,
+                       checked == 0 || is_inconclusive);
     merged["exit_status"] = out.exit_status;
     out.shards = merged["shard"]["of"].get<int>();
     const auto parts = merged["shard"]["parts"].get<std::set<int>>();

@@ -51,7 +51,7 @@ std::string pairs_text(std::int64_t reached, std::int64_t possible) {
 
 std::string_view name_of(PropertyReport::Status status) {
     constexpr std::string_view kNames[] = {"held", "falsified", "declined", "not_implemented",
-                                           "error"};
+                                           "error", "inconclusive"};
     return kNames[static_cast<std::size_t>(status)];
 }
 
@@ -62,7 +62,8 @@ int exit_status(const RunReport& report) {
     };
     return exit_status_of(any(PropertyReport::Status::falsified), report.interrupted,
                           any(PropertyReport::Status::error),
-                          std::ranges::all_of(report.properties, [](const auto& p) {
+                          any(PropertyReport::Status::inconclusive) ||
+                              std::ranges::all_of(report.properties, [](const auto& p) {
                               return p.cases + p.replayed == 0;
                           }));
 }

@@ -28,6 +28,14 @@ struct PairSet {
 std::string to_text(const PairSet& set);
 PairSet pair_set_from(std::string_view text);
 
+/// What part of an operator's cases the candidate takes, where it does not take all.
+struct TakenCases {
+    std::string text;      ///< "dim=64,128 layout=BSND,TND (0.4 % of all cases, ...)"; empty: all cases
+    std::string refusals;  ///< "sparse 67 %, pse 56 %": what keeps most cases outside
+    std::vector<std::string> classes;  ///< required ones that such cases have
+    PairSet pairs;                     ///< of classes, that such cases have
+};
+
 /// What a run reached of an operator's pairs.
 struct PairCoverage {
     std::string op;
@@ -54,8 +62,18 @@ struct Counterexample {
     bool being_shrunk = false;  ///< in a report on the way: another one will take its place
 };
 
+/// Cases that a property must meet to say that it holds, where as many were asked for.
+inline constexpr std::int64_t kConclusiveCases = 30;
+
 struct PropertyReport {
-    enum class Status { held, falsified, declined, not_implemented, error } status = Status::held;
+    enum class Status {
+        held,
+        falsified,
+        declined,         ///< no case of it is one that the candidate takes
+        not_implemented,
+        error,
+        inconclusive      ///< too few cases to say that it holds
+    } status = Status::held;
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;
     std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
@@ -69,6 +87,7 @@ struct PropertyReport {
     std::vector<std::string> coverage;  ///< of each case of full size, what was looked at
     double seconds = 0;
     bool interrupted = false;
+    TakenCases taken;  ///< the same for all properties of an operator
 };
 
 std::string_view name_of(PropertyReport::Status status);
@@ -96,6 +115,7 @@ struct RunReport {
     };
     std::vector<Source> sources;
     std::vector<PairCoverage> pairs;  ///< of every operator that had cases
+    std::map<std::string, TakenCases> taken;  ///< by operator, of those whose cases are not all taken
     std::vector<std::string> notes;   ///< what went wrong beside the verdicts: files, processes
 };
 

@@ -76,6 +76,8 @@ void print_table(std::ostream& out, const RunReport& report) {
         out << "\n";
     }
     out << pairs_table(report.pairs);
+    for (const auto& [op, taken] : report.taken)
+        out << fmt::format("\n{} takes only {}\n  what keeps most cases outside: {}\n", op, taken.text, taken.refusals);
     std::string composition;
     for (const auto& source : report.sources) {
         if (source.composition != composition)
@@ -101,6 +103,8 @@ void print_table(std::ostream& out, const RunReport& report) {
                            observed);
     for (const std::string& note : report.notes) out << fmt::format("note: {}\n", note);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
+    const auto inconclusive = std::ranges::count(report.properties, PropertyReport::Status::inconclusive,
+                                                 &PropertyReport::status);
     switch (exit_status(report)) {
         case kHeld:
             out << "every property held"
@@ -120,7 +124,11 @@ void print_table(std::ostream& out, const RunReport& report) {
                 report.properties.size());
             break;
         default:
-            out << "nothing was checked\n";
+            if (inconclusive > 0)
+                out << fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases\n",
+                                   inconclusive, report.properties.size());
+            else
+                out << "nothing was checked\n";
     }
 }
 

@@ -44,11 +44,22 @@ void ClassPairs::note(const std::vector<std::string>& labels, PairSet& reached) 
 }
 
 PairCoverage ClassPairs::coverage(const PairSet& reached) const {
+    return coverage_of(reached, nullptr);
+}
+
+PairCoverage ClassPairs::coverage(const PairSet& reached, const PairSet& possible) const {
+    PairSet both = reached;
+    both.add_all(possible);
+    return coverage_of(reached, &both);
+}
+
+PairCoverage ClassPairs::coverage_of(const PairSet& reached, const PairSet* possible) const {
     PairCoverage out;
     out.op = op_;
     for (std::size_t high = 1; high < classes_.size(); ++high)
         for (std::size_t low = 0; low < high; ++low) {
             if (!counted(low, high) || excluded_.has(pair(low, high))) continue;
+            if (possible && !possible->has(pair(low, high))) continue;
             ++out.possible;
             if (!reached.has(pair(low, high)))
                 out.missing.push_back(fmt::format("{} + {}", classes_[low], classes_[high]));

@@ -30,6 +30,8 @@ public:
     void note(const std::vector<std::string>& labels, PairSet& reached) const;
 
     PairCoverage coverage(const PairSet& reached) const;
+    /// Of those that are `possible` or reached.
+    PairCoverage coverage(const PairSet& reached, const PairSet& possible) const;
 
     const std::vector<std::string>& classes() const { return classes_; }
     /// Whether two classes are of different dimensions: "data:ints" and "data:ones" are values of
@@ -39,6 +41,8 @@ public:
     bool excluded(std::size_t pair) const { return excluded_.has(pair); }
 
 private:
+    PairCoverage coverage_of(const PairSet& reached, const PairSet* possible) const;
+
     std::string op_;
     std::vector<std::string> classes_;
     std::unordered_map<std::string, std::size_t> number_;

@@ -40,6 +40,14 @@ std::vector<std::string> missing_classes(const Operator& op,
     return missing;
 }
 
+std::vector<std::string> missing_classes(const TakenCases& taken,
+                                         const std::map<std::string, double>& percent) {
+    std::vector<std::string> missing;
+    for (const std::string& label : taken.classes)
+        if (!percent.contains(label)) missing.push_back(label + ": in no case");
+    return missing;
+}
+
 void judge_classes(const Operator& op, RunReport& report) {
     constexpr std::int64_t kEnough = 1000;
     const auto [percent, cases] = generated_classes(op.name(), report.properties);
@@ -55,12 +63,16 @@ void judge_classes(const Operator& op, RunReport& report) {
         report.properties.push_back(std::move(verdict));
         return;
     }
-    const auto missing = missing_classes(op, percent);
+    const auto taken = report.taken.find(op.name());
+    const bool is_limited = taken != report.taken.end();
+    const auto missing = is_limited ? missing_classes(taken->second, percent) : missing_classes(op, percent);
     for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
     if (!missing.empty()) {
         verdict.status =
-            has_declined ? PropertyReport::Status::declined : PropertyReport::Status::error;
-        if (has_declined) verdict.note = "the candidate declined cases: " + verdict.note;
+            is_limited     ? PropertyReport::Status::inconclusive
+            : has_declined ? PropertyReport::Status::declined
+                           : PropertyReport::Status::error;
+        if (has_declined && !is_limited) verdict.note = "the candidate declined cases: " + verdict.note;
     }
     report.properties.push_back(std::move(verdict));
 }
@@ -73,7 +85,11 @@ void count_pairs(const Operator& op, RunReport& report) {
         reached.add_all(p.pairs);
         cases += p.cases;
     }
-    if (cases > 0) report.pairs.push_back(ClassPairs(op).coverage(reached));
+    if (cases == 0) return;
+    const auto taken = report.taken.find(op.name());
+    report.pairs.push_back(taken == report.taken.end()
+                               ? ClassPairs(op).coverage(reached)
+                               : ClassPairs(op).coverage(reached, taken->second.pairs));
 }
 
 }  // namespace attncheck::properties

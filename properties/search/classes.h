@@ -26,6 +26,10 @@ GeneratedClasses generated_classes(const std::string& op,
 std::vector<std::string> missing_classes(const Operator& op,
                                          const std::map<std::string, double>& percent);
 
+/// The same for a candidate that takes only some cases: of the classes that these have, each must be met.
+std::vector<std::string> missing_classes(const TakenCases& taken,
+                                         const std::map<std::string, double>& percent);
+
 /// Adds the entry "required_classes" of an operator, judged over what was generated for it; too few
 /// cases are not judged.
 void judge_classes(const Operator& op, RunReport& report);

@@ -22,6 +22,9 @@ void showValue(const Spec& spec, std::ostream& os) { os << print(spec); }
 
 namespace {
 
+constexpr std::int64_t kPlain = 12;       ///< of what people run, before others
+constexpr int kExploring = 5;             ///< percent of cases outside of what is known to be taken
+
 std::uint64_t hash_text(std::string_view text) {  // FNV-1a
     std::uint64_t hash = 1469598103934665603ull;
     for (const unsigned char ch : text) hash = (hash ^ ch) * 1099511628211ull;
@@ -63,6 +66,7 @@ public:
           pairs_(op),
           context_{candidate, options.rounding, options.rule, options.samples} {
         report_.op = op.name();
+        if (options.survey) report_.taken = options.survey->taken;
         report_.property = property.name;
     }
 
@@ -77,13 +81,14 @@ public:
                       ? std::max<std::int64_t>(
                             1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
                       : 0;
+        most_drawn_ = 2 * wanted_ + 4 * kConclusiveCases;
         constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
         while (replayed_ < options_.replay.size() && !finished())
             run_round(0, std::max(2, static_cast<int>(options_.replay.size() - replayed_)));
         replayed_ = 0;
         replaying_ = false;
         for (std::uint64_t round = 0; !options_.replay_only && !finished(); ++round) {
-            const std::int64_t left = wanted_ > 0 ? wanted_ - drawn_ : kRound;
+            const std::int64_t left = wanted_ > 0 ? wanted_ - judged_ : kRound;
             run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
         }
         report_.seconds = clock_.now() - start;
@@ -91,29 +96,84 @@ public:
         if (unconfirmed_ > 0) report_.status = PropertyReport::Status::error;
         if (!report_.counterexamples.empty())
             report_.status = PropertyReport::Status::falsified;
-        else if (report_.status != PropertyReport::Status::error &&
-                 report_.cases + report_.replayed == 0)
-            report_.status = PropertyReport::Status::declined;
+        else if (report_.status != PropertyReport::Status::error && !options_.replay_only)
+            judge_number_of_cases();
         return std::move(report_);
     }
 
 private:
+    /// A property that met few cases says nothing, unless no more were asked for.
+    void judge_number_of_cases() {
+        const std::int64_t enough = wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
+        if (report_.cases >= enough || report_.cases + inapplicable_ >= enough) return;
+        if (is_outside_ && report_.cases == 0) {
+            report_.status = PropertyReport::Status::declined;
+            report_.note = "no case of this property is one that the candidate takes";
+            return;
+        }
+        if (is_mostly_declined()) {
+            report_.status = PropertyReport::Status::declined;
+            report_.note = "compares with calls that the candidate does not take";
+            return;
+        }
+        report_.status = PropertyReport::Status::inconclusive;
+        report_.note = fmt::format("{} of {} cases that are needed", report_.cases, enough);
+        if (report_.declined > 0) report_.note += fmt::format(", {} were declined", report_.declined);
+        if (!report_.taken.refusals.empty())
+            report_.note += "; outside of what is taken: " + report_.taken.refusals;
+    }
+
+    /// Of cases that are known to be taken: what is declined are the other calls of the property.
+    bool is_mostly_declined() const {
+        return options_.survey && !options_.survey->scope.accepted().empty() && drawn_ >= kConclusiveCases &&
+               report_.declined > 4 * judged_;
+    }
+
     bool finished() const {
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
-               (wanted_ > 0 && drawn_ >= wanted_) ||
+               (wanted_ > 0 && (judged_ >= wanted_ || drawn_ >= most_drawn_)) || is_outside_ || is_mostly_declined() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
                known_timeouts_ >= 3 || unconfirmed_ >= 3 || report_.status == PropertyReport::Status::error;
     }
 
-    Spec draw(std::uint64_t seed, int size) const {
-        Random random(seed);
+    bool is_in_domain(const Spec& spec) const {
+        return !op_.illegal(spec) && (!property_.domain || property_.domain(spec));
+    }
+
+    /// A case of the property's domain that the candidate takes, as far as is known. One of twenty may be outside of
+    /// what is known.
+    std::optional<Spec> try_to_draw(Random& random, int size, bool is_plain) const {
+        const Scope* scope = options_.survey && !options_.survey->scope.is_open()
+                                 ? &options_.survey->scope
+                                 : nullptr;
+        const bool explores = scope && random.chance(kExploring);
         for (int tries = 0; tries < 100; ++tries) {
-            Spec spec = op_.sample(random, size, options_.profile);
+            Spec spec = is_plain && tries < 20 ? op_.plain(random, options_.profile)
+                                               : op_.sample(random, size, options_.profile);
             if (property_.adapt) property_.adapt(spec, random);
-            if (!op_.illegal(spec) && (!property_.domain || property_.domain(spec))) return spec;
+            if (!is_in_domain(spec)) continue;
+            if (!scope || explores || scope->holds(spec)) return spec;
+            std::optional<Spec> inside = scope->brought_inside(spec, random);
+            if (!inside) continue;
+            inside->profile = options_.profile;
+            if (!is_in_domain(*inside)) {  // as the property wants it
+                if (property_.adapt) property_.adapt(*inside, random);
+                if (!is_in_domain(*inside) || !scope->holds(*inside)) continue;
+            }
+            return inside;
         }
-        throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain",
-                                           op_.name(), property_.name));
+        return std::nullopt;
+    }
+
+    Spec draw(std::uint64_t seed, int size) {
+        Random random(seed);
+        const bool is_plain = drawn_ < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
+        if (std::optional<Spec> spec = try_to_draw(random, size, is_plain)) return *spec;
+        if (!options_.survey || options_.survey->scope.is_open())
+            throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain",
+                                               op_.name(), property_.name));
+        is_outside_ = true;
+        return op_.sample(random, size, options_.profile);  // not run
     }
 
     /// rapidcheck may ask for one more than there are: that one is not run.
@@ -165,12 +225,16 @@ private:
         if (!replaying_) ++drawn_;
         Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return {};
-        if (verdict.kind == Verdict::Kind::inapplicable) return {};
+        if (verdict.kind == Verdict::Kind::inapplicable) {
+            if (!replaying_) ++inapplicable_, ++judged_;
+            return {};
+        }
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
             on_case_(report_);
             return {};
         }
+        if (!replaying_) ++judged_;
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
@@ -276,6 +340,10 @@ private:
     PropertyReport report_;
     double deadline_ = 0;
     std::int64_t wanted_ = 0, drawn_ = 0;
+    std::int64_t judged_ = 0;        ///< of those drawn, without those that were declined
+    std::int64_t inapplicable_ = 0;  ///< of those judged: the property demands nothing of them
+    std::int64_t most_drawn_ = 0;
+    bool is_outside_ = false;  ///< the property has no case that the candidate takes
     std::size_t replayed_ = 0;  ///< how many of options_.replay were started
     bool replaying_ = true;
     std::optional<Walk> walk_;

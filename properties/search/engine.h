@@ -12,6 +12,7 @@
 #include "properties/operators/operator.h"
 #include "properties/report/results.h"
 #include "properties/search/clock.h"
+#include "properties/search/survey.h"
 #include "properties/search/waiver.h"
 
 namespace attncheck::properties {
@@ -31,6 +32,8 @@ struct EngineOptions {
     std::vector<Spec> replay;  ///< cases of this property that are run before any is generated
     bool replay_only = false;  ///< generate none
     std::int64_t samples = kSampledRows;
+    std::string features;  ///< as declared for all operators, see features_of(); empty: learned
+    const Survey* survey = nullptr;  ///< of the operator; null: everything is drawn
 };
 
 using CaseObserver = std::function<void(const PropertyReport& so_far)>;

@@ -4,7 +4,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -63,6 +65,21 @@ private:
 };
 
 
+/// What was learned of each operator, in one process: asked for when its first property is run.
+class Surveys {
+public:
+    const Survey& of(const Operator& op, Candidate& candidate, const EngineOptions& options) {
+        const auto known = surveys_.find(op.name());
+        return known != surveys_.end()
+                   ? known->second
+                   : surveys_.emplace(op.name(), survey(op, candidate, options.seed, options.profile,
+                                                     features_of(options.features, op.name()))).first->second;
+    }
+
+private:
+    std::map<std::string, Survey> surveys_;
+};
+
 /// A run's list of properties, and what has come of each.
 class Run {
 public:
@@ -82,6 +99,7 @@ public:
         }
         done_.resize(tasks_.size());
         findings_.emplace(tasks_.size(), options, clock, report, out);
+        order_tasks();
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
             if (tasks_[i].op->implemented_by(info)) continue;
             done_[i] = unfinished(i);
@@ -89,10 +107,10 @@ public:
         }
     }
 
-    /// The next property to run at or after i, or the number of all.
-    std::size_t next(std::size_t i) const {
-        while (i < tasks_.size() && done_[i]) ++i;
-        return i;
+    /// The next property to run, or the number of all.
+    std::size_t next() {
+        while (started_ < order_.size() && done_[order_[started_]]) ++started_;
+        return started_ < order_.size() ? order_[started_++] : tasks_.size();
     }
     std::size_t size() const { return tasks_.size(); }
 
@@ -106,15 +124,15 @@ public:
     }
 
     /// What a property may take of the time that is left, when `at_once` run side by side.
-    double seconds_for(std::size_t i, int at_once) const {
+    double seconds_for(int at_once) const {
         if (options_.total_seconds <= 0) return 0;
         const double left = start_ + options_.total_seconds - clock_.now();
-        const auto behind = static_cast<double>(tasks_.size() - i);
+        const auto behind = static_cast<double>(tasks_.size() - started_ + 1);
         return std::max(0.001, left * std::min(1.0, at_once / behind));
     }
 
     PropertyReport run(std::size_t i, double seconds, Candidate& candidate, KnownMinima& known,
-                       const CaseObserver& on_case) const {
+                       Surveys& surveys, const CaseObserver& on_case) const {
         const auto [op, property] = tasks_[i];
         EngineOptions engine = options_.engine;
         engine.seconds = seconds;
@@ -122,6 +140,7 @@ public:
             engine.shrink_seconds =
                 std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
         if (options_.corpus) engine.replay = options_.corpus->cases_of(*op, *property);
+        if (!engine.replay_only) engine.survey = &surveys.of(*op, candidate, engine);
         return run_property(*op, *property, candidate, engine, clock_, on_case, known);
     }
 
@@ -136,6 +155,7 @@ public:
 
     void finish(std::size_t i, PropertyReport one) {
         observe(i, one);
+        if (!one.taken.text.empty()) report_.taken[one.op] = one.taken;
         done_[i] = std::move(one);
     }
 
@@ -191,6 +211,17 @@ private:
         const Property* property;
     };
 
+    /// First, for every operator, what finds most defects in the least time; then the rest, operator by operator.
+    void order_tasks() {
+        constexpr std::string_view kFirst[] = {"agreement", "deviation", "exact_lattice", "exact_integers", "validation"};
+        const auto rank = [&](std::size_t i) {
+            return std::ranges::find(kFirst, tasks_[i].property->name) - std::begin(kFirst);
+        };
+        order_.resize(tasks_.size());
+        std::iota(order_.begin(), order_.end(), std::size_t{0});
+        std::ranges::stable_sort(order_, std::less<>(), rank);
+    }
+
     bool is_wanted(const Operator& op, const Property& property) const {
         if (!chosen(options_.properties, property.name)) return false;
         if (property.validation && !options_.validation) return false;
@@ -214,6 +245,8 @@ private:
     std::optional<Findings> findings_;  ///< made when the list is
     std::vector<Task> tasks_;
     std::vector<std::optional<PropertyReport>> done_;
+    std::vector<std::size_t> order_;  ///< in which tasks are run
+    std::size_t started_ = 0;
     bool stopped_ = false;  ///< at the first counterexample
 };
 
@@ -246,10 +279,11 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     note_sources(candidate, options, report);
     Run run(info, options, clock, report, out, progress);
     KnownMinima known;
+    Surveys surveys;
     Pace pace;
     run.save();
-    for (std::size_t i = run.next(0); i < run.size() && !clock.interrupted(); i = run.next(i)) {
-        PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known,
+    for (std::size_t i = run.next(); i < run.size() && !clock.interrupted(); i = run.next()) {
+        PropertyReport one = run.run(i, run.seconds_for(1), candidate, known, surveys,
                                      [&](const PropertyReport& now) {
                                          if (pace.passes(now, clock.now())) run.observe(i, now);
                                      });
@@ -270,8 +304,9 @@ void verify_side_by_side(const CandidateInfo& info,
     Run run(info, options, clock, report, out, progress);
     Processes pool(processes, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
-        return [&run, &clock, candidate, known = std::make_shared<KnownMinima>()](
-                   const std::string& question, const Processes::Tell& tell) {
+        return [&run, &clock, candidate, known = std::make_shared<KnownMinima>(),
+                surveys = std::make_shared<Surveys>()](const std::string& question,
+                                                       const Processes::Tell& tell) {
             std::istringstream in(question);
             std::size_t i = 0;
             double seconds = 0;
@@ -279,17 +314,17 @@ void verify_side_by_side(const CandidateInfo& info,
             const CaseObserver on_case = [&, pace = Pace()](const PropertyReport& now) mutable {
                 if (pace.passes(now, clock.now())) tell(property_to_text(now));
             };
-            return property_to_text(run.run(i, seconds, *candidate, *known, on_case));
+            return property_to_text(run.run(i, seconds, *candidate, *known, *surveys, on_case));
         };
     });
     run.save();
     constexpr double kGrace = 0.5;  ///< seconds in which a process that was told to stop answers
-    std::size_t next = run.next(0);
+    std::size_t next = run.next();
     std::optional<double> told;
     for (;;) {
         while (!run.is_ending() && next < run.size() && pool.any_idle()) {
-            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(next, processes)));
-            next = run.next(next + 1);
+            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(processes)));
+            next = run.next();
         }
         if (!pool.any_busy()) break;
         // A terminal signals all processes; `kill` only this one.
@@ -314,7 +349,7 @@ void verify_side_by_side(const CandidateInfo& info,
         if (options.stop_at_first && settled) run.stop();
     }
     if (!clock.interrupted() && !(options.stop_at_first && run.is_stopped()))
-        for (; next < run.size(); next = run.next(next + 1))
+        for (; next < run.size(); next = run.next())
             run.finish_without_beginning(next);
     run.close();
 }

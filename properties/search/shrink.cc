@@ -194,8 +194,25 @@ private:
                 Spec to = frame_;
                 to.numbers[i] = field.min + k * field.step;
                 add_resized(to);
+                for (const std::size_t partner : equal_to(i)) {
+                    Spec both = to;
+                    both.numbers[partner] = to.numbers[i];
+                    add_resized(both);
+                }
             }
         }
+    }
+
+    /// Later fields of the same kind and value, such as the width of the values: a kernel may take only equal ones.
+    std::vector<std::size_t> equal_to(std::size_t i) const {
+        const auto& fields = op_.schema().numbers;
+        std::vector<std::size_t> partners;
+        for (std::size_t j = i + 1; j < fields.size(); ++j)
+            if (fields[i].names.empty() && fields[j].names.empty() && fields[i].min == fields[j].min &&
+                fields[i].max == fields[j].max && fields[i].step == fields[j].step &&
+                fields[i].word == fields[j].word && spec_.numbers[i] == spec_.numbers[j])
+                partners.push_back(j);
+        return partners;
     }
 
     void shorten_sequences() {

@@ -85,15 +85,18 @@ bool Walk::is_over() {
 
 bool Walk::fails_alike(const Spec& spec) {
     const std::string line = print(spec);
-    if (const auto it = fails_.find(line); it != fails_.end()) return it->second;
+    if (const auto it = tried_.find(line); it != tried_.end()) return it->second == Tried::fails;
     ++found_.neighbours_tried;
-    bool fails = false;
+    bool fails = false, is_declined = false;
     for (int k = 0; k < tries_ && !fails; ++k) {
         const Verdict verdict = evaluate_(spec);
         fails = verdict.failed() && verdict.failure == found_.failure;
         if (fails) found_.message = verdict.message;
+        is_declined = verdict.kind == Verdict::Kind::declined;
     }
-    fails_.emplace(line, fails);
+    tried_.emplace(line, fails         ? Tried::fails
+                         : is_declined ? Tried::declined
+                                       : Tried::holds);
     return fails;
 }
 
@@ -116,19 +119,24 @@ Counterexample Walk::finish(KnownMinima& known) {
 
 void Walk::certify() {
     (void)is_over();
-    std::size_t held = 0, all = 0;
+    std::size_t held = 0, declined = 0, all = 0;
     // A case that is still large has tens of thousands of neighbours: listing them would take
     // longer than the search that was stopped.
     if (!is_spent_)
         for (const Neighbour& neighbour : neighbours(found_.spec, op_, property_.domain))
             if (const std::optional<Spec> spec = neighbour()) {
                 ++all;
-                const auto it = fails_.find(print(*spec));
-                held += it != fails_.end() && !it->second;
+                const auto it = tried_.find(print(*spec));
+                held += it != tried_.end() && it->second == Tried::holds;
+                declined += it != tried_.end() && it->second == Tried::declined;
             }
     found_.certified = !is_spent_ && held == all;
+    const bool all_tried = !is_spent_ && held + declined == all;
     found_.certificate =
-        found_.certified ? fmt::format("no dimension can be decreased, no element simplified: "
+        all_tried && declined > 0
+            ? fmt::format("smallest of the cases that the candidate takes: of {} neighbours {} hold, {} were declined",
+                          all, held, declined)
+        : found_.certified ? fmt::format("no dimension can be decreased, no element simplified: "
                                        "{} of {} neighbours hold",
                                        held, all)
                          : fmt::format("search stopped after {:.0f} s; smaller cases may exist",

@@ -55,7 +55,8 @@ private:
     Candidate& candidate_;
     Evaluate evaluate_;
     Counterexample found_;
-    std::unordered_map<std::string, bool> fails_;  ///< by case line
+    enum class Tried { holds, fails, declined };
+    std::unordered_map<std::string, Tried> tried_;  ///< by case line
     double start_;
     int failing_runs_ = 0, tries_ = 1;
     bool is_spent_ = false;

@@ -79,6 +79,7 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .draw = sample_flash,
                           .joint_shrinks = joint_shrinks,
                           .large_cases = flash_large_cases,
+                          .plain = plain_flash,
                           .excluded_pairs = flash_attention_excluded_pairs,
                           .attention = flash_attention_operator});
 }

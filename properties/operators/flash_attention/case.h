@@ -146,6 +146,7 @@ std::optional<std::string> flash_element_rules(const Spec& spec);
 Call build_flash_call(const Spec& spec);
 
 Spec sample_flash(const Schema& schema, Random& random, int size, Profile profile);
+Spec plain_flash(const Schema& schema, Random& random);
 std::vector<std::string> flash_labels(const Spec& spec);
 /// The corner cases of flash_attention.md 9 that a legal case is: "corner:N".
 void name_flash_corners(const Spec& spec, std::vector<std::string>& out);

@@ -1,0 +1,225 @@
+#include "properties/search/scope.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <sstream>
+#include <stdexcept>
+
+namespace attncheck::properties {
+namespace {
+
+constexpr std::size_t kKeptCases = 32;
+
+std::vector<std::size_t> shuffled(std::size_t count, Random& random) {
+    std::vector<std::size_t> order(count);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t i = count; i > 1; --i)
+        std::swap(order[i - 1], order[static_cast<std::size_t>(random.between(0, static_cast<std::int64_t>(i) - 1))]);
+    return order;
+}
+
+}  // namespace
+
+std::size_t parts_of(const Spec& spec) { return 1 + spec.numbers.size() + spec.layouts.size(); }
+
+void copy_part(const Spec& from, std::size_t part, Spec& to) {
+    if (part == 0)
+        to.lists = from.lists;
+    else if (part <= from.numbers.size())
+        to.numbers[part - 1] = from.numbers[part - 1];
+    else
+        to.layouts[part - 1 - from.numbers.size()] = from.layouts[part - 1 - from.numbers.size()];
+}
+
+bool Scope::is_open() const {
+    return combinations_.empty() && std::ranges::all_of(limits_, [](const Limit& limit) {
+        return !limit.closed && limit.refused.empty() && limit.declared.empty();
+    });
+}
+
+bool Scope::takes(std::size_t aspect, std::int64_t value) const {
+    const Limit& limit = limits_[aspect];
+    if (!limit.declared.empty())
+        return std::ranges::any_of(limit.declared, [&](const Range& range) { return range.has(value); });
+    if (limit.accepted.contains(value)) return true;
+    return !limit.closed && !limit.refused.contains(value);
+}
+
+bool Scope::is_refused_together(const Spec& spec) const {
+    return std::ranges::any_of(combinations_, [&](const auto& values) {
+        return std::ranges::all_of(values, [&](const auto& one) {
+            const Aspect& aspect = aspects_[one.first];
+            const std::int64_t value = aspect.value(spec);
+            return value == one.second ||
+                   (aspect.is_extent && !limits_[one.first].accepted.contains(value));
+        });
+    });
+}
+
+bool Scope::holds(const Spec& spec) const {
+    for (std::size_t a = 0; a < aspects_.size(); ++a)
+        if (!takes(a, aspects_[a].value(spec))) return false;
+    return !is_refused_together(spec);
+}
+
+void Scope::accept(const Spec& spec) {
+    for (std::size_t a = 0; a < aspects_.size(); ++a)
+        limits_[a].accepted.insert(aspects_[a].value(spec));
+    if (accepted_.size() < kKeptCases) accepted_.push_back(spec);
+}
+
+void Scope::refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> values) {
+    combinations_.push_back(std::move(values));
+}
+
+/// Gives what is refused a value that is taken: one of those accepted, where there are several by chance.
+void Scope::mend(Spec& spec, Random& random) const {
+    for (std::size_t a = 0; a < aspects_.size(); ++a) {
+        if (takes(a, aspects_[a].value(spec))) continue;
+        if (!limits_[a].declared.empty()) {
+            const Range& range = random.pick(limits_[a].declared);
+            aspects_[a].set(spec, range.low + range.step * random.between(0, (range.high - range.low) / range.step));
+            continue;
+        }
+        if (limits_[a].accepted.empty()) continue;
+        const auto& accepted = limits_[a].accepted;
+        aspects_[a].set(spec, *std::next(accepted.begin(), random.between(0, std::ssize(accepted) - 1)));
+    }
+}
+
+std::optional<Spec> Scope::brought_inside(const Spec& wanted, Random& random) const {
+    if (accepted_.empty()) return std::nullopt;
+    const auto is_inside = [&](const Spec& spec) { return holds(spec) && !op_->illegal(spec); };
+    Spec target = wanted;
+    mend(target, random);
+    if (is_inside(target)) return target;
+    Spec spec = accepted_[static_cast<std::size_t>(random.between(0, std::ssize(accepted_) - 1))];
+    spec.recipe = wanted.recipe;
+    spec.seed = wanted.seed;
+    if (!is_inside(spec)) return std::nullopt;
+    for (int pass = 0; pass < 2; ++pass)  // some parts can be taken over only after others
+        for (const std::size_t part : shuffled(parts_of(spec), random)) {
+            Spec next = spec;
+            copy_part(target, part, next);
+            if (next == spec) continue;
+            mend(next, random);
+            if (is_inside(next)) spec = std::move(next);
+        }
+    return spec;
+}
+
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> out;
+    std::istringstream in(text);
+    for (std::string word; std::getline(in, word, separator);)
+        if (!word.empty()) out.push_back(word);
+    return out;
+}
+
+std::int64_t whole_number(const std::string& text, const std::string& word) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size())
+        throw std::invalid_argument(fmt::format("'{}' in '{}' is no whole number", text, word));
+    return value;
+}
+
+}  // namespace
+
+/// One value or a..b or a..b/step. Values with names are found by them.
+Scope::Range Scope::range_of(const Aspect& aspect, const std::string& word) const {
+    for (const std::int64_t value : aspect.named)
+        if (aspect.text(value) == word) return {value, value, 1};
+    if (!aspect.named.empty()) {
+        std::vector<std::string> known;
+        for (const std::int64_t value : aspect.named) known.push_back(aspect.text(value));
+        throw std::invalid_argument(
+            fmt::format("unknown value '{}' of {}, known: {}", word, aspect.name, fmt::join(known, " ")));
+    }
+    const std::size_t dots = word.find(".."), slash = word.find('/');
+    if (dots == std::string::npos) {
+        const std::int64_t value = whole_number(word, word);
+        return {value, value, 1};
+    }
+    const Range range{whole_number(word.substr(0, dots), word),
+                      whole_number(word.substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2), word),
+                      slash == std::string::npos ? 1 : whole_number(word.substr(slash + 1), word)};
+    if (range.low > range.high || range.step < 1)
+        throw std::invalid_argument(fmt::format("'{}' is no range: expected a..b or a..b/step with a <= b, step >= 1", word));
+    return range;
+}
+
+void Scope::declare(const std::string& key, const std::string& values) {
+    const auto find = [&](const std::string& name) {
+        return static_cast<std::size_t>(std::ranges::find(aspects_, name, &Aspect::name) - aspects_.begin());
+    };
+    const std::size_t relation = find(key + "=" + values);
+    if (relation < aspects_.size()) {
+        limits_[relation].declared = {{1, 1, 1}};
+        return;
+    }
+    const std::size_t at = find(key);
+    if (at == aspects_.size()) {
+        std::vector<std::string> known;
+        for (const Aspect& aspect : aspects_) known.push_back(aspect.name);
+        throw std::invalid_argument(
+            fmt::format("unknown field '{}' of {}, known: {}", key, op_->name(), fmt::join(known, " ")));
+    }
+    for (const std::string& word : split(values, ','))
+        limits_[at].declared.push_back(range_of(aspects_[at], word));
+}
+
+void Scope::restrict_to(const std::string& features) {
+    is_declared_ = true;
+    for (const std::string& word : split(features, ' ')) {
+        const std::size_t equals = word.find('=');
+        if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+            throw std::invalid_argument(fmt::format("'{}' is no feature: expected field=values", word));
+        declare(word.substr(0, equals), word.substr(equals + 1));
+    }
+}
+
+std::string Scope::text() const {
+    std::string out;
+    for (std::size_t a = 0; a < aspects_.size(); ++a) {
+        const Limit& limit = limits_[a];
+        if (!limit.closed && limit.refused.empty() && limit.declared.empty()) continue;
+        std::vector<std::string> values;
+        if (!limit.declared.empty()) {
+            for (const Range& range : limit.declared)
+                values.push_back(range.low == range.high ? aspects_[a].text(range.low)
+                                 : range.step == 1       ? fmt::format("{}..{}", range.low, range.high)
+                                                         : fmt::format("{}..{}/{}", range.low, range.high, range.step));
+            out += fmt::format("{}{}={}", out.empty() ? "" : " ", aspects_[a].name, fmt::join(values, ","));
+            continue;
+        }
+        for (const std::int64_t value : limit.closed ? limit.accepted : limit.refused)
+            values.push_back(aspects_[a].text(value));
+        out += fmt::format("{}{}{}{}", out.empty() ? "" : " ", aspects_[a].name,
+                           limit.closed ? "=" : "!=", fmt::join(values, ","));
+    }
+    return out;
+}
+
+std::string Scope::refusals_text(const std::vector<Spec>& cases) const {
+    std::vector<std::pair<std::size_t, std::size_t>> counts;
+    for (std::size_t a = 0; a < aspects_.size(); ++a) {
+        const auto count = static_cast<std::size_t>(std::ranges::count_if(
+            cases, [&](const Spec& spec) { return !takes(a, aspects_[a].value(spec)); }));
+        if (count > 0) counts.emplace_back(count, a);
+    }
+    std::ranges::stable_sort(counts, std::greater<>(), &std::pair<std::size_t, std::size_t>::first);
+    std::string out;
+    for (std::size_t i = 0; i < std::min<std::size_t>(5, counts.size()); ++i)
+        out += fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", aspects_[counts[i].second].name,
+                           100.0 * static_cast<double>(counts[i].first) / static_cast<double>(cases.size()));
+    return out;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,83 @@
+// What part of an operator's cases a candidate takes: the values of each aspect that it takes or refuses, and the
+// combinations that it refuses although it takes each value alone. Learned by survey.h.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "properties/search/aspects.h"
+
+namespace attncheck::properties {
+
+class Scope {
+public:
+    explicit Scope(const Operator& op) : op_(&op), aspects_(aspects_of(op)), limits_(aspects_.size()) {}
+
+    const std::vector<Aspect>& aspects() const { return aspects_; }
+    /// Nothing is refused, as far as is known.
+    bool is_open() const;
+    bool holds(const Spec& spec) const;
+
+    /// A legal case inside that has as much of `wanted` as an accepted case can take over; nullopt without one.
+    std::optional<Spec> brought_inside(const Spec& wanted, Random& random) const;
+
+    /// The case with a value that is taken for each that is not, where there is one; not always legal.
+    void mend(Spec& spec, Random& random) const;
+
+    /// A case that the candidate took. The first one has the fewest features.
+    void accept(const Spec& spec);
+    const std::vector<Spec>& accepted() const { return accepted_; }
+
+    /// Restricts it to what a candidate declares: "dtype=bf16,fp16 dim=64,128 group=1..8 value_dim=dim", as the case line
+    /// has fields and values, with lists, ranges a..b and a..b/step, and fields that are equal. Throws
+    /// std::invalid_argument with the word and what is known there.
+    void restrict_to(const std::string& features);
+    bool is_declared() const { return is_declared_; }
+
+    bool takes(std::size_t aspect, std::int64_t value) const;
+    bool takes_for_sure(std::size_t aspect, std::int64_t value) const {
+        return limits_[aspect].accepted.contains(value);
+    }
+    void refuse(std::size_t aspect, std::int64_t value) { limits_[aspect].refused.insert(value); }
+    /// From now on only the values that were accepted.
+    void close(std::size_t aspect) { limits_[aspect].closed = true; }
+    /// Together, not alone: aspects and their values. An extent stands for every size that was not accepted.
+    void refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> values);
+
+    /// "dim=64,128 layout=BSND,TND pse=absent": what the aspects with limits take.
+    std::string text() const;
+    /// "sparse 67 %, pse 56 %": shares of the cases that each aspect keeps outside, largest first, at most five.
+    std::string refusals_text(const std::vector<Spec>& cases) const;
+
+private:
+    struct Range {
+        std::int64_t low = 0, high = 0, step = 1;
+        bool has(std::int64_t value) const {
+            return value >= low && value <= high && (value - low) % step == 0;
+        }
+    };
+    struct Limit {
+        std::set<std::int64_t> accepted, refused;
+        bool closed = false;
+        std::vector<Range> declared;  ///< none: everything
+    };
+    bool is_refused_together(const Spec& spec) const;
+    void declare(const std::string& key, const std::string& values);
+    Range range_of(const Aspect& aspect, const std::string& word) const;
+
+    const Operator* op_;
+    std::vector<Aspect> aspects_;
+    std::vector<Limit> limits_;
+    std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> combinations_;
+    std::vector<Spec> accepted_;
+    bool is_declared_ = false;
+};
+
+/// The case with one part of another: part 0 is all lengths, then each field, then each memory order.
+std::size_t parts_of(const Spec& spec);
+void copy_part(const Spec& from, std::size_t part, Spec& to);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,29 @@
+// Learns which cases a candidate takes, before any property is run: most kernels take one case of a hundred of those
+// that the documents allow, and a run that only met refusals says nothing of them.
+#pragma once
+
+#include "properties/report/results.h"
+#include "properties/search/scope.h"
+
+namespace attncheck::properties {
+
+class Candidate;
+
+/// What was learned of one operator.
+struct Survey {
+    Scope scope;
+    int calls = 0, declined = 0;
+    TakenCases taken;
+};
+
+/// Calls the candidate on about a hundred cases, none where it declines none of the first ones. The same seed asks for
+/// the same cases. A call that crashes or hangs counts as taken: it will be judged.
+/// Features that the candidate declares (Scope::restrict_to) are taken as they are, and only an accepted case is looked for.
+Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Profile profile,
+              const std::string& features = {});
+
+/// The part of a declaration that is about an operator: "attention: dim=64,128 layout=bshd", one line for each operator
+/// or separated by ';'. Empty where there is none. Throws std::invalid_argument on a line without an operator's name.
+std::string features_of(const std::string& declaration, const std::string& op);
+
+}  // namespace attncheck::properties
