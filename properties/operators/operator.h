@@ -109,10 +109,12 @@ public:
     bool implemented_by(const CandidateInfo& candidate) const;
     const Property* property(std::string_view name) const;
 
-private:
-    virtual Spec draw(Random& random, int size, Profile profile) const = 0;
+protected:
     /// Only the fields of a plain case that are not those of every drawn one.
     virtual Spec draw_plain(Random& random, Profile profile) const;
+
+private:
+    virtual Spec draw(Random& random, int size, Profile profile) const = 0;
 };
 
 /// An operator as data, for one that needs no more than these functions.
@@ -127,9 +129,9 @@ struct OperatorParts {
                                      std::uint64_t seed) = nullptr;
     void (*carry_overrides)(const Spec& from, Spec& to,
                             const std::vector<int>& kept) = properties::carry_overrides;
+    Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
     const std::vector<ExcludedPairs>& (*excluded_pairs)() = nullptr;
     const AttentionOperator& (*attention)() = nullptr;
-    Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
 };
 std::unique_ptr<Operator> make_operator(OperatorParts parts);
 

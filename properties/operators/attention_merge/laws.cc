@@ -338,9 +338,6 @@ std::vector<Property> merge_properties() {
     std::vector<Property> list;
     CallProperties of;
     of.problem = case_problem;
-    of.tame = [](Spec& spec) {
-        if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
-    };
     of.adapt_history = [](Spec& spec, Random&) {
         if (spec.number("parts") < 2) spec.set("parts", 2);
         if (spec.number("rows") == 0) spec.set("rows", 1);

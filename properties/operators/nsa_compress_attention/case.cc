@@ -134,7 +134,7 @@ std::unique_ptr<Operator> make_nsa_compress_attention() {
                           .joint_shrinks = joint_shrinks,
                           .large_cases = compress_attention::large_cases,
                           .excluded_pairs = nsa_compress_attention_excluded_pairs,
-                          .attention = compress_attention::attention_operator});
+                          .attention = attention_operator});
 }
 
 }  // namespace attncheck::properties

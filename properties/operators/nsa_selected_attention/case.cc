@@ -6,6 +6,7 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/case/values.h"
+#include "properties/operators/nsa_selected_attention/problem.h"
 #include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
