@@ -31,8 +31,8 @@ constexpr Corner kCorners[] = {
     {"5.next", "mode 0, -next == S2 - 1, legal in both directions"},
     {"6.batches", "mode 0, the diagonal alone"},
     {"6.sequences", "mode 0, the diagonal alone, in TND: legal in both directions"},
-    {"7", "mode 1 with a row that is hidden altogether; inner_precise has no effect on it"},
-    {"8", "inner_precise 2; it has no effect"},
+    {"7", "mode 1 with a row that is hidden altogether; the inert attribute has no effect on it"},
+    {"8", "the inert attribute is 2; it has no effect"},
     {"9", "no mask, but a sparse mode"},
     {"10.top_left", "mode 0 with tokens INT64_MAX, legal in both directions"},
     {"10.bottom_right", "mode 4 with tokens INT64_MAX"},
@@ -125,6 +125,10 @@ struct Edited {
 
     bool edit(std::string_view text) const { return print(spec.edits[0]) == text; }
     bool edits(std::string_view text) const { return print(spec.edits[0]).starts_with(text); }
+    /// The attribute without effect.
+    std::string inert() const {
+        return std::ranges::find_if(spec.schema->integers, &IntegerField::inert)->name;
+    }
     bool names(std::string_view parameter) const { return ruling.parameter == parameter; }
     bool masked() const { return call.tensor("atten_mask").present; }
     bool mode(Int mode) const { return masked() && call.number("sparse_mode") == mode; }
@@ -163,8 +167,8 @@ const EditedCorner kEditedCorners[] = {
          return e.mode(0) && e.names("pre_tokens") && e.longest(1) > 0 &&
                 e.call.number("next_tokens") == -e.longest(1);
      }},
-    {8, "inner_precise 258: legal",
-     [](const Edited& e) { return e.edit("inner_precise=258") && e.accepted(); }},
+    {8, "the inert attribute is 258: legal",
+     [](const Edited& e) { return e.edit(e.inert() + "=258") && e.accepted(); }},
     {9, "no mask, sparse_mode 9: rejected",
      [](const Edited& e) { return !e.masked() && e.edit("sparse_mode=9") && !e.accepted(); }},
     {9, "no mask, sparse_mode -1: rejected",
