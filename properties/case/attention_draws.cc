@@ -21,10 +21,10 @@ void remove_sequence(Spec& spec, std::size_t b) {
     for (auto& list : spec.lists) list.erase(list.begin() + static_cast<std::ptrdiff_t>(b));
 }
 
-void draw_layouts(Spec& spec, Random& random, Layout most) {
-    if (!random.chance(35)) return;
+void draw_layouts(Spec& spec, Random& random, Layout most, int cases, int tensors) {
+    if (!random.chance(cases)) return;
     for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(40)) continue;
+        if (!random.chance(tensors)) continue;
         const TensorField& field = spec.schema->tensors[i];
         const Layout last = field.output    ? Layout::spread
                             : field.derived ? Layout::reversed

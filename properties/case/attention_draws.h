@@ -17,8 +17,10 @@ std::int64_t attention_cost(const Spec& spec, std::int64_t pairs, std::int64_t d
 /// Removes sequence b from all lists.
 void remove_sequence(Spec& spec, std::size_t b);
 
-/// Layouts for a third of the cases; `most` is the last one that an input may have.
-void draw_layouts(Spec& spec, Random& random, Layout most = Layout::broadcast);
+/// Layouts for this share of the tensors of this share of the cases, in percent; `most` is the last
+/// one that an input may have.
+void draw_layouts(Spec& spec, Random& random, Layout most = Layout::broadcast, int cases = 35,
+                  int tensors = 40);
 
 /// Fields `stats` and `out` of a gradient, with these chances in percent.
 void draw_given(Spec& spec, Random& random, int stats, int out);

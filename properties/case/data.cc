@@ -82,13 +82,4 @@ void for_row_ranges(std::int64_t rows, std::int64_t elements,
     for (auto& thread : threads) thread.join();
 }
 
-void sample_layouts(Random& random, Spec& spec, int percent_of_cases, int percent_of_tensors) {
-    if (!random.chance(percent_of_cases)) return;
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(percent_of_tensors)) continue;
-        const Layout last = spec.schema->tensors[i].output ? Layout::spread : Layout::broadcast;
-        spec.layouts[i] = static_cast<Layout>(random.between(1, static_cast<int>(last)));
-    }
-}
-
 }  // namespace attncheck::properties

@@ -6,7 +6,6 @@
 #include <functional>
 #include <span>
 
-#include "properties/case/random.h"
 #include "properties/case/spec.h"
 #include "ref/numbers/dtype.h"
 
@@ -38,8 +37,5 @@ double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref
 /// values depend on their index alone.
 void for_row_ranges(std::int64_t rows, std::int64_t elements,
                     const std::function<void(std::int64_t begin, std::int64_t end)>& work);
-
-/// Random layouts for this share of the tensors of this share of the cases.
-void sample_layouts(Random& random, Spec& spec, int percent_of_cases, int percent_of_tensors);
 
 }  // namespace attncheck::properties

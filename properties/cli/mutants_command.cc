@@ -55,7 +55,7 @@ std::vector<Mutant> chosen_mutants(const MutantsArguments& arguments,
     std::vector<Mutant> mutants;
     for (const auto& mutant : all)
         if (chosen(arguments.only, mutant.id) && chosen(arguments.families, mutant.family) &&
-            (arguments.ids == "all" || mutant.id.find("-x") == std::string::npos) &&
+            (arguments.ids == "all" || mutant.in_catalogue) &&
             (!arguments.counted || mutant.counted()))
             mutants.push_back(mutant);
     if (mutants.empty()) throw std::runtime_error("no mutant is left to grade");

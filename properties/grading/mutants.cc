@@ -38,14 +38,29 @@ std::vector<std::string> split(const std::string& text, char separator) {
 Mutant mutant_of_line(const std::string& library, const std::string& line,
                       const std::vector<std::string>& known_operators) {
     const auto fields = split(line, '\t');
-    constexpr std::size_t kFields = 8;
+    constexpr std::size_t kFields = 10;
     if (fields.size() != kFields)
         throw std::runtime_error(
             fmt::format("{}: line '{}' of its table of mutants has {} fields, expected {}", library,
                         line, fields.size(), kFields));
-    Mutant mutant{library,   fields[0], fields[1], fields[2], split(fields[3], ','),
-                  fields[4], fields[5], {},        fields[7]};
-    if (fields[6] != "-") mutant.profile = fields[6];
+    const auto is = [&](std::size_t field, std::string_view word, std::string_view other) {
+        if (fields[field] == word) return true;
+        if (fields[field] == other) return false;
+        throw std::runtime_error(fmt::format("{}: mutant {} is neither '{}' nor '{}', but '{}'",
+                                             library, fields[0], word, other, fields[field]));
+    };
+    Mutant mutant{.library = library,
+                  .id = fields[0],
+                  .family = fields[1],
+                  .label = fields[2],
+                  .operators = split(fields[3], ','),
+                  .of_rulings = is(4, "ruling", "result"),
+                  .in_catalogue = is(5, "catalogue", "further"),
+                  .difficulty = fields[6],
+                  .status = fields[7],
+                  .profile = {},
+                  .description = fields[9]};
+    if (fields[8] != "-") mutant.profile = fields[8];
     for (const auto& name : mutant.operators)
         if (std::ranges::find(known_operators, name) == known_operators.end())
             throw std::runtime_error(fmt::format("{}: mutant {} names the unknown operator '{}'",
@@ -134,7 +149,7 @@ private:
         if (!options_.rule.empty()) return run_one(mutant, number, " --rule " + options_.rule);
         if (const auto it = killer_.find(mutant.id); it != killer_.end())
             first = " --property " + shell_quoted(it->second);
-        else if (mutant.id.find("VAL") != std::string::npos)
+        else if (mutant.of_rulings)
             // A defect of the rulings meets them last in a whole run, behind seconds of computing.
             first = " --property validation --property validation_combined";
         // What only fails after other calls is for the properties that make them.

@@ -19,6 +19,8 @@ struct Mutant {
     std::string family;                  ///< groups operators in tables: a forward and its gradient
     std::string label;                   ///< the operators it sits in, as tables print them
     std::vector<std::string> operators;  ///< the same as names for --op; empty: all of them
+    bool of_rulings = false;             ///< accepts or rejects the wrong arguments
+    bool in_catalogue = true;            ///< of bug classes; otherwise one more of the same kinds
     std::string difficulty = "unknown";
     std::string status = "counted";  ///< "contract-dependent" ones may survive
     std::string profile;             ///< the platform it shows on; empty: the default one
@@ -28,8 +30,9 @@ struct Mutant {
 };
 
 /// Reads the text that the library's `const char* attncheck_mutant_table(void)` returns: a line for
-/// each mutant, tab-separated: id, family, label, operators (comma-separated), difficulty, status,
-/// profile (- for the default one), description. A library without that function is one mutant,
+/// each mutant, tab-separated: id, family, label, operators (comma-separated), kind ("ruling" or
+/// "result"), origin ("catalogue" or "further"), difficulty, status, profile (- for the default
+/// one), description. A library without that function is one mutant,
 /// named after its file. Throws std::runtime_error when it cannot be loaded, a line does not fit or
 /// names an operator that is not known.
 std::vector<Mutant> read_mutants(const std::string& library,

@@ -22,8 +22,8 @@ std::string name_for(const char* id) {
     return "attncheck mutant " + std::string(kMutants[static_cast<std::size_t>(index)].id);
 }
 
-/// A line for each mutant, tab-separated: id, family, label, entry points, difficulty, status,
-/// platform it shows on (- for the default one), description.
+/// A line for each mutant, tab-separated: id, family, label, entry points, kind, origin, difficulty,
+/// status, platform it shows on (- for the default one), description.
 std::string table_text() {
     std::string text;
     for (const Mutant& mutant : kMutants) {
@@ -36,8 +36,8 @@ std::string table_text() {
         if (!mutant.reason.empty()) description.append(" [").append(mutant.reason).append("]");
         for (const std::string_view field :
              {mutant.id, operators.family, operators.name, std::string_view(entries),
-              name_of(mutant.difficulty), name_of(mutant.status),
-              std::string_view(mutant.id.starts_with("FP8") ? "ascend950" : "-")})
+              name_of(mutant.kind), name_of(mutant.origin), name_of(mutant.difficulty),
+              name_of(mutant.status), mutant.profile})
             text.append(field).append("\t");
         text.append(description).append("\n");
     }

@@ -14,6 +14,17 @@ enum class Status {
     contract_dependent  ///< breaks only a promise that candidates need not make
 };
 
+/// What a defect makes wrong.
+enum class Kind {
+    result,  ///< what a call computes, reads or writes
+    ruling   ///< which arguments are accepted
+};
+
+enum class Origin {
+    catalogue,  ///< bugs that shipped or nearly did
+    further     ///< more of the same kinds
+};
+
 /// The entry points that a defect sits in: a forward, its gradient, or both.
 struct Operators {
     std::string_view name, family;  ///< the family has the name of its forward
@@ -28,6 +39,10 @@ struct Mutant {
     std::string_view description;
     Status status = Status::counted;
     std::string_view reason = {};  ///< why the status is not `counted`
+    // The table sets these (mutant_table.h).
+    Kind kind = Kind::result;
+    Origin origin = Origin::catalogue;
+    std::string_view profile = "-";  ///< the platform that it shows on; -: the default one
 };
 
 inline constexpr Difficulty kEasy = Difficulty::easy, kMedium = Difficulty::medium,

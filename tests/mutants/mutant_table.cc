@@ -49,4 +49,10 @@ std::string_view name_of(Status status) {
     return "?";
 }
 
+std::string_view name_of(Kind kind) { return kind == Kind::ruling ? "ruling" : "result"; }
+
+std::string_view name_of(Origin origin) {
+    return origin == Origin::catalogue ? "catalogue" : "further";
+}
+
 }  // namespace attncheck::mutants

@@ -15,6 +15,18 @@
 
 namespace attncheck::mutants {
 
+/// What ids say, read once: VAL is a ruling, x a defect beyond the catalogue, FP8 a type that only
+/// one platform has.
+constexpr Mutant with_traits(Mutant mutant) {
+    const auto says = [&](std::string_view part) {
+        return mutant.id.find(part) != std::string_view::npos;
+    };
+    if (says("VAL")) mutant.kind = Kind::ruling;
+    if (says("-x")) mutant.origin = Origin::further;
+    if (mutant.id.starts_with("FP8")) mutant.profile = "ascend950";
+    return mutant;
+}
+
 inline constexpr auto kMutants = [] {
     std::array<Mutant, std::size(kCompressMutants) + std::size(kSelectedMutants) +
                            std::size(kCompressAttentionMutants) + std::size(kFlashMutants) +
@@ -27,6 +39,7 @@ inline constexpr auto kMutants = [] {
     end = std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
     end = std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
     std::copy(std::begin(kAttentionMergeMutants), std::end(kAttentionMergeMutants), end);
+    for (Mutant& mutant : all) mutant = with_traits(mutant);
     return all;
 }();
 
@@ -41,5 +54,7 @@ constexpr int mutant_index(std::string_view id) {
 
 std::string_view name_of(Difficulty difficulty);
 std::string_view name_of(Status status);
+std::string_view name_of(Kind kind);
+std::string_view name_of(Origin origin);
 
 }  // namespace attncheck::mutants

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "properties/case/data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/operators/labels.h"
 #include "properties/operators/nsa_compress/case.h"
 
@@ -68,7 +68,7 @@ void sample_data(Random& random, Spec& spec) {
         {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ints,
          Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky, Recipe::huge,
          Recipe::huge, Recipe::subnormal, Recipe::subnormal, Recipe::specials});
-    sample_layouts(random, spec, 40, 50);
+    draw_layouts(spec, random, Layout::broadcast, 40, 50);
 }
 
 }  // namespace

@@ -114,7 +114,8 @@ Verdict one_hot(const Spec& spec, PropertyContext& context) {
 void add_product(Identity& identity, std::vector<double>& side, const std::vector<double>& a,
                  const std::vector<double>& b, const std::vector<double>& bound = {}) {
     side[0] += dot_of(a, b, 0, a.size());
-    identity.size[0] += size_of(a, b, 0, a.size());
+    // A NaN or infinity of the candidate is an error, not an excuse.
+    if (const double size = size_of(a, b, 0, a.size()); std::isfinite(size)) identity.size[0] += size;
     for (std::size_t k = 0; k < bound.size(); ++k)
         if (b[k] != 0) identity.allowed[0] += bound[k] * std::fabs(b[k]);
 }

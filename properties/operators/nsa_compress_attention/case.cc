@@ -5,13 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "properties/operators/nsa_compress_attention/problem.h"
 namespace attncheck::properties {
 namespace compress_attention {
 namespace {
-
-std::int64_t keys_per_select(const Spec& spec) {
-    return spec.numbers[kSelect] / spec.numbers[kStride];
-}
 
 /// ceil(Cmp / M).
 std::int64_t select_blocks(const Spec& spec, std::int64_t cmp) {
@@ -118,23 +115,15 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
 }  // namespace compress_attention
 
 std::unique_ptr<Operator> make_nsa_compress_attention() {
-    using namespace compress_attention;
-    std::vector<Property> properties;
-    add_agreement(properties);
-    add_tiers(properties);
-    add_validation(properties);
-    add_relations(properties);
-    add_list_relations(properties);
-    add_sampled(properties);
-    return make_operator({.schema = description(),
-                          .properties = std::move(properties),
+    return make_operator({.schema = compress_attention::description(),
+                          .properties = compress_attention::properties_of_attention(),
                           .required = compress_attention::required_classes(),
-                          .labels = labels_of,
+                          .labels = compress_attention::labels_of,
                           .draw = compress_attention::sample,
-                          .joint_shrinks = joint_shrinks,
+                          .joint_shrinks = compress_attention::joint_shrinks,
                           .large_cases = compress_attention::large_cases,
                           .excluded_pairs = nsa_compress_attention_excluded_pairs,
-                          .attention = attention_operator});
+                          .attention = compress_attention::attention_operator});
 }
 
 }  // namespace attncheck::properties

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "properties/case/attention_data.h"
-#include "properties/judge/verdict.h"
+#include "properties/laws/attention_parts.h"
 #include "properties/operators/operator.h"
 #include "ref/operators/nsa_compress_attention.h"
 #include "ref/constraints/nsa_compress_attention.h"
@@ -43,8 +43,8 @@ enum Field {
     kBeyondQ,
     kBeyondCmp
 };
-/// The inputs, in schema order.
-enum Input { kQuery, kKey, kValue, kAttenMask, kForcedBlocks, kInputs };
+/// The masks, by their number in the schema.
+enum Input { kAttenMask = 3, kForcedBlocks };
 enum class MaskKind { absent, boolean, uint8 };
 enum class Hides {
     random,  ///< a share of the pairs that is the case's own, some rows blind
@@ -74,8 +74,7 @@ enum class LogitKind {
 
 /// A problem as dense parts: what relations change and build again. Bits are row-major over the
 /// logical shapes.
-struct Parts {
-    ref::Dtype dtype = ref::Dtype::fp16;
+struct Parts : AttentionParts {
     ref::CompressAttentionShape shape;
     double scale = 1;  ///< as passed, binary64
     std::int64_t sparse_mode = 0;
@@ -83,7 +82,7 @@ struct Parts {
         bool present = false;
         ref::Dtype dtype = ref::Dtype::boolean;
         std::vector<std::int64_t> shape;
-        std::vector<std::uint32_t> bits;
+        Bits bits;
 
         /// Non-zero where something is hidden or forced; no element when absent.
         std::vector<std::uint8_t> contents() const;
@@ -91,32 +90,29 @@ struct Parts {
             return present && bits[static_cast<std::size_t>(row * shape[1] + column)] != 0;
         }
     } mask, topk_mask;
-    std::vector<std::uint32_t> query, key, value;
-    std::vector<std::uint32_t>& bits_of(std::size_t input);
 
     double narrowed_scale() const { return static_cast<float>(scale); }
-    std::vector<double> values(const std::vector<std::uint32_t>& bits) const {
-        return decode_all(dtype, bits);
-    }
     /// Extents of both masks, from the lengths. Contents stay as they are.
     void fit_mask_shapes();
 };
 
-/// The dense parts of a case (layouts play no role), and those without q, k and v; cheap.
-Parts parts_of(const Spec& spec);
-Parts masks_of(const Spec& spec);
+/// Compressed keys of a selection block.
+inline std::int64_t keys_per_select(const Spec& spec) {
+    return spec.numbers[kSelect] / spec.numbers[kStride];
+}
 
-/// Shape and attributes alone; `masks` are empty but have their extents.
-Parts parts_without_values(const Spec& spec);
-/// Fill what parts_of and masks_of hand out; overrides are not applied yet.
+/// Shape, attributes and masks of a case; cheap.
+Parts masks_of(const Spec& spec);
+/// With the values (layouts play no role).
+Parts parts_of(const Spec& spec);
+/// Overrides are not applied yet.
 void fill_masks(const Spec& spec, Parts& parts);
-void fill_data(const Spec& spec, Parts& parts);
+/// Of a call as it is passed, all lengths and values among them.
+Parts parts_of_call(const Call& call);
+InputRecipe recipe_of(const Spec& spec, const Parts& parts);
 
 const Description& description();
 
-/// The call for explicit parts, all layouts dense.
-Call make_call(const Parts& parts);
-/// The call of a case, its edits applied.
 Call build_call(const Spec& spec);
 std::optional<std::string> element_rules(const Spec& spec);
 
@@ -127,17 +123,10 @@ Spec sample(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> labels_of(const Spec& spec);
 std::vector<RequiredClass> required_classes();
 
-/// Second and third tier (nsa_compress_attention_tiers.cc).
-void make_tier_case(Spec& spec, Random& random);
-/// Behind the first property: agreement.
-void add_tiers(std::vector<Property>& list);
-void add_agreement(std::vector<Property>& list);
-void add_relations(std::vector<Property>& list);
+std::vector<Property> properties_of_attention();
+std::vector<Spec> large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
 void add_list_relations(std::vector<Property>& list);
 void add_validation(std::vector<Property>& list);
-/// Full size (nsa_compress_attention_sampled.cc): the property and its cases.
-void add_sampled(std::vector<Property>& list);
-std::vector<Spec> large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
 
 }  // namespace attncheck::properties::compress_attention
 

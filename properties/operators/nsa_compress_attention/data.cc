@@ -1,10 +1,5 @@
-// Values of the inputs of compress attention: both masks, and the structure that query and key get
-// so that logits are equal, dominated by some keys, or far below zero. Every value is a function of
-// the seed and the logical index alone.
-#include <algorithm>
-#include <cmath>
-
-#include "properties/case/data.h"
+// What the inputs of compress attention hold beyond what all attention operators draw: both masks,
+// and which keys lead. Every value is a function of the seed and the logical index alone.
 #include "properties/operators/nsa_compress_attention/case.h"
 
 namespace attncheck::properties::compress_attention {
@@ -37,106 +32,6 @@ void fill_mask(const Spec& spec, int tensor, Parts::Mask& mask, const Marked& ma
                                            : 1u;
             if (marked(row, column, hash))
                 mask.bits[static_cast<std::size_t>(row * columns + c)] = byte;
-        }
-}
-
-/// The recipe of one tensor: softmax needs moderate logits, so query and key follow only the
-/// recipes that keep them so, and huge or subnormal numbers go where products are linear.
-Recipe recipe_for(Recipe recipe, int tensor) {
-    switch (recipe) {
-        case Recipe::onehot:
-        case Recipe::cancelling:
-        case Recipe::subnormal:
-        case Recipe::huge:
-            return tensor == kValue ? recipe : Recipe::normal;
-        case Recipe::spiky:
-            return tensor == kKey ? Recipe::normal : recipe;
-        default:
-            return tensor != kValue && recipe == Recipe::ones ? Recipe::normal : recipe;
-    }
-}
-
-double element(const Spec& spec, const Parts& parts, int tensor, std::int64_t row,
-               std::int64_t head, std::int64_t c, std::int64_t rows, std::int64_t dim,
-               std::int64_t elements) {
-    const Recipe recipe = recipe_for(spec.recipe, tensor);
-    if (recipe == Recipe::ints)  // -2..2: logits and sums of a case stay exact in fp32
-        return static_cast<double>(
-                   hash_of(spec.seed + static_cast<std::uint64_t>(tensor), row, head, c) % 5) -
-               2;
-    if (recipe == Recipe::onehot)  // the output shows the probabilities
-        return c == row % dim ? 1 : 0;
-    const std::int64_t index[3] = {row, head, c};
-    return recipe_value(recipe, spec.seed, {tensor, false, rows}, parts.dtype, index, elements);
-}
-
-/// Offset that all logits of a sequence share, or 0.
-double logit_offset(LogitKind kind) {
-    switch (kind) {
-        case LogitKind::minus40:
-            return -40;
-        case LogitKind::minus120:
-            return -120;
-        case LogitKind::minus300:
-            return -300;
-        case LogitKind::plus300:
-            return 300;
-        case LogitKind::minus20000:
-            return -20000;  // below any stand-in for minus infinity
-        default:
-            return 0;
-    }
-}
-
-/// Where a key row stands: position in its sequence, first row and length of that; rows beyond the
-/// last sequence form one of their own.
-struct KeyPlace {
-    std::int64_t position, first, length;
-};
-
-std::vector<KeyPlace> key_places(const ref::CompressAttentionShape& s) {
-    std::vector<KeyPlace> places;
-    std::int64_t first = 0;
-    const auto add = [&](std::int64_t length) {
-        for (std::int64_t j = 0; j < length; ++j) places.push_back({j, first, length});
-        first += length;
-    };
-    for (const std::int64_t length : s.cmp_lengths) add(length);
-    add(s.total_keys - first);
-    return places;
-}
-
-/// Channel 0 of query and key carries what the logits are to have beside their noise.
-void shape_logits(const Spec& spec, const Parts& parts, std::vector<double>& query,
-                  std::vector<double>& key) {
-    const auto kind = static_cast<LogitKind>(spec.numbers[kLogits]);
-    const ref::CompressAttentionShape& s = parts.shape;
-    const double scale = parts.narrowed_scale();
-    if (kind == LogitKind::plain || (scale == 0 && kind != LogitKind::equal)) return;
-    const auto dim = static_cast<std::size_t>(s.head_dim),
-               heads = static_cast<std::size_t>(s.kv_heads);
-    const double sign = scale < 0 ? -1 : 1, offset = logit_offset(kind);
-    const bool leads = kind == LogitKind::dominant || kind == LogitKind::single;
-    // 64 * 64 leads by 200 and more at every scale that is not zero or less than a tenth.
-    const double part = leads ? 64 : std::sqrt(std::fabs(offset / scale));
-    if (kind != LogitKind::equal)
-        for (std::size_t i = 0; i < query.size(); i += dim) query[i] = part;
-    const std::vector<KeyPlace> places = key_places(s);
-    for (std::size_t j = 0; j < places.size(); ++j)
-        for (std::size_t n = 0; n < heads; ++n) {
-            const auto [position, first, length] = places[j];
-            double* const here = key.data() + (j * heads + n) * dim;
-            if (kind == LogitKind::equal) {
-                std::copy_n(key.data() + (static_cast<std::size_t>(first) * heads + n) * dim, dim,
-                            here);
-                continue;
-            }
-            const auto chosen = static_cast<std::int64_t>(
-                hash_of(spec.seed, first, static_cast<std::int64_t>(n), 81) %
-                static_cast<std::uint64_t>(length));
-            const bool is_leader = kind == LogitKind::single ? position == chosen
-                                                             : position % s.keys_per_select() == 0;
-            here[0] = leads ? (is_leader ? sign * part : 0) : sign * std::copysign(part, offset);
         }
 }
 
@@ -183,40 +78,21 @@ void fill_masks(const Spec& spec, Parts& parts) {
               });
 }
 
-void fill_data(const Spec& spec, Parts& parts) {
-    const ref::CompressAttentionShape& s = parts.shape;
-    const auto shapes = properties::shapes_of(extents_of(spec));
-    const auto fill = [&](int tensor) {
-        const auto& shape = shapes[static_cast<std::size_t>(tensor)];
-        const std::int64_t rows = shape[0], heads = shape[1], dim = shape[2];
-        const bool broadcast = is_broadcast(spec, tensor);
-        std::vector<double> values(static_cast<std::size_t>(rows * heads * dim));
-        if (spec.recipe == Recipe::zeros) return values;
-        std::size_t at = 0;
-        for (std::int64_t row = 0; row < rows; ++row)
-            for (std::int64_t head = 0; head < heads; ++head)
-                for (std::int64_t c = 0; c < dim; ++c)
-                    values[at++] = element(spec, parts, tensor, row, broadcast ? 0 : head, c,
-                                           rows, dim, rows * heads * dim);
-        return values;
-    };
-    auto query = fill(kQuery), key = fill(kKey);
-    if (spec.recipe != Recipe::zeros) {
-        shape_logits(spec, parts, query, key);
-        // Slices of a broadcast tensor are one, whatever the shaping did to them.
-        if (is_broadcast(spec, kKey))
-            for (std::size_t k = 0; k < key.size(); ++k) {
-                const auto dim = static_cast<std::size_t>(s.head_dim),
-                           row = dim * static_cast<std::size_t>(s.kv_heads);
-                key[k] = key[k / row * row + k % dim];
-            }
-    }
-    const auto encode_all = [&](const std::vector<double>& values) {
-        return ref::encode_all(parts.dtype, values);
-    };
-    parts.query = encode_all(query);
-    parts.key = encode_all(key);
-    parts.value = encode_all(fill(kValue));
+InputRecipe recipe_of(const Spec& spec, const Parts& parts) {
+    const bool single = static_cast<LogitKind>(spec.numbers[kLogits]) == LogitKind::single;
+    return {.scale = parts.narrowed_scale(),
+            .hash =
+                [seed = spec.seed](const InputElement& at) {
+                    return hash_of(seed + static_cast<std::uint64_t>(at.tensor), at.row, at.head,
+                                   at.channel);
+                },
+            .leads = [single, seed = spec.seed, keys = parts.shape.keys_per_select()](
+                         std::int64_t position, std::int64_t first, std::int64_t length,
+                         std::int64_t head) {
+                if (!single) return position % keys == 0;
+                return position == static_cast<std::int64_t>(hash_of(seed, first, head, 81) %
+                                                             static_cast<std::uint64_t>(length));
+            }};
 }
 
 }  // namespace attncheck::properties::compress_attention

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "properties/case/data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/operators/labels.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 
@@ -16,21 +15,11 @@ using Int = std::int64_t;
 
 constexpr Int kManyBlocks = 32, kWideRow = 1 << 14;
 
-Int total(const std::vector<Int>& lengths) {
-    return std::accumulate(lengths.begin(), lengths.end(), Int{0});
-}
-
-Int keys_per_select(const Spec& spec) { return spec.numbers[kSelect] / spec.numbers[kStride]; }
-
-/// Multiply-adds of the two products, and the elements that have to be made.
 Int cost(const Spec& spec) {
-    const auto& n = spec.numbers;
-    const Int heads = n[kKvHeads] * n[kGroup], dims = n[kDim] + n[kValueDim] + 8;
     Int pairs = 0;
     for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
         pairs += spec.lists[0][b] * spec.lists[1][b];
-    return pairs * heads * dims +
-           8 * (total(spec.lists[1]) * n[kKvHeads] + total(spec.lists[0]) * heads) * dims;
+    return attention_cost(spec, pairs, spec.numbers[kDim] + spec.numbers[kValueDim] + 8);
 }
 
 void sample_heads(Random& random, Spec& spec) {
@@ -92,10 +81,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 cmp[at] = std::min(cmp[at], n[kCount] * keys_per_select(spec));
                 break;
             case 3:
-                if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 10)) {
-                    q.erase(q.begin() + static_cast<std::ptrdiff_t>(at));
-                    cmp.erase(cmp.begin() + static_cast<std::ptrdiff_t>(at));
-                }
+                if (tries > 8 && q.size() > 1 && random.chance(q.size() > 2 ? 50 : 10))
+                    remove_sequence(spec, at);
                 break;
             case 4:
                 n[kDim] = (n[kDim] + 1) / 2;
@@ -147,7 +134,7 @@ void sample_data(Random& random, Spec& spec) {
          Recipe::cancelling, Recipe::spiky, Recipe::huge, Recipe::subnormal, Recipe::specials});
     spec.numbers[kScale] = random.pick<Int>({1, 1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 8);
-    sample_layouts(random, spec, 35, 40);
+    draw_layouts(spec, random);
 }
 
 /// What the masks come to, over all rows.

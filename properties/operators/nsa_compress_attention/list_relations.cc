@@ -93,7 +93,7 @@ Verdict prefix(const Spec& spec, PropertyContext& context) {
 }
 
 void with_longer_lists(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     if (spec.numbers[kCount] == 1) spec.numbers[kCount] = random.between(2, 4);
     lengthen_keys(spec);
 }
@@ -132,7 +132,7 @@ Verdict everything(const Spec& spec, PropertyContext& context) {
 }
 
 std::int64_t blocks_of(const Spec& spec, std::int64_t cmp) {
-    const std::int64_t keys = spec.numbers[kSelect] / spec.numbers[kStride];
+    const std::int64_t keys = keys_per_select(spec);
     return (cmp + keys - 1) / keys;
 }
 
@@ -143,7 +143,7 @@ bool selects_everything(const Spec& spec) {
 }
 
 void make_select_everything(Spec& spec, Random& random) {
-    const std::int64_t keys = spec.numbers[kSelect] / spec.numbers[kStride];
+    const std::int64_t keys = keys_per_select(spec);
     for (auto& cmp : spec.lists[1])
         if (cmp > 0) cmp = (spec.numbers[kCount] - 1) * keys + random.between(1, keys);
 }
@@ -222,7 +222,7 @@ bool masked_alone(const Spec& spec) {
 }
 
 void with_wide_windows(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     if (spec.lists[0].size() > 1) spec.numbers[kMask] = spec.numbers[kHides] = 0;
     if (spec.numbers[kSelect] - spec.numbers[kBlock] < spec.numbers[kStride]) {
         spec.numbers[kBlock] = spec.numbers[kStride] = 16;
@@ -251,7 +251,7 @@ bool can_double(const Spec& spec) {
 }
 
 void make_doublable(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     if (!can_double(spec)) {
         spec.numbers[kStride] = 16;
         spec.numbers[kBlock] = random.pick<std::int64_t>({16, 32, 48});
@@ -280,7 +280,7 @@ Verdict sparse_modes(const Spec& spec, PropertyContext& context) {
 }
 
 void with_topk_mask(Spec& spec, Random& random) {
-    with_less_data(spec, random);
+    with_fewer_queries(spec, random);
     if (spec.numbers[kTopkMask] == 0) spec.numbers[kTopkMask] = random.between(1, 2);
 }
 
@@ -300,7 +300,7 @@ void add_list_relations(std::vector<Property>& list) {
                     window_permutation, with_wide_windows, masked_alone});
     list.push_back({"coarser_tokens", "twice block, stride and select mean the same",
                     coarser_tokens, make_doublable, can_double});
-    list.push_back({"sparse_modes", "both sparse modes mean the same", sparse_modes, with_less_data,
+    list.push_back({"sparse_modes", "both sparse modes mean the same", sparse_modes, with_fewer_queries,
                     moderate});
 }
 

@@ -1,11 +1,115 @@
+// A problem of compress attention: from a case, changed, into a call, and the verdict on its lists.
 #include "properties/operators/nsa_compress_attention/problem.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "properties/case/values.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
+
+using Int = std::int64_t;
+
+Parts::Mask mask_of(Int kind) {
+    Parts::Mask mask;
+    mask.present = static_cast<MaskKind>(kind) != MaskKind::absent;
+    mask.dtype =
+        static_cast<MaskKind>(kind) == MaskKind::uint8 ? ref::Dtype::uint8 : ref::Dtype::boolean;
+    return mask;
+}
+
+Int kind_of(const Parts::Mask& mask) {
+    if (!mask.present) return static_cast<Int>(MaskKind::absent);
+    return static_cast<Int>(mask.dtype == ref::Dtype::uint8 ? MaskKind::uint8 : MaskKind::boolean);
+}
+
+Parts parts_without_values(const Spec& spec) {
+    Parts parts;
+    const Extents extents = extents_of(spec);
+    const auto& n = spec.numbers;
+    parts.dtype = parts.result = extents.type_of(spec.schema->tensors[0]);
+    ref::CompressAttentionShape& s = parts.shape;
+    take_extents(extents, s);
+    s.compress_block = n[kBlock];
+    s.compress_stride = n[kStride];
+    s.select_block = n[kSelect];
+    s.select_count = n[kCount];
+    parts.sparse_mode = n[kSparse];
+    parts.scale = scale_of(static_cast<ScaleKind>(n[kScale]), s.head_dim);
+    parts.mask = mask_of(n[kMask]);
+    parts.topk_mask = mask_of(n[kTopkMask]);
+    parts.fit_mask_shapes();
+    return parts;
+}
+
+void give_values(const Parts& parts, const Extents& extents, Call& call) {
+    const Tensor* const forced = &call.tensors[kForcedBlocks];
+    give_values(parts, extents, call, [&](Role, Tensor& tensor) {
+        tensor.bits = &tensor == forced ? parts.topk_mask.bits : parts.mask.bits;
+    });
+}
+
+Call make_call(const Parts& parts) {
+    const ref::CompressAttentionShape& s = parts.shape;
+    Spec spec(description());
+    auto& n = spec.numbers;
+    give_extents(s, spec);
+    n[kDtype] = parts.dtype != ref::Dtype::fp16;
+    n[kBlock] = s.compress_block;
+    n[kStride] = s.compress_stride;
+    n[kSelect] = s.select_block;
+    n[kCount] = s.select_count;
+    n[kMask] = kind_of(parts.mask);
+    n[kTopkMask] = kind_of(parts.topk_mask);
+    n[kSparse] = parts.sparse_mode;
+    Extents extents = extents_of(spec);
+    extents.claim("query_heads", s.query_heads);
+    Call call = outline_of(extents);
+    call.reals[0].value = parts.scale;
+    give_values(parts, extents, call);
+    return call;
+}
+
+/// The upper left corner of a mask.
+void crop(Parts::Mask& mask, Int rows, Int columns) {
+    if (!mask.present) return;
+    Bits bits;
+    for (Int row = 0; row < rows; ++row) {
+        const auto first = mask.bits.begin() + row * mask.shape[1];
+        bits.insert(bits.end(), first, first + columns);
+    }
+    mask.bits = std::move(bits);
+}
+
+AttentionProblem inputs_of(const Spec& spec) { return problem_of(parts_of(spec)); }
+
+class CompressAttention : public PartsOperator<Parts> {
+public:
+    CompressAttention() : PartsOperator(inputs_of, problem_of, make_call) {}
+
+    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
+                                                    Random&) const override {
+        const Int queries = problem.query_lengths[b], keys = problem.kv_lengths[b];
+        if (queries == 0) return std::nullopt;
+        Parts one = parts_of_sequence<Parts>(problem, b);
+        crop(one.mask, queries, keys);
+        crop(one.topk_mask, queries, one.shape.select_blocks(keys));
+        one.fit_mask_shapes();
+        return problem_of(std::move(one));
+    }
+    Verdict judge_lists(const AttentionProblem& problem, const Bits& lists,
+                        const ref::RoundingClass& rounding, ref::Grant grant,
+                        const std::string& relation) const override {
+        return verdict_on_lists(problem, lists_of(lists), rounding, grant, relation);
+    }
+
+private:
+    void move_extras(const Parts&, const std::vector<Int>&, const std::vector<Int>&,
+                     Parts&) const override {}  // masks are those of all heads
+};
 
 /// The message without the place, which is told in the suite's words.
 std::string reason_of(const std::string& message) {
@@ -13,59 +117,99 @@ std::string reason_of(const std::string& message) {
     return equals == std::string::npos ? message : message.substr(equals + 4);
 }
 
-class CompressAttention : public AttentionOperator {
-public:
-    AttentionProblem problem(const Spec& spec) const override { return problem_of(parts_of(spec)); }
-    Call call(const AttentionProblem& problem) const override {
-        return make_call(parts_of(problem));
-    }
-    AttentionProblem with_heads(const AttentionProblem& problem,
-                                const std::vector<std::int64_t>& query,
-                                const std::vector<std::int64_t>& kv) const override {
-        return problem_of(compress_attention::with_heads(parts_of(problem), query, kv));
-    }
-    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
-                                                    Random&) const override {
-        if (problem.query_lengths[b] == 0) return std::nullopt;
-        return problem_of(compress_attention::single_sequence(parts_of(problem), b));
-    }
-    Verdict judge_lists(const AttentionProblem& problem, const Bits& lists,
-                        const ref::RoundingClass& rounding, ref::Grant grant,
-                        const std::string& relation) const override {
-        return verdict_on_lists(problem, lists_of(lists), rounding, grant, relation);
-    }
-    void with_less_data(Spec& spec, Random& random) const override {
-        compress_attention::with_less_data(spec, random);
-    }
-};
-
 }  // namespace
 
-const Extras& extras_of(const AttentionProblem& problem) {
-    return static_cast<const Extras&>(*problem.extras);
+std::vector<std::uint8_t> Parts::Mask::contents() const {
+    if (!present) return {};
+    std::vector<std::uint8_t> out(bits.size());
+    std::ranges::transform(bits, out.begin(),
+                           [](std::uint32_t b) { return static_cast<std::uint8_t>(b != 0); });
+    return out;
+}
+
+void Parts::fit_mask_shapes() {
+    const Int rows = longest(shape.query_lengths), keys = longest(shape.cmp_lengths);
+    mask.shape = {rows, keys};
+    topk_mask.shape = {rows, shape.most_select_blocks()};
+}
+
+Parts masks_of(const Spec& spec) {
+    Parts parts = parts_without_values(spec);
+    fill_masks(spec, parts);
+    apply_overrides(spec, [&](std::size_t tensor) {
+        return tensor == kAttenMask      ? &parts.mask.bits
+               : tensor == kForcedBlocks ? &parts.topk_mask.bits
+                                         : nullptr;
+    });
+    return parts;
+}
+
+Parts parts_of(const Spec& spec) {
+    Parts parts = masks_of(spec);
+    fill_values(spec, recipe_of(spec, parts), parts);
+    return parts;
+}
+
+Parts parts_of_call(const Call& call) {
+    const auto lengths_of = [&](std::size_t array) {
+        std::vector<Int> out = call.arrays[array].values;
+        for (std::size_t b = out.size(); b-- > 1;) out[b] -= out[b - 1];
+        return out;
+    };
+    const Tensor &query = tensor_with(Role::query, call), &key = tensor_with(Role::key, call),
+                 &value = tensor_with(Role::value, call);
+    Parts parts;
+    parts.dtype = parts.result = query.type();
+    ref::CompressAttentionShape& s = parts.shape;
+    s.query_lengths = lengths_of(0);
+    s.cmp_lengths = lengths_of(1);
+    s.total_queries = query.shape[0];
+    s.query_heads = query.shape[1];
+    s.head_dim = query.shape[2];
+    s.total_keys = key.shape[0];
+    s.kv_heads = key.shape[1];
+    s.value_dim = value.shape[2];
+    s.compress_block = call.number("compress_block_size");
+    s.compress_stride = call.number("compress_stride");
+    s.select_block = call.number("select_block_size");
+    s.select_count = call.number("select_block_count");
+    parts.scale = call.reals[0].value;
+    for (const auto& [number, mask] :
+         {std::pair{kAttenMask, &parts.mask}, std::pair{kForcedBlocks, &parts.topk_mask}}) {
+        mask->present = call.tensors[number].present;
+        mask->bits = call.tensors[number].bits;
+    }
+    parts.fit_mask_shapes();
+    parts.query = query.bits;
+    parts.key = key.bits;
+    parts.value = value.bits;
+    return parts;
+}
+
+Call build_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        if (has_extents_of(of, call))
+            give_values(parts_of(of), extents_of(of), call);
+        else
+            fill_with_zeros(call);  // no reference is defined on claimed extents
+    });
 }
 
 AttentionProblem problem_of(Parts parts) {
-    const ref::CompressAttentionShape& s = parts.shape;
-    AttentionProblem problem;
-    problem.shape = s.dense();
-    problem.query_lengths = s.query_lengths;
-    problem.kv_lengths = s.cmp_lengths;
-    problem.dtype = problem.result = parts.dtype;
+    AttentionProblem problem = problem_of_shape(parts.shape);
     problem.scale = parts.narrowed_scale();
-    problem.query = std::exchange(parts.query, {});
-    problem.key = std::exchange(parts.key, {});
-    problem.value = std::exchange(parts.value, {});
+    const auto extras = hold(problem, std::move(parts));
+    const ref::CompressAttentionShape& s = extras->shape;
     add_attention_outputs(problem);
-    std::vector<std::int64_t> place(static_cast<std::size_t>(problem.query_rows()));
+    const auto place =
+        std::make_shared<std::vector<Int>>(static_cast<std::size_t>(problem.query_rows()));
     const auto order = ref::compress_statistics_order(s);
     for (std::size_t p = 0; p < order.size(); ++p)
-        place[static_cast<std::size_t>(order[p])] = static_cast<std::int64_t>(p);
+        (*place)[static_cast<std::size_t>(order[p])] = static_cast<Int>(p);
     for (AttentionOutput& output : problem.forward_outputs)
         if (output.is_statistic())
-            output.row_in_call = [shared = std::make_shared<const decltype(place)>(place)](
-                                     std::int64_t number) {
-                return (*shared)[static_cast<std::size_t>(number)];
+            output.row_in_call = [place](Int number) {
+                return (*place)[static_cast<std::size_t>(number)];
             };
     problem.forward_outputs.push_back({.name = "topk_indices",
                                        .dtype = ref::Dtype::int32,
@@ -73,36 +217,37 @@ AttentionProblem problem_of(Parts parts) {
                                        .width = s.select_count,
                                        .column = "entry",
                                        .parts = {{"topk_indices", 0, s.select_count}}});
-    const auto extras = std::make_shared<Extras>();
-    extras->hidden = parts.mask.contents();
-    extras->forced = parts.topk_mask.contents();
-    extras->parts = std::move(parts);
-    problem.extras = extras;
-    // The lister refers to the mask, which lives as long as the extras.
-    problem.columns = [extras, columns = shared_columns(ref::compress_columns(
-                                   extras->parts.shape, {extras->hidden, {}}))](
-                          std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& to) {
+    // The lister refers to the shape and the mask, which live as long as itself.
+    const auto hidden = std::make_shared<const std::vector<std::uint8_t>>(extras->mask.contents());
+    problem.columns = [extras, hidden,
+                       columns = shared_columns(ref::compress_columns(s, {*hidden, {}}))](
+                          Int t, Int n, std::vector<ref::KeyColumn>& to) {
         return columns(t, n, to);
     };
     return problem;
 }
 
-Parts parts_of(const AttentionProblem& problem) {
-    Parts parts = extras_of(problem).parts;
-    parts.query = problem.query;
-    parts.key = problem.key;
-    parts.value = problem.value;
-    return parts;
+std::vector<Int> lists_of(const Bits& bits) {
+    std::vector<Int> out(bits.size());
+    std::ranges::transform(bits, out.begin(),
+                           [](std::uint32_t b) { return static_cast<std::int32_t>(b); });
+    return out;
 }
 
-Verdict verdict_on_lists(const AttentionProblem& problem, const std::vector<std::int64_t>& lists,
+Scores::Scores(const AttentionProblem& problem, const ref::RoundingClass& rounding,
+               ref::Grant grant)
+    : hidden(extras_of<Parts>(problem).mask.contents()),
+      forced(extras_of<Parts>(problem).topk_mask.contents()),
+      masks{hidden, forced},
+      numbers(problem),
+      in(numbers.inputs()),
+      of_blocks(extras_of<Parts>(problem).shape, in, masks, problem.dtype, rounding, grant) {}
+
+Verdict verdict_on_lists(const AttentionProblem& problem, const std::vector<Int>& lists,
                          const ref::RoundingClass& rounding, ref::Grant grant,
                          const std::string& relation) {
-    const AttentionNumbers numbers(problem);
-    const ref::AttentionInputs<double> in = numbers.inputs();
-    ref::ImportanceScores scores(extras_of(problem).parts.shape, in, extras_of(problem).masks(),
-                                 problem.dtype, rounding, grant);
-    const ref::SelectionJudgement judgement = ref::judge_selection(scores, lists);
+    Scores scores(problem, rounding, grant);
+    const ref::SelectionJudgement judgement = ref::judge_selection(scores.of_blocks, lists);
     Verdict verdict;
     verdict.worst_ratio = judgement.worst_ratio;
     if (judgement.right) return verdict;
@@ -120,6 +265,12 @@ Verdict verdict_on_lists(const AttentionProblem& problem, const std::vector<std:
 const AttentionOperator& attention_operator() {
     static const CompressAttention kOperator;
     return kOperator;
+}
+
+void lengthen_keys(Spec& spec) {
+    const Int least = (spec.numbers[kCount] - 1) * keys_per_select(spec) + 1;
+    for (auto& length : spec.lists[1])
+        if (length > 0) length = std::max(length, least);
 }
 
 }  // namespace attncheck::properties::compress_attention

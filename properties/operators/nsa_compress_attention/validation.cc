@@ -12,7 +12,7 @@ namespace {
 /// block sizes, of groups and of their lanes.
 EditGroups possible_edits(const Spec& spec) {
     const Extents e = extents_of(spec);
-    const std::int64_t enough = (e["count"] - 1) * (e["select"] / e["stride"]) + 1;
+    const std::int64_t enough = (e["count"] - 1) * keys_per_select(spec) + 1;
     EditGroups groups = derived_edits(e);
     groups.push_back(values_of("all.group", {3, 5, 6, 7, 12, 24, 48, 127, 128}));
     groups.push_back({"all.group=3"});
@@ -33,7 +33,7 @@ void plain_data(Spec& spec) {
     n[kCount] = std::min<std::int64_t>(n[kCount], 3);
     n[kDim] = std::min<std::int64_t>(n[kDim], 32);
     n[kValueDim] = std::min(n[kValueDim], n[kDim]);
-    const std::int64_t keys = n[kSelect] / n[kStride];
+    const std::int64_t keys = keys_per_select(spec);
     for (auto& list : spec.lists)
         if (list.size() > 3) list.resize(3);
     for (auto& length : spec.lists[1])

@@ -24,17 +24,15 @@ Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);  // range and distinctness: every run looks at them
     if (run.trouble) return *run.trouble;
-    for (const char* op : {"nsa_selected_attention", "nsa_selected_attention_grad"}) {
+    for (const ModuleOp op : {ModuleOp::selected_attention, ModuleOp::selected_attention_grad}) {
         const OperatorRecord* record = run.find(op);
         if (!record) return inapplicable();
-        const Tensor& list = record->call.tensor("topk_indices");
-        const Tensor& own = run.call.tensor("topk_indices");
-        if (list.type() != own.type() || list.shape != own.shape ||
-            list.bits != run.bits("topk_indices"))
+        const Tensor &list = tensor_with(Role::list, record->call), &own = run.call.tensor(kLists);
+        if (list.type() != own.type() || list.shape != own.shape || list.bits != run.bits(kLists))
             return Verdict::fail("another list was handed on",
                                  fmt::format("{} was handed other lists than "
                                              "nsa_compress_attention wrote",
-                                             op));
+                                             record->call.op));
     }
     return verdict_on_selection(run, context.rounding);
 }
@@ -50,9 +48,9 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);
     if (run.trouble) return *run.trouble;
-    const OperatorRecord* gradient = run.find("flash_attention_score_grad", 0);
+    const OperatorRecord* gradient = run.find(ModuleOp::flash_attention_grad);
     if (!gradient) return inapplicable();
-    const OperatorRecord& attention = *run.find("nsa_compress_attention");
+    const OperatorRecord& attention = *run.find(ModuleOp::compress_attention);
     const Description& forward = flash_description(false);
     Call flash = gradient->call;
     flash.op = forward.op;

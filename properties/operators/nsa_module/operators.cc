@@ -95,7 +95,7 @@ void write_back(const Call& call, const void* args, const CallResult& result) {
     }
 }
 
-/// In the order of attncheck_nsa_operators.
+/// By ModuleOp.
 const std::array<const Description*, 7>& descriptions() {
     static const std::array<const Description*, 7> all{&compress_description(false),
                                                        &compress_attention::description(),
@@ -118,10 +118,10 @@ const std::vector<std::string>& module_operators() {
     return names;
 }
 
-template <class Args, std::size_t Operator>
+template <class Args, ModuleOp op>
 int ModuleOperators::entry(const Args* args) {
     ModuleOperators& self = *current;
-    Call call = read(*descriptions()[Operator], args);
+    Call call = read(*descriptions()[static_cast<std::size_t>(op)], args);
     CallResult result = self.candidate_.run(call, {});
     const auto trouble = verdict_unless_ok(result);
     const int status =
@@ -135,7 +135,7 @@ int ModuleOperators::entry(const Args* args) {
     } else {
         write_back(call, args, result);
     }
-    self.records_.push_back({std::move(call), std::move(result)});
+    self.records_.push_back({op, std::move(call), std::move(result)});
     return status;
 }
 
@@ -147,19 +147,13 @@ ModuleOperators::ModuleOperators(Candidate& candidate) : candidate_(candidate) {
 ModuleOperators::~ModuleOperators() { current = nullptr; }
 
 attncheck_nsa_operators ModuleOperators::table() const {
-    return {entry<attncheck_nsa_compress_args, 0>,
-            entry<attncheck_nsa_compress_attention_args, 1>,
-            entry<attncheck_nsa_selected_attention_args, 2>,
-            entry<attncheck_flash_attention_score_args, 3>,
-            entry<attncheck_nsa_compress_grad_args, 4>,
-            entry<attncheck_nsa_selected_attention_grad_args, 5>,
-            entry<attncheck_flash_attention_score_grad_args, 6>};
-}
-
-const OperatorRecord* ModuleOperators::find(std::string_view op, int occurrence) const {
-    for (const OperatorRecord& record : records_)
-        if (record.call.op == op && occurrence-- == 0) return &record;
-    return nullptr;
+    return {entry<attncheck_nsa_compress_args, ModuleOp::compress>,
+            entry<attncheck_nsa_compress_attention_args, ModuleOp::compress_attention>,
+            entry<attncheck_nsa_selected_attention_args, ModuleOp::selected_attention>,
+            entry<attncheck_flash_attention_score_args, ModuleOp::flash_attention>,
+            entry<attncheck_nsa_compress_grad_args, ModuleOp::compress_grad>,
+            entry<attncheck_nsa_selected_attention_grad_args, ModuleOp::selected_attention_grad>,
+            entry<attncheck_flash_attention_score_grad_args, ModuleOp::flash_attention_grad>};
 }
 
 }  // namespace attncheck::properties

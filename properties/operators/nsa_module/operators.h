@@ -12,10 +12,20 @@
 
 namespace attncheck::properties {
 
-/// The entry points a module is made of.
+/// The entry points a module is made of, in the order of attncheck_nsa_operators.
+enum class ModuleOp {
+    compress,
+    compress_attention,
+    selected_attention,
+    flash_attention,
+    compress_grad,
+    selected_attention_grad,
+    flash_attention_grad
+};
 const std::vector<std::string>& module_operators();
 
 struct OperatorRecord {
+    ModuleOp op;
     Call call;
     CallResult result;
     const std::vector<std::uint32_t>& output(std::string_view tensor) const {
@@ -37,11 +47,8 @@ public:
     /// The first call that did not return 0.
     const std::optional<Verdict>& trouble() const { return trouble_; }
 
-    /// Number `occurrence` of the calls of an operator; null when there is none.
-    const OperatorRecord* find(std::string_view op, int occurrence = 0) const;
-
 private:
-    template <class Args, std::size_t Operator>
+    template <class Args, ModuleOp op>
     static int entry(const Args* args);
 
     Candidate& candidate_;

@@ -44,13 +44,8 @@ private:
     attncheck_tensor view_{};
 };
 
-const HostArray& array_of(const Call& call, std::string_view name) {
-    return *std::find_if(call.arrays.begin(), call.arrays.end(),
-                         [&](const HostArray& array) { return array.name == name; });
-}
-
 Lengths lengths_of(const Call& call, std::string_view name) {
-    Lengths out = array_of(call, name).values;
+    Lengths out = call.array(name).values;
     for (std::size_t b = out.size(); b-- > 1;) out[b] -= out[b - 1];
     return out;
 }
@@ -101,7 +96,7 @@ std::optional<Verdict> fault_of_lists(const Spec& spec, const Run& run, const Pa
             return Verdict::fail(
                 "topk_indices cannot be used",
                 fmt::format("{}  topk_indices is {}, {}",
-                            run.place(spec, "topk_indices", static_cast<std::size_t>(k)), index,
+                            run.place(spec, kLists, static_cast<std::size_t>(k)), index,
                             repeated ? "which its list has twice"
                                      : fmt::format("blocks are 0..{}", blocks - 1)));
         }
@@ -161,8 +156,8 @@ Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction di
     for (std::size_t k = memory.size(); k < call.tensors.size(); ++k)
         result.outputs.emplace_back(call.tensors[k].elements());
     records = operators.records();
-    if (!records.empty()) gather(parts, operators);
-    for (const std::uint32_t index : bits("topk_indices"))
+    if (!records.empty()) gather(parts);
+    for (const std::uint32_t index : bits(kLists))
         topk.push_back(static_cast<std::int32_t>(index));
     trouble = fault_of_lists(spec, *this, parts);
     if (trouble) return;
@@ -181,13 +176,13 @@ Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction di
         if (branch.output_grad.empty()) branch.output_grad.assign(branch.output.size(), 0);
 }
 
-const OperatorRecord* Run::find(std::string_view op, int occurrence) const {
+const OperatorRecord* Run::find(ModuleOp op, int occurrence) const {
     for (const OperatorRecord& record : records)
-        if (record.call.op == op && occurrence-- == 0) return &record;
+        if (record.op == op && occurrence-- == 0) return &record;
     return nullptr;
 }
 
-void Run::gather(const Parts& parts, const ModuleOperators& operators) {
+void Run::gather(const Parts& parts) {
     const ref::NsaModuleShape& s = parts.shape;
     const Lengths& tokens = s.lengths;
     Lengths blocks;
@@ -205,19 +200,19 @@ void Run::gather(const Parts& parts, const ModuleOperators& operators) {
         put(name + "_max", statistics(parts, record.output("softmax_max"), physical));
         put(name + "_sum", statistics(parts, record.output("softmax_sum"), physical));
     };
-    const OperatorRecord& attention = *operators.find("nsa_compress_attention");
+    const OperatorRecord& attention = *find(ModuleOp::compress_attention);
     const Lengths padded_blocks = lengths_of(attention.call, "actual_cmp_seq_kv_len");
-    put_rows("key_blocks", *operators.find("nsa_compress", 0), "output", padded_blocks, blocks);
-    put_rows("value_blocks", *operators.find("nsa_compress", 1), "output", padded_blocks, blocks);
-    put("topk_indices", attention.output("topk_indices"));
+    put_rows("key_blocks", *find(ModuleOp::compress, 0), "output", padded_blocks, blocks);
+    put_rows("value_blocks", *find(ModuleOp::compress, 1), "output", padded_blocks, blocks);
+    put(kLists, attention.output(kLists));
     put_branch("compress", attention, true);
-    put_branch("select", *operators.find("nsa_selected_attention"), false);
-    put_branch("window", *operators.find("flash_attention_score"), true);
+    put_branch("select", *find(ModuleOp::selected_attention), false);
+    put_branch("window", *find(ModuleOp::flash_attention), true);
 
-    const OperatorRecord* selected = operators.find("nsa_selected_attention_grad");
+    const OperatorRecord* selected = find(ModuleOp::selected_attention_grad);
     if (!selected) return;
-    const OperatorRecord *compressed = operators.find("flash_attention_score_grad", 0),
-                         *window = operators.find("flash_attention_score_grad", 1);
+    const OperatorRecord *compressed = find(ModuleOp::flash_attention_grad, 0),
+                         *window = find(ModuleOp::flash_attention_grad, 1);
     const auto put_grads = [&](int branch, const OperatorRecord& record, const std::string& key,
                                const std::string& value, const Lengths& to,
                                std::string_view output_grad) {
@@ -233,7 +228,7 @@ void Run::gather(const Parts& parts, const ModuleOperators& operators) {
     put_grads(1, *selected, "select_key_grad", "select_value_grad", tokens, "attention_out_grad");
     put_grads(2, *window, "window_key_grad", "window_value_grad", tokens, "dy");
     for (const int value : {0, 1}) {
-        const OperatorRecord& record = *operators.find("nsa_compress_grad", value);
+        const OperatorRecord& record = *find(ModuleOp::compress_grad, value);
         put_rows(value ? "compress_value_grad" : "compress_key_grad", record, "input_grad",
                  lengths_of(record.call, "act_seq_len"), tokens);
     }
@@ -320,36 +315,11 @@ std::vector<std::int64_t> physical_rows(const Parts& parts) {
 }
 
 Verdict verdict_on_selection(const Run& run, const ref::RoundingClass& rounding, ref::Grant grant) {
-    const OperatorRecord* record = run.find("nsa_compress_attention");
+    const OperatorRecord* record = run.find(ModuleOp::compress_attention);
     if (!record) return {};
-    const Call& call = record->call;
-    compress_attention::Parts parts;
-    parts.dtype = call.tensor("query").type();
-    ref::CompressAttentionShape& s = parts.shape;
-    s.query_lengths = lengths_of(call, "actual_seq_q_len");
-    s.cmp_lengths = lengths_of(call, "actual_cmp_seq_kv_len");
-    s.total_queries = call.tensor("query").shape[0];
-    s.query_heads = call.tensor("query").shape[1];
-    s.head_dim = call.tensor("query").shape[2];
-    s.total_keys = call.tensor("key").shape[0];
-    s.kv_heads = call.tensor("key").shape[1];
-    s.value_dim = call.tensor("value").shape[2];
-    s.compress_block = call.number("compress_block_size");
-    s.compress_stride = call.number("compress_stride");
-    s.select_block = call.number("select_block_size");
-    s.select_count = call.number("select_block_count");
-    parts.scale = call.real("scale_value");
-    for (const auto& [name, mask] :
-         {std::pair{"atten_mask", &parts.mask}, std::pair{"topk_mask", &parts.topk_mask}}) {
-        mask->present = call.tensor(name).present;
-        mask->bits = call.tensor(name).bits;
-    }
-    parts.fit_mask_shapes();
-    parts.query = call.tensor("query").bits;
-    parts.key = call.tensor("key").bits;
-    parts.value = call.tensor("value").bits;
-    return compress_attention::verdict_on_lists(
-        compress_attention::problem_of(std::move(parts)), run.topk, rounding, grant);
+    const AttentionProblem problem = compress_attention::problem_of(
+        compress_attention::parts_of_call(record->call));
+    return compress_attention::verdict_on_lists(problem, run.topk, rounding, grant);
 }
 
 std::vector<std::string> gradient_names(const Parts& parts) {

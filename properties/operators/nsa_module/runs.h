@@ -43,10 +43,10 @@ struct Run {
         return place_of(spec, call, name, k);
     }
     /// Number `occurrence` of the calls of an operator; null when there is none.
-    const OperatorRecord* find(std::string_view op, int occurrence = 0) const;
+    const OperatorRecord* find(ModuleOp op, int occurrence = 0) const;
 
 private:
-    void gather(const Parts& parts, const ModuleOperators& operators);
+    void gather(const Parts& parts);
 };
 
 /// The exact composition at the lists of a run.
@@ -76,6 +76,8 @@ struct Expected {
 /// NsaCompressAttention and FlashAttentionScore write, kLanes times each.
 std::vector<std::int64_t> physical_rows(const Parts& parts);
 inline constexpr std::int64_t kLanes = 8;
+/// The name of the lists of blocks in a run and in the operators.
+inline constexpr const char* kLists = "topk_indices";
 
 /// The lists of a run against the scores of what NsaCompressAttention was handed.
 Verdict verdict_on_selection(const Run& run, const ref::RoundingClass& rounding,
