@@ -1,5 +1,5 @@
-// The call that a program of the questions about calls asks about: FUZZED_CALL is the function of an
-// operator with a reader of its own; without one FUZZED_FAMILY names the operator.
+// The call that a question asks about: FUZZED_CALL is the function of an operator with a reader of
+// its own; without one FUZZED_FAMILY names the operator.
 #pragma once
 
 #ifdef FUZZED_CALL

@@ -1,5 +1,5 @@
-// Calls of an operator of the catalogue, by its description alone. Its validators may read no element
-// of a tensor: lists of blocks need a reader that gives them memory.
+// Calls of an operator of the catalogue, by its description alone. Its validators may read no
+// element of a tensor: lists of blocks need a reader that gives them memory.
 //
 // Head    seed of the operator's own generator, so that the call is legal before it is changed
 // Change  what: a tensor's extent, rank, dtype, stride or presence; an array's value, size or

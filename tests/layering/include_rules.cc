@@ -111,7 +111,8 @@ bool is_system(const std::string& include) {
         "limits.h",    "math.h",   "poll.h",      "pthread.h",  "sched.h",    "signal.h",
         "stdalign.h",  "stdarg.h", "stdbool.h",   "stddef.h",   "stdint.h",   "stdio.h",
         "stdlib.h",    "string.h", "strings.h",   "time.h",     "ucontext.h", "unistd.h",
-        "immintrin.h", "cpuid.h",  "link.h",     "x86intrin.h", "arm_neon.h", "arm_sve.h",  "arm_bf16.h"};
+        "immintrin.h", "cpuid.h",  "x86intrin.h", "arm_neon.h", "arm_sve.h",  "arm_bf16.h",
+        "link.h"};
     return include.starts_with("sys/") || include.starts_with("asm/") ||
            std::find(files.begin(), files.end(), include) != files.end();
 }

@@ -35,7 +35,9 @@ public:
     const Schema& schema() const override { return description(); }
     const std::vector<Property>& properties() const override { return properties_; }
     const std::vector<RequiredClass>& required_classes() const override { return required_; }
-    const AttentionOperator* attention() const override { return &compress_attention::attention_operator(); }
+    const AttentionOperator* attention() const override {
+        return &attention_operator();
+    }
     std::vector<ExcludedPairs> excluded_pairs() const override {
         return nsa_compress_attention_excluded_pairs();
     }
