@@ -148,6 +148,14 @@ typedef struct attncheck_flash_attention_score_grad_args {
     attncheck_tensor    dq, dq_rope, dk, dk_rope, dv;      /* rope gradients present iff ropes are */
 } attncheck_flash_attention_score_grad_args;
 
+/* Attention over all keys from attention over parts of them: LSE = ln sum exp(lse_p), o = sum exp(lse_p - LSE) o_p. A part
+ * with lse_p = -infinity counts for nothing, whatever its o_p holds; with no other part o = 0 and LSE = -infinity.
+ * Rejections may have any number but 0 and -1. */
+typedef struct attncheck_attention_merge_args {
+    attncheck_tensor parts, lses;                          /* [P,R,H,Dv] fp16, bf16 or fp32; float32 [P,R,H] */
+    attncheck_tensor out, lse;                             /* [R,H,Dv] as parts; float32 [R,H], optional */
+} attncheck_attention_merge_args;
+
 /* Identification: both required. */
 ATTNCHECK_EXPORT uint32_t    attncheck_abi_version(void);    /* returns ATTNCHECK_ABI_VERSION */
 ATTNCHECK_EXPORT const char* attncheck_candidate_name(void); /* "vendor-kernel 1.4 (avx512)" */
@@ -161,6 +169,7 @@ ATTNCHECK_EXPORT int attncheck_nsa_selected_attention_grad(const attncheck_nsa_s
 ATTNCHECK_EXPORT int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args*);
 ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_attention_score_args*);
 ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_grad_args*);
+ATTNCHECK_EXPORT int attncheck_attention_merge(const attncheck_attention_merge_args*);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "properties/operators/attention_merge/problem.h"
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/operators/nsa_compress/case.h"
@@ -22,6 +23,7 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         all.push_back(make_flash_attention_score());
         all.push_back(make_flash_attention_score_grad());
         all.push_back(make_nsa_module());
+        all.push_back(make_attention_merge());
         return all;
     }();
     return list;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "mutant.h"
+#include "mutants_attention_merge.h"
 #include "mutants_compress.h"
 #include "mutants_compress_attention.h"
 #include "mutants_flash.h"
@@ -17,14 +18,15 @@ namespace attncheck::mutants {
 inline constexpr auto kMutants = [] {
     std::array<Mutant, std::size(kCompressMutants) + std::size(kSelectedMutants) +
                            std::size(kCompressAttentionMutants) + std::size(kFlashMutants) +
-                           std::size(kModuleMutants)>
+                           std::size(kModuleMutants) + std::size(kAttentionMergeMutants)>
         all{};
     auto* end = std::copy(std::begin(kCompressMutants), std::end(kCompressMutants), all.begin());
     end = std::copy(std::begin(kSelectedMutants), std::end(kSelectedMutants), end);
     end =
         std::copy(std::begin(kCompressAttentionMutants), std::end(kCompressAttentionMutants), end);
     end = std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
-    std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
+    end = std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
+    std::copy(std::begin(kAttentionMergeMutants), std::end(kAttentionMergeMutants), end);
     return all;
 }();
 

@@ -1,0 +1,63 @@
+// AttentionMerge as data: fields, tensors, arguments and rules.
+#include "properties/case/claims.h"
+#include "properties/operators/attention_merge/problem.h"
+#include "ref/constraints/attention_merge.h"
+
+namespace attncheck::properties {
+namespace {
+
+using A = attncheck_attention_merge_args;
+using R = ref::AttentionMergeArguments;
+
+constexpr std::int64_t kMostElements = 1 << 24;
+
+Description describe() {
+    Description d;
+    d.op = "attention_merge";
+    d.numbers = {
+        {.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
+        {.key = "parts", .max = 64, .word = "part"},
+        {.key = "rows", .max = 1 << 16, .word = "row"},
+        {.key = "heads", .min = 1, .max = 256, .word = "head"},
+        {.key = "dim", .min = 1, .max = 512, .word = "channel"},
+        {.key = "weights", .max = 4, .names = {"equal", "near", "wide", "far", "dominant"}},
+        {.key = "shift", .max = 2, .fallback = 0, .names = {"none", "high", "low"}},
+        {.key = "dead", .max = 3, .fallback = 0, .names = {"none", "some", "most", "rows"}},
+        {.key = "statistics", .max = 1, .fallback = 0, .names = {"given", "absent"}}};
+    d.tensors = {{.name = "parts",
+                  .logical = "parts rows heads dim",
+                  .argument = both<&A::parts, &R::parts>},
+                 {.name = "lses",
+                  .logical = "parts rows heads",
+                  .types = {{"", "fp32"}},
+                  .argument = both<&A::lses, &R::lses>},
+                 {.name = "out",
+                  .output = true,
+                  .logical = "rows heads dim",
+                  .argument = both<&A::out, &R::out>},
+                 {.name = "lse",
+                  .output = true,
+                  .logical = "rows heads",
+                  .types = {{"", "fp32"}},
+                  .present = "statistics=given",
+                  .argument = both<&A::lse, &R::lse>}};
+    d.rules = {{{},
+                [](const Extents& e) {
+                    return e["parts"] * e["rows"] <= kMostElements / (e["heads"] * e["dim"]);
+                },
+                "parts={parts} rows={rows} heads={heads} dim={dim} are more than 2^24 elements"}};
+    for (const char* key : {"all.dtype", "all.parts", "all.rows", "all.heads", "all.dim"})
+        d.claims.push_back({.key = key, .largest = 4096});  // buffers are really laid out
+    d.entry = entry_point<A>(ref::rule_attention_merge);
+    d.build = build_merge_call;
+    return resolved(std::move(d));
+}
+
+}  // namespace
+
+const Description& merge_description() {
+    static const Description only = describe();
+    return only;
+}
+
+}  // namespace attncheck::properties

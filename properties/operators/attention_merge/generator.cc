@@ -1,0 +1,140 @@
+// The generator of merges: which shapes and data are drawn how often, the classes of a case, those
+// that a run must reach, and steps to smaller cases that change several fields.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/operators/attention_merge/problem.h"
+
+namespace attncheck::properties {
+namespace {
+
+void sample_data(Random& random, Spec& spec) {
+    spec.set("weights", random.between(0, 4));
+    if (random.chance(20)) spec.set("shift", random.between(1, 2));
+    if (random.chance(45)) spec.set("dead", random.between(1, 3));
+    if (random.chance(15)) spec.set("statistics", 1);
+    spec.seed = random.next() >> 40;  // short to read; 16 million data sets per shape
+    spec.recipe = random.pick<Recipe>(
+        {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ones,
+         Recipe::signs, Recipe::cancelling, Recipe::spiky, Recipe::huge, Recipe::subnormal,
+         Recipe::specials});
+    if (!random.chance(50)) return;
+    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
+        if (!random.chance(50)) continue;
+        const bool output = spec.schema->tensors[i].output;
+        spec.layouts[i] = static_cast<Layout>(
+            random.between(1, static_cast<int>(output ? Layout::spread : Layout::broadcast)));
+    }
+}
+
+class MergeOperator final : public Operator {
+public:
+    const Schema& schema() const override { return merge_description(); }
+    const std::vector<Property>& properties() const override { return properties_; }
+    const std::vector<RequiredClass>& required_classes() const override { return required_; }
+    std::vector<std::string> labels(const Spec& spec) const override { return merge_labels(spec); }
+    std::vector<ExcludedPairs> excluded_pairs() const override {
+        return attention_merge_excluded_pairs();
+    }
+
+    /// All parts alike, and heads as rows.
+    std::vector<Spec> joint_shrinks(const Spec& spec) const override {
+        std::vector<Spec> out;
+        Spec plain = spec;
+        for (const char* field : {"weights", "shift", "dead"}) plain.set(field, 0);
+        out.push_back(plain);
+        Spec turned = spec;
+        const std::int64_t rows = spec.number("rows") * spec.number("heads");
+        turned.set("rows", std::min<std::int64_t>(rows, 4096));
+        turned.set("heads", 1);
+        out.push_back(turned);
+        return out;
+    }
+
+private:
+    Spec draw(Random& random, int size, Profile) const override {
+        return sample_merge(schema(), random, size);
+    }
+    std::vector<Property> properties_ = merge_properties();
+    std::vector<RequiredClass> required_ = merge_required_classes();
+};
+
+}  // namespace
+
+Spec sample_merge(const Schema& schema, Random& random, int size) {
+    Spec spec(schema);
+    spec.set("dtype", random.between(0, 2));
+    spec.set("parts", random.pick<std::int64_t>({0, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17,
+                                                 random.between(1, 33), random.between(18, 64)}));
+    spec.set("rows", random.chance(4) ? 0 : random.between(1, 6));
+    spec.set("heads", random.chance(70) ? random.between(1, 4)
+                                        : random.pick<std::int64_t>({5, 6, 7, 8, 9, 16, 17}));
+    spec.set("dim", random.pick<std::int64_t>({1, 2, 3, 4, 7, 8, 16, 17, 32, 33, 64, 65, 80, 96,
+                                               128, 129, random.between(1, 140)}));
+    if (random.chance(3)) spec.set("rows", random.between(64, 300));  // more than a tile of rows
+    const std::int64_t budget = 4'000 + 400 * static_cast<std::int64_t>(size);
+    const auto cost = [&] {
+        return spec.number("parts") * spec.number("rows") * spec.number("heads") *
+               spec.number("dim");
+    };
+    while (cost() > budget) {
+        const char* field = random.pick<const char*>({"heads", "dim", "dim", "rows"});
+        spec.set(field, std::max<std::int64_t>(spec.number(field) / 2, 1));
+    }
+    sample_data(random, spec);
+    return spec;
+}
+
+std::vector<std::string> merge_labels(const Spec& spec) {
+    const Schema& schema = *spec.schema;
+    const auto name = [&](const char* key) {
+        const auto& field = schema.numbers[static_cast<std::size_t>(schema.number(key))];
+        return fmt::format("{}:{}", key, field.names[static_cast<std::size_t>(spec.number(key))]);
+    };
+    std::vector<std::string> out{name("dtype"), fmt::format("data:{}", name_of(spec.recipe)),
+                                 name("weights"), name("shift"), name("dead")};
+    const auto label = [&](bool applies, const char* text) {
+        if (applies) out.emplace_back(text);
+    };
+    const std::int64_t parts = spec.number("parts");
+    out.emplace_back(parts == 0    ? "parts:0"
+                     : parts == 1  ? "parts:1"
+                     : parts == 2  ? "parts:2"
+                     : parts <= 16 ? "parts:few"
+                                   : "parts:many");
+    label(spec.number("rows") == 0, "no_rows");
+    label(spec.number("rows") > 32, "many_rows");
+    label(spec.number("heads") > 1, "multi_head");
+    label(spec.number("dim") % 16 != 0, "dim_tail");
+    label(spec.number("statistics") == 1, "lse_absent");
+    const auto has = [&](Layout layout) {
+        return std::find(spec.layouts.begin(), spec.layouts.end(), layout) != spec.layouts.end();
+    };
+    label(std::any_of(spec.layouts.begin(), spec.layouts.end(),
+                      [](Layout l) { return l != Layout::dense; }),
+          "strided");
+    label(has(Layout::reversed), "reversed");
+    label(has(Layout::broadcast), "broadcast");
+    label(!spec.edits.empty(), kEditedLabel);
+    return out;
+}
+
+std::vector<RequiredClass> merge_required_classes() {
+    std::vector<RequiredClass> required = {
+        {"dtype:fp16", 20},   {"dtype:bf16", 20},  {"dtype:fp32", 20}, {"weights:equal", 10},
+        {"weights:near", 10}, {"weights:wide", 8}, {"weights:far", 8}, {"weights:dominant", 8},
+        {"shift:high", 4},    {"shift:low", 4},    {"dead:some", 8},   {"dead:most", 5},
+        {"dead:rows", 5},     {"parts:0", 2},      {"parts:1", 4},     {"parts:2", 8},
+        {"parts:few", 30},    {"parts:many", 10},  {"no_rows", 1},     {"many_rows", 0.5},
+        {"multi_head", 40},   {"dim_tail", 30},    {"lse_absent", 5},  {"strided", 25},
+        {"reversed", 3},      {"broadcast", 3}};
+    for (const char* recipe : {"ones", "ints", "signs", "normal", "cancelling", "spiky", "huge",
+                               "subnormal", "specials"})
+        required.push_back({fmt::format("data:{}", recipe), 1});
+    return required;
+}
+
+std::unique_ptr<Operator> make_attention_merge() { return std::make_unique<MergeOperator>(); }
+
+}  // namespace attncheck::properties

@@ -1,0 +1,362 @@
+// AttentionMerge against the reference, what holds for every call, and its relations: a merge is a
+// sum over parts, so their order and their grouping are the caller's choice.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "properties/laws/call_properties.h"
+#include "properties/laws/relation_checks.h"
+#include "properties/operators/attention_merge/problem.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// One run of a problem in dense layouts.
+struct MergeRun {
+    Call call;
+    CallResult result;
+    std::optional<Verdict> trouble;
+    MergeRun(const MergeProblem& problem, PropertyContext& context)
+        : call(problem.call()),
+          result(context.candidate.run(call, {})),
+          trouble(verdict_unless_ok(result)) {}
+    const std::vector<std::uint32_t>& bits(const char* name) const {
+        return result.outputs[tensor_index(call, name)];
+    }
+    std::vector<double> values(const char* name) const {
+        return decode_all(call.tensor(name).type(), bits(name));
+    }
+};
+
+// ---- agreement ----
+
+/// A row without a part that counts has LSE = -infinity, not NaN and not a large number.
+/// Source: the contract. Kills AM-03.
+Verdict judge_empty_rows(const MergeProblem& problem, const Call& call, const CallResult& result) {
+    if (!problem.gives_lse) return {};
+    const auto& bits = result.outputs[tensor_index(call, "lse")];
+    const std::vector<bool> empty = empty_rows(problem);
+    for (std::size_t row = 0; row < empty.size(); ++row)
+        if (const double got = ref::decode(ref::Dtype::fp32, bits[row]);
+            empty[row] && got != -kInfinity)
+            return Verdict::fail(
+                "lse of a row without parts",
+                fmt::format("lse[row {}, head {}]  expected -inf  got {:.9g}",
+                            static_cast<std::int64_t>(row) / problem.shape.heads,
+                            static_cast<std::int64_t>(row) % problem.shape.heads, got));
+    return {};
+}
+
+CaseProblem case_problem(const Spec& spec) {
+    const auto problem = std::make_shared<const MergeProblem>(spec);
+    Spec plain = spec;
+    plain.edits.clear();
+    CaseProblem out;
+    out.call = build_merge_call(plain);
+    out.expected = [problem](const ref::RoundingClass& rounding) {
+        return outputs_of(problem->expected(rounding), problem->gives_lse);
+    };
+    out.judge = [problem, call = out.call](const CallResult& result, const ref::RoundingClass&) {
+        return judge_empty_rows(*problem, call, result);
+    };
+    return out;
+}
+
+// ---- relations ----
+
+/// Both runs give the same numbers within the bounds of both; row k of the second is row[k] of the
+/// first.
+Verdict same_merge(const Spec& spec, const MergeProblem& one, const MergeRun& left,
+                   const MergeProblem& other, const MergeRun& right, PropertyContext& context,
+                   const std::string& relation, double lse_shift = 0) {
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const ref::ExpectedMerge a = one.expected(context.rounding),
+                             b = other.expected(context.rounding);
+    const auto where = [&](const char* name) {
+        return [&spec, &left, name](std::size_t k) { return place_of(spec, left.call, name, k); };
+    };
+    Verdict all = verdict_within("out", left.values("out"), right.values("out"),
+                                 sum_of(allowance(a.output), allowance(b.output)), relation,
+                                 where("out"));
+    if (!one.gives_lse || !other.gives_lse) return all;
+    std::vector<double> allowed = sum_of(allowance(a.lse), allowance(b.lse));
+    std::vector<double> shifted = left.values("lse");
+    for (std::size_t k = 0; k < shifted.size(); ++k) {
+        if (!std::isfinite(a.lse.value[k])) allowed[k] = kInfinity;  // agreement's concern
+        shifted[k] += lse_shift;
+    }
+    join(all, verdict_within("lse", shifted, right.values("lse"), allowed, relation, where("lse")));
+    return all;
+}
+
+/// The parts of `from` that `source` lists, in that order.
+MergeProblem with_parts(const MergeProblem& from, const std::vector<std::int64_t>& source) {
+    MergeProblem to = from;
+    to.shape.parts = std::ssize(source);
+    to.parts.clear(), to.lses.clear();
+    const auto row = static_cast<std::ptrdiff_t>(from.row_count());
+    const std::ptrdiff_t block = row * from.shape.value_dim;
+    for (const std::int64_t part : source) {
+        to.parts.insert(to.parts.end(), from.parts.begin() + part * block,
+                        from.parts.begin() + (part + 1) * block);
+        to.lses.insert(to.lses.end(), from.lses.begin() + part * row,
+                       from.lses.begin() + (part + 1) * row);
+    }
+    return to;
+}
+
+/// The order of the parts does not matter.
+/// Why     LSE and o are sums over the parts.
+/// Domain  two parts or more, moderate data.
+/// Bound   those of both runs.
+/// Kills   AM-05 AM-06 AM-10.
+/// Shrinks to two parts of one row.
+Verdict part_permutation(const Spec& spec, PropertyContext& context) {
+    const MergeProblem problem(spec);
+    if (problem.shape.parts < 2) return inapplicable();
+    Random random(mix(spec.seed));
+    const MergeProblem turned = with_parts(problem, permutation(problem.shape.parts, random));
+    return same_merge(spec, problem, MergeRun(problem, context), turned, MergeRun(turned, context),
+                      context, "with the parts in another order");
+}
+
+/// A part with lse = -infinity counts for nothing, whatever its values are.
+/// Why     exp(-infinity) = 0, and the contract says that such a part is not read.
+/// Domain  every case of moderate data; one to three such parts of NaN are put anywhere.
+/// Bound   those of both runs: the tiles of parts may lie elsewhere.
+/// Kills   AM-02 AM-05 AM-08.
+/// Shrinks to one part and one row.
+Verdict dead_part(const Spec& spec, PropertyContext& context) {
+    const MergeProblem problem(spec);
+    MergeProblem more = problem;
+    Random random(mix(spec.seed + 1));
+    const auto row = static_cast<std::ptrdiff_t>(problem.row_count());
+    const std::ptrdiff_t block = row * problem.shape.value_dim;
+    const auto nan = ref::encode(problem.dtype, std::numeric_limits<double>::quiet_NaN());
+    const auto dead = ref::encode(ref::Dtype::fp32, -kInfinity);
+    for (std::int64_t added = random.between(1, 3); added > 0; --added) {
+        const std::int64_t at = random.between(0, more.shape.parts++);
+        more.parts.insert(more.parts.begin() + at * block, static_cast<std::size_t>(block), nan);
+        more.lses.insert(more.lses.begin() + at * row, static_cast<std::size_t>(row), dead);
+    }
+    return same_merge(spec, problem, MergeRun(problem, context), more, MergeRun(more, context),
+                      context, "with more parts of lse=-inf and values NaN");
+}
+
+/// Merging the merges of the first and of the last parts is merging all.
+/// Why     exp(LSE_1) + exp(LSE_2) is the sum of all exp(lse_p), and o_k exp(LSE_k) that of all
+///         o_p exp(lse_p).
+/// Domain  two parts or more, lse present, moderate data.
+/// Bound   those of the merge of all and of the last merge, and what the errors of the first two
+///         move: e^{2 d} - 1 of sum w |o| for lses off by at most d, and sum w times the bounds.
+/// Kills   AM-04 AM-08 AM-11.
+/// Shrinks to two parts of one row.
+Verdict merged_merges(const Spec& spec, PropertyContext& context) {
+    const MergeProblem problem(spec);
+    if (problem.shape.parts < 2 || !problem.gives_lse) return inapplicable();
+    Random random(mix(spec.seed + 2));
+    const std::int64_t cut = random.between(1, problem.shape.parts - 1);
+    std::vector<std::int64_t> halves[2];
+    for (std::int64_t p = 0; p < problem.shape.parts; ++p) halves[p < cut ? 0 : 1].push_back(p);
+    MergeProblem last = problem;
+    last.shape.parts = 2;
+    last.parts.clear(), last.lses.clear();
+    std::vector<ref::ExpectedMerge> first;
+    for (const auto& half : halves) {
+        const MergeProblem part = with_parts(problem, half);
+        const MergeRun run(part, context);
+        if (run.trouble) return *run.trouble;
+        last.parts.insert(last.parts.end(), run.bits("out").begin(), run.bits("out").end());
+        last.lses.insert(last.lses.end(), run.bits("lse").begin(), run.bits("lse").end());
+        first.push_back(part.expected(context.rounding));
+    }
+    const MergeRun whole(problem, context), merged(last, context);
+    if (auto trouble = first_trouble({&whole, &merged})) return *trouble;
+    const ref::ExpectedMerge a = problem.expected(context.rounding),
+                             b = last.expected(context.rounding);
+    std::vector<double> lse_allowed = sum_of(allowance(a.lse), allowance(b.lse));
+    std::vector<double> allowed = sum_of(allowance(a.output), allowance(b.output));
+    const auto dim = static_cast<std::size_t>(problem.shape.value_dim);
+    for (std::size_t row = 0; row < problem.row_count(); ++row) {
+        double off = 0;
+        for (const ref::ExpectedMerge& one : first)
+            if (std::isfinite(one.lse.value[row])) off = std::max(off, one.lse.bound[row]);
+        lse_allowed[row] += off;
+        if (!std::isfinite(a.lse.value[row])) lse_allowed[row] = kInfinity;
+        for (std::size_t d = 0; d < dim; ++d)
+            for (const ref::ExpectedMerge& one : first) {
+                if (!std::isfinite(one.lse.value[row])) continue;
+                if (!std::isfinite(one.output.value[row * dim + d])) {
+                    allowed[row * dim + d] = kInfinity;  // agreement's concern
+                    continue;
+                }
+                const double weight = std::exp(one.lse.value[row] - a.lse.value[row]);
+                const std::size_t k = row * dim + d;
+                allowed[k] += weight * std::exp(2 * off) *
+                              (one.output.bound[k] +
+                               std::expm1(2 * off) * std::fabs(one.output.value[k]));
+            }
+    }
+    const auto where = [&](const char* name) {
+        return [&, name](std::size_t k) { return place_of(spec, whole.call, name, k); };
+    };
+    const std::string relation = fmt::format("as the merge of parts 0..{} with the rest", cut - 1);
+    Verdict all = verdict_within("out", whole.values("out"), merged.values("out"), allowed,
+                                 relation, where("out"));
+    join(all, verdict_within("lse", whole.values("lse"), merged.values("lse"), lse_allowed,
+                             relation, where("lse")));
+    return all;
+}
+
+/// Adding a number to all lses adds it to LSE and leaves o alone.
+/// Why     exp(lse_p + c - (LSE + c)) = exp(lse_p - LSE).
+/// Domain  cases where every sum lse_p + c is exact; moderate data.
+/// Bound   those of both runs.
+/// Kills   AM-01 AM-04.
+/// Shrinks to one part and one row.
+Verdict lse_shift(const Spec& spec, PropertyContext& context) {
+    const MergeProblem problem(spec);
+    MergeProblem shifted = problem;
+    Random random(mix(spec.seed + 3));
+    const double by = random.pick<double>({-512, -128, -1, 1, 128, 512});
+    // Whole numbers of 2^-10 stay exact.
+    MergeProblem coarse = problem;
+    for (std::uint32_t& bits : coarse.lses) {
+        const double lse = ref::decode(ref::Dtype::fp32, bits);
+        bits = ref::encode(ref::Dtype::fp32, std::round(lse * 1024) / 1024);
+    }
+    shifted.lses = coarse.lses;
+    if (!change_exactly(ref::Dtype::fp32, shifted.lses,
+                        [by](double value, std::size_t) { return value + by; }))
+        return inapplicable();
+    return same_merge(spec, coarse, MergeRun(coarse, context), shifted, MergeRun(shifted, context),
+                      context, fmt::format("with {} added to all lses", by), by);
+}
+
+/// The output does not depend on whether lse is asked for.
+/// Why     lse is an output of its own.
+/// Bound   those of both runs: it may be another path of the code.
+/// Kills   AM-13.
+/// Shrinks to one part and one row.
+Verdict lse_optional(const Spec& spec, PropertyContext& context) {
+    const MergeProblem problem(spec);
+    MergeProblem without = problem;
+    without.gives_lse = !problem.gives_lse;
+    return same_merge(spec, problem, MergeRun(problem, context), without,
+                      MergeRun(without, context), context, "with and without the output lse");
+}
+
+/// A row of one head alone gives what it gives among others.
+/// Why     rows and heads do not meet.
+/// Bound   those of both runs.
+/// Kills   AM-06.
+/// Shrinks to two heads.
+Verdict row_alone(const Spec& spec, PropertyContext& context) {
+    const MergeProblem problem(spec);
+    if (problem.row_count() < 2) return inapplicable();
+    Random random(mix(spec.seed + 4));
+    const auto row = random.between(0, static_cast<std::int64_t>(problem.row_count()) - 1);
+    MergeProblem alone = problem;
+    alone.shape.rows = alone.shape.heads = 1;
+    const auto rows = static_cast<std::int64_t>(problem.row_count());
+    alone.parts = gather_heads(problem.parts, rows, {row}, problem.shape.value_dim);
+    alone.lses = gather_heads(problem.lses, rows, {row}, 1);
+    const MergeRun whole(problem, context), one(alone, context);
+    if (auto trouble = first_trouble({&whole, &one})) return *trouble;
+    const std::vector<double> allowed = allowance(alone.expected(context.rounding).output);
+    return verdict_within(
+        "out", slice(whole.values("out"), row, 1, problem.shape.value_dim), one.values("out"),
+        times(allowed, 2), "as a problem of one row and head",
+        [&](std::size_t k) {
+            return place_of(spec, whole.call, "out",
+                            static_cast<std::size_t>(row * problem.shape.value_dim) + k);
+        });
+}
+
+/// Numbers that are set are moderate, too, but for dead parts and what those hold.
+bool moderate_merge(const Spec& spec) {
+    if (spec.recipe > Recipe::spiky) return false;
+    return std::ranges::all_of(spec.overrides, [&](const auto& item) {
+        const auto& [element, value] = item;
+        if (std::isfinite(value)) return std::fabs(value) < 1e4;
+        const ElementRef lse{1, {element.index[0], element.index[1], element.index[2]}};
+        const auto set = spec.overrides.find(lse);
+        return set != spec.overrides.end() && set->second == -kInfinity;
+    });
+}
+
+void add_relations(std::vector<Property>& list) {
+    const auto add = [&](const char* name, const char* summary, auto check) {
+        list.push_back({name, summary, check, with_moderate_data, moderate_merge});
+    };
+    add("part_permutation", "the order of the parts does not matter", part_permutation);
+    add("dead_part", "a part with lse -inf counts for nothing, whatever it holds", dead_part);
+    add("merged_merges", "merging the merges of some parts and of the rest is merging all",
+        merged_merges);
+    add("lse_shift", "a number added to all lses is added to lse alone", lse_shift);
+    add("lse_optional", "the output does not depend on whether lse is asked for", lse_optional);
+    add("row_alone", "a row of one head alone gives what it gives among others", row_alone);
+}
+
+// ---- validation ----
+
+EditGroups possible_edits(const Spec& spec) {
+    EditGroups groups;
+    const Call call = outline_of(extents_of(spec));
+    add_tensor_edits(groups, call);
+    groups.push_back(values_of("all.heads", {0, 257}));
+    groups.push_back(values_of("all.dim", {0, 513}));
+    groups.push_back(values_of("all.parts", {0, 65}));
+    groups.push_back(values_of("all.rows", {0}));
+    groups.push_back(values_of("all.dtype", {ATTNCHECK_FLOAT32, ATTNCHECK_FLOAT16}));
+    return groups;
+}
+
+/// Validation looks at arguments, not at elements: few of them make room for many cases.
+void plain_data(Spec& spec) {
+    for (const char* field : {"parts", "rows", "heads"})
+        spec.set(field, std::min<std::int64_t>(spec.number(field), 3));
+    spec.set("dim", std::min<std::int64_t>(spec.number("dim"), 17));
+    for (const char* field : {"weights", "shift", "dead"}) spec.set(field, 0);
+    spec.recipe = Recipe::zeros;
+    spec.overrides.clear();
+    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+}
+
+}  // namespace
+
+/// Agreement: weights are quotients of exponentials, o and LSE their sums.
+/// Domain  every legal case, every data recipe, every layout.
+/// Bound   ref/operators/attention_merge.cc.
+/// Kills   AM-01..AM-14.
+/// Shrinks to one part, or two of them, of one row, one head and one channel.
+std::vector<Property> merge_properties() {
+    std::vector<Property> list;
+    CallProperties of;
+    of.problem = case_problem;
+    of.tame = [](Spec& spec) {
+        if (spec.recipe >= Recipe::huge) spec.recipe = Recipe::normal;
+    };
+    of.adapt_history = [](Spec& spec, Random&) {
+        if (spec.number("parts") < 2) spec.set("parts", 2);
+        if (spec.number("rows") == 0) spec.set("rows", 1);
+    };
+    of.earlier = [](const Spec& spec) {
+        Spec before = spec;  // the same shapes, other data
+        before.seed = spec.seed + 1;
+        before.overrides.clear();
+        if (before.recipe == Recipe::zeros) before.recipe = Recipe::ones;
+        return before;
+    };
+    of.earlier_words = "other data";
+    add_call_properties(list, of);
+    add_validation_properties(list, plain_data, possible_edits, 4);
+    add_relations(list);
+    return list;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,56 @@
+// AttentionMerge as cases: parts of attention and their log-sum-exps become one.
+//
+//   attention_merge{dtype=bf16 parts=3 rows=2 heads=4 dim=64 weights=wide dead=some data=normal
+//   seed=7}
+//
+// `weights` says how the lses of a row differ, `shift` what they have in common, `dead` which of
+// them are -infinity. Parts that are dead hold NaN.
+#pragma once
+
+#include <memory>
+
+#include "properties/judge/verdict.h"
+#include "properties/operators/operator.h"
+#include "ref/operators/attention_merge.h"
+
+namespace attncheck::properties {
+
+enum class MergeWeights { equal, near, wide, far, dominant };
+enum class MergeShift { none, high, low };
+enum class MergeDead { none, some, most, rows };
+
+/// Dense bits of one problem, to be changed and run.
+struct MergeProblem {
+    ref::Dtype dtype = ref::Dtype::fp16;
+    ref::MergeShape shape;
+    std::vector<std::uint32_t> parts;  ///< [P,R,H,Dv]
+    std::vector<std::uint32_t> lses;   ///< [P,R,H]
+    bool gives_lse = true;             ///< the output lse is present
+
+    MergeProblem() = default;
+    explicit MergeProblem(const Spec& spec);
+
+    std::vector<double> part_values() const { return ref::decode_all(dtype, parts); }
+    std::vector<double> lse_values() const { return ref::decode_all(ref::Dtype::fp32, lses); }
+    std::size_t row_count() const { return static_cast<std::size_t>(shape.rows * shape.heads); }
+    ref::ExpectedMerge expected(const ref::RoundingClass& rounding) const;
+    Call call() const;  ///< in dense layouts
+};
+
+/// The outputs by name, those that are present.
+ExpectedOutputs outputs_of(ref::ExpectedMerge expected, bool gives_lse);
+
+const Description& merge_description();
+Call build_merge_call(const Spec& spec);  ///< with its edits
+/// True where every part of the row is dead.
+std::vector<bool> empty_rows(const MergeProblem& problem);
+
+Spec sample_merge(const Schema& schema, Random& random, int size);
+std::vector<std::string> merge_labels(const Spec& spec);
+std::vector<RequiredClass> merge_required_classes();
+const std::vector<ExcludedPairs>& attention_merge_excluded_pairs();
+std::vector<Property> merge_properties();
+
+std::unique_ptr<Operator> make_attention_merge();
+
+}  // namespace attncheck::properties
