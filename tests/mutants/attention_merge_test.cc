@@ -52,7 +52,8 @@ int count_merge_errors(std::int64_t parts, float shift, std::int64_t lse_step) {
         for (std::size_t d = 0; d < 3; ++d) {
             const std::uint16_t bits = out[row * 3 + d];
             // Between 1 and 4 a step of the bits is 2^-10 or 2^-9 of the number.
-            const double got = bits < 0x4000 ? 1 + (bits - 0x3c00) / 1024.0 : 2 + (bits - 0x4000) / 512.0;
+            const double got =
+                bits < 0x4000 ? 1 + (bits - 0x3c00) / 1024.0 : 2 + (bits - 0x4000) / 512.0;
             errors += empty ? bits != 0
                             : !(std::fabs(got - wanted[row * 3 + d] / sum[row]) < 1.5e-3);
         }

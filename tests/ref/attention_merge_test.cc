@@ -1,4 +1,5 @@
-// The oracle of AttentionMerge: values, special rows, and kernels of several kinds within its bound.
+// The oracle of AttentionMerge: values, special rows, and kernels of several kinds within its
+// bound.
 #include "ref/operators/attention_merge.h"
 
 #include <gtest/gtest.h>
@@ -109,8 +110,8 @@ TEST(AttentionMerge, KernelsInFp32StayWithinTheBound) {
               merge_online(o, lse)}) {
             worst = std::max(worst, std::fabs(got.output - expected.output.value[0]) /
                                         expected.output.bound[0]);
-            worst_lse =
-                std::max(worst_lse, std::fabs(got.lse - expected.lse.value[0]) / expected.lse.bound[0]);
+            worst_lse = std::max(worst_lse, std::fabs(got.lse - expected.lse.value[0]) /
+                                                expected.lse.bound[0]);
         }
     }
     EXPECT_LE(worst, 1);

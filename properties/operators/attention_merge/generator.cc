@@ -38,14 +38,15 @@ public:
         return attention_merge_excluded_pairs();
     }
 
-    /// All parts alike: their number follows from fewer, and rows and heads change places.
+    /// All parts alike, and heads as rows.
     std::vector<Spec> joint_shrinks(const Spec& spec) const override {
         std::vector<Spec> out;
         Spec plain = spec;
         for (const char* field : {"weights", "shift", "dead"}) plain.set(field, 0);
         out.push_back(plain);
         Spec turned = spec;
-        turned.set("rows", std::min<std::int64_t>(spec.number("rows") * spec.number("heads"), 4096));
+        const std::int64_t rows = spec.number("rows") * spec.number("heads");
+        turned.set("rows", std::min<std::int64_t>(rows, 4096));
         turned.set("heads", 1);
         out.push_back(turned);
         return out;
