@@ -161,6 +161,12 @@ ATTNCHECK_EXPORT uint32_t    attncheck_abi_version(void);    /* returns ATTNCHEC
 ATTNCHECK_EXPORT const char* attncheck_candidate_name(void); /* "vendor-kernel 1.4 (avx512)" */
 ATTNCHECK_EXPORT const char* attncheck_precision(void);      /* optional: its rounding class, as --precision takes it */
 
+/* Optional: the cases that it takes, one line for each operator, with the fields and values of case lines:
+ * "flash_attention_score: dtype=bf16,fp16 dim=64,128 value_dim=dim layout=BSND,TND pse=absent drop=absent".
+ * A field that is not named is unrestricted; values are lists, ranges a..b and a..b/step, or the name of a field that
+ * is equal. Without it the suite learns what is declined. */
+ATTNCHECK_EXPORT const char* attncheck_features(void);
+
 /* Operators: export any subset. */
 ATTNCHECK_EXPORT int attncheck_nsa_compress(const attncheck_nsa_compress_args*);
 ATTNCHECK_EXPORT int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args*);

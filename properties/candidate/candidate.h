@@ -28,6 +28,7 @@ public:
 struct CandidateInfo {
     std::string name, path;
     std::string precision;               ///< as the library declares it; empty when it does not
+    std::string features;                ///< as the library declares them, ';' between lines
     std::vector<std::string> operators;  ///< those it exports
     bool implements(std::string_view op) const;
 };

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kPrefix = "attncheck_";
 /// Symbols of candidate.h and protocol.h that are no operator.
 constexpr std::string_view kOthers[] = {"attncheck_abi_version", "attncheck_candidate_name",
-                                        "attncheck_precision", kAdapterOpen, kAdapterImplements};
+                                        "attncheck_precision", "attncheck_features", kAdapterOpen, kAdapterImplements};
 
 /// What the dynamic section of one library points to.
 struct Dynamic {

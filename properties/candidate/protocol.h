@@ -19,8 +19,8 @@ inline constexpr std::uint64_t kPage = 4096;
 inline constexpr int kMaxCalls = 4;
 inline constexpr std::size_t kNameBytes = 64;  ///< of an entry point's name, with its NUL
 
-/// First message of the worker, followed by `bytes` of text: "ok\n<name>\n<precision>\n<op> <op>
-/// ..." or the error.
+/// First message of the worker, followed by `bytes` of text: "ok\n<name>\n<precision>\n<features>\n
+/// <op> <op> ..." or the error. A new line in features is a semicolon there.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t bytes;

@@ -302,9 +302,11 @@ private:
                 printable_line(ok, kLongestError)));
         std::getline(lines, info_.name);
         std::getline(lines, info_.precision);
+        std::getline(lines, info_.features);
         std::getline(lines, names);
         info_.name = printable_line(info_.name, kLongestName);
         info_.precision = printable_line(info_.precision, kLongestError);
+        info_.features = printable_line(info_.features, kLongestError);
         info_.operators.clear();
         std::istringstream words(names);
         for (std::string op; words >> op;) info_.operators.push_back(op);

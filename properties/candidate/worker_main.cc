@@ -205,13 +205,15 @@ int main(int argc, char** argv) {
         return 2;
     }
     const auto precision = reinterpret_cast<const char* (*)()>(symbol("attncheck_precision"));
-    std::string names;
+    const auto features = reinterpret_cast<const char* (*)()>(symbol("attncheck_features"));
+    std::string names, lines = features && features() ? features() : "";
+    std::replace(lines.begin(), lines.end(), '\n', ';');
     for (const std::string& entry : exported_entries(library))
         if (!implements || implements(entry.c_str())) names += entry + ' ';
     const char* declared = precision ? precision() : nullptr;
     const char* named = name();
     say_hello(std::string("ok\n") + first_line(named ? named : "(unnamed)") + '\n' +
-              first_line(declared ? declared : "") + '\n' + names);
+              first_line(declared ? declared : "") + '\n' + first_line(lines.c_str()) + '\n' + names);
 
     Request request;
     while (read_all(g_socket, &request, sizeof request)) {

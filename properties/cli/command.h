@@ -29,7 +29,7 @@ void say(fmt::format_string<T...> text, T&&... values) {
 }
 
 struct Arguments {
-    std::string candidate, precision, shard = "1/1", waive, json, junit, html, corpus, rule,
+    std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
         case_line, property, merged;
     Profile profile = Profile::ascend910b;
     std::vector<std::string> ops, properties, files;

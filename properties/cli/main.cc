@@ -88,6 +88,11 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
             "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
         ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
         ->default_str(std::string(name_of(arguments.profile)));
+    command
+        .add_option("--features", arguments.features,
+                    "what the library takes, as case lines have it: 'OPERATOR: field=values ...', lines separated by "
+                    "';', values as lists, a..b, a..b/step or the name of an equal field; learned if left out")
+        ->type_name("TEXT");
     command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
         ->check(seconds_between(0.001, 1e6))
         ->capture_default_str();

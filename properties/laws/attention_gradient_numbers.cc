@@ -50,7 +50,8 @@ void BoundedGradient::add_product(std::size_t row, std::span<const double> weigh
         if (weights[d] == 0) continue;  // an overflowed element is not judged
         const double product = values[row * width + d] * weights[d];
         side[slot] += product;
-        identity.size[slot] += std::fabs(product);
+        // A NaN where none is allowed must not widen what is allowed.
+        if (std::isfinite(product)) identity.size[slot] += std::fabs(product);
         identity.allowed[slot] += allowed[row * width + d] * std::fabs(weights[d]);
     }
 }

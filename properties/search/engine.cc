@@ -72,6 +72,13 @@ public:
 
     PropertyReport run() {
         const double start = clock_.now();
+        if (options_.survey && options_.survey->takes_nothing && options_.replay.empty()) {
+            report_.status = PropertyReport::Status::declined;
+            report_.declined = options_.survey->declined;
+            report_.note = options_.survey->scope.is_declared() ? "every case inside the library's own declaration was declined"
+                                                                : "every case was declined";
+            return std::move(report_);
+        }
         deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
         const std::int64_t cases =
             options_.cases == 0 ? 0

@@ -37,7 +37,7 @@ public:
           candidate_(candidate),
           profile_(profile),
           random_(mix(seed ^ 0x5C09Eull)),
-          result_{Scope(op), 0, 0, {}},
+          result_{Scope(op), 0, 0, false, {}},
           scope_(result_.scope) {
         if (!features.empty()) scope_.restrict_to(features);
     }
@@ -47,6 +47,7 @@ public:
         const bool is_declared = scope_.is_declared();
         if (!is_declared && takes_all_at_first()) return std::move(result_);
         const bool found = find_anchor();
+        result_.takes_nothing = !found;
         for (int k = 0; k < kPool; ++k) pool_.push_back(op_.sample(random_, k % 100, profile_));
         if (is_declared || !found) {
             describe();
@@ -340,18 +341,38 @@ Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Prof
     return Learner(op, candidate, seed, profile, features).learn();
 }
 
-std::string features_of(const std::string& declaration, const std::string& op) {
-    std::string lines = declaration, out;
+namespace {
+
+/// Calls `take` with the operator and the features of each line.
+template <class Take>
+void for_each_line(const std::string& declaration, Take take) {
+    std::string lines = declaration;
     std::ranges::replace(lines, ';', '\n');
     std::istringstream in(lines);
     for (std::string line; std::getline(in, line);) {
-        const std::size_t colon = line.find(": ");
-        if (line.find_first_not_of(' ') == std::string::npos) continue;
+        const std::size_t start = line.find_first_not_of(' '), colon = line.find(": ");
+        if (start == std::string::npos) continue;
         if (colon == std::string::npos)
-            throw std::invalid_argument(fmt::format("'{}' names no operator: expected 'operator: field=values'", line));
-        const std::size_t start = line.find_first_not_of(' ');
-        if (line.substr(start, colon - start) == op) out += line.substr(colon + 1);
+            throw std::invalid_argument(
+                fmt::format("'{}' names no operator: expected 'operator: field=values'", line));
+        take(line.substr(start, colon - start), line.substr(colon + 1));
     }
+}
+
+}  // namespace
+
+std::string features_of(const std::string& declaration, const std::string& op) {
+    std::string out;
+    for_each_line(declaration, [&](const std::string& name, const std::string& features) {
+        if (name == op) out += features;
+    });
+    return out;
+}
+
+std::vector<std::string> operators_of(const std::string& declaration) {
+    std::vector<std::string> out;
+    for_each_line(declaration,
+                  [&](const std::string& name, const std::string&) { out.push_back(name); });
     return out;
 }
 

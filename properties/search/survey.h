@@ -13,6 +13,7 @@ class Candidate;
 struct Survey {
     Scope scope;
     int calls = 0, declined = 0;
+    bool takes_nothing = false;  ///< not one of the cases that were tried
     TakenCases taken;
 };
 
@@ -25,5 +26,7 @@ Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Prof
 /// The part of a declaration that is about an operator: "attention: dim=64,128 layout=bshd", one line for each operator
 /// or separated by ';'. Empty where there is none. Throws std::invalid_argument on a line without an operator's name.
 std::string features_of(const std::string& declaration, const std::string& op);
+/// The operators that it names.
+std::vector<std::string> operators_of(const std::string& declaration);
 
 }  // namespace attncheck::properties

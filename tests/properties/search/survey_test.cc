@@ -1,0 +1,164 @@
+// What a kernel takes: learned from its refusals, or declared; and the verdict on a kernel that takes one case of a
+// thousand (restricted/tiled_flash.c).
+#include "properties/search/survey.h"
+
+#include <gmock/gmock.h>
+
+#include <stdexcept>
+
+#include "properties/candidate/worker_candidate.h"
+#include "properties/operators/catalogue.h"
+#include "properties/search/engine.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::HasSubstr;
+using Status = PropertyReport::Status;
+
+const Operator& flash(bool gradient) {
+    return *find_operator(gradient ? "flash_attention_score_grad" : "flash_attention_score");
+}
+
+std::unique_ptr<Candidate> tiled_flash(int defect) {
+    WorkerOptions options;
+    options.library = std::string(RESTRICTED_DIR) + "/tiled_flash_" + std::to_string(defect) + ".so";
+    options.worker = WORKER_PATH;
+    return open_worker_candidate(options);
+}
+
+Spec case_of(const std::string& line) { return parse(line, schemas()); }
+
+// Most cases that are drawn inside are taken, although one of some six hundred generated ones is.
+TEST(Survey, LearnsWhatIsTaken) {
+    for (const bool gradient : {false, true}) {
+        const auto candidate = tiled_flash(0);
+        const Operator& op = flash(gradient);
+        const Survey known = survey(op, *candidate, 1, Profile::ascend910b);
+        EXPECT_THAT(known.taken.text, HasSubstr("dim=64,128"));
+        Random random(7);
+        int taken = 0, drawn = 0;
+        for (int k = 0; k < 200; ++k) {
+            const auto spec = known.scope.brought_inside(op.sample(random, k % 100), random);
+            if (!spec) continue;
+            ++drawn;
+            taken += candidate->run(op.build(*spec), {}).ok();
+        }
+        EXPECT_GE(drawn, 190);
+        EXPECT_GE(taken, drawn * 9 / 10);
+    }
+}
+
+// Fields that the kernel does not restrict stay as they are.
+TEST(Survey, LeavesTheRestOpen) {
+    const auto candidate = tiled_flash(0);
+    const Survey known = survey(flash(false), *candidate, 3, Profile::ascend910b);
+    EXPECT_THAT(known.taken.text, Not(HasSubstr("kv_heads")));
+    EXPECT_THAT(known.taken.text, Not(HasSubstr("logits")));
+}
+
+// A property on a kernel of this kind meets as many cases as were asked for.
+TEST(Survey, CasesAreAcceptedOnes) {
+    const auto candidate = tiled_flash(0);
+    const Operator& op = flash(false);
+    const Survey known = survey(op, *candidate, 2, Profile::ascend910b);
+    EngineOptions options;
+    options.cases = 20;
+    options.survey = &known;
+    KnownMinima minima;
+    const PropertyReport report = run_property(op, *op.property("agreement"), *candidate, options, system_clock(),
+                                               [](const PropertyReport&) {}, minima);
+    EXPECT_EQ(report.status, Status::held) << report.note;
+    EXPECT_EQ(report.cases, 80);  // four times as many features as others have
+    EXPECT_LE(report.declined, 16);
+}
+
+struct Planted {
+    int defect;
+    bool gradient;
+};
+class RestrictedKernel : public testing::TestWithParam<Planted> {};
+
+// One agreement run of default size finds each of the usual mistakes.
+TEST_P(RestrictedKernel, DefectIsFound) {
+    const auto candidate = tiled_flash(GetParam().defect);
+    const Operator& op = flash(GetParam().gradient);
+    for (const std::uint64_t seed : {1, 2, 3}) {
+        const Survey known = survey(op, *candidate, seed, Profile::ascend910b);
+        EngineOptions options;
+        options.seed = seed;
+        options.max_counterexamples = 1;
+        options.shrink_seconds = 1;
+        options.survey = &known;
+        KnownMinima minima;
+        const PropertyReport report = run_property(op, *op.property("agreement"), *candidate, options,
+                                                   system_clock(), [](const PropertyReport&) {}, minima);
+        EXPECT_EQ(report.status, Status::falsified) << "seed " << seed;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Defects, RestrictedKernel,
+                         testing::Values(Planted{1, false}, Planted{2, false}, Planted{3, false}, Planted{4, true},
+                                         Planted{5, true}));
+
+// What is declared is taken as it is: lists, ranges with steps, fields that are equal.
+TEST(Features, RestrictTheScope) {
+    Scope scope(flash(false));
+    scope.restrict_to("dtype=fp16,bf16 dim=32..128/32 value_dim=dim pse=absent");
+    const std::string rest = " q=[2] kv=[3] layout=BSND kv_heads=1 group=1 ";
+    const auto holds = [&](const std::string& fields) {
+        return scope.holds(case_of("flash_attention_score{dtype=" + fields + rest + "data=normal seed=1}"));
+    };
+    EXPECT_TRUE(holds("fp16 dim=64 value_dim=64"));
+    EXPECT_TRUE(holds("bf16 dim=96 value_dim=96"));
+    EXPECT_FALSE(holds("fp32 dim=64 value_dim=64"));
+    EXPECT_FALSE(holds("fp16 dim=64 value_dim=32"));
+    EXPECT_FALSE(holds("fp16 dim=80 value_dim=80"));
+    EXPECT_FALSE(holds("fp16 dim=160 value_dim=160"));
+    EXPECT_EQ(scope.text(), "dtype=fp16,bf16 dim=32..128/32 pse=absent value_dim=dim=yes");
+}
+
+// A case is mended to what is declared.
+TEST(Features, CasesAreMended) {
+    Scope scope(flash(false));
+    scope.restrict_to("dim=64,128 value_dim=dim");
+    Random random(1);
+    for (int k = 0; k < 20; ++k) {
+        Spec spec = case_of(
+            "flash_attention_score{dtype=fp16 q=[2] kv=[3] layout=BSND kv_heads=1 group=1 dim=7 value_dim=3 data=normal seed=1}");
+        scope.mend(spec, random);
+        EXPECT_TRUE(scope.holds(spec)) << print(spec);
+    }
+}
+
+// What is not known is named, with what is.
+TEST(Features, UnknownWordsAreNamed) {
+    const auto message_of = [](const std::string& features) -> std::string {
+        Scope scope(flash(false));
+        try {
+            scope.restrict_to(features);
+        } catch (const std::invalid_argument& e) {
+            return e.what();
+        }
+        return "accepted";
+    };
+    EXPECT_THAT(message_of("dims=64"), HasSubstr("unknown field 'dims' of flash_attention_score, known: dtype"));
+    EXPECT_THAT(message_of("dtype=int8"), HasSubstr("unknown value 'int8' of dtype, known: fp16 bf16 fp32"));
+    EXPECT_THAT(message_of("dim=64x"), HasSubstr("'64x' in '64x' is no whole number"));
+    EXPECT_THAT(message_of("dim=9..2"), HasSubstr("'9..2' is no range"));
+    EXPECT_THAT(message_of("dim=1..9/0"), HasSubstr("is no range"));
+    EXPECT_THAT(message_of("dim"), HasSubstr("'dim' is no feature: expected field=values"));
+    EXPECT_THAT(message_of("dim="), HasSubstr("is no feature"));
+}
+
+// One declaration for several operators.
+TEST(Features, AreByOperator) {
+    const std::string both = "flash_attention_score: dim=64\nflash_attention_score_grad: dim=128; nsa_compress: heads=1";
+    EXPECT_EQ(features_of(both, "flash_attention_score"), " dim=64");
+    EXPECT_EQ(features_of(both, "flash_attention_score_grad"), " dim=128");
+    EXPECT_EQ(features_of(both, "nsa_compress"), " heads=1");
+    EXPECT_EQ(features_of(both, "nsa_module"), "");
+    EXPECT_THROW((void)features_of("dim=64", "nsa_compress"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace attncheck::properties
