@@ -112,7 +112,12 @@ private:
     /// A property that met few cases says nothing, unless no more were asked for.
     void judge_number_of_cases() {
         const std::int64_t enough = wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
-        if (report_.cases >= enough || report_.cases + inapplicable_ >= enough) return;
+        if (report_.cases + report_.replayed == 0 && inapplicable_ > 0) {
+            report_.status = PropertyReport::Status::declined;
+            report_.note = fmt::format("applies to none of {} cases", inapplicable_);
+            return;
+        }
+        if (report_.cases + inapplicable_ >= enough) return;
         if (is_outside_ && report_.cases == 0) {
             report_.status = PropertyReport::Status::declined;
             report_.note = "no case of this property is one that the candidate takes";
