@@ -67,6 +67,7 @@ public:
           context_{candidate, options.rounding, options.rule, options.samples} {
         report_.op = op.name();
         if (options.survey) report_.taken = options.survey->taken;
+        if (options.survey && !options.survey->scope.is_open()) scope_ = options.survey->scope;
         report_.property = property.name;
     }
 
@@ -154,11 +155,9 @@ private:
 
     /// A case of the property's domain that the candidate takes, as far as is known. One of twenty may be outside of
     /// what is known.
-    std::optional<Spec> try_to_draw(Random& random, int size, bool is_plain) const {
-        const Scope* scope = options_.survey && !options_.survey->scope.is_open()
-                                 ? &options_.survey->scope
-                                 : nullptr;
-        const bool explores = scope && random.chance(kExploring);
+    std::optional<Spec> try_to_draw(Random& random, int size, bool is_plain) {
+        const Scope* scope = scope_ ? &*scope_ : nullptr;
+        const bool explores = explores_ = scope && random.chance(kExploring);
         for (int tries = 0; tries < 100; ++tries) {
             Spec spec = is_plain && tries < 20 ? op_.plain(random, options_.profile)
                                                : op_.sample(random, size, options_.profile);
@@ -243,10 +242,12 @@ private:
         }
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
+            if (scope_ && !explores_ && !replaying_) scope_->suspect(spec);
             on_case_(report_);
             return {};
         }
         if (!replaying_) ++judged_;
+        if (scope_ && !replaying_) scope_->accept(spec);
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
@@ -355,6 +356,8 @@ private:
     std::int64_t judged_ = 0;        ///< of those drawn, without those that were declined
     std::int64_t inapplicable_ = 0;  ///< of those judged: the property demands nothing of them
     std::int64_t most_drawn_ = 0;
+    std::optional<Scope> scope_;  ///< what is taken, as learned so far; none: everything
+    bool explores_ = false;       ///< the case drawn last may lie outside of it
     bool is_outside_ = false;  ///< the property has no case that the candidate takes
     std::size_t replayed_ = 0;  ///< how many of options_.replay were started
     bool replaying_ = true;

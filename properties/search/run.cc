@@ -184,6 +184,7 @@ public:
 
     void finish_without_beginning(std::size_t i) {
         PropertyReport none = unfinished(i);
+        if (is_past_end()) none.status = PropertyReport::Status::inconclusive;
         none.note = is_past_end() ? "no time was left to begin it" : "no process was left to run it";
         finish(i, std::move(none));
     }
@@ -314,7 +315,17 @@ void verify_side_by_side(const CandidateInfo& info,
             const CaseObserver on_case = [&, pace = Pace()](const PropertyReport& now) mutable {
                 if (pace.passes(now, clock.now())) tell(property_to_text(now));
             };
-            return property_to_text(run.run(i, seconds, *candidate, *known, *surveys, on_case));
+            try {
+                return property_to_text(run.run(i, seconds, *candidate, *known, *surveys, on_case));
+            } catch (const Stopped&) {
+                PropertyReport none = run.unfinished(i);
+                none.status = PropertyReport::Status::inconclusive;
+                return property_to_text(none);
+            } catch (const std::exception& e) {  // the library is gone before its first case
+                PropertyReport none = run.unfinished(i);
+                none.note = e.what();
+                return property_to_text(none);
+            }
         };
     });
     run.save();

@@ -72,6 +72,18 @@ void Scope::accept(const Spec& spec) {
     if (accepted_.size() < kKeptCases) accepted_.push_back(spec);
 }
 
+bool Scope::suspect(const Spec& declined) {
+    constexpr int kTimes = 3;
+    bool any = false;
+    for (std::size_t a = 0; a < aspects_.size(); ++a) {
+        const std::int64_t value = aspects_[a].value(declined);
+        if (aspects_[a].is_extent || takes_for_sure(a, value)) continue;
+        any = true;
+        if (++suspicions_[{a, value}] >= kTimes) refuse(a, value);
+    }
+    return any;
+}
+
 void Scope::refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> values) {
     combinations_.push_back(std::move(values));
 }

@@ -2,6 +2,7 @@
 // combinations that it refuses although it takes each value alone. Learned by survey.h.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,6 +39,10 @@ public:
     bool is_declared() const { return is_declared_; }
 
     bool takes(std::size_t aspect, std::int64_t value) const;
+    /// A case that was inside and was declined: values of it that no accepted case has are refused from the third time
+    /// on. False when it has none.
+    bool suspect(const Spec& declined);
+
     bool takes_for_sure(std::size_t aspect, std::int64_t value) const {
         return limits_[aspect].accepted.contains(value);
     }
@@ -73,6 +78,7 @@ private:
     std::vector<Limit> limits_;
     std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> combinations_;
     std::vector<Spec> accepted_;
+    std::map<std::pair<std::size_t, std::int64_t>, int> suspicions_;
     bool is_declared_ = false;
 };
 

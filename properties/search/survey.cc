@@ -59,7 +59,7 @@ public:
             if (!spec) continue;
             const bool taken = takes(*spec);
             in_a_row = taken ? in_a_row + 1 : 0;
-            if (!taken && !suspect(*spec)) find_combination(*spec), ++found;
+            if (!taken && !scope_.suspect(*spec)) find_combination(*spec), ++found;
         }
         describe();
         return std::move(result_);
@@ -295,19 +295,6 @@ private:
         return is_taken(other) || is_taken(other_lengths);
     }
 
-    /// Values of a declined case that no accepted one has: refused from the third time on.
-    bool suspect(const Spec& declined) {
-        constexpr int kTimes = 3;
-        bool any = false;
-        for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
-            const Int value = scope_.aspects()[a].value(declined);
-            if (scope_.aspects()[a].is_extent || scope_.takes_for_sure(a, value)) continue;
-            any = true;
-            if (++suspicions_[{a, value}] >= kTimes) scope_.refuse(a, value);
-        }
-        return any;
-    }
-
     /// What a declined case has that no accepted one has: as little of it as can be found.
     void find_combination(const Spec& declined) {
         Values values;
@@ -331,7 +318,6 @@ private:
     Survey result_;
     Scope& scope_;
     std::vector<Spec> first_taken_, pool_;
-    std::map<std::pair<std::size_t, Int>, int> suspicions_;
 };
 
 }  // namespace
