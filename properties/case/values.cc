@@ -30,10 +30,11 @@ void fill_with_zeros(Call& call) {
 
 void apply_overrides(
     const Spec& spec,
-    const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of) {
+    const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
+    std::vector<std::vector<std::int64_t>> shapes) {
     if (spec.overrides.empty()) return;
     const Extents extents = extents_of(spec);
-    const auto shapes = shapes_of(extents);
+    if (shapes.empty()) shapes = shapes_of(extents);
     for (const auto& [element, value] : spec.overrides) {
         const auto index = static_cast<std::size_t>(element.tensor);
         const TensorField& tensor = spec.schema->tensors[index];

@@ -21,9 +21,10 @@ bool has_extents_of(const Spec& spec, const Call& call);
 /// All elements of the inputs 0.
 void fill_with_zeros(Call& call);
 
-/// Puts the elements that `set` names into row-major bits over the shapes of the Spec; `bits_of` is
-/// null for tensors to leave alone.
+/// Puts the elements that `set` names into row-major bits over the shapes given, or else those of
+/// the Spec; `bits_of` is null for tensors to leave alone.
 void apply_overrides(const Spec& spec,
-                     const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of);
+                     const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
+    std::vector<std::vector<std::int64_t>> shapes = {});
 
 }  // namespace attncheck::properties

@@ -2,6 +2,7 @@
 #include "properties/operators/flash_attention/problem.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace attncheck::properties {
@@ -63,6 +64,11 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
                                    std::exchange(to.numbers[kFaGroup], 1);
         for (auto& length : to.lists[0]) length *= heads;
     });
+    if (spec.lists[0].size() > 1)
+        with([](Spec& to) {  // batches become queries beside the first one's keys
+            to.lists[0] = {std::accumulate(to.lists[0].begin(), to.lists[0].end(), std::int64_t{0})};
+            to.lists[1].resize(1);
+        });
     with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same
         to.numbers[kFaDim] = to.numbers[kFaValueDim] = 1;
         to.numbers[kFaRope] = 0;

@@ -53,14 +53,32 @@ Spec without_edits(Spec spec) {
     return spec;
 }
 
+std::vector<std::vector<std::int64_t>> shapes_in(const Call& call) {
+    std::vector<std::vector<std::int64_t>> shapes;
+    for (const Tensor& tensor : call.tensors) shapes.push_back(tensor.buffer_shape);
+    return shapes;
+}
+
+/// Without the elements that a claim has left no place for.
+Spec inside(Spec spec, const Call& call) {
+    std::erase_if(spec.overrides, [&](const auto& set) {
+        const auto& shape = call.tensors[static_cast<std::size_t>(set.first.tensor)].buffer_shape;
+        for (std::size_t d = 0; d < shape.size(); ++d)
+            if (set.first.index[d] >= shape[d]) return true;
+        return false;
+    });
+    return spec;
+}
+
 }  // namespace
 
 Call build_compress_call(const Spec& spec) {
     return build_of(spec, [](const Spec& of, Call& call) {
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             if (!call.tensors[i].output) fill_tensor(of, i, call.tensors[i]);
-        if (!of.overrides.empty() && has_extents_of(of, call))
-            apply_overrides(of, [&](std::size_t i) { return &call.tensors[i].bits; });
+        if (!of.overrides.empty())
+            apply_overrides(inside(of, call),
+                            [&](std::size_t i) { return &call.tensors[i].bits; }, shapes_in(call));
     });
 }
 

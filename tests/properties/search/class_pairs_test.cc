@@ -105,8 +105,10 @@ TEST_F(PairsOfARun, SurviveAsText) {
         EXPECT_THROW(pair_set_from(garbage), std::invalid_argument) << garbage;
 }
 
-RunReport report_with(std::vector<std::string> missing) {
+RunReport report_with(std::vector<std::string> missing, int shard = 0, int shards = 1) {
     RunReport report;
+    report.shard = shard;
+    report.shards = shards;
     report.candidate = "c";
     report.seed = 1;
     report.pairs = {{"nsa_compress", 5, std::move(missing)}};
@@ -115,8 +117,8 @@ RunReport report_with(std::vector<std::string> missing) {
 
 // A pair that one shard reached is reached.
 TEST(MergedPairs, AreMissingWhereNoShardReachedThem) {
-    const std::string left = to_json(report_with({"a + b", "a + c"})),
-                      right = to_json(report_with({"a + c", "b + c"}));
+    const std::string left = to_json(report_with({"a + b", "a + c"}, 0, 2)),
+                      right = to_json(report_with({"a + c", "b + c"}, 1, 2));
     const MergedReport merged = merge_json({{"l.json", left}, {"r.json", right}});
     EXPECT_EQ(Json::parse(merged.json).at("pairs"),
               Json({{"nsa_compress",
