@@ -34,11 +34,15 @@ Aspect field_aspect(const Schema& schema, std::size_t i) {
 
 /// Two sizes of one kind, such as the widths of keys and values: many kernels want them equal.
 Aspect equal_fields(const Schema& schema, std::size_t left, std::size_t right) {
-    return {.name = schema.numbers[right].key + "=" + schema.numbers[left].key,
-            .value = [=](const Spec& spec) -> Int { return spec.numbers[left] == spec.numbers[right]; },
-            .set = [=](Spec& spec, Int equal) { if (equal) spec.numbers[right] = spec.numbers[left]; },
-            .text = yes_or_no,
-                           .named = {0, 1}};
+    return {
+        .name = schema.numbers[right].key + "=" + schema.numbers[left].key,
+        .value = [=](const Spec& spec) -> Int { return spec.numbers[left] == spec.numbers[right]; },
+        .set =
+            [=](Spec& spec, Int equal) {
+                if (equal) spec.numbers[right] = spec.numbers[left];
+            },
+        .text = yes_or_no,
+        .named = {0, 1}};
 }
 
 void add_fields(const Schema& schema, std::vector<Aspect>& out) {
@@ -61,62 +65,72 @@ Int divisor_of(const std::vector<Int>& lengths) {
 
 void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
     const std::string& key = schema.lists[i].key;
-    out.push_back({.name = key + ":empty",
-                   .value = [i](const Spec& spec) -> Int { return std::ranges::count(spec.lists[i], 0) > 0; },
-                   .set = [i](Spec& spec, Int empty) {
-                       if (!empty) std::ranges::replace(spec.lists[i], 0, 1);
-                   },
-                   .text = yes_or_no,
-                           .named = {0, 1}});
+    out.push_back(
+        {.name = key + ":empty",
+         .value = [i](const Spec& spec) -> Int { return std::ranges::count(spec.lists[i], 0) > 0; },
+         .set =
+             [i](Spec& spec, Int empty) {
+                 if (!empty) std::ranges::replace(spec.lists[i], 0, 1);
+             },
+         .text = yes_or_no,
+         .named = {0, 1}});
     out.push_back({.name = key + ":equal",
                    .value = [i](const Spec& spec) -> Int {
                        return std::ranges::adjacent_find(spec.lists[i], std::not_equal_to<>()) ==
                               spec.lists[i].end();
                    },
-                   .set = [i](Spec& spec, Int equal) {
-                       if (equal && !spec.lists[i].empty())
-                           std::ranges::fill(spec.lists[i], spec.lists[i].front());
-                   },
+                   .set =
+                       [i](Spec& spec, Int equal) {
+                           if (equal && !spec.lists[i].empty())
+                               std::ranges::fill(spec.lists[i], spec.lists[i].front());
+                       },
                    .text = yes_or_no,
-                           .named = {0, 1}});
+                   .named = {0, 1}});
     out.push_back({.name = key + ":multiple_of",
                    .value = [i](const Spec& spec) { return divisor_of(spec.lists[i]); },
-                   .set = [i](Spec& spec, Int divisor) {
-                       for (Int& length : spec.lists[i])
-                           length = (length + divisor - 1) / divisor * divisor;
-                   },
+                   .set =
+                       [i](Spec& spec, Int divisor) {
+                           for (Int& length : spec.lists[i])
+                               length = (length + divisor - 1) / divisor * divisor;
+                       },
                    .text = [](Int value) { return std::to_string(value); }});
 }
 
 void add_lists(const Schema& schema, std::vector<Aspect>& out) {
     if (schema.lists.empty()) return;
     const bool several_lists = schema.lists.size() > 1 && schema.parallel_lists;
-    out.push_back({.name = "sequences",
-                   .value = [](const Spec& spec) { return std::min<Int>(std::ssize(spec.lists[0]), 2); },
-                   .set = [](Spec& spec, Int count) {
-                       if (count < 2)
-                           for (auto& list : spec.lists)
-                               if (!list.empty()) list.resize(1);
-                   },
-                   .text = [](Int value) { return value < 2 ? "1" : "several"; },
-                   .named = {1, 2}});
+    out.push_back(
+        {.name = "sequences",
+         .value = [](const Spec& spec) { return std::min<Int>(std::ssize(spec.lists[0]), 2); },
+         .set =
+             [](Spec& spec, Int count) {
+                 if (count < 2)
+                     for (auto& list : spec.lists)
+                         if (!list.empty()) list.resize(1);
+             },
+         .text = [](Int value) { return value < 2 ? "1" : "several"; },
+         .named = {1, 2}});
     for (std::size_t i = 0; i < schema.lists.size(); ++i) add_list(schema, i, out);
     if (!several_lists) return;
     out.push_back({.name = schema.lists[0].key + "=" + schema.lists[1].key,
                    .value = [](const Spec& spec) -> Int { return spec.lists[0] == spec.lists[1]; },
-                   .set = [](Spec& spec, Int equal) { if (equal) spec.lists[1] = spec.lists[0]; },
+                   .set =
+                       [](Spec& spec, Int equal) {
+                           if (equal) spec.lists[1] = spec.lists[0];
+                       },
                    .text = yes_or_no,
-                           .named = {0, 1}});
+                   .named = {0, 1}});
     out.push_back({.name = schema.lists[0].key + "<=" + schema.lists[1].key,
                    .value = [](const Spec& spec) -> Int {
                        return std::ranges::equal(spec.lists[0], spec.lists[1], std::less_equal<>());
                    },
-                   .set = [](Spec& spec, Int ordered) {
-                       for (std::size_t b = 0; ordered && b < spec.lists[0].size(); ++b)
-                           spec.lists[1][b] = std::max(spec.lists[0][b], spec.lists[1][b]);
-                   },
+                   .set =
+                       [](Spec& spec, Int ordered) {
+                           for (std::size_t b = 0; ordered && b < spec.lists[0].size(); ++b)
+                               spec.lists[1][b] = std::max(spec.lists[0][b], spec.lists[1][b]);
+                       },
                    .text = yes_or_no,
-                           .named = {0, 1}});
+                   .named = {0, 1}});
 }
 
 /// Whether a tensor of this side is in memory in this order and that is not row-major order without gaps.
@@ -144,16 +158,20 @@ void add_memory(const Operator& op, std::vector<Aspect>& out) {
     for (const bool outputs : {false, true})
         for (int n = 2; n <= static_cast<int>(outputs ? Layout::spread : Layout::broadcast); ++n) {
             const auto layout = static_cast<Layout>(n);
-            out.push_back({.name = fmt::format("{}:{}", outputs ? "outputs" : "inputs", name_of(layout)),
-                           .value = [=, &op](const Spec& spec) -> Int { return is_in(op, spec, outputs, layout); },
-                           .set = [=, &fields](Spec& spec, Int present) {
-                               for (std::size_t t = 0; t < fields.size(); ++t)
-                                   if (fields[t].output == outputs &&
-                                       (present != 0 || spec.layouts[t] == layout))
-                                       spec.layouts[t] = present != 0 ? layout : Layout::dense;
-                           },
-                           .text = yes_or_no,
-                           .named = {0, 1}});
+            out.push_back(
+                {.name = fmt::format("{}:{}", outputs ? "outputs" : "inputs", name_of(layout)),
+                 .value = [=, &op](const Spec& spec) -> Int {
+                     return is_in(op, spec, outputs, layout);
+                 },
+                 .set =
+                     [=, &fields](Spec& spec, Int present) {
+                         for (std::size_t t = 0; t < fields.size(); ++t)
+                             if (fields[t].output == outputs &&
+                                 (present != 0 || spec.layouts[t] == layout))
+                                 spec.layouts[t] = present != 0 ? layout : Layout::dense;
+                     },
+                 .text = yes_or_no,
+                 .named = {0, 1}});
         }
 }
 

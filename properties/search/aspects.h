@@ -16,8 +16,9 @@ struct Aspect {
     /// Gives the case this value as far as it can; whether the case is legal then is not checked.
     std::function<void(Spec&, std::int64_t)> set;
     std::function<std::string(std::int64_t)> text;  ///< of a value, as the case line has it
-    std::vector<std::int64_t> named = {};  ///< all values, where they have names
-    bool is_extent = false;  ///< one of many sizes: what holds for two of them says little of a third
+    std::vector<std::int64_t> named = {};           ///< all values, where they have names
+    bool is_extent =
+        false;  ///< one of many sizes: what holds for two of them says little of a third
 };
 
 /// Of an operator, in the order of its case line.

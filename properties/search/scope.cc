@@ -18,7 +18,9 @@ std::vector<std::size_t> shuffled(std::size_t count, Random& random) {
     std::vector<std::size_t> order(count);
     std::iota(order.begin(), order.end(), std::size_t{0});
     for (std::size_t i = count; i > 1; --i)
-        std::swap(order[i - 1], order[static_cast<std::size_t>(random.between(0, static_cast<std::int64_t>(i) - 1))]);
+        std::swap(
+            order[i - 1],
+            order[static_cast<std::size_t>(random.between(0, static_cast<std::int64_t>(i) - 1))]);
     return order;
 }
 
@@ -37,14 +39,15 @@ void copy_part(const Spec& from, std::size_t part, Spec& to) {
 
 bool Scope::is_open() const {
     return combinations_.empty() && std::ranges::all_of(limits_, [](const Limit& limit) {
-        return !limit.closed && limit.refused.empty() && limit.declared.empty();
-    });
+               return !limit.closed && limit.refused.empty() && limit.declared.empty();
+           });
 }
 
 bool Scope::takes(std::size_t aspect, std::int64_t value) const {
     const Limit& limit = limits_[aspect];
     if (!limit.declared.empty())
-        return std::ranges::any_of(limit.declared, [&](const Range& range) { return range.has(value); });
+        return std::ranges::any_of(limit.declared,
+                                   [&](const Range& range) { return range.has(value); });
     if (limit.accepted.contains(value)) return true;
     return !limit.closed && !limit.refused.contains(value);
 }
@@ -94,12 +97,15 @@ void Scope::mend(Spec& spec, Random& random) const {
         if (takes(a, aspects_[a].value(spec))) continue;
         if (!limits_[a].declared.empty()) {
             const Range& range = random.pick(limits_[a].declared);
-            aspects_[a].set(spec, range.low + range.step * random.between(0, (range.high - range.low) / range.step));
+            aspects_[a].set(
+                spec,
+                range.low + range.step * random.between(0, (range.high - range.low) / range.step));
             continue;
         }
         if (limits_[a].accepted.empty()) continue;
         const auto& accepted = limits_[a].accepted;
-        aspects_[a].set(spec, *std::next(accepted.begin(), random.between(0, std::ssize(accepted) - 1)));
+        aspects_[a].set(spec,
+                        *std::next(accepted.begin(), random.between(0, std::ssize(accepted) - 1)));
     }
 }
 
@@ -151,25 +157,29 @@ Scope::Range Scope::range_of(const Aspect& aspect, const std::string& word) cons
     if (!aspect.named.empty()) {
         std::vector<std::string> known;
         for (const std::int64_t value : aspect.named) known.push_back(aspect.text(value));
-        throw std::invalid_argument(
-            fmt::format("unknown value '{}' of {}, known: {}", word, aspect.name, fmt::join(known, " ")));
+        throw std::invalid_argument(fmt::format("unknown value '{}' of {}, known: {}", word,
+                                                aspect.name, fmt::join(known, " ")));
     }
     const std::size_t dots = word.find(".."), slash = word.find('/');
     if (dots == std::string::npos) {
         const std::int64_t value = whole_number(word, word);
         return {value, value, 1};
     }
-    const Range range{whole_number(word.substr(0, dots), word),
-                      whole_number(word.substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2), word),
-                      slash == std::string::npos ? 1 : whole_number(word.substr(slash + 1), word)};
+    const Range range{
+        whole_number(word.substr(0, dots), word),
+        whole_number(word.substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2),
+                     word),
+        slash == std::string::npos ? 1 : whole_number(word.substr(slash + 1), word)};
     if (range.low > range.high || range.step < 1)
-        throw std::invalid_argument(fmt::format("'{}' is no range: expected a..b or a..b/step with a <= b, step >= 1", word));
+        throw std::invalid_argument(fmt::format(
+            "'{}' is no range: expected a..b or a..b/step with a <= b, step >= 1", word));
     return range;
 }
 
 void Scope::declare(const std::string& key, const std::string& values) {
     const auto find = [&](const std::string& name) {
-        return static_cast<std::size_t>(std::ranges::find(aspects_, name, &Aspect::name) - aspects_.begin());
+        return static_cast<std::size_t>(std::ranges::find(aspects_, name, &Aspect::name) -
+                                        aspects_.begin());
     };
     const std::size_t relation = find(key + "=" + values);
     if (relation < aspects_.size()) {
@@ -180,8 +190,8 @@ void Scope::declare(const std::string& key, const std::string& values) {
     if (at == aspects_.size()) {
         std::vector<std::string> known;
         for (const Aspect& aspect : aspects_) known.push_back(aspect.name);
-        throw std::invalid_argument(
-            fmt::format("unknown field '{}' of {}, known: {}", key, op_->name(), fmt::join(known, " ")));
+        throw std::invalid_argument(fmt::format("unknown field '{}' of {}, known: {}", key,
+                                                op_->name(), fmt::join(known, " ")));
     }
     for (const std::string& word : split(values, ','))
         limits_[at].declared.push_back(range_of(aspects_[at], word));
@@ -192,7 +202,8 @@ void Scope::restrict_to(const std::string& features) {
     for (const std::string& word : split(features, ' ')) {
         const std::size_t equals = word.find('=');
         if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
-            throw std::invalid_argument(fmt::format("'{}' is no feature: expected field=values", word));
+            throw std::invalid_argument(
+                fmt::format("'{}' is no feature: expected field=values", word));
         declare(word.substr(0, equals), word.substr(equals + 1));
     }
 }
@@ -206,9 +217,11 @@ std::string Scope::text() const {
         if (!limit.declared.empty()) {
             for (const Range& range : limit.declared)
                 values.push_back(range.low == range.high ? aspects_[a].text(range.low)
-                                 : range.step == 1       ? fmt::format("{}..{}", range.low, range.high)
-                                                         : fmt::format("{}..{}/{}", range.low, range.high, range.step));
-            out += fmt::format("{}{}={}", out.empty() ? "" : " ", aspects_[a].name, fmt::join(values, ","));
+                                 : range.step == 1
+                                     ? fmt::format("{}..{}", range.low, range.high)
+                                     : fmt::format("{}..{}/{}", range.low, range.high, range.step));
+            out += fmt::format("{}{}={}", out.empty() ? "" : " ", aspects_[a].name,
+                               fmt::join(values, ","));
             continue;
         }
         for (const std::int64_t value : limit.closed ? limit.accepted : limit.refused)
@@ -229,8 +242,9 @@ std::string Scope::refusals_text(const std::vector<Spec>& cases) const {
     std::ranges::stable_sort(counts, std::greater<>(), &std::pair<std::size_t, std::size_t>::first);
     std::string out;
     for (std::size_t i = 0; i < std::min<std::size_t>(5, counts.size()); ++i)
-        out += fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", aspects_[counts[i].second].name,
-                           100.0 * static_cast<double>(counts[i].first) / static_cast<double>(cases.size()));
+        out += fmt::format(
+            "{}{} {:.0f} %", i == 0 ? "" : ", ", aspects_[counts[i].second].name,
+            100.0 * static_cast<double>(counts[i].first) / static_cast<double>(cases.size()));
     return out;
 }
 

@@ -15,7 +15,8 @@ namespace attncheck::properties {
 
 class Scope {
 public:
-    explicit Scope(const Operator& op) : op_(&op), aspects_(aspects_of(op)), limits_(aspects_.size()) {}
+    explicit Scope(const Operator& op)
+        : op_(&op), aspects_(aspects_of(op)), limits_(aspects_.size()) {}
 
     const std::vector<Aspect>& aspects() const { return aspects_; }
     /// Nothing is refused, as far as is known.

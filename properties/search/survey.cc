@@ -20,9 +20,11 @@ constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is n
 constexpr int kPlainCalls = 24;    ///< of what people run
 constexpr int kAnchorCalls = 200;  ///< until one is accepted
 constexpr int kPool = 600;         ///< cases whose values are asked for
-constexpr int kGuidedCalls = 200;  ///< cases inside what was learned, to find what is refused together
-constexpr int kCombinations = 10;  ///< found at most: each takes as many calls as the case has parts
-constexpr int kClassCases = 300;   ///< inside, to see which classes there are
+constexpr int kGuidedCalls =
+    200;  ///< cases inside what was learned, to find what is refused together
+constexpr int kCombinations =
+    10;                           ///< found at most: each takes as many calls as the case has parts
+constexpr int kClassCases = 300;  ///< inside, to see which classes there are
 constexpr std::size_t kExtents = 9;  ///< sizes that are tried
 constexpr Int kElements = 1 << 20;   ///< of all tensors of a case that is made up here
 
@@ -53,8 +55,10 @@ public:
             describe();
             return std::move(result_);
         }
-        for (std::size_t a = scope_.aspects().size(); a-- > 0;) probe(a);  // lengths and memory first: others need them
-        for (int k = 0, found = 0, in_a_row = 0; k < kGuidedCalls && found < kCombinations && in_a_row < 30; ++k) {
+        for (std::size_t a = scope_.aspects().size(); a-- > 0;)
+            probe(a);  // lengths and memory first: others need them
+        for (int k = 0, found = 0, in_a_row = 0;
+             k < kGuidedCalls && found < kCombinations && in_a_row < 30; ++k) {
             const auto spec = scope_.brought_inside(pool_[static_cast<std::size_t>(k)], random_);
             if (!spec) continue;
             const bool taken = takes(*spec);
@@ -70,12 +74,13 @@ private:
     void describe() {
         if (scope_.is_open()) return;
         TakenCases& taken = result_.taken;
-        const auto inside = std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
+        const auto inside =
+            std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
         taken.refusals = scope_.refusals_text(pool_);
-        taken.text = fmt::format("{} ({} of {} generated cases, {})", scope_.text(), inside, pool_.size(),
-                                 scope_.is_declared()
-                                     ? "as declared"
-                                     : fmt::format("learned from {} declined calls", result_.declined));
+        taken.text = fmt::format(
+            "{} ({} of {} generated cases, {})", scope_.text(), inside, pool_.size(),
+            scope_.is_declared() ? "as declared"
+                                 : fmt::format("learned from {} declined calls", result_.declined));
         const ClassPairs pairs(op_);
         std::map<std::string, int> counts;
         for (int k = 0; k < kClassCases; ++k) {
@@ -120,7 +125,8 @@ private:
             Spec spec = op_.plain(random_, profile_);
             if (k >= kPlainCalls / 2 && taken.empty()) simplify(spec);
             if (scope_.is_declared()) scope_.mend(spec, random_);
-            if (!op_.illegal(spec) && (!scope_.is_declared() || scope_.holds(spec)) && takes(spec)) taken.push_back(spec);
+            if (!op_.illegal(spec) && (!scope_.is_declared() || scope_.holds(spec)) && takes(spec))
+                taken.push_back(spec);
         }
         if (taken.empty()) taken = first_taken_;
         if (taken.empty()) return false;
@@ -133,7 +139,8 @@ private:
     static std::int64_t features_of(const Spec& spec) {
         std::int64_t count = 0;
         for (std::size_t i = 0; i < spec.numbers.size(); ++i)
-            count += spec.numbers[i] != std::max(spec.schema->numbers[i].fallback, spec.schema->numbers[i].min);
+            count += spec.numbers[i] !=
+                     std::max(spec.schema->numbers[i].fallback, spec.schema->numbers[i].min);
         return count + std::ssize(spec.lists.empty() ? std::vector<Int>{} : spec.lists[0]);
     }
 
@@ -142,8 +149,9 @@ private:
         const Spec other = op_.plain(random_, profile_);
         for (const Aspect& aspect : scope_.aspects()) {
             if (!random_.chance(30)) continue;
-            const Int value = aspect.is_extent ? kPopular[random_.between(0, std::ssize(kPopular) - 1)]
-                                               : aspect.value(other);
+            const Int value = aspect.is_extent
+                                  ? kPopular[random_.between(0, std::ssize(kPopular) - 1)]
+                                  : aspect.value(other);
             Spec next = spec;
             aspect.set(next, value);
             if (!op_.illegal(next)) spec = next;
@@ -182,12 +190,15 @@ private:
         aspect.set(spec, value);
         if (aspect.value(spec) == value) {
             keep_relations(spec, at);
-            if (aspect.value(spec) != value) return std::nullopt;  // equal to another one, which is tried itself
+            if (aspect.value(spec) != value)
+                return std::nullopt;  // equal to another one, which is tried itself
             if (is_legal(spec)) return Probe{spec, true};
         }
         const Spec* drawn = likeliest(at, value);
         if (!drawn) return std::nullopt;
-        return Probe{reduced(*drawn, base, [&](const Spec& next) { return aspect.value(next) == value; }), false};
+        return Probe{
+            reduced(*drawn, base, [&](const Spec& next) { return aspect.value(next) == value; }),
+            false};
     }
 
     /// Of the generated cases with this value, one with the fewest others that are known to be refused.
@@ -207,7 +218,8 @@ private:
     void keep_relations(Spec& spec, std::size_t changed) const {
         for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
             const Aspect& relation = scope_.aspects()[a];
-            if (a != changed && relation.name.find('=') != std::string::npos && relation.value(anchor()) != 0)
+            if (a != changed && relation.name.find('=') != std::string::npos &&
+                relation.value(anchor()) != 0)
                 relation.set(spec, 1);
         }
     }
@@ -263,7 +275,8 @@ private:
                 continue;
             }
             bool is_taken = false, is_refused = false;
-            for (const Spec& base : {anchor(), scope_.accepted().back()}) {  // few features, and other ones
+            for (const Spec& base :
+                 {anchor(), scope_.accepted().back()}) {  // few features, and other ones
                 const std::optional<Probe> probe = with(at, value, base);
                 if (!probe) continue;
                 is_taken = takes(probe->spec);
@@ -302,7 +315,9 @@ private:
         for (std::size_t k = 0; k < scope_.accepted().size(); ++k) {
             const Spec base = scope_.accepted()[k];
             if (!has(base, values)) continue;
-            least = reduced(least, base, [&](const Spec& next) { return has(next, values) && scope_.holds(next) && !takes(next); });
+            least = reduced(least, base, [&](const Spec& next) {
+                return has(next, values) && scope_.holds(next) && !takes(next);
+            });
             for (const auto& one : differences(least, base)) values.push_back(one);
         }
         if (values.size() == 1)

@@ -15,7 +15,8 @@ Spec plain_flash(const Schema& schema, Random& random) {
     spec.numbers[kFaDim] = spec.numbers[kFaValueDim] = random.pick<Int>({64, 64, 128, 80, 96});
     spec.numbers[kFaScale] = static_cast<Int>(ScaleKind::rsqrt);
     const auto length = [&] {
-        return random.chance(40) ? random.between(1, 150) : random.pick<Int>({63, 64, 65, 96, 127, 128, 129});
+        return random.chance(40) ? random.between(1, 150)
+                                 : random.pick<Int>({63, 64, 65, 96, 127, 128, 129});
     };
     const auto sequences = static_cast<std::size_t>(random.pick<Int>({1, 1, 2, 3}));
     for (std::size_t b = 0; b < sequences; ++b) {

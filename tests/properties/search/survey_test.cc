@@ -22,7 +22,8 @@ const Operator& flash(bool gradient) {
 
 std::unique_ptr<Candidate> tiled_flash(int defect) {
     WorkerOptions options;
-    options.library = std::string(RESTRICTED_DIR) + "/tiled_flash_" + std::to_string(defect) + ".so";
+    options.library =
+        std::string(RESTRICTED_DIR) + "/tiled_flash_" + std::to_string(defect) + ".so";
     options.worker = WORKER_PATH;
     return open_worker_candidate(options);
 }
@@ -66,8 +67,9 @@ TEST(Survey, CasesAreAcceptedOnes) {
     options.cases = 20;
     options.survey = &known;
     KnownMinima minima;
-    const PropertyReport report = run_property(op, *op.property("agreement"), *candidate, options, system_clock(),
-                                               [](const PropertyReport&) {}, minima);
+    const PropertyReport report = run_property(
+        op, *op.property("agreement"), *candidate, options, system_clock(),
+        [](const PropertyReport&) {}, minima);
     EXPECT_EQ(report.status, Status::held) << report.note;
     EXPECT_EQ(report.cases, 80);  // four times as many features as others have
     EXPECT_LE(report.declined, 16);
@@ -91,14 +93,15 @@ TEST_P(RestrictedKernel, DefectIsFound) {
         options.shrink_seconds = 1;
         options.survey = &known;
         KnownMinima minima;
-        const PropertyReport report = run_property(op, *op.property("agreement"), *candidate, options,
-                                                   system_clock(), [](const PropertyReport&) {}, minima);
+        const PropertyReport report = run_property(
+            op, *op.property("agreement"), *candidate, options, system_clock(),
+            [](const PropertyReport&) {}, minima);
         EXPECT_EQ(report.status, Status::falsified) << "seed " << seed;
     }
 }
 INSTANTIATE_TEST_SUITE_P(Defects, RestrictedKernel,
-                         testing::Values(Planted{1, false}, Planted{2, false}, Planted{3, false}, Planted{4, true},
-                                         Planted{5, true}));
+                         testing::Values(Planted{1, false}, Planted{2, false}, Planted{3, false},
+                                         Planted{4, true}, Planted{5, true}));
 
 // What is declared is taken as it is: lists, ranges with steps, fields that are equal.
 TEST(Features, RestrictTheScope) {
@@ -106,7 +109,8 @@ TEST(Features, RestrictTheScope) {
     scope.restrict_to("dtype=fp16,bf16 dim=32..128/32 value_dim=dim pse=absent");
     const std::string rest = " q=[2] kv=[3] layout=BSND kv_heads=1 group=1 ";
     const auto holds = [&](const std::string& fields) {
-        return scope.holds(case_of("flash_attention_score{dtype=" + fields + rest + "data=normal seed=1}"));
+        return scope.holds(
+            case_of("flash_attention_score{dtype=" + fields + rest + "data=normal seed=1}"));
     };
     EXPECT_TRUE(holds("fp16 dim=64 value_dim=64"));
     EXPECT_TRUE(holds("bf16 dim=96 value_dim=96"));
@@ -124,7 +128,8 @@ TEST(Features, CasesAreMended) {
     Random random(1);
     for (int k = 0; k < 20; ++k) {
         Spec spec = case_of(
-            "flash_attention_score{dtype=fp16 q=[2] kv=[3] layout=BSND kv_heads=1 group=1 dim=7 value_dim=3 data=normal seed=1}");
+            "flash_attention_score{dtype=fp16 q=[2] kv=[3] layout=BSND kv_heads=1 group=1 dim=7 "
+            "value_dim=3 data=normal seed=1}");
         scope.mend(spec, random);
         EXPECT_TRUE(scope.holds(spec)) << print(spec);
     }
@@ -141,8 +146,10 @@ TEST(Features, UnknownWordsAreNamed) {
         }
         return "accepted";
     };
-    EXPECT_THAT(message_of("dims=64"), HasSubstr("unknown field 'dims' of flash_attention_score, known: dtype"));
-    EXPECT_THAT(message_of("dtype=int8"), HasSubstr("unknown value 'int8' of dtype, known: fp16 bf16 fp32"));
+    EXPECT_THAT(message_of("dims=64"),
+                HasSubstr("unknown field 'dims' of flash_attention_score, known: dtype"));
+    EXPECT_THAT(message_of("dtype=int8"),
+                HasSubstr("unknown value 'int8' of dtype, known: fp16 bf16 fp32"));
     EXPECT_THAT(message_of("dim=64x"), HasSubstr("'64x' in '64x' is no whole number"));
     EXPECT_THAT(message_of("dim=9..2"), HasSubstr("'9..2' is no range"));
     EXPECT_THAT(message_of("dim=1..9/0"), HasSubstr("is no range"));
@@ -152,7 +159,8 @@ TEST(Features, UnknownWordsAreNamed) {
 
 // One declaration for several operators.
 TEST(Features, AreByOperator) {
-    const std::string both = "flash_attention_score: dim=64\nflash_attention_score_grad: dim=128; nsa_compress: heads=1";
+    const std::string both =
+        "flash_attention_score: dim=64\nflash_attention_score_grad: dim=128; nsa_compress: heads=1";
     EXPECT_EQ(features_of(both, "flash_attention_score"), " dim=64");
     EXPECT_EQ(features_of(both, "flash_attention_score_grad"), " dim=128");
     EXPECT_EQ(features_of(both, "nsa_compress"), " heads=1");

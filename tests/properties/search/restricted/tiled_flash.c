@@ -16,7 +16,9 @@ enum { kTile = 64 };
 
 ATTNCHECK_EXPORT uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
 ATTNCHECK_EXPORT const char* attncheck_candidate_name(void) { return "tiled flash"; }
-ATTNCHECK_EXPORT const char* attncheck_precision(void) { return "acc=fp32 p=half ds=half sum=fp32"; }
+ATTNCHECK_EXPORT const char* attncheck_precision(void) {
+    return "acc=fp32 p=half ds=half sum=fp32";
+}
 
 static float bits_to_float(uint32_t bits) {
     float f;
@@ -65,7 +67,9 @@ static uint16_t to_half(float f, int dtype) {
     const uint32_t rounded = float_to_bits(size) + 0xFFF + (float_to_bits(size) >> 13 & 1);
     return sign | (uint16_t)((rounded - (112u << 23)) >> 13);
 }
-static void store(void* data, int dtype, int64_t at, float f) { ((uint16_t*)data)[at] = to_half(f, dtype); }
+static void store(void* data, int dtype, int64_t at, float f) {
+    ((uint16_t*)data)[at] = to_half(f, dtype);
+}
 static float rounded(float f, int dtype) {
     const uint16_t h = to_half(f, dtype);
     return load(&h, dtype, 0);
@@ -106,9 +110,10 @@ static int takes_dim(int64_t dim) {
 #endif
 }
 
-static int read_problem(const attncheck_tensor* query, const attncheck_tensor* key, const attncheck_tensor* value,
-                        const char* layout, int64_t head_num, const attncheck_tensor* mask, int64_t sparse, int64_t pre,
-                        int64_t next, const attncheck_int_array* q_ends, const attncheck_int_array* kv_ends,
+static int read_problem(const attncheck_tensor* query, const attncheck_tensor* key,
+                        const attncheck_tensor* value, const char* layout, int64_t head_num,
+                        const attncheck_tensor* mask, int64_t sparse, int64_t pre, int64_t next,
+                        const attncheck_int_array* q_ends, const attncheck_int_array* kv_ends,
                         double scale, Problem* p) {
     if (!query->data || !key->data || !value->data || !layout) return 0;
     const int rank = strcmp(layout, "BSND") == 0 ? 4 : strcmp(layout, "TND") == 0 ? 3 : 0;
@@ -121,17 +126,24 @@ static int read_problem(const attncheck_tensor* query, const attncheck_tensor* k
     p->heads = query->shape[rank - 2];
     p->kv_heads = key->shape[rank - 2];
     p->dim = query->shape[rank - 1];
-    if (!takes_dim(p->dim) || key->shape[rank - 1] != p->dim || value->shape[rank - 1] != p->dim) return 0;
+    if (!takes_dim(p->dim) || key->shape[rank - 1] != p->dim || value->shape[rank - 1] != p->dim)
+        return 0;
     if (p->heads != head_num || p->kv_heads < 1 || p->heads % p->kv_heads != 0) return 0;
     p->scale = scale;
     if (p->packed) {
-        if (!q_ends->values || !kv_ends->values || q_ends->size != kv_ends->size || q_ends->size < 1) return 0;
+        if (!q_ends->values || !kv_ends->values || q_ends->size != kv_ends->size ||
+            q_ends->size < 1)
+            return 0;
         p->sequences = q_ends->size;
         p->q_ends = q_ends->values;
         p->kv_ends = kv_ends->values;
-        if (p->q_ends[p->sequences - 1] != query->shape[0] || p->kv_ends[p->sequences - 1] != key->shape[0]) return 0;
+        if (p->q_ends[p->sequences - 1] != query->shape[0] ||
+            p->kv_ends[p->sequences - 1] != key->shape[0])
+            return 0;
         for (int64_t b = 0; b < p->sequences; ++b)  // no empty sequences
-            if (p->q_ends[b] <= (b ? p->q_ends[b - 1] : 0) || p->kv_ends[b] <= (b ? p->kv_ends[b - 1] : 0)) return 0;
+            if (p->q_ends[b] <= (b ? p->q_ends[b - 1] : 0) ||
+                p->kv_ends[b] <= (b ? p->kv_ends[b - 1] : 0))
+                return 0;
     } else {
         p->sequences = query->shape[0];
         p->q_length = query->shape[1];
@@ -146,7 +158,8 @@ static int read_problem(const attncheck_tensor* query, const attncheck_tensor* k
     return sparse == 3 || (pre >= 0 && next >= 0);
 }
 
-static void bounds_of(const Problem* p, int64_t b, int64_t* q0, int64_t* q1, int64_t* k0, int64_t* k1) {
+static void bounds_of(const Problem* p, int64_t b, int64_t* q0, int64_t* q1, int64_t* k0,
+                      int64_t* k1) {
     if (p->packed) {
         *q0 = b ? p->q_ends[b - 1] : 0, *q1 = p->q_ends[b];
         *k0 = b ? p->kv_ends[b - 1] : 0, *k1 = p->kv_ends[b];
@@ -161,7 +174,8 @@ static int visible(const Problem* p, int64_t i, int64_t j, int64_t queries, int6
     const int64_t at = i + keys - queries;
     int64_t right = at + p->right;
 #if DEFECT == 1
-    if (j / kTile == (keys - 1) / kTile && keys > kTile) ++right;  // the last tile's mask is one key late
+    if (j / kTile == (keys - 1) / kTile && keys > kTile)
+        ++right;  // the last tile's mask is one key late
 #endif
     return j >= at - p->left && j <= right;
 }
@@ -177,28 +191,35 @@ static float scale_of(const Problem* p) {
 
 static float product(const Problem* p, const void* a, int64_t at, const void* b, int64_t bt) {
     float sum = 0;
-    for (int64_t d = 0; d < p->dim; ++d) sum += load(a, p->dtype, at + d) * load(b, p->dtype, bt + d);
+    for (int64_t d = 0; d < p->dim; ++d)
+        sum += load(a, p->dtype, at + d) * load(b, p->dtype, bt + d);
     return sum;
 }
 
 /* Where the 8 equal statistics of a row begin. */
-static int64_t statistic(const Problem* p, int64_t b, int64_t q0, int64_t i, int64_t h, int64_t queries, int same) {
+static int64_t statistic(const Problem* p, int64_t b, int64_t q0, int64_t i, int64_t h,
+                         int64_t queries, int same) {
     if (!p->packed) return ((b * p->heads + h) * queries + i) * 8;
     if (same) return ((q0 + i) * p->heads + h) * 8;
     return (q0 * p->heads + h * queries + i) * 8;
 }
 
-ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_attention_score_args* a) {
+ATTNCHECK_EXPORT int attncheck_flash_attention_score(
+    const attncheck_flash_attention_score_args* a) {
     Problem p;
-    if (a->query_rope.data || a->key_rope.data || a->real_shift.data || a->drop_mask.data || a->padding_mask.data ||
-        a->prefix.values || a->q_start_idx.values || a->kv_start_idx.values || a->keep_prob != 1)
+    if (a->query_rope.data || a->key_rope.data || a->real_shift.data || a->drop_mask.data ||
+        a->padding_mask.data || a->prefix.values || a->q_start_idx.values ||
+        a->kv_start_idx.values || a->keep_prob != 1)
         return ATTNCHECK_DECLINED;
-    if (!read_problem(&a->query, &a->key, &a->value, a->input_layout, a->head_num, &a->atten_mask, a->sparse_mode,
-                      a->pre_tokens, a->next_tokens, &a->actual_seq_q_len, &a->actual_seq_kv_len, a->scale_value, &p))
+    if (!read_problem(&a->query, &a->key, &a->value, a->input_layout, a->head_num, &a->atten_mask,
+                      a->sparse_mode, a->pre_tokens, a->next_tokens, &a->actual_seq_q_len,
+                      &a->actual_seq_kv_len, a->scale_value, &p))
         return ATTNCHECK_DECLINED;
-    if (!is_dense(&a->attention_out) || !is_dense(&a->softmax_max) || !is_dense(&a->softmax_sum)) return ATTNCHECK_DECLINED;
+    if (!is_dense(&a->attention_out) || !is_dense(&a->softmax_max) || !is_dense(&a->softmax_sum))
+        return ATTNCHECK_DECLINED;
     const int same = a->softmax_out_layout && strcmp(a->softmax_out_layout, "same_as_input") == 0;
-    const View q = view(&a->query), k = view(&a->key), v = view(&a->value), o = view(&a->attention_out);
+    const View q = view(&a->query), k = view(&a->key), v = view(&a->value),
+               o = view(&a->attention_out);
     const float scale = scale_of(&p);
     float* out = malloc(sizeof(float) * (size_t)p.dim);
     for (int64_t b = 0; b < p.sequences; ++b) {
@@ -215,10 +236,9 @@ ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_atten
                     const int64_t count = k1 - k0 - t < kTile ? k1 - k0 - t : kTile;
                     for (int64_t j = 0; j < count; ++j) {
                         seen[j] = (char)visible(&p, i, t + j, q1 - q0, k1 - k0);
-                        s[j] = seen[j]
-                                   ? scale * product(&p, q.data, (q0 + i) * q.row + h * q.head, k.data,
-                                                     (k0 + t + j) * k.row + g * k.head)
-                                   : -INFINITY;
+                        s[j] = seen[j] ? scale * product(&p, q.data, (q0 + i) * q.row + h * q.head,
+                                                         k.data, (k0 + t + j) * k.row + g * k.head)
+                                       : -INFINITY;
                         if (s[j] != s[j] || s[j] > top) top = s[j];  // NaN stays
                     }
                     if (top == -INFINITY) continue;
@@ -233,11 +253,13 @@ ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_atten
                         const float e = expf(s[j] - max), w = rounded(e, p.dtype);
                         sum += e;
                         for (int64_t d = 0; d < p.dim; ++d)
-                            out[d] += w * load(v.data, p.dtype, (k0 + t + j) * v.row + g * v.head + d);
+                            out[d] +=
+                                w * load(v.data, p.dtype, (k0 + t + j) * v.row + g * v.head + d);
                     }
                 }
                 for (int64_t d = 0; d < p.dim; ++d)
-                    store(o.data, p.dtype, (q0 + i) * o.row + h * o.head + d, sum == 0 ? 0 : out[d] / sum);
+                    store(o.data, p.dtype, (q0 + i) * o.row + h * o.head + d,
+                          sum == 0 ? 0 : out[d] / sum);
                 const int64_t at = statistic(&p, b, q0, i, h, q1 - q0, same);
                 for (int c = 0; c < 8; ++c) {
                     ((float*)a->softmax_max.data)[at + c] = max == -INFINITY ? -FLT_MAX : max;
@@ -249,21 +271,26 @@ ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_atten
     return 0;
 }
 
-ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_grad_args* a) {
+ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(
+    const attncheck_flash_attention_score_grad_args* a) {
     Problem p;
-    if (a->query_rope.data || a->key_rope.data || a->pse_shift.data || a->drop_mask.data || a->padding_mask.data ||
-        a->prefix.values || a->q_start_idx.values || a->kv_start_idx.values || a->keep_prob != 1)
+    if (a->query_rope.data || a->key_rope.data || a->pse_shift.data || a->drop_mask.data ||
+        a->padding_mask.data || a->prefix.values || a->q_start_idx.values ||
+        a->kv_start_idx.values || a->keep_prob != 1)
         return ATTNCHECK_DECLINED;
-    if (!read_problem(&a->query, &a->key, &a->value, a->input_layout, a->head_num, &a->atten_mask, a->sparse_mode,
-                      a->pre_tokens, a->next_tokens, &a->actual_seq_q_len, &a->actual_seq_kv_len, a->scale_value, &p))
+    if (!read_problem(&a->query, &a->key, &a->value, a->input_layout, a->head_num, &a->atten_mask,
+                      a->sparse_mode, a->pre_tokens, a->next_tokens, &a->actual_seq_q_len,
+                      &a->actual_seq_kv_len, a->scale_value, &p))
         return ATTNCHECK_DECLINED;
-    const attncheck_tensor* rest[] = {&a->dy, &a->softmax_max, &a->softmax_sum, &a->attention_in, &a->dq, &a->dk, &a->dv};
+    const attncheck_tensor* rest[] = {&a->dy, &a->softmax_max, &a->softmax_sum, &a->attention_in,
+                                      &a->dq, &a->dk,          &a->dv};
     for (int r = 0; r < 7; ++r)
         if (!rest[r]->data || !is_dense(rest[r])) return ATTNCHECK_DECLINED;
     if (a->dy.dtype != p.dtype || a->dq.dtype != p.dtype) return ATTNCHECK_DECLINED;
     const int same = a->softmax_in_layout && strcmp(a->softmax_in_layout, "same_as_input") == 0;
-    const View q = view(&a->query), k = view(&a->key), v = view(&a->value), o = view(&a->attention_in), dy = view(&a->dy),
-               dq = view(&a->dq), dk = view(&a->dk), dv = view(&a->dv);
+    const View q = view(&a->query), k = view(&a->key), v = view(&a->value),
+               o = view(&a->attention_in), dy = view(&a->dy), dq = view(&a->dq), dk = view(&a->dk),
+               dv = view(&a->dv);
     const float scale = scale_of(&p);
     int64_t queries = p.packed ? a->query.shape[0] : p.sequences * p.q_length;
     int64_t keys = p.packed ? a->key.shape[0] : p.sequences * p.kv_length;
@@ -275,24 +302,33 @@ ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(const attncheck_flash_
         bounds_of(&p, b, &q0, &q1, &k0, &k1);
         for (int64_t i = 0; i < q1 - q0; ++i)
             for (int64_t h = 0; h < p.heads; ++h) {
-                const int64_t g = h / (p.heads / p.kv_heads), at = statistic(&p, b, q0, i, h, q1 - q0, same);
-                const float max = ((const float*)a->softmax_max.data)[at], sum = ((const float*)a->softmax_sum.data)[at];
+                const int64_t g = h / (p.heads / p.kv_heads),
+                              at = statistic(&p, b, q0, i, h, q1 - q0, same);
+                const float max = ((const float*)a->softmax_max.data)[at],
+                            sum = ((const float*)a->softmax_sum.data)[at];
                 const int64_t qi = (q0 + i) * q.row + h * q.head;
                 int64_t row = i;
 #if DEFECT == 4
-                if (i % kTile == kTile - 1 && i + 1 < q1 - q0) row = i + 1;  // delta of the row behind the tile
+                if (i % kTile == kTile - 1 && i + 1 < q1 - q0)
+                    row = i + 1;  // delta of the row behind the tile
 #endif
-                const int64_t yi = (q0 + i) * dy.row + h * dy.head, di = (q0 + row) * dy.row + h * dy.head;
-                const float delta = product(&p, dy.data, di, o.data, (q0 + row) * o.row + h * o.head);
+                const int64_t yi = (q0 + i) * dy.row + h * dy.head,
+                              di = (q0 + row) * dy.row + h * dy.head;
+                const float delta =
+                    product(&p, dy.data, di, o.data, (q0 + row) * o.row + h * o.head);
                 for (int64_t j = 0; j < k1 - k0; ++j) {
                     if (!visible(&p, i, j, q1 - q0, k1 - k0)) continue;
-                    const int64_t kj = (k0 + j) * k.row + g * k.head, vj = (k0 + j) * v.row + g * v.head;
-                    const float weight = expf(scale * product(&p, q.data, qi, k.data, kj) - max) / sum;
-                    const float ds = rounded(weight * (product(&p, dy.data, yi, v.data, vj) - delta), p.dtype);
+                    const int64_t kj = (k0 + j) * k.row + g * k.head,
+                                  vj = (k0 + j) * v.row + g * v.head;
+                    const float weight =
+                        expf(scale * product(&p, q.data, qi, k.data, kj) - max) / sum;
+                    const float ds =
+                        rounded(weight * (product(&p, dy.data, yi, v.data, vj) - delta), p.dtype);
                     const float w = rounded(weight, p.dtype);
                     for (int64_t d = 0; d < p.dim; ++d) {
                         const int64_t e = (((k0 + j) * p.kv_heads) + g) * p.dim + d;
-                        sum_q[((q0 + i) * p.heads + h) * p.dim + d] += ds * load(k.data, p.dtype, kj + d);
+                        sum_q[((q0 + i) * p.heads + h) * p.dim + d] +=
+                            ds * load(k.data, p.dtype, kj + d);
                         sum_k[e] += ds * load(q.data, p.dtype, qi + d);
 #if DEFECT == 5
                         sum_k[e] = rounded(sum_k[e], p.dtype);
@@ -302,7 +338,8 @@ ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(const attncheck_flash_
                 }
             }
     }
-    for (int64_t n = 0; n < queries * p.heads * p.dim; ++n) store(dq.data, p.dtype, n, scale * sum_q[n]);
+    for (int64_t n = 0; n < queries * p.heads * p.dim; ++n)
+        store(dq.data, p.dtype, n, scale * sum_q[n]);
     for (int64_t n = 0; n < keys * p.kv_heads * p.dim; ++n) {
         store(dk.data, p.dtype, n, scale * sum_k[n]);
         store(dv.data, p.dtype, n, sum_v[n]);
