@@ -157,13 +157,13 @@ private:
     /// what is known.
     std::optional<Spec> try_to_draw(Random& random, int size, bool is_plain) {
         const Scope* scope = scope_ ? &*scope_ : nullptr;
-        const bool explores = explores_ = scope && random.chance(kExploring);
+        explores_ = scope && !scope->is_declared() && random.chance(kExploring);
         for (int tries = 0; tries < 100; ++tries) {
             Spec spec = is_plain && tries < 20 ? op_.plain(random, options_.profile)
                                                : op_.sample(random, size, options_.profile);
             if (property_.adapt) property_.adapt(spec, random);
             if (!is_in_domain(spec)) continue;
-            if (!scope || explores || scope->holds(spec)) return spec;
+            if (!scope || explores_ || scope->holds(spec)) return spec;
             std::optional<Spec> inside = scope->brought_inside(spec, random);
             if (!inside) continue;
             inside->profile = options_.profile;

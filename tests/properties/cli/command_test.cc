@@ -117,6 +117,34 @@ TEST_F(CommandTest, NothingCheckedIsStatusThree) {
               3);
 }
 
+// What a library takes can be declared; what no operator or field is called is named, with what is.
+TEST_F(CommandTest, FeaturesAreDeclared) {
+    const std::string line = "verify --op flash_attention_score --property memory --no-validation "
+                             "--cases 20 --seed 1 --candidate " +
+                             quoted(std::string(RESTRICTED_DIR) + "/tiled_flash_0.so") +
+                             " --features ";
+    expect_refusal(line + "'flash_attention_score: dims=64'", {"--features", "unknown field 'dims'"});
+    expect_refusal(line + "'flash: dim=64'", {"--features", "unknown operator 'flash', known: nsa"});
+    expect_refusal(line + "'dim=64'", {"names no operator"});
+    const Ran declined = attncheck(line + "'flash_attention_score: dim=7'");
+    EXPECT_EQ(declined.status, 3) << declined.printed;
+    EXPECT_THAT(declined.printed, HasSubstr("inside the library's own declaration was declined"));
+}
+
+// Few accepted cases are no verdict: a kernel that takes one case of hundreds is asked for those.
+TEST_F(CommandTest, CasesOfARestrictedKernelAreAccepted) {
+    const Ran ran = attncheck(
+        "verify --op flash_attention_score --property memory --no-validation --cases 40 --seed 1 "
+        "--json " + file("out.json") + " --candidate " +
+        quoted(std::string(RESTRICTED_DIR) + "/tiled_flash_0.so"));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("flash_attention_score takes only "));
+    const Json json = Json::parse(text_of("out.json"));
+    EXPECT_EQ(json.at("properties").at(0).at("cases"), 40);
+    EXPECT_THAT(json.at("takes").at("flash_attention_score").at("cases").get<std::string>(),
+                HasSubstr("dim=64,128"));
+}
+
 // Status 4: a library that is gone before the workers start is nobody's counterexample.
 TEST_F(CommandTest, TroubleOfTheSystemIsStatusFour) {
     std::filesystem::copy_file(candidate_path("slow_but_correct"), file("slow.so"));
