@@ -123,4 +123,50 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
     }
 }
 
+void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
+    constexpr std::int64_t kEnoughSums = 136, kFewest = 4;
+    // Every pair also costs an exponential and a dozen products and sums of single numbers.
+    constexpr std::int64_t kPair = 48;
+    for (int tries = 0; tries < 8; ++tries) {
+        Spec wide = spec;
+        wide.set("kv_heads", random.between(1, 2));
+        wide.set("group", random.between(1, 4));
+        const std::int64_t heads = wide.number("kv_heads") * wide.number("group");
+        std::int64_t length = rows.shortest;
+        while (2 * length <= rows.longest && random.chance(75)) length *= 2;
+        length = std::clamp(length + random.between(-length / 4, length / 4), rows.shortest,
+                            rows.longest);
+        const auto width = [&wide] {
+            return wide.number("dim") + wide.number("value_dim") + kPair;
+        };
+        const auto sums = [&] {
+            return std::clamp(rows.work / (length * width()), kFewest, kEnoughSums);
+        };
+        if (sums() < kEnoughSums && random.chance(75)) {
+            Spec narrow = wide;
+            narrow.set("dim", random.pick<std::int64_t>({8, 16, 16, 24, 32}));
+            narrow.set("value_dim", random.chance(70) ? narrow.number("dim") : 16);
+            if (!illegal(narrow)) wide = std::move(narrow);
+        }
+        const std::int64_t others = (sums() + heads - 1) / heads;
+        // Most masks hide most of a long row, or are not legal for it.
+        if (tries >= 2 || random.chance(50))
+            for (const char* field : {"mask", "mask_form", "mask_shape", "hides", "sparse"})
+                set_if_present(wide, field, 0);
+        const auto in_units = [&](std::int64_t keys) {
+            return std::max({rows.least, rows.unit, keys / rows.unit * rows.unit});
+        };
+        wide.lists[0] = {rows.of_queries ? length : others};
+        wide.lists[1] = {in_units(rows.of_queries ? others : length)};
+        if (pairs_of(wide, heads) > 2 * rows.work / width()) {  // more keys than wished
+            wide.set("kv_heads", 1), wide.set("group", 1);
+            std::int64_t& queries = wide.lists[0][0];
+            queries = std::clamp(2 * rows.work / (width() * wide.lists[1][0]), kFewest, queries);
+        }
+        if (illegal(wide)) continue;
+        spec = std::move(wide);
+        return;
+    }
+}
+
 }  // namespace attncheck::properties

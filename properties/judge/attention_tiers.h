@@ -30,4 +30,20 @@ bool is_tier_data(const Spec& spec);
 void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t least,
                     std::int64_t max_pairs);
 
+/// Percent of the cases of `deviation` that have long sums.
+inline constexpr int kLongTierCases = 10;
+
+/// How long the sums of a long case are.
+struct LongRows {
+    std::int64_t shortest = 512, longest = 16'384;
+    std::int64_t unit = 1;            ///< key lengths are multiples of it
+    std::int64_t least = 1;           ///< keys of a sequence
+    std::int64_t work = 100'000'000;  ///< rows times keys times channels, about
+    bool of_queries = false;          ///< many queries and few keys: the sums of dK and dV
+};
+
+/// Makes a tier case one sequence with few rows and many keys, or the other way round: for defects
+/// that only long sums have. Some 130 sums let every filter fire; wide heads leave fewer of them.
+void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows);
+
 }  // namespace attncheck::properties

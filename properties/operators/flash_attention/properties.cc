@@ -57,6 +57,9 @@ void make_flash_tier_case(Spec& spec, Random& random) {
         spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::half);
     make_tier_case(spec, random, 1, 1,
                    2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
+    if (!random.chance(kLongTierCases)) return;
+    const bool gradient = spec.schema == &flash_description(true);
+    make_long_tier_case(spec, random, {.of_queries = gradient && random.chance(50)});
 }
 
 /// 1 / 0.9 is no number of the storage type: the cast of P / keep_prob then errs the same way for

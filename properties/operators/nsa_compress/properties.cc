@@ -125,6 +125,22 @@ bool is_tier_data(const Spec& spec) {
            std::ranges::find(spec.layouts, Layout::broadcast) == spec.layouts.end();
 }
 
+/// Percent of the cases of `deviation` that are long.
+constexpr int kLongTierCases = 10;
+
+/// 2048 to 65536 tokens in one sequence: a sum of dW has as many products as there are blocks times
+/// channels.
+void make_long_tier_case(Spec& spec, Random& random) {
+    constexpr Int kMostElements = Int{1} << 20;
+    const Int length = (Int{2048} << random.between(0, 5)) - random.between(0, 500);
+    Spec wide = spec;
+    wide.set("heads", random.between(1, 2));
+    wide.set("dim", std::clamp<Int>(kMostElements / (length * wide.number("heads")) / 16 * 16, 16,
+                                    16 * random.between(1, 16)));
+    wide.lists[0] = {length};
+    if (!illegal(wide)) spec = std::move(wide);
+}
+
 void make_tier_case(Spec& spec, Random& random) {
     spec.recipe = Recipe::normal;
     std::ranges::replace(spec.layouts, Layout::broadcast, Layout::dense);
@@ -144,6 +160,7 @@ void make_tier_case(Spec& spec, Random& random) {
                                    900 / sequences) +
                      random.between(0, 15);
     if (!illegal(wide)) spec = wide;
+    if (random.chance(kLongTierCases)) make_long_tier_case(spec, random);
 }
 
 /// Validation looks at arguments, not at elements: few of them make room for many cases.

@@ -73,6 +73,27 @@ bool has_distinct_blocks(TopkKind kind) {
     }
 }
 
+/// Rows of 512 to 4096 keys, or, half of the gradients, sums over as many queries.
+void make_long_rows_of_lists(Spec& spec, Random& random) {
+    constexpr std::int64_t kShortest = 512;
+    const bool of_queries = spec.schema->number("stats") >= 0 && random.chance(50);
+    Spec wide = spec;
+    if (!of_queries) {
+        wide.set("block", random.pick<std::int64_t>({32, 64, 128, 128}));
+        wide.set("count", random.between(kShortest / wide.number("block"), 32));
+    }
+    const std::int64_t unit = wide.number("block"), least = unit * wide.number("count");
+    const std::int64_t longest = of_queries ? 4096 : least + 4 * unit;
+    make_long_tier_case(wide, random,
+                        {.shortest = of_queries ? kShortest : least,
+                         .longest = longest,
+                         .unit = unit,
+                         .least = least,
+                         .work = 60'000'000,
+                         .of_queries = of_queries});
+    if (!illegal(wide)) spec = std::move(wide);
+}
+
 void make_tier_case_of_lists(Spec& spec, Random& random) {
     spec.set("topk", static_cast<std::int64_t>(
                          random.pick({TopkKind::shuffled, TopkKind::shuffled, TopkKind::shared,
@@ -89,6 +110,7 @@ void make_tier_case_of_lists(Spec& spec, Random& random) {
     const std::int64_t dims = spec.number("dim") + spec.number("value_dim");
     // A row sees `least` keys, however long its sequence is.
     make_tier_case(spec, random, unit, least, 2'000'000 / dims * 4);
+    if (random.chance(kLongTierCases)) make_long_rows_of_lists(spec, random);
 }
 
 bool is_tier_case(const Spec& spec) {
