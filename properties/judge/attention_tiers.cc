@@ -65,6 +65,67 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     return out;
 }
 
+std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
+                                        const ref::RoundingClass& rounding) {
+    const ref::AttentionShape& s = problem.shape;
+    const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
+               keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
+    const AttentionNumbers numbers(problem);
+    std::vector<TierTensor> out;
+    const auto add = [&](const char* name, bool of_keys, std::int64_t width,
+                         ref::RoundingNoise noise, const char* cast) {
+        const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
+        out.push_back(make_tensor(name, of_keys ? "key" : "query", heads, width, {},
+                                  std::move(noise), problem.result, cast));
+        if (problem.gradient) out.back().scale = problem.scale;
+        for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
+            const auto& places = of_keys ? keys : queries;
+            out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);
+            out.back().chosen_heads.push_back(number % heads);
+        }
+    };
+    if (!problem.gradient) {
+        auto noise =
+            ref::attention_noise_of_rows(s, problem.columns, numbers.inputs(), keys,
+                                         problem.result, rounding, chosen.rows);
+        add("attention_out", false, s.value_dim, std::move(noise.output), "p");
+        add("softmax_max", false, 1, std::move(noise.row_max), "");
+        add("softmax_sum", false, 1, std::move(noise.row_sum), "sum");
+        return out;
+    }
+    if (!chosen.rows.empty())
+        add("dq", false, s.head_dim,
+            ref::query_grad_noise_of_rows(s, problem.columns, numbers.gradient_inputs(), queries,
+                                          keys, problem.result, rounding, chosen.rows),
+            "ds");
+    if (chosen.keys.empty()) return out;
+    auto noise = ref::key_grad_noise_of(
+        s, chosen.key_columns ? chosen.key_columns : problem.columns, numbers.gradient_inputs(),
+        queries, keys, problem.result, rounding, chosen.keys);
+    add("dk", true, s.head_dim, std::move(noise.key_grad), "ds");
+    add("dv", true, s.value_dim, std::move(noise.value_grad), "p");
+    return out;
+}
+
+Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows& chosen,
+                               const ref::RoundingClass& declared, const TierOutputs& outputs) {
+    auto tensors = tier_tensors_of(problem, chosen, declared);
+    for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
+    Verdict verdict = judge_tiers(tensors, declared, [&](const ref::RoundingClass& other) {
+        return tier_tensors_of(problem, chosen, other);
+    });
+    if (verdict.failed()) return verdict;
+    // Rows that end a sequence see all of it, others less: the longest is the least to be missed.
+    const auto longest = [&](const std::vector<std::int64_t>& lengths) {
+        return lengths.empty() ? 0 : *std::ranges::max_element(lengths);
+    };
+    verdict.message = describe_reach(tensors, [&](const TierTensor& tensor) -> std::int64_t {
+        if (tensor.name == "dk" || tensor.name == "dv") return longest(problem.query_lengths);
+        return tensor.width > 1 ? longest(problem.kv_lengths) : 0;
+    });
+    return verdict;
+}
+
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores) {
     auto tensors = tier_tensors(problem, declared);

@@ -9,16 +9,30 @@
 
 namespace attncheck::properties {
 
+/// Outputs of a candidate by the names of `tier_tensors`.
+using TierOutputs = std::function<std::vector<double>(const std::string& name)>;
+
 /// attention_out, softmax_max, softmax_sum, or dq, dk, dv, with what rounding predicts; statistics
 /// one lane [T1,N1].
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
                                      const ref::RoundingClass& rounding);
 
-/// Outputs of a candidate by the names of `tier_tensors`.
-using TierOutputs = std::function<std::vector<double>(const std::string& name)>;
-
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores = nullptr);
+
+/// Rows (t * N1 + n) and keys (j * N2 + n) of a problem whose whole reference would be quadratic.
+struct ChosenRows {
+    std::vector<std::int64_t> rows, keys;
+    ref::ColumnLister key_columns;  ///< at least the columns of the keys
+};
+/// The tensors above, row k of each being that of rows[k] or keys[k]. Only outputs that have chosen
+/// rows are there.
+std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
+                                        const ref::RoundingClass& rounding);
+
+/// The verdict on them; one that holds has as its message what it may miss.
+Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows& chosen,
+                               const ref::RoundingClass& declared, const TierOutputs& outputs);
 
 /// Where the tiers' model holds: zero-mean data, logits of a moderate spread, distinct heads.
 /// Fields "logits", "stats" and "out" as the attention operators name them.

@@ -90,6 +90,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::flash_columns_of(*shape, keys);
     };
+    of.has_tiers = is_flash_tier_data(spec) && !flash_is_fp8(spec);
     return check_sampled(std::move(of), context);
 }
 

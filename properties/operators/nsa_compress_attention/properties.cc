@@ -199,6 +199,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
                          const RowSample& rows) {
         return judge_lists(made, call, result, rows, context);
     };
+    of.has_tiers = is_tier_data(spec);
     return check_sampled(std::move(of), context);
 }
 

@@ -165,8 +165,10 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = selected_inputs(spec);
     const auto pairs = static_cast<double>(problem.query_rows() * spec.numbers[kSelBlock] *
                                            spec.numbers[kSelCount]);
-    return check_sampled(
-        full_size(selected_attention_operator(), spec, std::move(problem), pairs), context);
+    FullSizeAttention of =
+        full_size(selected_attention_operator(), spec, std::move(problem), pairs);
+    of.has_tiers = is_tier_case(spec);
+    return check_sampled(std::move(of), context);
 }
 
 Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv,
@@ -180,7 +182,8 @@ Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector
 
 }  // namespace
 
-/// One long sequence with blocks from its past, and several off every tile edge with wide groups,
+/// One long sequence with blocks from its past; rows of as many distinct blocks as there may be; and
+/// several off every tile edge with wide groups,
 /// D != Dv and blocks listed twice.
 std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kBlock = 64, kCount = 4;
@@ -192,6 +195,13 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
     one.numbers[kSelBlock] = kBlock;
     one.numbers[kSelCount] = kCount;
     one.numbers[kSelTopk] = static_cast<Int>(TopkKind::scored);
+    // Long rows of distinct blocks, which the tiers judge.
+    Spec distinct = large_case(schema, {std::max<Int>(length / 16, 256)}, {longest}, seed + 2);
+    distinct.numbers[kSelKvHeads] = 1;
+    distinct.numbers[kSelGroup] = 4;
+    distinct.numbers[kSelBlock] = kBlock;
+    distinct.numbers[kSelCount] = std::min<Int>(32, longest / kBlock);
+    distinct.numbers[kSelTopk] = static_cast<Int>(TopkKind::shuffled);
 
     const Int half = longest / 2 / 16 * 16;
     Spec several =
@@ -204,7 +214,7 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
     several.numbers[kSelBlock] = 16;
     several.numbers[kSelCount] = 4;
     several.numbers[kSelTopk] = static_cast<Int>(TopkKind::repeated);
-    return {one, several};
+    return {one, several, distinct};
 }
 
 std::vector<Property> selected_properties(bool gradient) {
