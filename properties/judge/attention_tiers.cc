@@ -32,6 +32,18 @@ std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
     return pairs;
 }
 
+/// Keys that one of these rows sees at most.
+std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std::int64_t>& rows) {
+    std::int64_t longest = 0;
+    std::vector<ref::KeyColumn> columns;
+    for (const std::int64_t row : rows) {
+        columns.clear();
+        problem.columns(row / problem.shape.query_heads, row % problem.shape.query_heads, columns);
+        longest = std::max(longest, std::ssize(columns));
+    }
+    return longest;
+}
+
 }  // namespace
 
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
@@ -115,13 +127,12 @@ Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows
         return tier_tensors_of(problem, chosen, other);
     });
     if (verdict.failed()) return verdict;
-    // Rows that end a sequence see all of it, others less: the longest is the least to be missed.
-    const auto longest = [&](const std::vector<std::int64_t>& lengths) {
-        return lengths.empty() ? 0 : *std::ranges::max_element(lengths);
-    };
-    verdict.message = describe_reach(tensors, [&](const TierTensor& tensor) -> std::int64_t {
-        if (tensor.name == "dk" || tensor.name == "dv") return longest(problem.query_lengths);
-        return tensor.width > 1 ? longest(problem.kv_lengths) : 0;
+    const std::int64_t keys = longest_row(problem, chosen.rows);
+    const std::int64_t queries =
+        problem.query_lengths.empty() ? 0 : *std::ranges::max_element(problem.query_lengths);
+    verdict.message = describe_reach(tensors, [&](const TierTensor& tensor) {
+        if (tensor.name == "dk" || tensor.name == "dv") return queries;
+        return tensor.width > 1 ? keys : 0;
     });
     return verdict;
 }
@@ -194,7 +205,7 @@ void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
         wide.set("group", random.between(1, 4));
         const std::int64_t heads = wide.number("kv_heads") * wide.number("group");
         std::int64_t length = rows.shortest;
-        while (2 * length <= rows.longest && random.chance(75)) length *= 2;
+        while (2 * length <= rows.longest && random.chance(85)) length *= 2;
         length = std::clamp(length + random.between(-length / 4, length / 4), rows.shortest,
                             rows.longest);
         const auto width = [&wide] {
@@ -203,12 +214,13 @@ void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
         const auto sums = [&] {
             return std::clamp(rows.work / (length * width()), kFewest, kEnoughSums);
         };
-        if (sums() < kEnoughSums && random.chance(75)) {
-            Spec narrow = wide;
-            narrow.set("dim", random.pick<std::int64_t>({8, 16, 16, 24, 32}));
-            narrow.set("value_dim", random.chance(70) ? narrow.number("dim") : 16);
-            if (!illegal(narrow)) wide = std::move(narrow);
-        }
+        if (random.chance(85))
+            for (const std::int64_t dim : {64, 32, 24, 16, 8}) {
+                if (sums() >= kEnoughSums) break;
+                Spec narrow = wide;
+                narrow.set("dim", dim), narrow.set("value_dim", dim);
+                if (!illegal(narrow)) wide = std::move(narrow);
+            }
         const std::int64_t others = (sums() + heads - 1) / heads;
         // Most masks hide most of a long row, or are not legal for it.
         if (tries >= 2 || random.chance(50))

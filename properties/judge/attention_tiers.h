@@ -45,14 +45,14 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
                     std::int64_t max_pairs);
 
 /// Percent of the cases of `deviation` that have long sums.
-inline constexpr int kLongTierCases = 10;
+inline constexpr int kLongTierCases = 12;
 
 /// How long the sums of a long case are.
 struct LongRows {
     std::int64_t shortest = 512, longest = 16'384;
     std::int64_t unit = 1;            ///< key lengths are multiples of it
     std::int64_t least = 1;           ///< keys of a sequence
-    std::int64_t work = 100'000'000;  ///< rows times keys times channels, about
+    std::int64_t work = 180'000'000;  ///< rows times keys times channels, about
     bool of_queries = false;          ///< many queries and few keys: the sums of dK and dV
 };
 

@@ -437,18 +437,17 @@ std::string describe_reach(const std::vector<TierTensor>& tensors,
     for (std::size_t k = 0; k < tensors.size(); ++k) {
         if (measured[k].is_empty()) continue;
         text += fmt::format("{}  {}: ", text.empty() ? "" : "\n", tensors[k].name);
-        const double gain =
-            measured[k].least_gain(element_limit(kKinds * tests.filters), kMargin);
-        text += std::isfinite(gain)
-                    ? fmt::format("a gain of {:.2g} % is seen with probability 0.998", 100 * gain)
-                    : std::string("too few rows for a gain to be named");
+        const double gain = measured[k].least_gain(element_limit(kKinds * tests.filters), kMargin);
         const std::int64_t count = terms(tensors[k]);
+        text += std::isfinite(gain)
+                    ? fmt::format("a gain of {:.2g} %{} is seen with probability 0.998", 100 * gain,
+                                  count < 2 ? "" : fmt::format(" on sums of up to {} terms", count))
+                    : std::string("too few rows for a gain to be named");
         if (count < 2) continue;
-        const auto [lost, room] =
-            measured[k].lost_term(static_cast<double>(count), tests.slices);
-        text += fmt::format(
-            "; one lost part of {} in every row makes errors of {:.2g} deviations, {:.2g} are seen",
-            count, lost, room);
+        const auto [lost, room] = measured[k].lost_term(static_cast<double>(count), tests.slices);
+        text += fmt::format("; one term lost in every sum is an error of {:.2g} deviations, {:.2g} "
+                            "{} seen",
+                            lost, room, lost > room ? "are" : "would be");
     }
     return text;
 }

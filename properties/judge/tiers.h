@@ -75,9 +75,9 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
                     const NoiseOf& noise_of, TierScores* scores = nullptr,
                     const HypothesesOf& hypotheses = {});
 
-/// What the tiers see of a tensor on its own, in words of defects: the least gain that a filter
-/// shows with a probability of 0.998, and the part of its terms that the root mean square misses
-/// when it is lost in every row, out of `terms` (0: not said).
+/// What the tiers see of the tensors, in words of defects: the least gain that a filter shows with a
+/// probability of 0.998, and how far one lost term of the longest sum stands out of the rounding,
+/// root mean square. `terms` of the longest sum; 0: not said.
 std::string describe_reach(const std::vector<TierTensor>& tensors,
                            const std::function<std::int64_t(const TierTensor&)>& terms);
 
