@@ -32,6 +32,18 @@ std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
     return pairs;
 }
 
+/// Keys that one of these rows sees at most.
+std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std::int64_t>& rows) {
+    std::int64_t longest = 0;
+    std::vector<ref::KeyColumn> columns;
+    for (const std::int64_t row : rows) {
+        columns.clear();
+        problem.columns(row / problem.shape.query_heads, row % problem.shape.query_heads, columns);
+        longest = std::max(longest, std::ssize(columns));
+    }
+    return longest;
+}
+
 }  // namespace
 
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
@@ -63,6 +75,66 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     out.push_back(make_tensor("softmax_sum", "query", s.query_heads, 1, queries,
                               std::move(noise.row_sum), dtype, "sum"));
     return out;
+}
+
+std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
+                                        const ref::RoundingClass& rounding) {
+    const ref::AttentionShape& s = problem.shape;
+    const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
+               keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
+    const AttentionNumbers numbers(problem);
+    std::vector<TierTensor> out;
+    const auto add = [&](const char* name, bool of_keys, std::int64_t width,
+                         ref::RoundingNoise noise, const char* cast) {
+        const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
+        out.push_back(make_tensor(name, of_keys ? "key" : "query", heads, width, {},
+                                  std::move(noise), problem.result, cast));
+        if (problem.gradient) out.back().scale = problem.scale;
+        for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
+            const auto& places = of_keys ? keys : queries;
+            out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);
+            out.back().chosen_heads.push_back(number % heads);
+        }
+    };
+    if (!problem.gradient) {
+        auto noise =
+            ref::attention_noise_of_rows(s, problem.columns, numbers.inputs(), keys,
+                                         problem.result, rounding, chosen.rows);
+        add("attention_out", false, s.value_dim, std::move(noise.output), "p");
+        add("softmax_max", false, 1, std::move(noise.row_max), "");
+        add("softmax_sum", false, 1, std::move(noise.row_sum), "sum");
+        return out;
+    }
+    if (!chosen.rows.empty())
+        add("dq", false, s.head_dim,
+            ref::query_grad_noise_of_rows(s, problem.columns, numbers.gradient_inputs(), queries,
+                                          keys, problem.result, rounding, chosen.rows),
+            "ds");
+    if (chosen.keys.empty()) return out;
+    auto noise = ref::key_grad_noise_of(
+        s, chosen.key_columns ? chosen.key_columns : problem.columns, numbers.gradient_inputs(),
+        queries, keys, problem.result, rounding, chosen.keys);
+    add("dk", true, s.head_dim, std::move(noise.key_grad), "ds");
+    add("dv", true, s.value_dim, std::move(noise.value_grad), "p");
+    return out;
+}
+
+Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows& chosen,
+                               const ref::RoundingClass& declared, const TierOutputs& outputs) {
+    auto tensors = tier_tensors_of(problem, chosen, declared);
+    for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
+    Verdict verdict = judge_tiers(tensors, declared, [&](const ref::RoundingClass& other) {
+        return tier_tensors_of(problem, chosen, other);
+    });
+    if (verdict.failed()) return verdict;
+    const std::int64_t keys = longest_row(problem, chosen.rows);
+    const std::int64_t queries =
+        problem.query_lengths.empty() ? 0 : *std::ranges::max_element(problem.query_lengths);
+    verdict.message = describe_reach(tensors, [&](const TierTensor& tensor) {
+        if (tensor.name == "dk" || tensor.name == "dv") return queries;
+        return tensor.width > 1 ? keys : 0;
+    });
+    return verdict;
 }
 
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
@@ -120,6 +192,53 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
         lengthen(wide.lists[0], rows);
         lengthen(wide.lists[1], std::max(least, (same ? rows : keys) / unit * unit));
         if (pairs_of(wide, heads) <= 2 * max_pairs && keep_if_legal(wide)) return;
+    }
+}
+
+void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
+    constexpr std::int64_t kEnoughSums = 136, kFewest = 4;
+    // Every pair also costs an exponential and a dozen products and sums of single numbers.
+    constexpr std::int64_t kPair = 48;
+    for (int tries = 0; tries < 8; ++tries) {
+        Spec wide = spec;
+        wide.set("kv_heads", random.between(1, 2));
+        wide.set("group", random.between(1, 4));
+        const std::int64_t heads = wide.number("kv_heads") * wide.number("group");
+        std::int64_t length = rows.shortest;
+        while (2 * length <= rows.longest && random.chance(85)) length *= 2;
+        length = std::clamp(length + random.between(-length / 4, length / 4), rows.shortest,
+                            rows.longest);
+        const auto width = [&wide] {
+            return wide.number("dim") + wide.number("value_dim") + kPair;
+        };
+        const auto sums = [&] {
+            return std::clamp(rows.work / (length * width()), kFewest, kEnoughSums);
+        };
+        if (random.chance(85))
+            for (const std::int64_t dim : {64, 32, 24, 16, 8}) {
+                if (sums() >= kEnoughSums) break;
+                Spec narrow = wide;
+                narrow.set("dim", dim), narrow.set("value_dim", dim);
+                if (!illegal(narrow)) wide = std::move(narrow);
+            }
+        const std::int64_t others = (sums() + heads - 1) / heads;
+        // Most masks hide most of a long row, or are not legal for it.
+        if (tries >= 2 || random.chance(50))
+            for (const char* field : {"mask", "mask_form", "mask_shape", "hides", "sparse"})
+                set_if_present(wide, field, 0);
+        const auto in_units = [&](std::int64_t keys) {
+            return std::max({rows.least, rows.unit, keys / rows.unit * rows.unit});
+        };
+        wide.lists[0] = {rows.of_queries ? length : others};
+        wide.lists[1] = {in_units(rows.of_queries ? others : length)};
+        if (pairs_of(wide, heads) > 2 * rows.work / width()) {  // more keys than wished
+            wide.set("kv_heads", 1), wide.set("group", 1);
+            std::int64_t& queries = wide.lists[0][0];
+            queries = std::clamp(2 * rows.work / (width() * wide.lists[1][0]), kFewest, queries);
+        }
+        if (illegal(wide)) continue;
+        spec = std::move(wide);
+        return;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "properties/judge/attention_tiers.h"
 
 namespace attncheck::properties {
 namespace {
@@ -138,6 +139,37 @@ RowSample sample_of(const FullSizeAttention& of, bool of_keys, const PropertyCon
                                  context.samples, of.seed);
 }
 
+/// The second and third tier on the chosen rows and keys of the call's outputs, if the case has
+/// them. What may be missed is added to the message.
+void judge_chosen_tiers(const FullSizeAttention& of, const ChosenRows& chosen, const Call& call,
+                        const CallResult& result, const PropertyContext& context,
+                        Verdict& verdict) {
+    if (!of.has_tiers || verdict.failed()) return;
+    const AttentionProblem& problem = of.problem;
+    const auto got = [&](const std::string& name) {
+        const AttentionOutput& output = problem.output_named(name);
+        const auto& numbers = output.of_keys ? chosen.keys : chosen.rows;
+        const Int width = output.is_statistic() ? 1 : output.width;
+        std::vector<double> values(numbers.size() * static_cast<std::size_t>(width));
+        for (const OutputRows& rows : rows_of(problem, {name}, call, result))
+            for (std::size_t k = 0; k < numbers.size(); ++k)
+                for (Int c = 0; c < std::min(width, rows.part.width); ++c)
+                    values[k * static_cast<std::size_t>(width) +
+                           static_cast<std::size_t>(rows.part.begin + c)] =
+                        ref::decode(rows.tensor.type(),
+                                    rows.row(numbers[k])[static_cast<std::size_t>(c)]);
+        return values;
+    };
+    Verdict tiers = judge_chosen_attention(problem, chosen, context.rounding, got);
+    if (tiers.failed()) {
+        verdict = std::move(tiers);
+        return;
+    }
+    verdict.worst_ratio = std::max(verdict.worst_ratio, tiers.worst_ratio);
+    verdict.casts = std::move(tiers.casts);
+    verdict.message += "\n" + tiers.message;
+}
+
 Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallResult& result,
                       const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
@@ -168,6 +200,7 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     verdict.message = fmt::format("  attention_out, softmax_max, softmax_sum: {}\n{}{}  {}", text,
                                   more.message, more.message.empty() ? "" : "\n",
                                   cost_text(context, call, of.flops(), result, start));
+    judge_chosen_tiers(of, {sample.numbers, {}, {}}, call, result, context, verdict);
     return verdict;
 }
 
@@ -194,9 +227,10 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
     for (const OutputRows& one : query_grad)
         judge_rows(one, rows.numbers, expected, "rows", verdict);
     const auto [keys, keys_text] = sample_with(true, key_grads);
-    const auto of_keys = ref::expected_key_grad_of(
-        problem.shape, of.columns_of ? of.columns_of(keys.numbers) : problem.columns, in,
-        problem.result, keys.numbers, context.rounding);
+    const ref::ColumnLister key_columns =
+        of.columns_of ? of.columns_of(keys.numbers) : problem.columns;
+    const auto of_keys = ref::expected_key_grad_of(problem.shape, key_columns, in, problem.result,
+                                                   keys.numbers, context.rounding);
     for (const OutputRows& one : key_grads)
         judge_rows(one, keys.numbers,
                    one.output.name == "dv" ? of_keys.value_grad : of_keys.key_grad, "keys",
@@ -205,6 +239,8 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
         verdict.message =
             fmt::format("  dq: {}\n  dk, dv: {}\n  {}", rows_text, keys_text,
                         cost_text(context, call, 2.5 * of.flops(), result, start));
+    judge_chosen_tiers(of, {rows.numbers, keys.numbers, key_columns}, call, result, context,
+                       verdict);
     return verdict;
 }
 

@@ -21,6 +21,7 @@ struct FullSizeAttention {
     double pairs = 0;        ///< visible pairs of a query row and a key, about
     /// At least the columns of these keys; empty: those of the problem.
     std::function<ref::ColumnLister(const std::vector<std::int64_t>& keys)> columns_of = {};
+    bool has_tiers = false;  ///< the second and third tier judge the chosen rows, too
     std::function<Call(const AttentionProblem&)> call;
     /// What the case does to the statistics and output of the forward; may be empty.
     std::function<void(AttentionProblem&)> alter_forward = {};

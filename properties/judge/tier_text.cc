@@ -119,8 +119,8 @@ std::string map_of(const TierTensor& tensor, const Finding& found) {
     for (std::size_t i = 0; i < noise.size(); ++i) {
         if (!(noise.variance[i] > 0)) continue;
         const auto unit = static_cast<std::int64_t>(i) / tensor.width;
-        const auto& place = tensor.places[static_cast<std::size_t>(unit / tensor.heads)];
-        Cell& cell = lines[{place.sequence, unit % tensor.heads}][place.position / kTile];
+        const ref::SequencePlace& place = tensor.place_of(unit);
+        Cell& cell = lines[{place.sequence, tensor.head_of(unit)}][place.position / kTile];
         const double error = tensor.got[i] - noise.value[i];
         const double r = filter ? noise.probes[found.probe].direction[i] : error;
         cell.sum += error * r / noise.variance[i];
@@ -158,11 +158,11 @@ std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {
             found.limit > 0 ? fmt::format(", at most {:.3g} expected", found.limit) : std::string(),
             found.rows);
     const auto unit = static_cast<std::int64_t>(found.element) / tensor.width;
-    const auto& place = tensor.places[static_cast<std::size_t>(unit / tensor.heads)];
+    const ref::SequencePlace& place = tensor.place_of(unit);
     return fmt::format(
         "[sequence {}, {} {}, head {}, channel {}] expected {:.9g}, got {:.9g}: {:.3g} times the "
         "predicted deviation, at most {:.3g} expected",
-        place.sequence, tensor.row_word, place.position, unit % tensor.heads,
+        place.sequence, tensor.row_word, place.position, tensor.head_of(unit),
         static_cast<std::int64_t>(found.element) % tensor.width, tensor.noise.value[found.element],
         tensor.got[found.element], found.statistic, found.limit);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <unordered_set>
 
@@ -90,6 +91,38 @@ public:
         return found;
     }
 
+    /// The gain that the filter over the whole tensor shows with this margin above its limit, in
+    /// units of the deviation of its statistic; infinite where too few rows let it fire.
+    double least_gain(double limit, double margin) const {
+        const auto gain = std::find_if(filters_.begin(), filters_.end(), [&](const auto& one) {
+            return one.first.second.kind == SliceName::Kind::all &&
+                   tensor_.noise.probes[one.first.first].defect == ref::Defect::gain;
+        });
+        if (gain == filters_.end()) return std::numeric_limits<double>::infinity();
+        const Filter& f = gain->second;
+        const double shift = tensor_.noise.coherent * std::sqrt(f.v / f.w);
+        // Noise of a_r has the variance w_r.
+        for (double b = 1e-6; b < 1; b *= 1.05) {
+            const double left = std::max(b - shift, 0.0);
+            const double t = left * f.w / std::sqrt(std::max(f.w, left * left * f.w2 + f.w));
+            if (t > limit + margin) return b;
+        }
+        return std::numeric_limits<double>::infinity();
+    }
+    /// What one of `terms` equal parts of every element is in units of its deviation, root mean
+    /// square, and what is allowed beside the rounding that is predicted.
+    std::pair<double, double> lost_term(double terms, double slice_tests) const {
+        const Slice& all = slices_.begin()->second;
+        double values = 0;
+        for (std::size_t i = 0; i < z_.size(); ++i)
+            if (!std::isnan(z_[i]))
+                values += ref_square(tensor_.noise.value[i]) / tensor_.noise.variance[i];
+        const double rms = std::sqrt(values / (elements() * terms)),
+                     limit = rms_limit(static_cast<double>(all.rows), kKinds * slice_tests);
+        return {rms, std::sqrt(std::max(ref_square(limit) - ref_square(all.rms()), 0.0))};
+    }
+    bool is_empty() const { return slices_.empty(); }
+
     /// Evidence for the cast that the tensor's noise may hold: least squares of error^2 - rest on
     /// it.
     CastEvidence evidence() const {
@@ -108,14 +141,11 @@ public:
 private:
     static double ref_square(double x) { return x * x; }
 
-    std::int64_t row_of(std::int64_t unit) const { return unit / tensor_.heads; }
-    std::int64_t head_of(std::int64_t unit) const { return unit % tensor_.heads; }
-
     /// The slices a row belongs to, the whole tensor first.
     std::vector<SliceName> names(std::int64_t unit) const {
-        const ref::SequencePlace& place = tensor_.places[static_cast<std::size_t>(row_of(unit))];
+        const ref::SequencePlace& place = tensor_.place_of(unit);
         std::vector<SliceName> out{{SliceName::Kind::all, 0},
-                                   {SliceName::Kind::head, head_of(unit)},
+                                   {SliceName::Kind::head, tensor_.head_of(unit)},
                                    {SliceName::Kind::sequence, place.sequence},
                                    {SliceName::Kind::lane, place.position % 16}};
         if (place.position >= (place.length - 1) / 32 * 32)
@@ -390,6 +420,36 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
     verdict.worst_ratio = own.worst();
     if (scores) scores->join(own);
     return verdict;
+}
+
+std::string describe_reach(const std::vector<TierTensor>& tensors,
+                           const std::function<std::int64_t(const TierTensor&)>& terms) {
+    constexpr double kMargin = 2.88;  // of a normal deviate: 0.998
+    std::vector<Measurement> measured;
+    Tests tests;
+    for (const TierTensor& tensor : tensors) {
+        measured.emplace_back(tensor);
+        tests.elements += measured.back().elements();
+        tests.slices += measured.back().slices();
+        tests.filters += measured.back().filters();
+    }
+    std::string text;
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+        if (measured[k].is_empty()) continue;
+        text += fmt::format("{}  {}: ", text.empty() ? "" : "\n", tensors[k].name);
+        const double gain = measured[k].least_gain(element_limit(kKinds * tests.filters), kMargin);
+        const std::int64_t count = terms(tensors[k]);
+        text += std::isfinite(gain)
+                    ? fmt::format("a gain of {:.2g} %{} is seen with probability 0.998", 100 * gain,
+                                  count < 2 ? "" : fmt::format(" on sums of up to {} terms", count))
+                    : std::string("too few rows for a gain to be named");
+        if (count < 2) continue;
+        const auto [lost, room] = measured[k].lost_term(static_cast<double>(count), tests.slices);
+        text += fmt::format("; one term lost in every sum is an error of {:.2g} deviations, {:.2g} "
+                            "{} seen",
+                            lost, room, lost > room ? "are" : "would be");
+    }
+    return text;
 }
 
 }  // namespace attncheck::properties

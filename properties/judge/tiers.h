@@ -29,12 +29,21 @@ struct TierTensor {
     std::string name;
     std::string row_word;  ///< "query", "key", "token" or "block"
     std::int64_t heads = 1, width = 1;
-    std::vector<ref::SequencePlace> places;  ///< per row
+    std::vector<ref::SequencePlace> places;  ///< per row, or per chosen (row, head)
+    std::vector<std::int64_t> chosen_heads;  ///< of every chosen (row, head); empty: all are there
     ref::RoundingNoise noise;
     std::vector<double> got;
     ref::Dtype dtype = ref::Dtype::fp16;  ///< storage type of the operands
     double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
     std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
+
+    const ref::SequencePlace& place_of(std::int64_t unit) const {
+        return places[static_cast<std::size_t>(chosen_heads.empty() ? unit / heads : unit)];
+    }
+    std::int64_t head_of(std::int64_t unit) const {
+        return chosen_heads.empty() ? unit % heads
+                                    : chosen_heads[static_cast<std::size_t>(unit)];
+    }
 };
 
 /// How far the statistics of a case went, each in units of its threshold and as it is.
@@ -65,6 +74,12 @@ using HypothesesOf = std::function<std::vector<Hypothesis>()>;
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
                     const NoiseOf& noise_of, TierScores* scores = nullptr,
                     const HypothesesOf& hypotheses = {});
+
+/// What the tiers see of the tensors, in words of defects: the least gain that a filter shows with a
+/// probability of 0.998, and how far one lost term of the longest sum stands out of the rounding,
+/// root mean square. `terms` of the longest sum; 0: not said.
+std::string describe_reach(const std::vector<TierTensor>& tensors,
+                           const std::function<std::int64_t(const TierTensor&)>& terms);
 
 /// Thresholds, for tests: the z of `tests` two-sided tests, and the root mean square over `rows`.
 double element_limit(double tests);

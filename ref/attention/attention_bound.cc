@@ -1,11 +1,10 @@
 // The forward of dense attention with the bound of every element (verification.md 4.3).
 #include <algorithm>
-#include <exception>
 #include <limits>
-#include <thread>
 
 #include "ref/attention/attention_roundoff.h"
 #include "ref/attention/chosen_attention.h"
+#include "ref/attention/parts.h"
 #include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
@@ -218,27 +217,6 @@ private:
     TensorRange value_;
     Grant grant_;
 };
-
-/// Calls work(part, parts), on threads of their own when there is much to do. An exception of one
-/// of them is thrown here.
-template <class Work>
-void for_each_part(bool is_large, const Work& work) {
-    constexpr std::int64_t kParts = 4;
-    if (!is_large) return work(0, 1);
-    std::vector<std::thread> threads;
-    std::exception_ptr failures[kParts];
-    for (std::int64_t part = 0; part < kParts; ++part)
-        threads.emplace_back([&, part] {
-            try {
-                work(part, kParts);
-            } catch (...) {
-                failures[part] = std::current_exception();
-            }
-        });
-    for (auto& thread : threads) thread.join();
-    for (const std::exception_ptr& failure : failures)
-        if (failure) std::rethrow_exception(failure);
-}
 
 ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister& list_columns,
                                 const AttentionInputs<double>& in,

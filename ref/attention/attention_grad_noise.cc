@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/attention/key_slots.h"
 #include "ref/attention/rounding_variance.h"
 #include "ref/attention/shared_rows.h"
 
@@ -34,7 +35,7 @@ public:
     GradientNoise(const AttentionShape& shape, const AttentionGradInputs& in,
                   std::span<const SequencePlace> query_places,
                   std::span<const SequencePlace> key_places, Dtype dtype,
-                  const RoundingClass& rounding, AttentionGradNoise& out)
+                  const RoundingClass& rounding, const KeySlots& slots, AttentionGradNoise& out)
         : shape_(shape),
           in_(in),
           query_places_(query_places),
@@ -44,7 +45,8 @@ public:
           key_squares_(view(in.forward.key, shape.head_dim).rowwise().squaredNorm()),
           value_squares_(view(in.forward.value, shape.value_dim).rowwise().squaredNorm()),
           key2_(finite_squares(in.forward.key)),
-          terms_(Eigen::ArrayXd::Zero(key_squares_.size())),
+          slots_(slots),
+          terms_(Eigen::ArrayXd::Zero(slots.count())),
           query_(out.query_grad, shape.head_dim),
           key_(out.key_grad, shape.head_dim),
           value_(out.value_grad, shape.value_dim) {
@@ -99,7 +101,9 @@ public:
             square(scale) * (p.square() * (prob_grad_variance + 4 * unit * centred.square()) +
                              ds.square() * omega) +
             lost;
-        add_to_queries(rows, shares, delta, other_delta, delta_variance);
+        if (query_.noise.size() > 0)
+            add_to_queries(rows, shares, delta, other_delta, delta_variance);
+        if (slots_.count() == 0) return;
         add_to_keys(rows, shares, delta, other_delta, delta_variance);
         Shares weights;
         weights.value = kept.select(p * rows.gain, 0.0);
@@ -125,6 +129,10 @@ private:
         Array scale;  ///< scale d dS / d ln scale
         Array prob;   ///< scale P: what delta is multiplied with
     };
+
+    std::int64_t slot(const SharedRows<double>& rows, std::int64_t j) const {
+        return slots_.of(rows.keys[static_cast<std::size_t>(j)]);
+    }
 
     const SequencePlace& place_of(std::int64_t row) const {
         return query_places_[static_cast<std::size_t>(row / shape_.query_heads)];
@@ -172,7 +180,7 @@ private:
                     row_term = shares.prob.colwise() * -delta,
                     other_row = shares.prob.colwise() * (delta - other_delta);
         for (std::int64_t j = 0; j < rows.count(); ++j) {
-            const std::int64_t to = rows.keys[static_cast<std::size_t>(j)];
+            const std::int64_t to = slot(rows, j);
             add_product(key_.value(to), shares.value, j, q);
             add_product(key_.squared(to), squares, j, q2);
             add_product(key_.rest(to), own, j, q2);
@@ -190,7 +198,7 @@ private:
                              tame2 = tame.cwiseAbs2();
         const Array squares = weights.value.square();
         for (std::int64_t j = 0; j < rows.count(); ++j) {
-            const std::int64_t to = rows.keys[static_cast<std::size_t>(j)];
+            const std::int64_t to = slot(rows, j);
             add_product(value_.value(to), weights.value, j, tame);
             add_product(value_.squared(to), squares, j, tame2);
             add_product(value_.rest(to), weights.own, j, tame2);
@@ -211,8 +219,7 @@ private:
             const Array part = share(last, Eigen::all);
             const Matrix<double> of = x(last, Eigen::all);
             for (std::int64_t j = 0; j < rows.count(); ++j)
-                add_product(sums.row(probe->direction, rows.keys[static_cast<std::size_t>(j)]),
-                            part, j, of);
+                add_product(sums.row(probe->direction, slot(rows, j)), part, j, of);
         }
     }
 
@@ -238,25 +245,28 @@ private:
     Eigen::VectorXd key_squares_, value_squares_;  ///< [T2,N2]: |k|^2, |v|^2
     std::vector<double> key2_;                     ///< [T2,N2,D]: k^2
     GatheredRows<double> gathered_key2_;
-    Eigen::ArrayXd terms_;                         ///< [T2,N2]: columns that refer to each key
+    const KeySlots& slots_;
+    Eigen::ArrayXd terms_;                         ///< by slot: columns that refer to each key
     Sums query_, key_, value_;
     Eigen::ArrayXd delta_, delta_variance_;  ///< [T1,N1]
 };
 
 }  // namespace
 
-AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
-                                        const ColumnLister& list_columns,
-                                        const AttentionGradInputs& in,
-                                        std::span<const SequencePlace> query_places,
-                                        std::span<const SequencePlace> key_places, Dtype dtype,
-                                        const RoundingClass& rounding) {
+namespace {
+
+/// Of the wanted rows, and of the keys that have a slot, for which all rows must be wanted.
+AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
+                                 const AttentionGradInputs& in,
+                                 std::span<const SequencePlace> query_places,
+                                 std::span<const SequencePlace> key_places, Dtype dtype,
+                                 const RoundingClass& rounding, std::span<const WantedRow> wanted,
+                                 std::size_t query_rows, const KeySlots& slots) {
     require_attention_shape(shape, in.forward);
-    const auto rows = static_cast<std::size_t>(shape.query_rows * shape.query_heads),
-               keys = static_cast<std::size_t>(shape.kv_rows * shape.kv_heads),
+    const auto keys = static_cast<std::size_t>(slots.count()),
                dim = static_cast<std::size_t>(shape.head_dim),
                value_dim = static_cast<std::size_t>(shape.value_dim);
-    AttentionGradNoise out{RoundingNoise(rows * dim), RoundingNoise(keys * dim),
+    AttentionGradNoise out{RoundingNoise(query_rows * dim), RoundingNoise(keys * dim),
                            RoundingNoise(keys * value_dim)};
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad})
         for (const Defect defect : {Defect::scale, Defect::row_term, Defect::other_row})
@@ -265,10 +275,10 @@ AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
     add_tile_probes(out.query_grad, key_places);
     add_tile_probes(out.key_grad, query_places);
     add_tile_probes(out.value_grad, query_places);
-    GradientNoise noise(shape, in, query_places, key_places, dtype, rounding, out);
+    GradientNoise noise(shape, in, query_places, key_places, dtype, rounding, slots, out);
     std::int64_t longest = shape.query_rows * shape.group();
     for_shared_rows(
-        shape, list_columns, in.forward, all_rows(shape, 0, shape.query_rows),
+        shape, list_columns, in.forward, wanted,
         [&](const SharedRows<double>& group) {
             longest = std::max(longest, group.count());
             noise.add(group);
@@ -282,6 +292,44 @@ AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
         one->coherent = of.coherent(terms);
     }
     return out;
+}
+
+}  // namespace
+
+AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
+                                        const ColumnLister& list_columns,
+                                        const AttentionGradInputs& in,
+                                        std::span<const SequencePlace> query_places,
+                                        std::span<const SequencePlace> key_places, Dtype dtype,
+                                        const RoundingClass& rounding) {
+    return grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
+                         all_rows(shape, 0, shape.query_rows),
+                         static_cast<std::size_t>(shape.query_rows * shape.query_heads),
+                         KeySlots(shape.kv_rows * shape.kv_heads));
+}
+
+RoundingNoise query_grad_noise_of_rows(const AttentionShape& shape,
+                                       const ColumnLister& list_columns,
+                                       const AttentionGradInputs& in,
+                                       std::span<const SequencePlace> query_places,
+                                       std::span<const SequencePlace> key_places, Dtype dtype,
+                                       const RoundingClass& rounding,
+                                       std::span<const std::int64_t> rows) {
+    return grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
+                         chosen_rows(shape, rows), rows.size(), KeySlots(0))
+        .query_grad;
+}
+
+KeyGradNoise key_grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
+                               const AttentionGradInputs& in,
+                               std::span<const SequencePlace> query_places,
+                               std::span<const SequencePlace> key_places, Dtype dtype,
+                               const RoundingClass& rounding, std::span<const std::int64_t> keys) {
+    const KeySlots slots(shape.kv_rows * shape.kv_heads, keys);
+    AttentionGradNoise all =
+        grad_noise_of(shape, slots.only(shape, list_columns), in, query_places, key_places, dtype,
+                      rounding, all_rows(shape, 0, shape.query_rows), 0, slots);
+    return {std::move(all.key_grad), std::move(all.value_grad)};
 }
 
 }  // namespace attncheck::ref

@@ -72,6 +72,14 @@ AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& 
                                std::span<const SequencePlace> key_places, Dtype dtype,
                                const RoundingClass& rounding);
 
+/// Of chosen rows: row k of each is row rows[k] = t * N1 + n.
+AttentionNoise attention_noise_of_rows(const AttentionShape& shape,
+                                       const ColumnLister& list_columns,
+                                       const AttentionInputs<double>& in,
+                                       std::span<const SequencePlace> key_places, Dtype dtype,
+                                       const RoundingClass& rounding,
+                                       std::span<const std::int64_t> rows);
+
 struct AttentionGradNoise {
     RoundingNoise query_grad, key_grad, value_grad;
 };
@@ -81,5 +89,24 @@ AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
                                         std::span<const SequencePlace> query_places,
                                         std::span<const SequencePlace> key_places, Dtype dtype,
                                         const RoundingClass& rounding);
+
+/// dQ of chosen rows, row k is row rows[k] = t * N1 + n.
+RoundingNoise query_grad_noise_of_rows(const AttentionShape& shape,
+                                       const ColumnLister& list_columns,
+                                       const AttentionGradInputs& in,
+                                       std::span<const SequencePlace> query_places,
+                                       std::span<const SequencePlace> key_places, Dtype dtype,
+                                       const RoundingClass& rounding,
+                                       std::span<const std::int64_t> rows);
+
+struct KeyGradNoise {
+    RoundingNoise key_grad, value_grad;
+};
+/// dK and dV of chosen keys, row k is key keys[k] = j * N2 + n; columns as in expected_key_grad_of.
+KeyGradNoise key_grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
+                               const AttentionGradInputs& in,
+                               std::span<const SequencePlace> query_places,
+                               std::span<const SequencePlace> key_places, Dtype dtype,
+                               const RoundingClass& rounding, std::span<const std::int64_t> keys);
 
 }  // namespace attncheck::ref

@@ -106,15 +106,21 @@ CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtyp
         }
     });
     const double terms = static_cast<double>(shape.total_blocks() * shape.head_dim);
+    // A single product of two halves has as many errors as they have significands, the same ones
+    // again and again: no sample of independent errors. Its bound is half a unit anyway.
     for (std::size_t i = 0; i < input.size(); ++i)
-        finish_sum(out.input_grad, i, input_squares[i], windows[i / static_cast<std::size_t>(row)],
-                   dtype, of);
+        if (const double terms_of_token = windows[i / static_cast<std::size_t>(row)];
+            terms_of_token > 1)
+            finish_sum(out.input_grad, i, input_squares[i], terms_of_token, dtype, of);
     for (std::size_t i = 0; i < weight.size(); ++i)
         finish_sum(out.weight_grad, i, weight_squares[i], terms, dtype, of);
     out.input_grad.probes.push_back(std::move(last));
     add_gain(out.input_grad);
     add_gain(out.weight_grad);
-    out.input_grad.coherent = of.coherent(static_cast<double>(shape.block));
+    // Of two products there are 4^p pairs of significands of p bits, 2^-p = u: their mean error is
+    // not zero but of deviation u / sqrt(3) * u; six of them.
+    const double u = unit_roundoff(dtype);
+    out.input_grad.coherent = of.coherent(static_cast<double>(shape.block)) + 6 * u * u / std::sqrt(3);
     out.weight_grad.coherent = of.coherent(terms);
     return out;
 }

@@ -245,12 +245,22 @@ private:
             if (on<"FA-x203">()) prob = cut_to(problem_.dtype, prob);
             if (on<"FA-x204">() && j >= row.sequence->kv_len / 32 * 32)
                 prob *= 2.0f - subtle_gain(problem_.dtype);
+            if (on<"FA-x206">() && is_long(row) && j == row.sequence->kv_len / 2) continue;
+            if (on<"FA-x208">() && is_long(row) && j >= row.sequence->kv_len - 32) prob *= 1.1f;
             add_product(prob, value(row, j), acc_, values_.padded_channels());
+            if (on<"FA-x207">() && is_long(row) && j == 2047)
+                for (std::int64_t c = 0; c < problem_.value_dim; ++c)
+                    acc_[c] = round_to_dtype(problem_.dtype, acc_[c]);
             if (on<"FA-x94">())
                 for (std::int64_t c = 0; c < problem_.value_dim; ++c)
                     acc_[c] = round_to_dtype(problem_.dtype, acc_[c]);
         }
+        if (on<"FA-x205">() && is_long(row))
+            for (std::int64_t c = 0; c < problem_.value_dim; ++c) acc_[c] *= 1.001f;
     }
+
+    /// Of defects that only long sums have.
+    static bool is_long(const FlashRow& row) { return row.sequence->kv_len >= 4096; }
 
     /// A defect: the part of the padding that is not cleared still holds the first key, in one
     /// range of lengths.

@@ -118,6 +118,7 @@ private:
             if (!counts_for_weight) continue;
             float sum = dot();
             if (on<"NCG-x201">() && j >= 32) sum *= 1.001f;
+            if (on<"NCG-x202">() && problem_.tokens >= 65000) sum *= 1.01f;
             partial[r] += on<"NCG-x19">() ? round_to(problem_.type, sum) : sum;
         }
     }

@@ -98,6 +98,7 @@ inline constexpr Mutant kCompressMutants[] = {
     {"NCG-x22", kCompressGrad, kHard, "integer division by zero when there is no block"},
     {"NCG-x201", kCompressGrad, kFiendish,
      "weight_grad: blocks of a sequence from the 33rd on weigh 0.1 % too much"},
+    {"NCG-x202", kCompressGrad, kFiendish, "weight_grad 1 % too large from 65000 tokens on"},
 
     {"VAL-03", kCompressGrad, kMedium, "compress_stride 0 and compress_block_size 0 accepted"},
     {"VAL-06", kCompress, kMedium, "last cumulative length > T accepted"},

@@ -182,6 +182,12 @@ inline constexpr Mutant kFlashForwardMutants[] = {
     {"FA-x202", kFlash, kFiendish, "attention_out of the last head of a group 0.4 u too large"},
     {"FA-x203", kFlash, kFiendish, "P cut to the storage type instead of rounded"},
     {"FA-x204", kFlash, kFiendish, "keys of the last partial tile of 32 weigh 0.4 u too little"},
+    {"FA-x205", kFlash, kFiendish, "attention_out 0.1 % too large on rows of 4096 keys and more"},
+    {"FA-x206", kFlash, kFiendish, "one key is lost from P V on rows of 4096 keys and more"},
+    {"FA-x207", kFlash, kFiendish,
+     "partial sum of P V rounded to the storage type once, behind key 2048 of 4096 and more"},
+    {"FA-x208", kFlash, kFiendish,
+     "the last 32 keys of 4096 and more weigh 10 % too much in P V"},
 };
 
 }  // namespace attncheck::mutants

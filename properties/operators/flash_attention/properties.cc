@@ -57,6 +57,12 @@ void make_flash_tier_case(Spec& spec, Random& random) {
         spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::half);
     make_tier_case(spec, random, 1, 1,
                    2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
+    // Percent. A default run has 25 cases; those of the gradient cost four times as much.
+    const bool gradient = spec.schema == &flash_description(true);
+    if (!random.chance(gradient ? 14 : 25)) return;
+    make_long_tier_case(
+        spec, random,
+        {.work = gradient ? 80'000'000 : 180'000'000, .of_queries = gradient && random.chance(50)});
 }
 
 /// 1 / 0.9 is no number of the storage type: the cast of P / keep_prob then errs the same way for
@@ -87,6 +93,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::flash_columns_of(*shape, keys);
     };
+    of.has_tiers = is_flash_tier_data(spec) && !flash_is_fp8(spec);
     return check_sampled(std::move(of), context);
 }
 

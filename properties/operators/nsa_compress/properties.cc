@@ -125,6 +125,23 @@ bool is_tier_data(const Spec& spec) {
            std::ranges::find(spec.layouts, Layout::broadcast) == spec.layouts.end();
 }
 
+/// Percent of the cases of `deviation` that are long: they cost little.
+constexpr int kLongTierCases = 40;
+
+/// 2048 to 65536 tokens in one sequence: a sum of dW has as many products as there are blocks times
+/// channels.
+void make_long_tier_case(Spec& spec, Random& random) {
+    constexpr Int kMostElements = Int{1} << 20;
+    const Int length = random.pick<Int>({2048, 4096, 8192, 16'384, 32'768, 65'536, 65'536}) -
+                       random.between(0, 500);
+    Spec wide = spec;
+    wide.set("heads", random.between(1, 2));
+    wide.set("dim", std::clamp<Int>(kMostElements / (length * wide.number("heads")) / 16 * 16, 16,
+                                    16 * random.between(1, 16)));
+    wide.lists[0] = {length};
+    if (!illegal(wide)) spec = std::move(wide);
+}
+
 void make_tier_case(Spec& spec, Random& random) {
     spec.recipe = Recipe::normal;
     std::ranges::replace(spec.layouts, Layout::broadcast, Layout::dense);
@@ -144,6 +161,7 @@ void make_tier_case(Spec& spec, Random& random) {
                                    900 / sequences) +
                      random.between(0, 15);
     if (!illegal(wide)) spec = wide;
+    if (random.chance(kLongTierCases)) make_long_tier_case(spec, random);
 }
 
 /// Validation looks at arguments, not at elements: few of them make room for many cases.
@@ -156,6 +174,40 @@ void plain_data(Spec& spec) {
     spec.recipe = Recipe::zeros;
     spec.overrides.clear();
     std::ranges::fill(spec.layouts, Layout::dense);
+}
+
+/// The second and third tier on as many heads as take some million elements: heads do not meet.
+/// One that holds says what it may miss.
+Verdict judge_heads(const CompressProblem& problem, const Call& call, const CallResult& result,
+                    std::uint64_t seed, const PropertyContext& context) {
+    constexpr Int kMostElements = Int{1} << 22;
+    const ref::CompressShape& s = problem.shape;
+    const Int heads =
+        std::clamp<Int>(kMostElements / (s.total_tokens * s.head_dim), 1, s.heads);
+    Random random(mix(seed));
+    std::vector<Int> source = permutation(s.heads, random);
+    source.resize(static_cast<std::size_t>(heads));
+    CompressProblem some = problem;
+    some.shape.heads = heads;
+    for (const auto argument : {kCmpInput, kCmpWeight, kCmpOutputGrad})
+        some.bits[argument] = gather_heads(problem.bits[argument], s.heads, source,
+                                           argument == kCmpWeight ? 1 : s.head_dim);
+    auto tensors = compress_tensors(some, context.rounding);
+    for (TierTensor& tensor : tensors)
+        tensor.got = gather_heads(
+            decode_all(problem.dtype, result.outputs[tensor_index(call, tensor.name)]), s.heads,
+            source, tensor.width);
+    Verdict verdict = judge_tiers(tensors, context.rounding, [&](const ref::RoundingClass& other) {
+        return compress_tensors(some, other);
+    });
+    if (verdict.failed()) return verdict;
+    verdict.message = fmt::format("  of {} heads:\n{}", heads,
+                                  describe_reach(tensors, [&](const TierTensor& tensor) {
+                                      return tensor.name == "weight_grad" ? s.total_blocks()
+                                             : tensor.name == "output"    ? s.block
+                                                                          : Int{0};
+                                  }));
+    return verdict;
 }
 
 /// All elements of full size: every output is a sum over one window, or over all blocks.
@@ -177,6 +229,11 @@ Verdict full_size(const Spec& spec, PropertyContext& context) {
     for (const auto& [name, values] : expected)
         verdict.message += fmt::format("  {}: all {} elements looked at\n", name, values.size());
     verdict.message += fmt::format("  {}: {:.1f} s in the candidate", of.call.op, result.seconds);
+    if (!is_tier_data(spec)) return verdict;
+    Verdict tiers = judge_heads(of.problem, of.call, result, spec.seed, context);
+    if (tiers.failed()) return tiers;
+    verdict.worst_ratio = std::max(verdict.worst_ratio, tiers.worst_ratio);
+    verdict.message += "\n" + tiers.message;
     return verdict;
 }
 
@@ -205,7 +262,7 @@ std::vector<Property> compress_properties(bool gradient) {
     return list;
 }
 
-/// One long sequence; several with windows that overlap little and widths off the vectors; one
+/// One long sequence, also of whole numbers, whose sums are exact; several with windows that overlap little and widths off the vectors; one
 /// whose input is larger than caches are, where implementations take other ways through memory.
 std::vector<Spec> compress_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     const Int odd = Random(seed).between(1, 15);
@@ -225,7 +282,10 @@ std::vector<Spec> compress_large_cases(const Schema& schema, Int length, std::ui
     wide.lists = {{length, odd}};
     wide.set("heads", std::clamp<Int>(kBeyondCaches / (length * 128 * 2) + 1, 5, 128));
     wide.seed = seed + 2;
-    return {one, several, wide};
+    Spec whole_numbers = one;
+    whole_numbers.recipe = Recipe::ints;
+    whole_numbers.seed = seed + 3;
+    return {one, several, whole_numbers, wide};
 }
 
 }  // namespace attncheck::properties

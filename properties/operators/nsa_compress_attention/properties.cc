@@ -72,6 +72,11 @@ void with_another_sequence(Spec& spec, Random& random) {
 void make_tier_case_of_blocks(Spec& spec, Random& random) {
     make_tier_case(spec, random, 1, std::max<Int>(1, keys_per_select(spec)) * spec.numbers[kCount],
                    1'500'000 / (spec.numbers[kDim] + spec.numbers[kValueDim] + 16));
+    if (random.chance(kLongTierCases))
+        make_long_tier_case(spec, random,
+                            {.longest = 8192,
+                             .least = std::max<Int>(1, keys_per_select(spec)) *
+                                      spec.numbers[kCount]});
 }
 
 /// Every query head twice in its group: the same outputs twice, the same lists.
@@ -194,6 +199,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
                          const RowSample& rows) {
         return judge_lists(made, call, result, rows, context);
     };
+    of.has_tiers = is_tier_data(spec);
     return check_sampled(std::move(of), context);
 }
 

@@ -73,6 +73,27 @@ bool has_distinct_blocks(TopkKind kind) {
     }
 }
 
+/// Rows of 512 to 4096 keys, or, half of the gradients, sums over as many queries.
+void make_long_rows_of_lists(Spec& spec, Random& random) {
+    constexpr std::int64_t kShortest = 512;
+    const bool of_queries = spec.schema->number("stats") >= 0 && random.chance(50);
+    Spec wide = spec;
+    if (!of_queries) {
+        wide.set("block", random.pick<std::int64_t>({32, 64, 128, 128}));
+        wide.set("count", random.between(kShortest / wide.number("block"), 32));
+    }
+    const std::int64_t unit = wide.number("block"), least = unit * wide.number("count");
+    const std::int64_t longest = of_queries ? 4096 : least + 4 * unit;
+    make_long_tier_case(wide, random,
+                        {.shortest = of_queries ? kShortest : least,
+                         .longest = longest,
+                         .unit = unit,
+                         .least = least,
+                         .work = 60'000'000,
+                         .of_queries = of_queries});
+    if (!illegal(wide)) spec = std::move(wide);
+}
+
 void make_tier_case_of_lists(Spec& spec, Random& random) {
     spec.set("topk", static_cast<std::int64_t>(
                          random.pick({TopkKind::shuffled, TopkKind::shuffled, TopkKind::shared,
@@ -89,6 +110,7 @@ void make_tier_case_of_lists(Spec& spec, Random& random) {
     const std::int64_t dims = spec.number("dim") + spec.number("value_dim");
     // A row sees `least` keys, however long its sequence is.
     make_tier_case(spec, random, unit, least, 2'000'000 / dims * 4);
+    if (random.chance(kLongTierCases)) make_long_rows_of_lists(spec, random);
 }
 
 bool is_tier_case(const Spec& spec) {
@@ -143,8 +165,10 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = selected_inputs(spec);
     const auto pairs = static_cast<double>(problem.query_rows() * spec.numbers[kSelBlock] *
                                            spec.numbers[kSelCount]);
-    return check_sampled(
-        full_size(selected_attention_operator(), spec, std::move(problem), pairs), context);
+    FullSizeAttention of =
+        full_size(selected_attention_operator(), spec, std::move(problem), pairs);
+    of.has_tiers = is_tier_case(spec);
+    return check_sampled(std::move(of), context);
 }
 
 Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv,
@@ -158,7 +182,8 @@ Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector
 
 }  // namespace
 
-/// One long sequence with blocks from its past, and several off every tile edge with wide groups,
+/// One long sequence with blocks from its past; rows of as many distinct blocks as there may be; and
+/// several off every tile edge with wide groups,
 /// D != Dv and blocks listed twice.
 std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kBlock = 64, kCount = 4;
@@ -170,6 +195,13 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
     one.numbers[kSelBlock] = kBlock;
     one.numbers[kSelCount] = kCount;
     one.numbers[kSelTopk] = static_cast<Int>(TopkKind::scored);
+    // Long rows of distinct blocks, which the tiers judge.
+    Spec distinct = large_case(schema, {std::max<Int>(length / 16, 256)}, {longest}, seed + 2);
+    distinct.numbers[kSelKvHeads] = 1;
+    distinct.numbers[kSelGroup] = 4;
+    distinct.numbers[kSelBlock] = kBlock;
+    distinct.numbers[kSelCount] = std::min<Int>(32, longest / kBlock);
+    distinct.numbers[kSelTopk] = static_cast<Int>(TopkKind::shuffled);
 
     const Int half = longest / 2 / 16 * 16;
     Spec several =
@@ -182,7 +214,7 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
     several.numbers[kSelBlock] = 16;
     several.numbers[kSelCount] = 4;
     several.numbers[kSelTopk] = static_cast<Int>(TopkKind::repeated);
-    return {one, several};
+    return {one, several, distinct};
 }
 
 std::vector<Property> selected_properties(bool gradient) {
