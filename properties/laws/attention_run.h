@@ -15,6 +15,7 @@ namespace attncheck::properties {
 /// One call of the candidate; trouble is set when it did not return 0. Refers to the problem.
 /// `change` may alter the call before it is made.
 struct AttentionRun {
+    const AttentionOperator& of;
     const AttentionProblem& problem;
     std::vector<Bits> outputs;  ///< packed, as problem.outputs()
     std::optional<Verdict> trouble;
@@ -33,6 +34,13 @@ struct AttentionRun {
 Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
                        std::vector<double> left, std::vector<double> right,
                        const std::vector<double>& allowed, const std::string& relation);
+
+/// The statistics of every row as a pair, in lanes: row_max + log(row_sum) is the exact LSE, and the
+/// sum is at least 1 unless the class says that it may be any (stats=lse). Rows that the reference
+/// does not judge, or that see no key, are skipped.
+Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<double>& row_max,
+                        const std::vector<double>& row_sum, const ref::RoundingClass& rounding,
+                        ref::Grant grant);
 
 /// Every output but lists of two runs that mean the same, within twice the bound of the first.
 Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
@@ -54,14 +62,18 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation);
 
-/// Every output of two runs to the bit; elements for which `compared` is false are skipped.
+/// Every output of two runs to the bit, or as sums in an open order leave it (order=any): within
+/// two bounds of the left problem, lists each right for its problem. Elements for which `compared`
+/// is false are skipped.
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
-                              const std::string& relation, const OutputFilter& compared = {});
+                              const PropertyContext& context, const std::string& relation,
+                              const OutputFilter& compared = {});
 
 /// left * 2^exponent == right for one output, where both stay away from subnormal and infinite
-/// numbers.
+/// numbers; likewise.
 Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
-                          const std::string& name, int exponent, const std::string& relation);
+                          const PropertyContext& context, const std::string& name, int exponent,
+                          const std::string& relation);
 
 /// Lists of blocks in packed order, and the problem that they belong to.
 struct BlockLists {

@@ -24,11 +24,12 @@ Verdict hidden_bias(const Spec& spec, PropertyContext& context) {
     const std::optional<FlashParts> parts = with_plain_bias(flash_parts(spec));
     if (!parts || !is_legal(*parts)) return inapplicable();
     FlashParts poisoned = *parts;
-    const std::uint32_t nan = ref::encode(parts->dtype, std::numeric_limits<double>::quiet_NaN());
+    if (!is_poison_judged(flash_problem(*parts), context)) return inapplicable();
+    const std::uint32_t poison = poison_of(parts->dtype, context);
     const ref::FlashAttentionShape& s = parts->shape;
     std::size_t at = 0;
     for_each_pair(s, [&](std::size_t b, Int n, Int i, Int j) {
-        if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = nan;
+        if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = poison;
         ++at;
     });
     return verdict_on_identical_problems(*parts, poisoned, context,
@@ -52,8 +53,7 @@ Verdict mask_contents(const Spec& spec, PropertyContext& context) {
         bytes = filled(bytes->size(), one ? 1 : 0);
     });
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(
-        plain, changed, fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
+    return verdict_on_equal_bits(plain, changed, context, fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
 }
 
 bool has_compressed_mask(const Spec& spec) {
@@ -84,14 +84,14 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
                             ? 50
                             : static_cast<int>(200 / (longest(problem.kv_lengths) + 3)) + 1;
     for (char& key : keys) key = random.chance(percent);
-    if (std::count(keys.begin(), keys.end(), 1) == 0) return inapplicable();
+    if (std::count(keys.begin(), keys.end(), 1) == 0 || !is_poison_judged(problem, context))
+        return inapplicable();
     AttentionProblem poisoned = problem;
-    poison_keys(poisoned, keys, true);
+    poison_keys(poisoned, keys, context, true);
     const std::vector<char> touched = rows_that_see(problem, keys, Drops::left_out);
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(
-        plain, changed, "with NaN in values that are dropped",
+    return verdict_on_equal_bits(plain, changed, context, "with NaN in values that are dropped",
         [&](const std::string& name, std::size_t k) {
             const AttentionOutput& output = problem.output_named(name);
             if (output.is_statistic() || output.is_value_grad()) return true;
@@ -170,8 +170,7 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
     const AttentionProblem with_drops = flash_problem(parts), plain = flash_problem(without);
     const AttentionRun left(of, with_drops, context), right(of, plain, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    return verdict_on_equal_bits(
-        left, right, "without dropout", [&](const std::string& name, std::size_t) {
+    return verdict_on_equal_bits(left, right, context, "without dropout", [&](const std::string& name, std::size_t) {
             return plain.output_named(name).is_statistic();
         });
 }
