@@ -107,7 +107,7 @@ const char* attncheck_candidate_name(void) {
     return name.c_str();
 }
 
-const char* attncheck_precision(void) { return "default"; }
+const char* attncheck_precision(void) { return "order=fixed"; }
 
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
     namespace impl = attncheck::impl;

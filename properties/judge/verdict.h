@@ -36,6 +36,7 @@ struct Verdict {
     double worst_ratio = 0;  ///< largest error in units of its bound
     Tier tier = Tier::relation;
     std::vector<CastEvidence> casts = {};
+    std::int64_t differing = 0;  ///< elements whose bits differed where any order of sums is right
 
     static Verdict fail(std::string failure, std::string message, Tier tier = Tier::relation) {
         return {Kind::failed, std::move(failure), std::move(message), 0, tier, {}};
@@ -56,14 +57,22 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result);
 Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
                           const ExpectedOutputs& expected);
 
+/// The expectation of a tensor that both sides of a comparison share, asked for when bits differ.
+/// Empty: the candidate promises a fixed order of its sums.
+using OpenOrder = std::function<ref::ExpectedTensor()>;
+
 /// Element k of `left` against element k of `right` for one tensor: bit patterns must be equal; NaN
-/// payloads count as equal. `where(k)` describes element k; elements for which
-/// `looked_at(k)` is false are skipped.
+/// payloads and the signs of zeros count as equal. `where(k)` describes element k; elements for
+/// which `looked_at(k)` is false are skipped.
+///
+/// Sums in an open order may leave other bits: then both sides are finite, or neither, and they
+/// differ by two bounds at most. Elements that are exact in any order keep equal bits.
 Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype,
                              const std::vector<std::uint32_t>& left,
                              const std::vector<std::uint32_t>& right, const std::string& relation,
                              const std::function<std::string(std::size_t)>& where,
-                             const std::function<bool(std::size_t)>& looked_at = {});
+                             const std::function<bool(std::size_t)>& looked_at = {},
+                             const OpenOrder& open = {});
 
 /// |left - right| <= bound_left + bound_right where both are finite and meant to be.
 Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left,

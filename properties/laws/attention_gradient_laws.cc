@@ -75,7 +75,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     for (const AttentionOutput& output : problem.outputs()) {
         const std::string& name = output.name;
         if (to_the_bit || output.is_value_grad()) {
-            join(all, verdict_on_scaled(left, right, name, 1, kRelation));
+            join(all, verdict_on_scaled(left, right, context, name, 1, kRelation));
             continue;
         }
         // Every term of the bound at most doubles with dO.
@@ -114,7 +114,7 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     if (auto trouble = first_trouble({&whole, &alone})) return *trouble;
     const std::string relation =
         fmt::format("with the output gradient of row {}, head {} alone", t, head);
-    Verdict verdict = verdict_on_equal_bits(whole, alone, relation,
+    Verdict verdict = verdict_on_equal_bits(whole, alone, context, relation,
                                             [&](const std::string& name, std::size_t k) {
                                                 return !problem.output_named(name).of_keys &&
                                                        row_of(name, k) == row;
@@ -216,7 +216,7 @@ Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyConte
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     constexpr const char* kRelation = "another given output";
     Verdict all =
-        verdict_on_equal_bits(left, right, kRelation, [&](const std::string& name, std::size_t) {
+        verdict_on_equal_bits(left, right, context, kRelation, [&](const std::string& name, std::size_t) {
             return problem.output_named(name).is_value_grad();
         });
     join(all, verdict_on_expected(right, expected_of(changed, context.rounding), kRelation));

@@ -53,8 +53,7 @@ Verdict verdict_on_poison(const AttentionOperator& of, const AttentionProblem& p
     }
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(
-        plain, changed, relation, [&](const std::string& name, std::size_t k) {
+    return verdict_on_equal_bits(plain, changed, context, relation, [&](const std::string& name, std::size_t k) {
             return !belongs_to(problem, problem.output_named(name), k, touched, keys);
         });
 }
@@ -94,7 +93,7 @@ Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& c
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
     Verdict verdict =
-        verdict_on_equal_bits(plain, changed, "with NaN in keys and values that no row sees");
+        verdict_on_equal_bits(plain, changed, context, "with NaN in keys and values that no row sees");
     if (verdict.failed()) return verdict;
     for (const AttentionOutput& output : problem.outputs()) {
         if (!output.of_keys) continue;
@@ -105,7 +104,7 @@ Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& c
                                      fmt::format("{}  expected 0  got {:.9g}",
                                                  problem.place(output.name, k), values[k]));
     }
-    return {};
+    return verdict;
 }
 
 /// What the mask hides from a row does not reach it: no row of a causal mode depends on the future.

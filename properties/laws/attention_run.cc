@@ -7,9 +7,41 @@
 
 namespace attncheck::properties {
 
-AttentionRun::AttentionRun(const AttentionOperator& of, const AttentionProblem& problem_of_run,
+namespace {
+
+/// What an output may be in any order of sums; empty where the order is promised.
+OpenOrder open_order(const AttentionProblem& problem, const PropertyContext& context,
+                     const std::string& name) {
+    if (!context.rounding.any_order) return {};
+    return [&problem, &context, name] {
+        return tensor_of(expected_of(problem, context.rounding, ref::Grant::lattice), name);
+    };
+}
+
+/// Lists that differ where they are looked at, if each is right for the left problem: what a list
+/// depends on is the same in both.
+Verdict verdict_on_open_lists(const AttentionRun& left, const AttentionRun& right,
+                              const PropertyContext& context, const std::string& relation,
+                              const std::function<bool(std::size_t)>& looked_at) {
+    const AttentionProblem& problem = left.problem;
+    const auto list = std::ranges::find_if(problem.outputs(), &AttentionOutput::is_list);
+    const Bits& own = left.bits(list->name);
+    Bits other = right.bits(list->name);
+    std::int64_t differing = 0;
+    for (std::size_t k = 0; k < other.size(); ++k) {
+        if (!looked_at(k)) other[k] = own[k];
+        differing += other[k] != own[k];
+    }
+    Verdict all = verdict_on_lists(left.of, {problem, own}, {problem, other}, context, relation);
+    all.differing = differing;
+    return all;
+}
+
+}  // namespace
+
+AttentionRun::AttentionRun(const AttentionOperator& of_run, const AttentionProblem& problem_of_run,
                            PropertyContext& context, const std::function<void(Call&)>& change)
-    : problem(problem_of_run) {
+    : of(of_run), problem(problem_of_run) {
     Call call = of.call(problem);
     if (change) change(call);
     const CallResult result = context.candidate.run(call, {});
@@ -85,27 +117,35 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
                                       const std::string& relation) {
     const AttentionRun a(of, left, context), b(of, right, context);
     if (auto trouble = first_trouble({&a, &b})) return *trouble;
-    return verdict_on_equal_bits(a, b, relation);
+    return verdict_on_equal_bits(a, b, context, relation);
 }
 
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
-                              const std::string& relation, const OutputFilter& compared) {
+                              const PropertyContext& context, const std::string& relation,
+                              const OutputFilter& compared) {
+    Verdict all;
     for (const AttentionOutput& output : left.problem.outputs()) {
         const std::string& name = output.name;
-        Verdict verdict = verdict_on_same_bits(
-            name, output.dtype, left.bits(name), right.bits(name), relation,
-            [&](std::size_t k) { return left.problem.place(name, k); },
-            [&](std::size_t k) { return !compared || compared(name, k); });
-        if (verdict.failed()) return verdict;
+        const auto looked_at = [&](std::size_t k) { return !compared || compared(name, k); };
+        if (output.is_list() && context.rounding.any_order) {
+            join(all, verdict_on_open_lists(left, right, context, relation, looked_at));
+            continue;
+        }
+        join(all, verdict_on_same_bits(
+                      name, output.dtype, left.bits(name), right.bits(name), relation,
+                      [&](std::size_t k) { return left.problem.place(name, k); }, looked_at,
+                      open_order(left.problem, context, name)));
     }
-    return {};
+    return all;
 }
 
 Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
-                          const std::string& name, int exponent, const std::string& relation) {
-    return verdict_on_powers(name, left.problem.output_named(name).dtype, left.values(name),
-                             right.values(name), exponent, relation,
-                             [&](std::size_t k) { return left.problem.place(name, k); });
+                          const PropertyContext& context, const std::string& name, int exponent,
+                          const std::string& relation) {
+    return verdict_on_powers(
+        name, left.problem.output_named(name).dtype, left.values(name), right.values(name), exponent,
+        relation, [&](std::size_t k) { return left.problem.place(name, k); },
+        open_order(right.problem, context, name));
 }
 
 Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,

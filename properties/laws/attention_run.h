@@ -15,6 +15,7 @@ namespace attncheck::properties {
 /// One call of the candidate; trouble is set when it did not return 0. Refers to the problem.
 /// `change` may alter the call before it is made.
 struct AttentionRun {
+    const AttentionOperator& of;
     const AttentionProblem& problem;
     std::vector<Bits> outputs;  ///< packed, as problem.outputs()
     std::optional<Verdict> trouble;
@@ -54,14 +55,18 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation);
 
-/// Every output of two runs to the bit; elements for which `compared` is false are skipped.
+/// Every output of two runs to the bit, or as sums in an open order leave it (order=any): within
+/// two bounds of the left problem, lists each right for its problem. Elements for which `compared`
+/// is false are skipped.
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
-                              const std::string& relation, const OutputFilter& compared = {});
+                              const PropertyContext& context, const std::string& relation,
+                              const OutputFilter& compared = {});
 
 /// left * 2^exponent == right for one output, where both stay away from subnormal and infinite
-/// numbers.
+/// numbers; likewise.
 Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
-                          const std::string& name, int exponent, const std::string& relation);
+                          const PropertyContext& context, const std::string& name, int exponent,
+                          const std::string& relation);
 
 /// Lists of blocks in packed order, and the problem that they belong to.
 struct BlockLists {

@@ -28,12 +28,11 @@ Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyCont
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation =
         fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent);
-    Verdict all = verdict_on_equal_bits(
-        left, right, relation,
+    Verdict all = verdict_on_equal_bits(left, right, context, relation,
         [](const std::string& name, std::size_t) { return name != "dq" && name != "dk"; });
     if (!problem.gradient) return all;
-    join(all, verdict_on_scaled(left, right, "dq", -exponent, relation));
-    join(all, verdict_on_scaled(left, right, "dk", exponent, relation));
+    join(all, verdict_on_scaled(left, right, context, "dq", -exponent, relation));
+    join(all, verdict_on_scaled(left, right, context, "dk", exponent, relation));
     return all;
 }
 
@@ -59,10 +58,9 @@ Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyConte
     const std::string relation =
         problem.gradient ? "value and output doubled, output gradient halved" : "value doubled";
     const char* follows = problem.gradient ? "dv" : "attention_out";
-    Verdict all = verdict_on_equal_bits(
-        left, right, relation,
+    Verdict all = verdict_on_equal_bits(left, right, context, relation,
         [&](const std::string& name, std::size_t) { return name != follows; });
-    join(all, verdict_on_scaled(left, right, follows, problem.gradient ? -1 : 1, relation));
+    join(all, verdict_on_scaled(left, right, context, follows, problem.gradient ? -1 : 1, relation));
     return all;
 }
 

@@ -53,7 +53,7 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
         return inapplicable();
     const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
     if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    Verdict all = verdict_on_equal_bits(sum, a, "other values", is_no_output);
+    Verdict all = verdict_on_equal_bits(sum, a, context, "other values", is_no_output);
     join(all, verdict_within(
                   whole, "attention_out",
                   sum_of(a.values("attention_out"), b.values("attention_out")),
@@ -92,7 +92,7 @@ Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyConte
             moved[k] += vector_of(problem, constants, row,
                                   width)[k % static_cast<std::size_t>(width)];
     }
-    Verdict all = verdict_on_equal_bits(left, right, kRelation, is_no_output);
+    Verdict all = verdict_on_equal_bits(left, right, context, kRelation, is_no_output);
     join(all, verdict_within(problem, "attention_out", moved, right.values("attention_out"),
                              sum_of(output_bound(problem, context), output_bound(shifted, context)),
                              kRelation));

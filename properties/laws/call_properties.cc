@@ -42,17 +42,34 @@ std::optional<Verdict> find_unwritten(const Spec& spec, const Call& call, const 
     return std::nullopt;
 }
 
-Verdict same_outputs(const Spec& spec, const Call& call, const CallResult& left,
-                     const CallResult& right, const std::string& relation) {
+/// Two results of one call. Outputs without an expectation are the judge's where the order of sums
+/// is open.
+Verdict same_outputs(const Spec& spec, const PropertyContext& context, const CaseProblem& problem,
+                     const CallResult& left, const CallResult& right,
+                     const std::string& relation) {
+    const Call& call = problem.call;
+    const bool open = context.rounding.any_order;
+    std::optional<ExpectedOutputs> expected;
+    Verdict all;
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
         const Tensor& tensor = call.tensors[i];
-        if (!tensor.output) continue;
-        Verdict verdict = verdict_on_same_bits(
-            tensor.name, tensor.type(), left.outputs[i], right.outputs[i], relation,
-            [&](std::size_t k) { return place_of(spec, call, tensor.name, k); });
-        if (verdict.failed()) return verdict;
+        if (!tensor.output || left.outputs[i] == right.outputs[i]) continue;
+        if (open && !expected) expected = problem.expected(context.rounding);
+        if (open && std::ranges::find(*expected, tensor.name, &ExpectedOutputs::value_type::first) ==
+                        expected->end()) {
+            for (const CallResult* result : {&left, &right})
+                join(all, problem.judge(*result, context.rounding));
+            ++all.differing;
+            continue;
+        }
+        OpenOrder of_tensor;
+        if (open) of_tensor = [&] { return tensor_of(*expected, tensor.name); };
+        join(all, verdict_on_same_bits(
+                      tensor.name, tensor.type(), left.outputs[i], right.outputs[i], relation,
+                      [&](std::size_t k) { return place_of(spec, call, tensor.name, k); }, {},
+                      of_tensor));
     }
-    return {};
+    return all;
 }
 
 /// Legality of a broken call has one answer; building it can only fail when an edit names nothing
@@ -125,13 +142,14 @@ Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseP
     if (auto verdict = verdict_unless_ok(first)) return *verdict;
     const CallResult second = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(second)) return *verdict;
-    Verdict verdict = same_outputs(spec, problem.call, first, second, "called again");
+    Verdict verdict = same_outputs(spec, context, problem, first, second, "called again");
     if (verdict.failed()) return verdict;
     const CallResult third =
         context.candidate.run(problem.call, {Placement::begins_at_guard, Poison::mixed});
     if (auto other = verdict_unless_ok(third)) return *other;
-    return same_outputs(spec, problem.call, first, third,
-                        "with other memory contents before the call");
+    join(verdict, same_outputs(spec, context, problem, first, third,
+                               "with other memory contents before the call"));
+    return verdict;
 }
 
 Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseProblem& problem,

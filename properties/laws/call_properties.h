@@ -35,7 +35,7 @@ Verdict check_agreement(const Spec& spec, PropertyContext& context, const CasePr
 Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
 /// The same call gives the same bits again, whatever was in the outputs before and wherever the
-/// buffers lie.
+/// buffers lie; values within two bounds where sums may take any order.
 /// Why     nothing in the formula depends on time, address or old contents.
 /// Kills   accumulation into
 ///         old output, uninitialised scratch, results that depend on alignment.

@@ -37,10 +37,10 @@ Verdict verdict_within(const std::string& name, std::vector<double> left, std::v
                        const PlaceOf& where);
 
 /// left * 2^exponent == right without tolerance, where both stay away from subnormal and infinite
-/// numbers of `dtype`.
+/// numbers of `dtype`. `open` is the expectation of `right`.
 Verdict verdict_on_powers(const std::string& name, ref::Dtype dtype, std::vector<double> left,
                           std::vector<double> right, int exponent, const std::string& relation,
-                          const PlaceOf& where);
+                          const PlaceOf& where, const OpenOrder& open = {});
 
 /// Sums that must be equal, one per place: both sides, what they may differ by, and the sum of the
 /// sizes of their terms.

@@ -46,6 +46,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"pairs", to_text(report.pairs)},
               {"worst_ratio", number_or_text(report.worst_ratio)},
               {"waivers", report.waivers},
+              {"differing", report.differing},
               {"casts", casts_json(report.casts)},
               {"note", report.note},
               {"coverage", report.coverage},
@@ -92,6 +93,7 @@ PropertyReport property_from_text(const std::string& text,
     report.waivers = json.at("waivers").get<std::vector<std::string>>();
     report.note = json.at("note");
     report.coverage = json.at("coverage").get<std::vector<std::string>>();
+    report.differing = json.at("differing");
     add_casts(json, report.casts);
     report.seconds = json.at("seconds");
     report.interrupted = json.at("interrupted");
@@ -151,6 +153,7 @@ std::string to_json(const RunReport& report) {
                    {"replayed", p.replayed},
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
+        if (p.differing > 0) entry["bits_differed"] = p.differing;
         if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.coverage.empty()) entry["coverage"] = p.coverage;

@@ -63,7 +63,7 @@ void check_property(const Json& entry) {
     if (rank_of(entry["status"]) == std::ssize(kStatuses))
         refuse("has a property of status " + entry["status"].dump());
     check_count(entry.at("cases"));
-    for (const char* count : {"declined", "waived", "replayed"})
+    for (const char* count : {"declined", "waived", "replayed", "bits_differed"})
         if (entry.contains(count)) check_count(entry[count]);
     if (!entry.at("labels").is_object()) refuse("has labels that are no object");
     for (const auto& [label, count] : entry["labels"].items()) check_count(count);
@@ -206,9 +206,11 @@ void merge_property(const Json& entry, Json& known) {
     std::vector<CastEvidence> casts;
     for (const Json* side : {&std::as_const(known), &entry}) add_casts(*side, casts);
     if (!casts.empty()) known["casts"] = casts_json(casts);
-    for (const char* count : {"cases", "declined", "waived", "replayed"})
-        known[count] =
+    for (const char* count : {"cases", "declined", "waived", "replayed", "bits_differed"}) {
+        const std::int64_t sum =
             sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
+        if (sum > 0 || known.contains(count)) known[count] = sum;
+    }
     for (const auto& [label, count] : entry["labels"].items())
         known["labels"][label] =
             sum_of(known["labels"].value(label, std::int64_t{0}), count.get<std::int64_t>());

@@ -75,6 +75,12 @@ std::string observed_precision(const RunReport& report) {
     return words_of(all);
 }
 
+std::string order_text(std::int64_t cases) {
+    if (cases == 0) return {};
+    return fmt::format("bits differed in {} case{}, within the bounds of sums in any order", cases,
+                       cases == 1 ? "" : "s");
+}
+
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,
                               const Counterexample& found) {
     std::string command = "attncheck reproduce " + shell_quoted(print(found.spec)) +

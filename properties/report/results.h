@@ -80,6 +80,7 @@ struct PropertyReport {
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see RequiredClass
     PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;
+    std::int64_t differing = 0;  ///< cases whose bits differed as the order of sums allows
     std::vector<CastEvidence> casts;              ///< by word, over all cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
@@ -125,6 +126,9 @@ int exit_status(const RunReport& report);
 /// The rounding class that the errors of the whole run look like: "p=fp32 ds=half sum=fp32", as far
 /// as there is evidence.
 std::string observed_precision(const RunReport& report);
+
+/// "bits differed in 12 cases, within the bounds of sums in any order"; empty when none did.
+std::string order_text(std::int64_t cases);
 
 /// The command that replays a counterexample.
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,

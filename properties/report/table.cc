@@ -101,6 +101,10 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (const std::string observed = observed_precision(report); !observed.empty())
         out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                            observed);
+    std::int64_t differing = 0;
+    for (const auto& p : report.properties) differing += p.differing;
+    if (const std::string text = order_text(differing); !text.empty())
+        out << fmt::format("order: {}\n", text);
     for (const std::string& note : report.notes) out << fmt::format("note: {}\n", note);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     const auto inconclusive = std::ranges::count(report.properties, PropertyReport::Status::inconclusive,

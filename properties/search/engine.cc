@@ -251,6 +251,7 @@ private:
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
+        report_.differing += verdict.differing > 0;
         for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
         on_case_(report_);
         if (!verdict.failed()) return {};

@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 
@@ -69,6 +70,27 @@ bool parse_number(std::string_view text, Number least, Number most, Number& numb
     return true;
 }
 
+/// A word of two values: the one that widens the class, and the usual one.
+struct Flag {
+    std::string_view key, wide, usual;
+    bool RoundingClass::*field;
+};
+constexpr Flag kFlags[] = {
+    {"p", "half", "fp32", &RoundingClass::prob_rounded},
+    {"ds", "half", "fp32", &RoundingClass::score_grad_rounded},
+    {"sum", "rounded", "fp32", &RoundingClass::row_sum_rounded},
+    {"order", "any", "fixed", &RoundingClass::any_order},
+    {"stats", "lse", "max", &RoundingClass::lse_statistics},
+    {"split", "lse", "none", &RoundingClass::lse_split},
+    {"scores", "half", "fp32", &RoundingClass::scores_rounded},
+    {"delta", "half", "fp32", &RoundingClass::delta_rounded},
+    {"group", "half", "fp32", &RoundingClass::group_rounded},
+    {"hidden", "times_zero", "skipped", &RoundingClass::hidden_times_zero},
+};
+
+/// In the order of Factor, which is that of their roundoffs.
+constexpr std::string_view kFactors[] = {"fp32", "bf16x3", "bf16x2", "tf32", "bf16"};
+
 /// One word "key=value" of a rounding class; false when it is not known.
 bool apply(std::string_view key, std::string_view value, RoundingClass& rounding) {
     if (key == "acc") {
@@ -84,23 +106,24 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
             return false;
         return true;
     }
-    if (key == "p" || key == "ds") {
-        if (value != "half" && value != "fp32") return false;
-        (key == "p" ? rounding.prob_rounded : rounding.score_grad_rounded) = value == "half";
-        return true;
+    for (const Flag& flag : kFlags) {
+        if (key != flag.key) continue;
+        rounding.*flag.field = value == flag.wide;
+        return value == flag.wide || value == flag.usual;
     }
-    if (key == "sum") {
-        if (value != "rounded" && value != "fp32") return false;
-        rounding.row_sum_rounded = value == "rounded";
+    if (key == "in") {
+        const auto* const at = std::ranges::find(kFactors, value);
+        if (at == std::end(kFactors)) return false;
+        rounding.factor = static_cast<Factor>(at - std::begin(kFactors));
         return true;
     }
     if (key == "exp") return parse_number(value, 0.0, kCoarsestExp, rounding.exp_error);
     if (key == "tile")
         return parse_number<std::int64_t>(value, 1, kLargestTile, rounding.least_tile);
     if (key == "ftz") {
-        if (value != "bf16" && value != "none") return false;
-        rounding.flush_bf16_subnormals = value == "bf16";
-        return true;
+        rounding.flush_subnormals = value == "all";
+        rounding.flush_bf16_subnormals = value == "all" || value == "bf16";
+        return rounding.flush_bf16_subnormals || value == "none";
     }
     return false;
 }
@@ -131,7 +154,10 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "rounding class: '" + std::string(word) +
                 "' is not understood; allowed: default, fp32, or a list of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
-                "sum=fp32|rounded, ftz=bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys)");
+                "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys), "
+                "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "
+                "delta=half|fp32, group=half|fp32, in=fp32|tf32|bf16|bf16x2|bf16x3, "
+                "hidden=times_zero|skipped");
     }
     return rounding;
 }
@@ -144,9 +170,15 @@ std::string print_rounding_class(const RoundingClass& rounding) {
                                       : "acc=fp32-truncating";
     text += rounding.prob_rounded ? " p=half" : " p=fp32";
     text += rounding.score_grad_rounded ? " ds=half" : " ds=fp32";
-    if (rounding.row_sum_rounded) text += " sum=rounded";
-    if (rounding.flush_bf16_subnormals) text += " ftz=bf16";
     const RoundingClass usual;
+    for (const Flag& flag : kFlags)
+        if (flag.key != "p" && flag.key != "ds" && rounding.*flag.field != usual.*flag.field)
+            text.append(" ").append(flag.key).append("=").append(
+                rounding.*flag.field ? flag.wide : flag.usual);
+    if (rounding.factor != usual.factor)
+        text.append(" in=").append(kFactors[static_cast<std::size_t>(rounding.factor)]);
+    if (rounding.flush_bf16_subnormals)
+        text += rounding.flush_subnormals ? " ftz=all" : " ftz=bf16";
     char exp[32];
     const auto end = std::to_chars(exp, exp + sizeof exp, rounding.exp_error).ptr;
     if (rounding.exp_error != usual.exp_error) text += " exp=" + std::string(exp, end);
@@ -157,12 +189,19 @@ std::string print_rounding_class(const RoundingClass& rounding) {
 
 RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
-    const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a] = a;
-    const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b] = b;
+    const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
+                 statistics_a, split_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
+                 hidden_a] = a;
+    const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
+                 statistics_b, split_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
+                 hidden_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
-            std::min(tile_a, tile_b), std::max(exp_a, exp_b)};
+            std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
+            statistics_a || statistics_b, split_a || split_b, scores_a || scores_b,
+            delta_a || delta_b, group_a || group_b, std::max(factor_a, factor_b),
+            flush_all_a || flush_all_b, hidden_a || hidden_b};
 }
 
 double gamma(double terms, double roundoff) {
@@ -258,6 +297,27 @@ void leave_unjudged(ExpectedTensor& out, std::size_t index) {
     if (!std::isfinite(out.value[index])) out.value[index] = 0;
     out.bound[index] = kInfinity;
     out.overflow[index] = Overflow::any;
+}
+
+double factor_roundoff(const RoundingClass& rounding, Dtype storage) {
+    if (storage != Dtype::fp32) return 0;
+    switch (rounding.factor) {
+        case Factor::fp32: return 0;
+        // x = h + m + l: |x - h - m - l| <= 2^-24 |x|; the products of m and l, l and m weigh 2^-23.
+        case Factor::bf16x3: return 0x1p-23;
+        // |x - h - l| <= 2^-16 |x|; the product of l and l weighs 2^-16, half of it per factor.
+        case Factor::bf16x2: return 1.5 * 0x1p-16;
+        case Factor::tf32: return 0x1p-11;
+        case Factor::bf16: return 0x1p-8;
+    }
+    return 0;
+}
+
+bool is_exact(const ExpectedTensor& expected, std::size_t index, Dtype output) {
+    // Any error E > 0 makes the bound larger than the distance to the nearest number.
+    return std::isfinite(expected.value[index]) && expected.overflow[index] == Overflow::none &&
+           expected.bound[index] <=
+               distance_to_representable(output, std::fabs(expected.value[index]));
 }
 
 double accumulator_roundoff(const RoundingClass& rounding, Dtype storage) {

@@ -12,6 +12,15 @@
 
 namespace attncheck::ref {
 
+/// What becomes of an fp32 number on its way into a product.
+enum class Factor : std::uint8_t {
+    fp32,    ///< nothing
+    bf16x3,  ///< the sum of three bf16 numbers
+    bf16x2,  ///< of two
+    tf32,    ///< rounded to 11 bits
+    bf16     ///< rounded to 8 bits
+};
+
 /// How a candidate computes, as far as its error depends on it.
 struct RoundingClass {
     double accumulator_roundoff = 0x1p-24;  ///< u of every partial sum: fp32 unless declared
@@ -21,6 +30,15 @@ struct RoundingClass {
     bool row_sum_rounded = false;           ///< the row sum is that of the rounded P
     std::int64_t least_tile = 16;           ///< online softmax takes at least so many keys at once
     double exp_error = 4;                   ///< |exp^ - exp| / exp, in u of a single operation
+    bool any_order = true;             ///< a sum may be formed in another order at every call
+    bool lse_statistics = false;       ///< (max, sum) is any pair of the same max + log(sum)
+    bool lse_split = false;            ///< parts are merged by their stored LSE
+    bool scores_rounded = false;       ///< scores are stored in the input type
+    bool delta_rounded = false;        ///< <dO, O> likewise
+    bool group_rounded = false;        ///< dK and dV of each query head, before their sum
+    Factor factor = Factor::fp32;      ///< of every product, where the storage type is fp32
+    bool flush_subnormals = false;     ///< subnormals of any type, stored or not, may be zero
+    bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
 
     bool operator==(const RoundingClass&) const = default;
 };
@@ -28,7 +46,9 @@ struct RoundingClass {
 /// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
 /// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
-/// bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
+/// all, bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
+/// order: any, fixed. split: lse, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
+/// tf32, bf16, bf16x2, bf16x3. hidden: times_zero, skipped.
 /// Throws std::invalid_argument naming the word and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
 
@@ -113,6 +133,14 @@ void finish(double exact, double error, double peak, double peak_limit, Dtype ou
 
 /// Element `index` is not judged: any result is accepted.
 void leave_unjudged(ExpectedTensor& out, std::size_t index);
+
+/// Relative error of a number that enters a product, |x^ - x| / |x|, 0 for half types. The products
+/// of small parts that are left out (bf16x2: low times low; bf16x3: middle times low) are in it.
+double factor_roundoff(const RoundingClass& rounding, Dtype storage);
+
+/// True if element `index` is exact but for the rounding of the result: two runs give equal bits in
+/// any order of their sums.
+bool is_exact(const ExpectedTensor& expected, std::size_t index, Dtype output);
 
 /// u of the partial sums of a class for operands of this storage type (acc=half is that of the
 /// type).

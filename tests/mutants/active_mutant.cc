@@ -76,4 +76,4 @@ uint32_t attncheck_abi_version() {
 
 const char* attncheck_candidate_name() { return candidate_name.c_str(); }
 
-const char* attncheck_precision() { return "default"; }
+const char* attncheck_precision() { return "order=fixed"; }

@@ -498,7 +498,9 @@ TEST(RoundingClass, ParsesProfilesAndLists) {
 TEST(RoundingClass, IsPrintedAsItIsParsed) {
     for (const char* text :
          {"acc=fp32 p=half ds=half", "acc=half p=fp32 ds=half sum=rounded ftz=bf16",
-          "acc=fp64 p=half ds=fp32 exp=2.5 tile=1", "acc=fp32 p=half ds=half exp=400"})
+          "acc=fp64 p=half ds=fp32 exp=2.5 tile=1", "acc=fp32 p=half ds=half exp=400",
+          "acc=fp32 p=half ds=half order=fixed stats=lse split=lse scores=half delta=half "
+          "group=half hidden=times_zero in=bf16x2 ftz=all"})
         EXPECT_EQ(print_rounding_class(parse_rounding_class(text)), text);
 }
 

@@ -85,6 +85,21 @@ TEST(TiersCommand, ReportComparesDeclaredAndObservedPrecision) {
     EXPECT_THAT(cut.printed, HasSubstr("--precision 'fp32'"));  // the replay needs it
 }
 
+/// FAG-24 adds its rows in another order in every second call: right unless it promised an order.
+TEST(TiersCommand, AnotherOrderOfSumsIsAFactUnlessAnOrderIsPromised) {
+    const std::string arguments =
+        "verify --op flash_attention_score_grad --property repeatable,hidden,value_scale "
+        "--cases 60 --seed 3 --shrink 0 --precision order=";
+    const Ran fixed = mutant("FAG-24", arguments + "fixed");
+    EXPECT_EQ(fixed.status, 1) << fixed.printed;
+    const Ran any = mutant("FAG-24", arguments + "any");
+    EXPECT_EQ(any.status, 0) << any.printed;
+    EXPECT_THAT(any.printed, HasSubstr("order: bits differed in "));
+    // What is wrong beyond the order stays wrong: hidden keys that reach a row.
+    const Ran defect = mutant("FAG-42", arguments + "any");
+    EXPECT_EQ(defect.status, 1) << defect.printed;
+}
+
 TEST(TiersCommand, MergedShardsKeepTheObservedPrecision) {
     const std::string path = testing::TempDir() + "tiers_shard";
     const std::string arguments = "verify --op nsa_compress_attention --property deviation ";

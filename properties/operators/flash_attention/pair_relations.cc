@@ -52,8 +52,7 @@ Verdict mask_contents(const Spec& spec, PropertyContext& context) {
         bytes = filled(bytes->size(), one ? 1 : 0);
     });
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(
-        plain, changed, fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
+    return verdict_on_equal_bits(plain, changed, context, fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
 }
 
 bool has_compressed_mask(const Spec& spec) {
@@ -90,8 +89,7 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
     const std::vector<char> touched = rows_that_see(problem, keys, Drops::left_out);
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(
-        plain, changed, "with NaN in values that are dropped",
+    return verdict_on_equal_bits(plain, changed, context, "with NaN in values that are dropped",
         [&](const std::string& name, std::size_t k) {
             const AttentionOutput& output = problem.output_named(name);
             if (output.is_statistic() || output.is_value_grad()) return true;
@@ -170,8 +168,7 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
     const AttentionProblem with_drops = flash_problem(parts), plain = flash_problem(without);
     const AttentionRun left(of, with_drops, context), right(of, plain, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    return verdict_on_equal_bits(
-        left, right, "without dropout", [&](const std::string& name, std::size_t) {
+    return verdict_on_equal_bits(left, right, context, "without dropout", [&](const std::string& name, std::size_t) {
             return plain.output_named(name).is_statistic();
         });
 }

@@ -37,7 +37,8 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
         join(all, verdict_on_powers(name, problem.dtype, left.values(name), right.values(name),
                                     depends(name, argument) ? exponent : 0,
                                     fmt::format("{} times 2^{}", name_of(argument), exponent),
-                                    left.place(spec, name)));
+                                    left.place(spec, name),
+                                    open_order(scaled, context, name)));
     return all;
 }
 

@@ -16,16 +16,21 @@ std::uint32_t nan_bits(ref::Dtype dtype) {
     return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Every output of two problems to the bit; elements for which `compared` is false are skipped.
-Verdict verdict_on_equal_bits(const Spec& spec, const CompressRun& left, const CompressRun& right,
-                             const std::string& relation, const OutputFilter& compared = {}) {
+/// Every output of two runs to the bit, or within the bounds of the left problem (order=any);
+/// elements for which `compared` is false are skipped.
+Verdict verdict_on_equal_bits(const Spec& spec, const CompressProblem& problem,
+                              const CompressRun& left, const CompressRun& right,
+                              const PropertyContext& context, const std::string& relation,
+                              const OutputFilter& compared = {}) {
+    Verdict all;
     for (const std::string& name : output_names(left.call.op == "nsa_compress_grad")) {
-        Verdict verdict = verdict_on_same_bits(
-            name, left.call.tensor(name).type(), left.bits(name), right.bits(name), relation,
-            left.place(spec, name), [&](std::size_t k) { return !compared || compared(name, k); });
-        if (verdict.failed()) return verdict;
+        join(all, verdict_on_same_bits(
+                      name, left.call.tensor(name).type(), left.bits(name), right.bits(name),
+                      relation, left.place(spec, name),
+                      [&](std::size_t k) { return !compared || compared(name, k); },
+                      open_order(problem, context, name)));
     }
-    return {};
+    return all;
 }
 
 /// Tokens that no block covers matter to nothing and get gradient +0.
@@ -45,7 +50,8 @@ Verdict uncovered(const Spec& spec, PropertyContext& context) {
     const CompressRun plain(problem, context), changed(poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
     Verdict verdict =
-        verdict_on_equal_bits(spec, plain, changed, "with NaN in tokens that no block covers");
+        verdict_on_equal_bits(spec, problem, plain, changed, context,
+                              "with NaN in tokens that no block covers");
     if (verdict.failed() || !problem.gradient) return verdict;
     const auto& input_grad = changed.bits("input_grad");
     for (std::size_t k = 0; k < input_grad.size(); ++k)
@@ -101,7 +107,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
         return of_blocks && reads(row, at);
     };
     return verdict_on_equal_bits(
-        spec, plain, changed,
+        spec, problem, plain, changed, context,
         fmt::format("after changing {} row {} of head {}", name_of(argument), row, head),
         [&](const std::string& name, std::size_t k) { return !depends(name, k); });
 }

@@ -27,6 +27,16 @@ struct CompressRun {
     }
 };
 
+/// What an output may be in any order of sums; empty where the order is promised. Refers to the
+/// problem.
+inline OpenOrder open_order(const CompressProblem& problem, const PropertyContext& context,
+                            const std::string& name) {
+    if (!context.rounding.any_order) return {};
+    return [&problem, &context, name] {
+        return tensor_of(problem.expected(context.rounding), name);
+    };
+}
+
 inline std::vector<std::string> output_names(bool gradient) {
     if (gradient) return {"input_grad", "weight_grad"};
     return {"output"};
