@@ -1,6 +1,7 @@
 #include "properties/judge/attention_tiers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "properties/case/attention_data.h"
@@ -9,6 +10,9 @@
 
 namespace attncheck::properties {
 namespace {
+
+/// row_max + log(row_sum), where a class says that only this is defined (stats=lse).
+constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
 TierTensor make_tensor(const char* name, const char* row_word, std::int64_t heads,
                        std::int64_t width, std::vector<ref::SequencePlace> places,
@@ -58,6 +62,11 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
         ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
     out.push_back(make_tensor("attention_out", "query", s.query_heads, s.value_dim, queries,
                               std::move(noise.output), dtype, "p"));
+    if (rounding.lse_statistics) {
+        out.push_back(make_tensor(kLseTensor, "query", s.query_heads, 1, queries,
+                                  std::move(noise.lse), dtype, "sum"));
+        return out;
+    }
     out.push_back(make_tensor("softmax_max", "query", s.query_heads, 1, queries,
                               std::move(noise.row_max), dtype, ""));
     out.push_back(make_tensor("softmax_sum", "query", s.query_heads, 1, queries,
@@ -68,7 +77,16 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores) {
     auto tensors = tier_tensors(problem, declared);
-    for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
+    for (TierTensor& tensor : tensors) {
+        if (tensor.name != kLseTensor) {
+            tensor.got = outputs(tensor.name);
+            continue;
+        }
+        const std::vector<double> row_sum = outputs("softmax_sum");
+        tensor.got = outputs("softmax_max");
+        for (std::size_t k = 0; k < tensor.got.size(); ++k)  // 0 beyond the last sequence
+            if (row_sum[k] != 0) tensor.got[k] += std::log(row_sum[k]);
+    }
     return judge_tiers(
         tensors, declared,
         [&problem](const ref::RoundingClass& other) { return tier_tensors(problem, other); },

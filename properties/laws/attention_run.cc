@@ -185,11 +185,22 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
     const auto& outputs = problem->outputs();
     const auto lists = std::find_if(outputs.begin(), outputs.end(),
                                     [](const auto& output) { return output.is_list(); });
-    if (lists != outputs.end())
-        made.judge = [problem, grant, &of, tensor = tensor_index(made.call, lists->name)](
-                         const CallResult& result, const ref::RoundingClass& rounding) {
-            return of.judge_lists(*problem, result.outputs[tensor], rounding, grant);
+    const bool has_lists = lists != outputs.end();
+    const std::size_t list = has_lists ? tensor_index(made.call, lists->name) : 0;
+    made.judge = [problem, grant, &of, has_lists, list, call = made.call](
+                     const CallResult& result, const ref::RoundingClass& rounding) {
+        Verdict all;
+        if (has_lists) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
+        if (!rounding.lse_statistics || problem->gradient) return all;
+        // Neither statistic has an expectation of its own: both together have.
+        const auto statistic = [&](const char* name) {
+            return decode_all(ref::Dtype::fp32,
+                              packed_bits(problem->output_named(name), call, result));
         };
+        join(all, verdict_on_pair(*problem, statistic("softmax_max"), statistic("softmax_sum"),
+                                  rounding, grant));
+        return all;
+    };
     made.composition_errors = [problem] { return half_composition_errors(*problem); };
     return made;
 }

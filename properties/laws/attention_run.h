@@ -35,6 +35,13 @@ Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
                        std::vector<double> left, std::vector<double> right,
                        const std::vector<double>& allowed, const std::string& relation);
 
+/// The statistics of every row as a pair, in lanes: row_max + log(row_sum) is the exact LSE, and the
+/// sum is at least 1 unless the class says that it may be any (stats=lse). Rows that the reference
+/// does not judge, or that see no key, are skipped.
+Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<double>& row_max,
+                        const std::vector<double>& row_sum, const ref::RoundingClass& rounding,
+                        ref::Grant grant);
+
 /// Every output but lists of two runs that mean the same, within twice the bound of the first.
 Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
                               const PropertyContext& context, const std::string& relation);

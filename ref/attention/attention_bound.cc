@@ -63,6 +63,7 @@ private:
     /// What the bound knows of a row.
     struct Row {
         bool unjudged = false, lattice = false, coarse = false;
+        double split = 0;  ///< sum p split_error: where parts are merged by stored LSE
         double growth = 0, sum_growth = 0;  ///< relative errors of the sums of P v, and of row_sum
         double gained = 0, kept = 0;        ///< sum p (e^eps - 1), sum p e^-eps
         double row_sum = 0, count = 0;
@@ -93,7 +94,9 @@ private:
         row.unjudged = m == -kInfinity || is_dropped_nan_row(columns, all);
         row.lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
                       is_lattice_row(all, m) &&
-                      count * value_.largest < exact_sum_limit(value_.lowest_bit);
+                      count * value_.largest < exact_sum_limit(value_.lowest_bit) &&
+                      roundoff_.factor_of(value_) == 0 &&
+                      (roundoff_.tiny == 0 || value_.smallest >= roundoff_.tiny * count);
         double low = -kInfinity, high = -kInfinity;
         auto error = pairs.theta.row(i);
         for (std::int64_t j = 0; j < logits.size(); ++j) {
@@ -118,15 +121,20 @@ private:
             roundoff_.row_sum > 0 && !row.lattice
                 ? roundoff_.row_sum + count * roundoff_.cast_eta / std::min(1.0, l)
                 : 0;
-        const double sum_growth =
-            (1 + gamma(count + 2 * tiles - 3, roundoff_.sum)) * (1 + summands) - 1;
-        row.growth = gamma(count + 2 * tiles - 1, roundoff_.sum) + slack;
+        // Parts that are merged in the end add once more and are multiplied once more, each.
+        const double steps = count + (roundoff_.lse_split ? 4 : 2) * tiles;
+        const double lse = m + std::log(l);
+        const double sum_growth = (1 + gamma(steps - 3, roundoff_.sum)) * (1 + summands) - 1;
+        row.growth = gamma(steps - 1, roundoff_.sum) + slack;
         row.sum_growth = (1 + row.growth) * (1 + summands) - 1;
         for (std::int64_t j = 0; j < logits.size(); ++j) {
             const double s = logits[j], p = exact.probs(i, j);
             if (!std::isfinite(s)) continue;  // its error is 0
-            const double eps =
-                row.lattice ? 0 : error[j] + roundoff_.exponent_error(s - m) + rescale;
+            const double split = roundoff_.split_error(s, lse, count);
+            const double eps = split + (row.lattice ? 0
+                                                    : error[j] + roundoff_.exponent_error(s - m) +
+                                                          roundoff_.shift_error() + rescale);
+            row.split += p * split;
             pairs.theta(i, j) = gained_weight(s - m, eps, l, p);
             row.gained += pairs.theta(i, j);
             row.kept += p * std::exp(-eps);
@@ -135,8 +143,13 @@ private:
         const double max_error = shift + (row.lattice ? residue : 2 * u * std::fabs(m));
         // P and its sum, relative; where the errors of the logits are beyond exp, by the largest
         // logit that is possible.
-        const double relative =
-            (1 + row.gained) * (1 + sum_growth) * (1 + (row.lattice ? kLatticeSlack : u));
+        const double stored_lse = (roundoff_.lse_split ? 6 * u * (std::fabs(lse) + std::fabs(m)) : 0) +
+                                  (roundoff_.lse_statistics
+                                       ? 3 * u * std::fabs(lse) +
+                                             4 * u * (std::log(count) + kLargestShift + 1)
+                                       : 0);
+        const double relative = (1 + row.gained) * (1 + sum_growth) *
+                                (1 + (row.lattice ? kLatticeSlack : u)) * (1 + stored_lse);
         const double log_gain =
             row.gained < kLargestGain ? std::log1p(row.gained) : shift + std::log(count) + 1;
         const double hull = std::max(count * std::exp(residue) * (1 + sum_growth + 8 * u) - l,
@@ -148,9 +161,12 @@ private:
         finish(l, sum_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_sum, at);
         out.lse.value[at] = m + std::log(l);
         out.lse.bound[at] = (log_gain + std::log1p(sum_growth) + (max_error - shift) +
-                             (row.lattice ? kLatticeSlack : 2 * u)) *
+                             (row.lattice ? kLatticeSlack : 2 * u) + stored_lse) *
                             factor;
         if (row.coarse) leave_unjudged(out.row_sum, at);
+        if (roundoff_.lse_statistics)  // their LSE is
+            for (ExpectedTensor* statistic : {&out.row_max, &out.row_sum})
+                leave_unjudged(*statistic, at);
         if (row.unjudged)
             for (ExpectedTensor* statistic : {&out.row_max, &out.row_sum, &out.lse})
                 leave_unjudged(*statistic, at);
@@ -183,7 +199,11 @@ private:
         const Array farthest = distance.colwise().maxCoeff();
         const double prob = row.lattice ? 0 : roundoff_.prob,
                      unit = row.lattice ? 0 : roundoff_.unit;
-        const double rho = prob + row.growth + prob * row.growth + (keep_ > 1 ? 2 * unit : 0);
+        const double value = roundoff_.factor_of(value_);
+        const double rho =
+            (1 + prob + row.growth + prob * row.growth + (keep_ > 1 ? 2 * unit : 0)) *
+                (1 + value) -
+            1;
         const double low = row.kept / (1 + row.sum_growth);
         for (std::int64_t d = 0; d < output.size(); ++d) {
             const auto index = static_cast<std::size_t>(place * output.size() + d);
@@ -195,17 +215,20 @@ private:
             const double o = std::fabs(output[d]), most = largest(0, d);
             if (std::isnan(o) || most == 0) continue;
             const double formula = (moved(0, d) + rho * pairs.size(i, d) +
-                                    row.sum_growth * (1 + row.gained) * o) /
+                                    (row.sum_growth + row.split) * (1 + row.gained) * o) /
                                        low +
                                    3 * unit * o;
             const double hull =
                 farthest(0, d) +
-                ((1 + rho) * (1 + row.sum_growth) * (1 + 4 * unit) - 1) * (most + o);
+                ((1 + rho) * (1 + row.sum_growth) * (1 + row.split) * (1 + 4 * unit) - 1) *
+                    (most + o);
             // Products, partial sums and rescalings near zero; flushed values of V and the result.
             const double floor =
                 pairs.lost(i, d) + (row.lattice ? 0
                                                 : (2 * row.count + 4) * keep_ *
-                                                      (roundoff_.sum_floor + roundoff_.tiny));
+                                                          (roundoff_.sum_floor + roundoff_.tiny_sum) +
+                                                      2 * keep_ * roundoff_.tiny +
+                                                      roundoff_.factor_floor * keep_);
             finish(output[d], (std::min(formula, hull) + floor) * roundoff_.oracle,
                    row.count * most * (1 + rho), roundoff_.largest, dtype_, out, index);
         }

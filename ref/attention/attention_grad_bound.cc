@@ -55,20 +55,26 @@ struct KeySums {
     Matrix<double> value, value_error;  ///< [keys,Dv]: sum P g dO
     Eigen::ArrayXd peak, weight;        ///< [keys]: sums of |dS| and of P g as computed
     std::vector<char> unjudged;         ///< [keys]
+    Matrix<double> head_key, head_value;  ///< group=half: [keys G,D], [keys G,Dv]: sums by head
 
-    KeySums(std::int64_t keys, const AttentionShape& shape)
+    KeySums(std::int64_t keys, const AttentionShape& shape, bool by_head)
         : key(Matrix<double>::Zero(keys, shape.head_dim)),
           key_error(key),
           value(Matrix<double>::Zero(keys, shape.value_dim)),
           value_error(value),
           peak(Eigen::ArrayXd::Zero(keys)),
           weight(peak),
-          unjudged(static_cast<std::size_t>(keys)) {}
+          unjudged(static_cast<std::size_t>(keys)) {
+        if (!by_head) return;
+        head_key = Matrix<double>::Zero(keys * shape.group(), shape.head_dim);
+        head_value = Matrix<double>::Zero(keys * shape.group(), shape.value_dim);
+    }
 
     void add(const KeySums& other) {
         key += other.key, key_error += other.key_error;
         value += other.value, value_error += other.value_error;
         peak += other.peak, weight += other.weight;
+        head_key += other.head_key, head_value += other.head_value;
         for (std::size_t i = 0; i < unjudged.size(); ++i) unjudged[i] |= other.unjudged[i];
     }
 };
@@ -89,14 +95,18 @@ public:
           key_(in.forward.key),
           output_grad_(in.output_grad) {}
 
+    /// True if dK and dV of every query head are rounded before they are summed over its group.
+    bool rounds_heads() const { return roundoff_.group > 0 && shape_.group() > 1; }
+
     /// dQ = scale dS K. The error of delta is one number for the whole row. All columns of the rows
     /// must have been looked at.
     void write_query_grad(const SharedRows<double>& rows, const RowGradients& of,
                           ExpectedTensor& query_grad) const {
         const double count = static_cast<double>(rows.count());
-        const Array error = of.score_grad_error + gamma(count + 2, roundoff_.sum) *
-                                                    (of.score_grad.abs() + of.score_grad_error +
-                                                     of.prob.colwise() * of.delta_error);
+        const double growth = with_factor(gamma(count + 2, roundoff_.sum), key_);
+        const Array error =
+            of.score_grad_error + growth * (of.score_grad.abs() + of.score_grad_error +
+                                            of.prob.colwise() * of.delta_error);
         const Array peaks = of.score_grad.abs() + error + of.prob.colwise() * of.delta_error;
         const Matrix<double> sum = product(of.score_grad.matrix(), rows.key()),
                              error_sum = product(error.matrix(), of.key_size),
@@ -125,8 +135,8 @@ public:
         for (std::int64_t j = 0; j < c; ++j) {
             slot.push_back(slots.of(rows.keys[static_cast<std::size_t>(j)]));
             const double count = contributions[static_cast<std::size_t>(slot.back())];
-            growth[j] = gamma(count, roundoff_.sum);
-            score_growth[j] = gamma(count + 2, roundoff_.sum);
+            growth[j] = with_factor(gamma(count, roundoff_.sum), output_grad_);
+            score_growth[j] = with_factor(gamma(count + 2, roundoff_.sum), query_);
         }
         const Array common = of.prob.colwise() * of.delta_error;
         const Array error = of.score_grad_error + common +
@@ -151,6 +161,7 @@ public:
             if (plain) add_product(sums.value.row(to), of.weight, j, dout);
             for (std::int64_t i = 0; i < dout.rows() && !plain; ++i)
                 if (kept(i, j)) sums.value.row(to) += of.weight(i, j) * dout.row(i);
+            add_to_heads(rows, of, kept, j, to, sums);
             sums.peak[to] += peak[j];
             sums.weight[to] += weight[j];
             sums.unjudged[static_cast<std::size_t>(to)] |= unjudged;
@@ -168,16 +179,21 @@ public:
                          value_floor = floor_of(count, output_grad_, weight);
             for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
                 const auto i = static_cast<std::size_t>(key * shape_.head_dim + d);
-                finish(scale_ * sums.key(key, d),
-                       with_floor(size_ * sums.key_error(key, d), floor), peak_of(peak, query_),
-                       roundoff_.largest, dtype_, key_grad, i);
-                if (sums.unjudged[at]) leave_unjudged(key_grad, i);
+                bool leaves_range = false;
+                const double error = of_heads(sums.head_key, key, d, size_,
+                                              size_ * sums.key_error(key, d), leaves_range);
+                finish(scale_ * sums.key(key, d), with_floor(error, floor),
+                       peak_of(peak, query_), roundoff_.largest, dtype_, key_grad, i);
+                if (sums.unjudged[at] || leaves_range) leave_unjudged(key_grad, i);
             }
             for (std::int64_t d = 0; d < shape_.value_dim; ++d) {
                 const auto i = static_cast<std::size_t>(key * shape_.value_dim + d);
-                finish(sums.value(key, d), with_floor(sums.value_error(key, d), value_floor),
+                bool leaves_range = false;
+                const double error = of_heads(sums.head_value, key, d, 1, sums.value_error(key, d),
+                                              leaves_range);
+                finish(sums.value(key, d), with_floor(error, value_floor),
                        weight * output_grad_.largest, roundoff_.largest, dtype_, value_grad, i);
-                if (sums.unjudged[at]) leave_unjudged(value_grad, i);
+                if (sums.unjudged[at] || leaves_range) leave_unjudged(value_grad, i);
             }
         }
     }
@@ -186,8 +202,42 @@ private:
     /// What a sum of `count` products c_j x_j loses near zero: every product and partial sum; where
     /// subnormals are flushed also c_j and x_j. coefficients = sum |c_j|.
     double floor_of(double count, const TensorRange& x, double coefficients) const {
-        return (count + 2) * (roundoff_.sum_floor + roundoff_.tiny * (2 + x.largest)) +
-               (x.bf16_subnormals ? roundoff_.tiny * coefficients : 0);
+        return (count + 2) * (roundoff_.sum_floor + roundoff_.tiny_sum * (2 + x.largest)) +
+               roundoff_.read_loss(x, coefficients) + roundoff_.tiny;
+    }
+
+    /// (1 + growth)(1 + u_in) - 1 for sums with elements of x.
+    double with_factor(double growth, const TensorRange& x) const {
+        const double factor = roundoff_.factor_of(x);
+        return growth + factor + growth * factor;
+    }
+
+    /// group=half: what column j of the rows adds to dK and dV of their query heads.
+    void add_to_heads(const SharedRows<double>& rows, const RowGradients& of, const Mask& kept,
+                      std::int64_t j, std::int64_t to, KeySums& sums) const {
+        if (sums.head_key.size() == 0) return;
+        const std::int64_t group = shape_.group();
+        for (std::int64_t i = 0; i < rows.query.rows(); ++i) {
+            const std::int64_t at = to * group + rows.row(i) % shape_.query_heads % group;
+            sums.head_key.row(at) += of.score_grad(i, j) * rows.query.row(i);
+            if (kept(i, j)) sums.head_value.row(at) += of.weight(i, j) * of.output_grad.row(i);
+        }
+    }
+
+    /// The error of a sum over the heads of a group, each rounded first: u_group (|x_h| + E) and
+    /// what rounding near zero loses.
+    double of_heads(const Matrix<double>& heads, std::int64_t key, std::int64_t d, double factor,
+                    double error, bool& leaves_range) const {
+        if (heads.size() == 0) return error;
+        double sum = 0, most = 0;
+        for (std::int64_t h = 0; h < shape_.group(); ++h) {
+            const double x = std::fabs(factor * heads(key * shape_.group() + h, d));
+            sum += x, most = std::max(most, x);
+        }
+        leaves_range = most + error >= roundoff_.cast_max * (1 - 0x1p-8);
+        if (!(sum + error > 0)) return error;
+        return error * (1 + roundoff_.group) + roundoff_.group * sum +
+               static_cast<double>(shape_.group()) * roundoff_.storage_eta * std::max(1.0, factor);
     }
 
     /// Bound on the partial sums of scale sum dS_j x_j, the scale applied at any point.
@@ -257,7 +307,8 @@ ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& l
     // Parts by the size of the problem alone, summed in order: the result is the same everywhere.
     constexpr std::int64_t kLarge = std::int64_t{1} << 20;
     const std::int64_t parts = total < kLarge ? 1 : 4;
-    std::vector<KeySums> sums(static_cast<std::size_t>(parts), KeySums(slots.count(), shape));
+    std::vector<KeySums> sums(static_cast<std::size_t>(parts),
+                              KeySums(slots.count(), shape, bound.rounds_heads()));
     run_parts(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
         for_shared_rows(

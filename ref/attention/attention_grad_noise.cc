@@ -53,6 +53,11 @@ public:
         delta_ = dout.cwiseProduct(o).rowwise().sum();
         delta_variance_ = of_.of_sum(static_cast<double>(shape.value_dim)) *
                           dout.cwiseProduct(o).rowwise().squaredNorm();
+        if (of_.delta > 0) delta_variance_ += of_.delta * delta_.square() + of_.underflow;
+        if (of_.group > 0 && shape.group() > 1) {
+            head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
+            head_value_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.value_dim);
+        }
     }
 
     /// P, dS and their variances; what the rows add to dQ, dK and dV.
@@ -80,14 +85,19 @@ public:
             rows.gain * product_transposed(dout, rows.value()).array(), 0.0);
         const Array centred = prob_grad.colwise() - delta, ds = p * centred;
         const Array omega =
-            square(scale) * of_.of_sum(dim) * 2 / dim *
+            stored_scores(s, rows.bias) +
+            square(scale) * flushed_products(rows.query, rows.key(), of_.flush) +
+            square(scale) * of_.of_products(dim) * 2 / dim *
                 (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array() +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          (m.square() + log_sum.square())) +
                     16);
         const Array prob_grad_variance =
-            of_.of_sum(value_dim) * 2 / value_dim * rows.gain.square() *
+            of_.of_products(value_dim) * 2 / value_dim * rows.gain.square() *
             (dout.rowwise().squaredNorm() * value_squares_(rows.keys).transpose()).array();
+        const Array read = rows.gain.square() *
+                           flushed_products(finite_part(dout).matrix(),
+                                            finite_part(rows.value()).matrix(), of_.flush);
         // A cast near zero, before or after the scale.
         const double lost =
             of_.rounds_score_grad ? of_.underflow * std::max(1.0, square(scale)) : 0;
@@ -96,7 +106,7 @@ public:
         shares.scale = scale * plain * ds;
         shares.prob = scale * p;
         shares.own =
-            square(scale) * (p.square() * (prob_grad_variance + 4 * unit * centred.square()) +
+            square(scale) * (p.square() * (prob_grad_variance + read + 4 * unit * centred.square()) +
                              ds.square() * omega) +
             lost;
         add_to_queries(rows, shares, delta, other_delta, delta_variance);
@@ -112,6 +122,8 @@ public:
 
     void finish_keys() {
         for (std::int64_t key = 0; key < terms_.size(); ++key) {
+            add_heads(key_, key, head_key_);
+            add_heads(value_, key, head_value_);
             finish(key_, key, terms_[key], of_.rounds_score_grad);
             finish(value_, key, terms_[key], of_.rounds_prob);
         }
@@ -125,6 +137,25 @@ private:
         Array scale;  ///< scale d dS / d ln scale
         Array prob;   ///< scale P: what delta is multiplied with
     };
+
+    /// group=half: the sums of every query head are rounded.
+    void add_heads(Sums& sums, std::int64_t key, const Matrix<double>& heads) {
+        for (std::int64_t h = 0; heads.size() > 0 && h < shape_.group(); ++h) {
+            const auto of_head = heads.row(key * shape_.group() + h);
+            sums.rest(key) += (of_.group * of_head.cwiseAbs2().array() + of_.underflow).matrix();
+        }
+    }
+    void add_to_heads(const SharedRows<double>& rows, const Array& share, const Matrix<double>& x,
+                      std::int64_t j, std::int64_t to, Matrix<double>& heads) {
+        const std::int64_t group = shape_.group();
+        for (std::int64_t i = 0; heads.size() > 0 && i < x.rows(); ++i)
+            heads.row(to * group + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
+    }
+
+    Array stored_scores(const Array& s, const Array& bias) const {
+        if (of_.score == 0) return Array::Zero(s.rows(), s.cols());
+        return s.binaryExpr(bias, [&](double x, double b) { return of_.of_stored_score(x, b); });
+    }
 
     const SequencePlace& place_of(std::int64_t row) const {
         return query_places_[static_cast<std::size_t>(row / shape_.query_heads)];
@@ -146,6 +177,7 @@ private:
             query_.value(at) = value.row(i);
             query_.squared(at) = squares.row(i);
             query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
+            query_.rest(at).array() += square(of_.flush) * shares.value.row(i).square().sum();
             query_.probe(at, Defect::scale) = scale.row(i);
             query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
             query_.probe(at, Defect::other_row) = (delta[i] - other_delta[i]) * prob_key.row(i);
@@ -173,9 +205,11 @@ private:
                     other_row = shares.prob.colwise() * (delta - other_delta);
         for (std::int64_t j = 0; j < rows.count(); ++j) {
             const std::int64_t to = rows.keys[static_cast<std::size_t>(j)];
+            add_to_heads(rows, shares.value, q, j, to, head_key_);
             add_product(key_.value(to), shares.value, j, q);
             add_product(key_.squared(to), squares, j, q2);
             add_product(key_.rest(to), own, j, q2);
+            key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
             add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
             add_product(key_.probe(to, Defect::row_term), row_term, j, q);
             add_product(key_.probe(to, Defect::other_row), other_row, j, q);
@@ -191,9 +225,11 @@ private:
         const Array squares = weights.value.square();
         for (std::int64_t j = 0; j < rows.count(); ++j) {
             const std::int64_t to = rows.keys[static_cast<std::size_t>(j)];
+            add_to_heads(rows, weights.value, tame, j, to, head_value_);
             add_product(value_.value(to), weights.value, j, tame);
             add_product(value_.squared(to), squares, j, tame2);
             add_product(value_.rest(to), weights.own, j, tame2);
+            value_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
             add_product(value_.probe(to, Defect::scale), weights.scale, j, tame);
         }
         add_tiles(value_, rows, weights.value, tame);
@@ -225,7 +261,7 @@ private:
             const double x = noise.value[i], squares = sums.squares[i];
             noise.cast[i] = of_.cast * squares;
             noise.rest[i] +=
-                of_.of_sum(terms) * squares + 4 * square(of_.unit * x) + of_.stored(dtype_, x);
+                of_.of_products(terms) * squares + 4 * square(of_.unit * x) + of_.stored(dtype_, x);
             noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
         }
     }
@@ -241,6 +277,7 @@ private:
     Eigen::ArrayXd terms_;                         ///< [T2,N2]: columns that refer to each key
     Sums query_, key_, value_;
     Eigen::ArrayXd delta_, delta_variance_;  ///< [T1,N1]
+    Matrix<double> head_key_, head_value_;   ///< group=half: [T2,N2,G,D], [T2,N2,G,Dv]
 };
 
 }  // namespace

@@ -33,8 +33,11 @@ public:
         const Array products = (rows.query.rowwise().squaredNorm() *
                                 key_squares_(rows.keys).transpose())
                                    .array();
+        const Array stored = stored_scores(rows, exact) +
+                             square(in_.scale) *
+                                 flushed_products(rows.query, rows.key(), of_.flush);
         const Array omega =
-            square(in_.scale) * of_.of_sum(dim) * 2 / dim * products +
+            square(in_.scale) * of_.of_products(dim) * 2 / dim * products + stored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          exact.row_max.array().square()) +
                     8);
@@ -48,7 +51,7 @@ public:
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
         for (std::int64_t i = 0; i < s.rows(); ++i)
             statistics(static_cast<std::size_t>(rows.place(i)), i, exact, of, count);
-        values(rows, exact, weight, of, of_.of_sum(count + 2 * tiles));
+        values(rows, exact, weight, of, of_.of_products(count + 2 * tiles));
         directions(rows, exact, weight);
     }
 
@@ -58,6 +61,18 @@ private:
         Eigen::ArrayXd largest, weighted, probs;
         double row_sum = 0;
     };
+
+    /// Scores that are stored, and parts merged by stored LSE.
+    Array stored_scores(const SharedRows<double>& rows, const AttendedRows<double>& exact) const {
+        Array out = Array::Zero(exact.logits.rows(), exact.logits.cols());
+        if (of_.score == 0 && !of_.lse_split) return out;
+        for (std::int64_t i = 0; i < out.rows(); ++i) {
+            const double lse = exact.row_max[i] + std::log(exact.row_sum[i]);
+            for (std::int64_t j = 0; j < out.cols(); ++j)
+                out(i, j) = of_.of_score(exact.logits(i, j), rows.bias(i, j), lse);
+        }
+        return out;
+    }
 
     void statistics(std::size_t at, std::int64_t i, const AttendedRows<double>& exact,
                     const Squares& of, double count) {
@@ -71,6 +86,12 @@ private:
             square(l) * (of.weighted[i] + of.largest[i] + of.row_sum) + of_.stored(Dtype::fp32, l);
         sum.cast[at] = of_.cast * of.probs[i] * square(l) + of_.underflow * count;
         sum.variance[at] = sum.rest[at] + (of_.rounds_sum ? sum.cast[at] : 0);
+        RoundingNoise& lse = out_.lse;
+        lse.value[at] = m + std::log(l);
+        lse.cast[at] = sum.cast[at] / square(l);
+        lse.rest[at] = of.weighted[i] + of.row_sum + of_.stored(Dtype::fp32, lse.value[at]) +
+                       square(of_.unit) * (4 * (square(m) + square(lse.value[at])) + 16);
+        lse.variance[at] = lse.rest[at] + (of_.rounds_sum ? lse.cast[at] : 0);
     }
 
     void values(const SharedRows<double>& rows, const AttendedRows<double>& exact,
@@ -95,11 +116,12 @@ private:
                 of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
                 of_.underflow * keep * keep / std::min(1.0, square(exact.row_sum[i])) *
                     plain.row(i);
+            const double flushed = square(of_.flush) * weight.row(i).square().sum();
             const bool casts = of_.rounds_prob || of_.rounds_sum;
             row(noise.value, at) = o;
-            row(noise.rest, at) = rest;
+            row(noise.rest, at) = rest + flushed;
             row(noise.cast, at) = cast;
-            row(noise.variance, at) = rest + (casts ? 1 : 0) * cast;
+            row(noise.variance, at) = rest + flushed + (casts ? 1 : 0) * cast;
         }
     }
 
@@ -149,6 +171,16 @@ private:
 };
 
 }  // namespace
+
+Array flushed_products(const Rows& a, const Rows& b, double flush) {
+    if (flush == 0) return Array::Zero(a.rows(), b.rows());
+    const auto lost = [&](const Rows& x) -> Eigen::VectorXd {
+        return (x.array().abs() < flush).select(x.array().square(), 0.0).rowwise().sum().matrix();
+    };
+    const Eigen::VectorXd a_lost = lost(a), b_lost = lost(b), a_all = a.rowwise().squaredNorm(),
+                          b_all = b.rowwise().squaredNorm();
+    return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
+}
 
 std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,
                                            std::int64_t total) {
@@ -200,7 +232,7 @@ AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& 
     require_attention_shape(shape, in);
     const auto rows = static_cast<std::size_t>(shape.query_rows * shape.query_heads);
     AttentionNoise out{RoundingNoise(rows * static_cast<std::size_t>(shape.value_dim)),
-                       RoundingNoise(rows), RoundingNoise(rows)};
+                       RoundingNoise(rows), RoundingNoise(rows), RoundingNoise(rows)};
     out.output.probes.push_back({Defect::scale, 0, std::vector<double>(out.output.size())});
     add_tile_probes(out.output, key_places);
     ForwardNoise noise(shape, in, key_places, dtype, rounding, out);
@@ -213,7 +245,7 @@ AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& 
         },
         skip_row);
     const RoundingVariance of(dtype, rounding);
-    for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum}) {
+    for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
         one->coherent = of.coherent(static_cast<double>(longest + shape.head_dim));
     }

@@ -37,7 +37,7 @@ TensorRange::TensorRange(std::span<const double> values) {
         const double size = std::fabs(v);
         largest = std::max(largest, size);
         lowest_bit = std::min(lowest_bit, lowest_set_bit(v));
-        bf16_subnormals = bf16_subnormals || size < 0x1p-126;
+        smallest = std::min(smallest, size);
     }
 }
 
@@ -45,10 +45,23 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     : sum(ref::accumulator_roundoff(rounding, dtype)),
       unit(std::max(sum, 0x1p-24)),
       exp(rounding.exp_error * unit),
-      least_tile(rounding.least_tile) {
-    const bool flushes = dtype == Dtype::bf16 && rounding.flush_bf16_subnormals;
-    if (rounding.prob_rounded) prob = unit_roundoff(dtype);
-    if (rounding.score_grad_rounded) score_grad = unit_roundoff(dtype);
+      least_tile(rounding.least_tile),
+      storage_eta(half_ulp(dtype, 0)),
+      factor(factor_roundoff(rounding, dtype)),
+      lse_split(rounding.lse_split),
+      lse_statistics(rounding.lse_statistics) {
+    const bool flushes = rounding.flush_subnormals ||
+                         (dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
+    const double storage = unit_roundoff(dtype);
+    if (flushes) storage_eta = min_normal(dtype);
+    if (rounding.prob_rounded) prob = storage;
+    if (rounding.score_grad_rounded) score_grad = storage;
+    if (rounding.scores_rounded) score = storage, score_eta = storage_eta;
+    if (rounding.delta_rounded) delta = storage;
+    if (rounding.group_rounded) group = storage;
+    // P and dS are factors too. The last bits of a bf16 number are those of 2^-133.
+    prob += factor, score_grad += factor;
+    if (factor > 0) factor_floor = 0x1p-133;
     if (rounding.row_sum_rounded) row_sum = unit_roundoff(dtype);
     if (rounding.prob_rounded || rounding.score_grad_rounded || rounding.row_sum_rounded) {
         cast_min = min_normal(dtype);
@@ -59,13 +72,13 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     largest = half ? cast_max : kLargestFp32;
     sum_floor = half ? 2 * half_ulp(dtype, 0) : kSumFloor;
     if (sum < unit) narrow = unit;
-    if (flushes) tiny = 0x1p-126;
+    if (flushes) tiny = min_normal(dtype), tiny_sum = half ? tiny : 0x1p-126;
     oracle = sum < 0x1p-40 ? 4 : 1 + 0x1p-20;
 }
 
 double AttentionRoundoff::flush_loss(const double* a, const double* b, std::int64_t count) const {
     if (tiny == 0) return 0;
-    double loss = 2 * tiny * static_cast<double>(count);
+    double loss = 2 * tiny_sum * static_cast<double>(count);
     for (std::int64_t i = 0; i < count; ++i)
         if (std::fmin(std::fabs(a[i]), std::fabs(b[i])) < tiny) loss += std::fabs(a[i] * b[i]);
     return loss;
@@ -92,20 +105,38 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
     : scale_(std::fabs(in.scale)),
       growth_(gamma(static_cast<double>(shape.head_dim) + 2, roundoff.sum) + 3 * roundoff.narrow),
       unit_(roundoff.unit),
-      largest_(roundoff.largest) {
+      largest_(roundoff.score > 0 ? std::min(roundoff.largest, roundoff.cast_max)
+                                  : roundoff.largest),
+      cast_(roundoff.score),
+      cast_eta_(roundoff.score_eta * std::max(1.0, scale_)),
+      floor_(kSumFloor + roundoff.tiny_sum) {
     const TensorRange q(in.query), k(in.key);
-    if (roundoff.tiny > 0)
-        flush_ = scale_ * roundoff.tiny * static_cast<double>(shape.head_dim) *
-                 (2 + (q.bf16_subnormals ? k.largest : 0) + (k.bf16_subnormals ? q.largest : 0));
-    else if (roundoff.sum <= 0x1p-24)
-        exact_below_ = exact_sum_limit(q.lowest_bit + k.lowest_bit);
-    flush_ += scale_ * static_cast<double>(shape.head_dim) * roundoff.sum_floor;
+    const double factors = roundoff.product_of(q, k), dim = static_cast<double>(shape.head_dim);
+    const int lowest = q.lowest_bit + k.lowest_bit;
+    growth_ += factors * (1 + growth_);
+    flush_ = scale_ * dim *
+             (2 * roundoff.tiny_sum + roundoff.read_loss(q, k.largest) +
+              roundoff.read_loss(k, q.largest) + roundoff.sum_floor);
+    const bool flushes =
+        roundoff.tiny > 0 && (q.smallest < roundoff.tiny || k.smallest < roundoff.tiny ||
+                              lowest < -126 || std::ldexp(1, lowest) < roundoff.score_eta);
+    if (roundoff.sum <= 0x1p-24 && factors == 0 && !flushes) {
+        exact_below_ = exact_sum_limit(lowest);
+        if (cast_ > 0)
+            exact_below_ = std::ldexp(1, lowest) < 2 * roundoff.score_eta
+                               ? 0
+                               : std::min(exact_below_, std::ldexp(1, lowest) / cast_);
+    }
 }
 
 double ScoreError::operator()(double logit, double bias, double magnitude) const {
-    const double with_bias =
+    double with_bias =
         bias == 0 ? 0 : 4 * unit_ * (std::fabs(logit) + std::fabs(bias)) * (1 + growth_);
-    const double floor = (magnitude + 4) * kSumFloor;
+    if (cast_ > 0 && (magnitude > 0 || bias != 0))
+        with_bias += (cast_ * (std::fabs(logit) + (bias == 0 ? 0 : std::fabs(logit - bias))) +
+                      2 * cast_eta_) *
+                     (1 + growth_);
+    const double floor = (magnitude + 4) * floor_;
     if (magnitude < exact_below_) {
         if (logit == bias) return with_bias;
         return 2 * unit_ * (std::fabs(logit) + std::fabs(bias)) + with_bias + floor;

@@ -6,17 +6,19 @@
 // n u / (1 - n u).
 #pragma once
 
+#include <cfloat>
+#include <cmath>
 #include <span>
 
 #include "ref/attention/dense_attention.h"
 
 namespace attncheck::ref {
 
-/// Largest magnitude, smallest set bit and presence of bf16 subnormals of a tensor.
+/// Largest and smallest magnitude and smallest set bit of a tensor.
 struct TensorRange {
     double largest = 0;        ///< over finite elements
+    double smallest = HUGE_VAL;  ///< of those that are not 0
     int lowest_bit = 1 << 20;  ///< every element is a multiple of 2^lowest_bit
-    bool bf16_subnormals = false;
 
     explicit TensorRange(std::span<const double> values);
 };
@@ -25,6 +27,10 @@ struct TensorRange {
 /// keys at a time. Masks and lists leave runs of neighbours; a run that starts off a multiple of
 /// the tile may straddle one more.
 double count_tiles(std::span<const KeyColumn> columns, std::int64_t least_tile);
+
+/// A stale maximum lies at most so far below the true one (stats=lse): kernels that rescale late do
+/// so from a factor of 2^8 on; this is 2^23.
+inline constexpr double kLargestShift = 16;
 
 struct AttentionRoundoff {
     double sum;             ///< u
@@ -37,7 +43,17 @@ struct AttentionRoundoff {
     double cast_min = 0;    ///< casts of smaller numbers lose up to cast_eta more
     double cast_eta = 0;
     double cast_max;    ///< casts of larger numbers may overflow
-    double tiny = 0;    ///< what flushing a bf16 subnormal loses, 0 if none is
+    double tiny = 0;     ///< what flushing a stored subnormal loses, 0 if none is
+    double tiny_sum = 0; ///< and a product or partial sum
+    double score = 0;    ///< of the cast of S
+    double score_eta = 0;
+    double delta = 0;    ///< of the cast of delta
+    double group = 0;    ///< of the cast of dK and dV of one query head
+    double storage_eta;  ///< what these two casts lose near zero
+    double factor = 0;   ///< of a number that enters a product (in=), unless it fits
+    double factor_floor = 0;     ///< and near zero
+    bool lse_split = false;      ///< see RoundingClass
+    bool lse_statistics = false;
     double narrow = 0;  ///< storing a finer sum as fp32
     double sum_floor;   ///< what an operation of a partial sum loses near zero
     double largest;     ///< a partial sum beyond it overflows
@@ -56,6 +72,33 @@ struct AttentionRoundoff {
     /// Relative error of e = exp(s - m) for a logit that is exact: 3 u for s - m and its factor
     /// log2 e, u for the rescaling, and exp itself.
     double exponent_error(double distance) const { return 4 * unit * std::fabs(distance) + exp; }
+
+    /// Relative error of the elements of a tensor as factors: none if all of them fit.
+    double factor_of(const TensorRange& of) const {
+        return of.largest < std::ldexp(1, of.lowest_bit) / factor ? 0 : factor;
+    }
+    /// Relative error of products of both.
+    double product_of(const TensorRange& a, const TensorRange& b) const {
+        return (1 + factor_of(a)) * (1 + factor_of(b)) - 1;
+    }
+    /// What a sum of |coefficients| with elements of a tensor loses near zero as these are read.
+    double read_loss(const TensorRange& of, double coefficients) const {
+        return ((of.smallest < tiny ? tiny : 0) + (factor_of(of) > 0 ? factor_floor : 0)) *
+               coefficients;
+    }
+    /// Sums with a stored LSE: a part's own is at most the larger of |s| and |LSE|, for it lies
+    /// between its largest logit and LSE. Both are rounded, converted and come from a log:
+    ///
+    ///   3 u max(|s|, |LSE|) + 3 u |LSE| + 4 u (log n + 1) + exp
+    ///
+    /// Source: verification.md 4.3, split-KV.
+    double split_error(double logit, double lse, double count) const {
+        if (!lse_split) return 0;
+        return 3 * unit * (std::fmax(std::fabs(logit), std::fabs(lse)) + std::fabs(lse)) +
+               4 * unit * (std::log(count) + 1) + exp;
+    }
+    /// exp(s - m') with a maximum that is not the last one.
+    double shift_error() const { return lse_statistics ? 4 * unit * kLargestShift : 0; }
 
     /// Absolute error of a cast beyond its relative one.
     double cast_loss(double magnitude) const { return magnitude < cast_min ? cast_eta : 0; }
@@ -84,10 +127,12 @@ inline constexpr double kLatticeRoundoff = 0x1p-23;
 
 /// Error of a scaled, biased logit as computed.
 ///
-///   |s^ - s| <= gamma_{D+2} |scale| sum |q k| + 4 u_e (|s| + |bias|)    D products, two factors
+///   |s^ - s| <= gamma_{D+2} |scale| sum |q k| + 4 u_e (|s| + |bias|) + u_S (|s| + |s - bias|)    D products, two factors
 ///   (scale, log2 e);
 ///                                                       a bias may be a product and is added
 ///                                                       before or after the scale
+///
+/// (gamma with 2 u_in more; u_S of stored scores, before and behind the bias)
 ///
 /// or, where all partial sums of <q, k> are exact in fp32, 2 u_e |s|; and one unit of the fp32
 /// subnormals for each of scale log2 e (times sum |q k|), the logit, and its maximum in either
@@ -128,6 +173,7 @@ private:
     }
 
     double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
+    double cast_, cast_eta_, floor_;
 };
 
 /// True if P of a row with exact logits is exact in any arithmetic: the largest logit is attained

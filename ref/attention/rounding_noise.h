@@ -65,6 +65,7 @@ struct RoundingNoise {
 
 struct AttentionNoise {
     RoundingNoise output, row_max, row_sum;  ///< [T1,N1,Dv], [T1,N1], [T1,N1]
+    RoundingNoise lse;                       ///< [T1,N1]: of row_max + log(row_sum)
 };
 /// `dtype` as in expected_attention. Rows that see no key have variance 0.
 AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,

@@ -18,23 +18,52 @@ struct RoundingVariance {
     double underflow;  ///< absolute variance of a cast near zero
     bool rounds_prob, rounds_score_grad, rounds_sum;
     std::int64_t least_tile;  ///< keys that a tile takes at least
+    double score, delta, group;  ///< relative variance of the casts of S, of delta, of a head's dK
+    double factors;              ///< of a product whose factors are rounded first (in=)
+    bool lse_split, lse_statistics;
+    double flush;  ///< what a stored number loses near zero, 0 if nothing is flushed
 
     RoundingVariance(Dtype storage, const RoundingClass& rounding)
         : sum(accumulator_roundoff(rounding, storage)),
           unit(std::max(sum, 0x1p-24)),
           truncating(rounding.accumulator_roundoff > 0x1p-24),
           cast(unit_roundoff(storage) * unit_roundoff(storage) / 3),
-          underflow(half_ulp(storage, 0) * half_ulp(storage, 0) / 3),
+          underflow(0),
           rounds_prob(rounding.prob_rounded),
           rounds_score_grad(rounding.score_grad_rounded),
           rounds_sum(rounding.row_sum_rounded),
-          least_tile(rounding.least_tile) {}
+          least_tile(rounding.least_tile),
+          score(rounding.scores_rounded ? cast : 0),
+          delta(rounding.delta_rounded ? cast : 0),
+          group(rounding.group_rounded ? cast : 0),
+          // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
+          // rows makes it smaller.
+          factors(2 * factor_roundoff(rounding, storage) * factor_roundoff(rounding, storage)),
+          lse_split(rounding.lse_split),
+          lse_statistics(rounding.lse_statistics),
+          flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
+        const double eta = std::max(half_ulp(storage, 0), flush);
+        underflow = eta * eta / 3;
+    }
 
     /// Of a sum of `terms` numbers of either sign, in units of the sum of their squares: the
     /// partial sums S_k have E S_k^2 = k t^2, every one is rounded with variance (u S_k)^2 / 3.
     /// Truncation errs by u |S_k| / 2 towards zero, together at most u n sqrt(n) t / 3.
     double of_sum(double terms) const {
         return sum * sum * (1.0 / 3 + terms / 6 + (truncating ? terms * terms / 9 : 0));
+    }
+    /// The same for products of stored numbers, or of P or dS with such.
+    double of_products(double terms) const { return of_sum(terms) + factors; }
+    /// Of a logit that is stored, before its bias or behind it, and of the LSE of the parts that are
+    /// merged by it.
+    double of_score(double logit, double bias, double lse) const {
+        const double merge = std::max(std::fabs(logit), std::fabs(lse));
+        return of_stored_score(logit, bias) +
+               (lse_split ? unit * unit * (6 * merge * merge + 16) : 0);
+    }
+    double of_stored_score(double logit, double bias) const {
+        if (score == 0) return 0;
+        return score * (logit * logit + (logit - bias) * (logit - bias)) + 2 * underflow;
     }
     /// Of a sum of `terms` numbers of one sign, in units of its square: S_k = k S / n.
     double of_positive_sum(double terms) const {
@@ -44,8 +73,9 @@ struct RoundingVariance {
     /// takes from `terms` additions, half a unit each.
     double coherent(double terms) const { return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0); }
     double stored(Dtype dtype, double value) const {
-        const double half = half_ulp(dtype, std::fabs(value));
-        return half * half / 3;
+        const double size = std::fabs(value), half = half_ulp(dtype, size);
+        const double lost = dtype != Dtype::fp32 && size < flush ? flush : 0;
+        return (half * half + lost * lost) / 3;
     }
 };
 

@@ -110,6 +110,10 @@ void RowGradientBound::measure_delta() {
     double error = growth * delta_size_;
     if (delta_size_ > 0)
         error += dim * roundoff_.sum_floor + roundoff_.flush_loss(dout, o, shape_.value_dim);
+    if (delta_size_ > 0 && roundoff_.delta > 0) {
+        error += roundoff_.delta * (std::fabs(delta_) + error) + roundoff_.storage_eta;
+        check_range(std::fabs(delta_) + error, roundoff_.cast_max);
+    }
     given_error_ = 0;
     for (std::size_t d = 0; d < width && !in_.output_error.empty(); ++d)
         if (dout[d] != 0) given_error_ += std::fabs(dout[d]) * in_.output_error[first + d];
@@ -118,6 +122,10 @@ void RowGradientBound::measure_delta() {
 }
 
 bool RowGradientBound::are_products_exact() const {
+    if (roundoff_.product_of(value_, output_grad_) > 0) return false;
+    if (roundoff_.delta > 0 && decode(dtype_, encode(dtype_, delta_)) != delta_) return false;
+    if (std::min({value_.smallest, output_grad_.smallest, output_.smallest}) < roundoff_.tiny)
+        return false;
     const double limit = exact_sum_limit(output_grad_.lowest_bit +
                                          std::min(value_.lowest_bit, output_.lowest_bit));
     const auto size = prob_grad_size_.row(row_) + delta_size_;
@@ -126,7 +134,8 @@ bool RowGradientBound::are_products_exact() const {
 
 bool RowGradientBound::exact_in_storage() const {
     const auto exact = [&](double v) {
-        return std::fabs(v) < 0x1p-200 || decode(dtype_, encode(dtype_, v)) == v;
+        return std::fabs(v) < 0x1p-200 ||
+               (decode(dtype_, encode(dtype_, v)) == v && std::fabs(v) >= roundoff_.tiny);
     };
     return out_.weight.row(row_).unaryExpr(exact).all() &&
            out_.score_grad.row(row_).unaryExpr(exact).all();
@@ -165,7 +174,9 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
     const double least = std::max(0.0, size - error - prob * delta_error);
     if (x > 0 || delta_error > 0)
-        error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor) / scaled;
+        error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor +
+                  roundoff_.tiny_sum) /
+                 scaled;
     out_.score_grad_error(row_, j) = error;
     const double prob_error =
         kept ? ((gained + floor) * (1 + roundoff_.prob) + prob * roundoff_.prob) * keep_ +
@@ -179,13 +190,17 @@ double RowGradientBound::prob_grad_error_of(std::int64_t j, double size) const {
     if (!(size > 0)) return 0;
     const auto dim = static_cast<double>(shape_.value_dim);
     const double flushed =
-        value_.bf16_subnormals || output_grad_.bf16_subnormals
+        value_.smallest < roundoff_.tiny || output_grad_.smallest < roundoff_.tiny
             ? roundoff_.flush_loss(out_.output_grad.row(row_).data(),
                                    rows_->value().row(j).data(), shape_.value_dim)
-            : 2 * roundoff_.tiny * dim;
-    const double relative =
+            : 2 * roundoff_.tiny_sum * dim;
+    const double sums =
         gamma(dim, roundoff_.sum) + roundoff_.narrow + (keep_ > 1 ? 2 * roundoff_.unit : 0);
-    return relative * size + (dim * roundoff_.sum_floor + flushed) * keep_;
+    const double relative = (1 + sums) * (1 + roundoff_.product_of(value_, output_grad_)) - 1;
+    const double read =
+        roundoff_.factor > 0 ? roundoff_.factor_floor * dim * (value_.largest + output_grad_.largest)
+                             : 0;
+    return relative * size + (dim * roundoff_.sum_floor + flushed + read) * keep_;
 }
 
 }  // namespace attncheck::ref

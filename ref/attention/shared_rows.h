@@ -178,6 +178,10 @@ Array finite_part(const Eigen::MatrixBase<X>& x) {
     return x.array().isFinite().select(x.array(), 0.0);
 }
 
+/// [rows of a, rows of b]: an upper estimate of what <a, b>^2 loses where numbers below `flush` are
+/// read as 0: |a'|^2 |b|^2 + |a|^2 |b'|^2 with a' and b' the numbers that are lost.
+Array flushed_products(const Rows& a, const Rows& b, double flush);
+
 /// exp of every element, as the C library rounds it.
 template <class Derived>
 auto exponential(const Eigen::ArrayBase<Derived>& x) {

@@ -91,7 +91,7 @@ public:
         const double error = moved * (1 + quotient_) * (1 + growth_) +
                              size * (quotient_ + growth_ + quotient_ * growth_) +
                              3 * roundoff_.unit * std::fabs(exact) + lost +
-                             (2 * n + 4) * (roundoff_.sum_floor + roundoff_.tiny);
+                             (2 * n + 4) * (roundoff_.sum_floor + roundoff_.tiny_sum) + 2 * roundoff_.tiny;
         finish(exact, size == 0 && lost == 0 ? 0 : error * roundoff_.oracle,
                peak * (1 + gained_) * (1 + growth_), roundoff_.largest, dtype, out, at);
     }

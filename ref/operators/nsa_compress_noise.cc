@@ -39,7 +39,7 @@ void finish_sum(RoundingNoise& noise, std::size_t i, double squares, double term
                 const RoundingVariance& of) {
     noise.rest[i] = terms == 0 || squares == 0
                         ? 0
-                        : of.of_sum(terms) * squares + of.stored(dtype, noise.value[i]);
+                        : of.of_products(terms) * squares + of.stored(dtype, noise.value[i]);
     noise.variance[i] = noise.rest[i];
 }
 

@@ -57,6 +57,28 @@ double store(ref::Dtype dtype, double x) {
     return spread - (spread - x);
 }
 
+/// An fp32 number on its way into a product.
+double as_factor(ref::Factor factor, double x) {
+    const auto bf16 = [](double y) { return store(ref::Dtype::bf16, y); };
+    switch (factor) {
+        case ref::Factor::fp32:
+            return x;
+        case ref::Factor::bf16:
+            return bf16(x);
+        case ref::Factor::tf32: {  // to 11 bits: Veltkamp's splitting
+            const double spread = x * (0x1p42 + 1);
+            return spread - (spread - x);
+        }
+        case ref::Factor::bf16x2:
+            return bf16(x) + bf16(x - bf16(x));
+        case ref::Factor::bf16x3: {
+            const double high = bf16(x), middle = bf16(x - high);
+            return high + middle + bf16(x - high - middle);
+        }
+    }
+    return x;
+}
+
 class AttentionEmulator {
 public:
     AttentionEmulator(const properties::AttentionProblem& problem, const Emulation& emulation,
@@ -65,7 +87,9 @@ public:
           n_(problem),
           e_(emulation),
           planted_(planted),
-          key_places_(ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)) {}
+          key_places_(ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)) {
+        for (auto* x : {&n_.query, &n_.key, &n_.value, &n_.output_grad}) read(*x);
+    }
 
     Outputs forward() {
         const Size rows = static_cast<Size>(p_.shape.query_rows * p_.shape.query_heads);
@@ -87,13 +111,18 @@ public:
         dq_.assign(rows * static_cast<Size>(s.head_dim), 0);
         dk_.assign(keys * static_cast<Size>(s.head_dim), 0);
         dv_.assign(keys * static_cast<Size>(s.value_dim), 0);
+        if (e_.group_cast) {
+            head_dk_.assign(dk_.size() * static_cast<Size>(s.group()), 0);
+            head_dv_.assign(dv_.size() * static_cast<Size>(s.group()), 0);
+        }
         for_each_row([&](Int t, Int n, bool) {
             if (!columns_.empty()) gradient_row(static_cast<Size>(t * s.query_heads + n), n);
         });
-        const double factor = e_.scale_before_cast ? 1 : p_.scale;
-        for (double& x : dq_) x = store(p_.result, as_float(x * factor) * planted_.query_grad);
-        for (double& x : dk_) x = store(p_.result, as_float(x * factor) * planted_.key_grad);
-        for (double& x : dv_) x = store(p_.result, x * planted_.value_grad);
+        double factor = e_.scale_before_cast ? 1 : p_.scale;
+        if (e_.group_cast) add_heads(factor);
+        for (double& x : dq_) x = result(as_float(x * factor) * planted_.query_grad);
+        for (double& x : dk_) x = result(as_float(x * factor) * planted_.key_grad);
+        for (double& x : dv_) x = result(x * planted_.value_grad);
         return {{"dq", dq_}, {"dk", dk_}, {"dv", dv_}};
     }
 
@@ -106,6 +135,21 @@ private:
                 const bool in_sequence = p_.columns(t, n, columns_);
                 visit(t, n, in_sequence);
             }
+    }
+
+    /// As factors of products; delta, a sum of plain products, reads them too: within the class.
+    void read(std::vector<double>& values) const {
+        for (double& x : values) {
+            if (p_.dtype == ref::Dtype::fp32) x = as_factor(e_.factor, x);
+            if (e_.flush && std::fabs(x) < ref::min_normal(p_.dtype)) x = 0;
+        }
+    }
+    double product_factor(double x) const {
+        return p_.dtype == ref::Dtype::fp32 ? as_factor(e_.factor, x) : x;
+    }
+    double result(double x) const {
+        const double stored = store(p_.result, x);
+        return e_.flush && std::fabs(stored) < ref::min_normal(p_.result) ? 0 : stored;
     }
 
     Size key_at(Int n, const ref::KeyColumn& c) const {
@@ -127,7 +171,9 @@ private:
                     row(n_.key, key_at(n, columns_[j]), p_.shape.head_dim), p_.shape.head_dim);
             const double bias =
                 as_float(columns_[j].bias) * (e_.base_two ? 1.4426950408889634f : 1.0f);
-            logits_[j] = as_float(as_float(as_float(product) * as_float(factor)) + as_float(bias));
+            logits_[j] =
+                as_float(as_float(cast(e_.scores_cast, as_float(product)) * as_float(factor)) +
+                         as_float(bias));
         }
     }
     float power(double x) const {
@@ -136,14 +182,65 @@ private:
 
     void forward_row(Size at, Int n) {
         measure_logits(at, n);
-        const Int width = p_.shape.value_dim, count = std::ssize(columns_);
-        acc_.assign(static_cast<Size>(width), 0);
-        double m = -HUGE_VAL, l = 0;
-        for (Int begin = 0; begin < count; begin += e_.tile) {
-            const Int end = std::min(begin + e_.tile, count);
+        if (e_.parts > 1) return merged_row(at, n);
+        attend(n, 0, std::ssize(columns_));
+        const double m = m_, l = l_;
+        if (e_.normalised_first)
+            for (Size j = 0; j < columns_.size(); ++j)
+                add_value(n, columns_[j], as_float(power(logits_[j] - m) / l));
+        for (Size d = 0; d < acc_.size(); ++d)
+            output_[at * acc_.size() + d] =
+                result((e_.normalised_first ? acc_[d] : as_float(acc_[d] / l)) * planted_.output);
+        store_statistics(at, as_float(e_.base_two ? as_float(m) * 0.6931471805599453f : m), l);
+    }
+
+    void store_statistics(Size at, double m, double l) {
+        max_[at] = m, sum_[at] = as_float(l);
+        if (e_.lse_statistics) max_[at] = as_float(m + std::log(as_float(l))), sum_[at] = 1;
+    }
+
+    /// Every part attends on its own and is normalised; its LSE is stored, and weighs it.
+    void merged_row(Size at, Int n) {
+        const Int count = std::ssize(columns_), length = (count + e_.parts - 1) / e_.parts;
+        std::vector<std::vector<double>> outputs;
+        std::vector<double> lses;
+        for (Int begin = 0; begin < count; begin += length) {
+            attend(n, begin, std::min(begin + length, count));
+            for (double& x : acc_) x = as_float(x / l_);
+            outputs.push_back(acc_);
+            const double m = e_.base_two ? as_float(as_float(m_) * 0.6931471805599453f) : m_;
+            lses.push_back(as_float(as_float(m) + std::log(as_float(l_))));
+        }
+        double top = -HUGE_VAL, sum = 0;
+        for (const double lse : lses) top = std::max(top, lse);
+        for (const double lse : lses) sum = as_float(sum + std::exp(as_float(lse - top)));
+        const double lse_of_all = as_float(as_float(top) + std::log(as_float(sum)));
+        std::vector<double> merged(acc_.size(), 0);
+        for (Size part = 0; part < lses.size(); ++part) {
+            const double weight = std::exp(as_float(lses[part] - lse_of_all));
+            for (Size d = 0; d < merged.size(); ++d)
+                merged[d] = as_float(merged[d] + as_float(weight * outputs[part][d]));
+        }
+        for (Size d = 0; d < merged.size(); ++d)
+            output_[at * merged.size() + d] = result(merged[d] * planted_.output);
+        double m = -HUGE_VAL;
+        for (const double s : logits_) m = std::max(m, s);
+        m = as_float(e_.base_two ? as_float(m) * 0.6931471805599453f : m);
+        store_statistics(at, m, std::exp(as_float(lse_of_all - m)));
+    }
+
+    /// Online softmax over columns [first, last): m_, l_ and the sums acc_.
+    void attend(Int n, Int first, Int last) {
+        acc_.assign(static_cast<Size>(p_.shape.value_dim), 0);
+        double& m = m_;
+        double& l = l_;
+        m = -HUGE_VAL, l = 0;
+        for (Int begin = first; begin < last; begin += e_.tile) {
+            const Int end = std::min(begin + e_.tile, last);
             double higher = m;
             for (Int j = begin; j < end; ++j)
                 higher = std::max(higher, logits_[static_cast<Size>(j)]);
+            if (higher - m <= static_cast<double>(e_.stale)) higher = m;
             const double correction = m == -HUGE_VAL ? 0 : power(m - higher);
             if (correction != 1) {
                 l = as_float(l * correction);
@@ -156,21 +253,12 @@ private:
                 if (!e_.normalised_first) add_value(n, columns_[static_cast<Size>(j)], e);
             }
         }
-        if (e_.normalised_first)
-            for (Size j = 0; j < columns_.size(); ++j)
-                add_value(n, columns_[j], as_float(power(logits_[j] - m) / l));
-        for (Size d = 0; d < acc_.size(); ++d)
-            output_[at * acc_.size() + d] =
-                store(p_.result,
-                      (e_.normalised_first ? acc_[d] : as_float(acc_[d] / l)) * planted_.output);
-        max_[at] = as_float(e_.base_two ? as_float(m) * 0.6931471805599453f : m);
-        sum_[at] = as_float(l);
     }
 
     void add_value(Int n, const ref::KeyColumn& column, double weight) {
         if (!column.kept) return;
         if (p_.keep_prob != 1) weight = as_float(weight * as_float(1 / p_.keep_prob));
-        weight = cast(e_.prob_cast, weight);
+        weight = product_factor(cast(e_.prob_cast, weight));
         const auto& place = key_places_[static_cast<Size>(column.key)];
         if (place.position >= (place.length - 1) / 32 * 32) weight *= planted_.last_tile;
         const double* v = row(n_.value, key_at(n, column), p_.shape.value_dim);
@@ -183,8 +271,10 @@ private:
         const double *dout = row(n_.output_grad, at, s.value_dim),
                      *q = row(n_.query, at, s.head_dim);
         const double delta =
-            as_float(dot(e_.sums, dout, row(n_.output, at, s.value_dim), s.value_dim)) *
-            planted_.delta;
+            cast(e_.delta_cast,
+                 as_float(dot(e_.sums, exact_.output_grad.data() + at * static_cast<Size>(s.value_dim),
+                              row(n_.output, at, s.value_dim), s.value_dim)) *
+                     planted_.delta);
         const double keep = as_float(1 / p_.keep_prob);
         double* const dq = dq_.data() + at * static_cast<Size>(s.head_dim);
         for (Size j = 0; j < columns_.size(); ++j) {
@@ -196,18 +286,45 @@ private:
                                                   s.value_dim)));
             double ds = as_float(as_float(p) * as_float(dp - delta));
             if (e_.scale_before_cast) ds = as_float(ds * p_.scale);
-            ds = cast(e_.score_grad_cast, ds);
+            ds = product_factor(cast(e_.score_grad_cast, ds));
             const double* k = row(n_.key, key, s.head_dim);
-            double* const dk = dk_.data() + key * static_cast<Size>(s.head_dim);
+            const Size slot = e_.group_cast ? key * static_cast<Size>(s.group()) +
+                                                  static_cast<Size>(n % s.group())
+                                            : key;
+            double* const dk =
+                (e_.group_cast ? head_dk_ : dk_).data() + slot * static_cast<Size>(s.head_dim);
             for (Int d = 0; d < s.head_dim; ++d) {
                 dq[d] = add(e_.sums, dq[d], ds, k[d]);
                 dk[d] = add(e_.sums, dk[d], ds, q[d]);
             }
             if (!columns_[j].kept) continue;
-            const double weight = cast(e_.prob_cast, as_float(p * keep));
-            double* const dv = dv_.data() + key * static_cast<Size>(s.value_dim);
+            const double weight = product_factor(cast(e_.prob_cast, as_float(p * keep)));
+            double* const dv =
+                (e_.group_cast ? head_dv_ : dv_).data() + slot * static_cast<Size>(s.value_dim);
             for (Int d = 0; d < s.value_dim; ++d) dv[d] = add(e_.sums, dv[d], weight, dout[d]);
         }
+    }
+
+    /// dK and dV of every query head, scaled and rounded, summed over the group.
+    void add_heads(double& factor) {
+        const auto& s = p_.shape;
+        const auto sum = [&](const std::vector<double>& heads, Int width, double by,
+                             std::vector<double>& to) {
+            for (Size k = 0; k < to.size(); ++k) {
+                const Size key = k / static_cast<Size>(width), d = k % static_cast<Size>(width);
+                for (Int h = 0; h < s.group(); ++h)
+                    to[k] += as_float(store(
+                        p_.result,
+                        as_float(by * heads[(key * static_cast<Size>(s.group()) +
+                                             static_cast<Size>(h)) *
+                                                static_cast<Size>(width) +
+                                            d])));
+            }
+        };
+        sum(head_dk_, s.head_dim, factor, dk_);
+        sum(head_dv_, s.value_dim, 1, dv_);
+        for (double& x : dq_) x = as_float(x * factor);
+        factor = 1;
     }
 
     /// From the given statistics; with base_two they are converted first.
@@ -220,12 +337,14 @@ private:
     }
 
     const properties::AttentionProblem& p_;
-    const properties::AttentionNumbers n_;
+    const properties::AttentionNumbers exact_{p_};
+    properties::AttentionNumbers n_;  ///< as they enter products
     const Emulation& e_;
     const Planted& planted_;
     std::vector<ref::SequencePlace> key_places_;
     std::vector<ref::KeyColumn> columns_;
-    std::vector<double> logits_, acc_, output_, max_, sum_, dq_, dk_, dv_;
+    std::vector<double> logits_, acc_, output_, max_, sum_, dq_, dk_, dv_, head_dk_, head_dv_;
+    double m_ = 0, l_ = 0;
 };
 
 }  // namespace
@@ -236,6 +355,13 @@ ref::RoundingClass Emulation::rounding() const {
     rounding.score_grad_rounded = score_grad_cast;
     rounding.row_sum_rounded = sum_of_cast;
     if (sums == Sums::truncating) rounding.accumulator_roundoff = 0x1p-23;
+    rounding.lse_statistics = lse_statistics || stale > 0;
+    rounding.lse_split = parts > 1;
+    rounding.scores_rounded = scores_cast;
+    rounding.delta_rounded = delta_cast;
+    rounding.group_rounded = group_cast;
+    rounding.factor = factor;
+    rounding.flush_subnormals = rounding.flush_bf16_subnormals = flush;
     return rounding;
 }
 

@@ -29,6 +29,14 @@ struct Emulation {
     bool normalised_first = false;   ///< P divided by the row sum before its cast
     bool base_two = false;           ///< exp2 of logits times log2 e
     bool scale_before_cast = false;  ///< scale applied to dS rather than to dQ and dK
+    bool lse_statistics = false;     ///< returns (LSE, 1)
+    std::int64_t stale = 0;          ///< or keeps a maximum until a logit exceeds it by so much
+    std::int64_t parts = 1;          ///< parts of the keys, merged by their LSE as stored
+    bool scores_cast = false;        ///< S to the storage type
+    bool delta_cast = false;         ///< <dO, O> likewise
+    bool group_cast = false;         ///< dK and dV of each query head likewise
+    ref::Factor factor = ref::Factor::fp32;  ///< of fp32 factors
+    bool flush = false;              ///< subnormals of the storage type are zero when read or written
 
     /// The class this is an instance of.
     ref::RoundingClass rounding() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <ostream>
 
@@ -26,6 +27,40 @@ Emulation random_emulation(Random& random) {
     e.base_two = random.chance(30);
     e.scale_before_cast = random.chance(30);
     return e;
+}
+
+/// Gives an emulation the roundings of a word.
+void take_word(const std::string& word, Emulation& e, Random& random) {
+    if (word == "stats=lse") {
+        if (random.chance(50))
+            e.lse_statistics = true;
+        else
+            e.stale = random.between(1, 8);
+    } else if (word == "split=lse") {
+        e.parts = random.pick<std::int64_t>({2, 3, 4, 8});
+        e.normalised_first = false;
+    } else if (word == "scores=half") {
+        e.scores_cast = true;
+    } else if (word == "delta=half") {
+        e.delta_cast = true;
+    } else if (word == "group=half") {
+        e.group_cast = true;
+    } else if (word == "ftz=all") {
+        e.flush = true;
+    } else if (word.starts_with("in=")) {
+        e.factor = ref::parse_rounding_class(word).factor;
+    } else if (!word.empty()) {
+        throw std::invalid_argument("no emulation has the word '" + word + "'");
+    }
+}
+
+/// Whether the word says anything about this case.
+bool concerns(const std::string& word, const AttentionProblem& problem) {
+    if (word.starts_with("in=")) return problem.dtype == ref::Dtype::fp32;
+    if (word == "group=half") return problem.gradient && problem.shape.group() > 1;
+    if (word == "delta=half") return problem.gradient;
+    if (word == "stats=lse" || word == "split=lse") return !problem.gradient;
+    return true;
 }
 
 /// The class itself, or a coarser one that it belongs to as well.
@@ -81,7 +116,12 @@ double bound_ratio(const AttentionProblem& p, const Outputs& got,
                          worst_ratio(e.value_grad, got.at("dv"))});
     }
     const auto e = ref::expected_attention(p.shape, p.columns, numbers.inputs(), p.dtype, declared);
-    return std::max({worst_ratio(e.output, got.at("attention_out")),
+    std::vector<double> lse = got.at("softmax_max");
+    for (std::size_t i = 0; i < lse.size(); ++i)
+        lse[i] = e.lse.overflow[i] == ref::Overflow::none && e.row_sum.value[i] > 0
+                     ? lse[i] + std::log(got.at("softmax_sum")[i])
+                     : e.lse.value[i];
+    return std::max({worst_ratio(e.output, got.at("attention_out")), worst_ratio(e.lse, lse),
                      worst_ratio(e.row_max, got.at("softmax_max")),
                      worst_ratio(e.row_sum, got.at("softmax_sum"))});
 }
@@ -97,18 +137,24 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     const Operator& op =
         *all[turn < all.size() ? turn : all.size() - most + (turn - all.size()) % most];
     const Spec spec = draw(op, random);
-    const Emulation emulation = random_emulation(random);
-    const ref::RoundingClass declared = declared_for(emulation, random);
-    const bool with_bound = random.chance(12);
+    Emulation emulation = random_emulation(random);
+    ref::RoundingClass declared = declared_for(emulation, random);
+    take_word(word_.word, emulation, random);
+    if (word_.declared && !word_.word.empty())
+        declared = ref::weaker(declared, emulation.rounding());
+    const bool with_bound = random.chance(word_.word.empty() ? 12 : 100);
     Outputs got;
     Verdict verdict;
     ValidityLine one;
     if (const AttentionOperator* const attention = op.attention()) {
         const AttentionProblem problem = attention->problem(spec);
+        if (!concerns(word_.word, problem)) return;
         got = emulate(problem, emulation);
         verdict = judge_attention(
             problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
         if (with_bound) one.worst_bound = bound_ratio(problem, got, declared);
+    } else if (!word_.word.empty()) {
+        return;
     } else {
         const CompressProblem compress(spec);
         got = emulate(compress, emulation);

@@ -19,8 +19,16 @@ struct ValidityLine {
     std::string alarm;       ///< the first, with its case
 };
 
+/// A word of the rounding class whose roundings every emulation is to have.
+struct WordOfClass {
+    std::string word;      ///< "scores=half"; empty: none
+    bool declared = true;  ///< false: the emulations have it and do not say so
+};
+
 class Validity {
 public:
+    explicit Validity(WordOfClass word = {}) : word_(std::move(word)) {}
+
     /// Case number `index` of a seed: operator, case, emulation and declared class follow from
     /// both.
     void run_case(std::uint64_t seed, std::uint64_t index);
@@ -32,6 +40,7 @@ public:
     }
 
 private:
+    WordOfClass word_;
     std::map<std::pair<std::string, std::string>, ValidityLine> lines_;
     mutable std::mutex mutex_;
 };

@@ -1,5 +1,6 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
-// tiers went: tier_validity [CASES] [SEED]. Progress goes to the error stream. Exit status 1 when a
+// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]]. With a word of the rounding class, such
+// as scores=half, every emulation has its roundings, and declares them or not. Progress goes to the error stream. Exit status 1 when a
 // tier accused one of them, 2 when an argument is no number.
 #include <atomic>
 #include <charconv>
@@ -18,7 +19,7 @@ bool read_number(const char* text, std::uint64_t& number) {
     const auto [stop, error] = std::from_chars(text, end, number);
     if (error == std::errc() && stop == end && stop != text) return true;
     std::cerr << "tier_validity: \"" << text << "\" is not a number\n"
-              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)]\n";
+              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared]]\n";
     return false;
 }
 
@@ -29,7 +30,10 @@ int main(int argc, char** argv) {
     std::uint64_t cases = 100'000, seed = 1;
     if (argc > 1 && !read_number(argv[1], cases)) return 2;
     if (argc > 2 && !read_number(argv[2], seed)) return 2;
-    attncheck::tiers::Validity validity;
+    attncheck::tiers::WordOfClass word;
+    if (argc > 3) word.word = argv[3];
+    if (argc > 4) word.declared = std::strcmp(argv[4], "undeclared") != 0;
+    attncheck::tiers::Validity validity(word);
     std::atomic<std::uint64_t> next{0};
     {
         std::vector<std::jthread> threads;
