@@ -75,8 +75,8 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command
         .add_option("--precision", arguments.precision,
                     "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
-                    "tile= such as "
-                    "'acc=fp32 p=half ds=half sum=rounded'")
+                    "tile=, order=, stats=, split=, scores=, delta=, group=, in=, hidden= such as "
+                    "'acc=fp32 p=half ds=half sum=rounded order=fixed'")
         ->type_name("PROFILE");
     command
         .add_option_function<std::string>(

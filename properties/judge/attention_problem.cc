@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ref/attention/rounding_noise.h"
 
@@ -26,7 +27,71 @@ ref::ExpectedTensor in_lanes(const ref::ExpectedTensor& rows) {
     return all;
 }
 
+/// Which rows of [rows, width] numbers hold a NaN or an infinity.
+std::vector<char> non_finite_rows(const std::vector<double>& values, Int width) {
+    std::vector<char> marks(values.size() / static_cast<std::size_t>(width));
+    for (std::size_t k = 0; k < values.size(); ++k)
+        if (!std::isfinite(values[k])) marks[k / static_cast<std::size_t>(width)] = 1;
+    return marks;
+}
+
+bool any(const std::vector<char>& marks) {
+    return std::ranges::find(marks, 1) != marks.end();
+}
+
+/// hidden=times_zero: 0 times NaN is NaN. Rows and keys that a kernel may pair although the row does
+/// not see the key, of all keys of the head: tiles end where they like.
+void leave_reached_unjudged(const AttentionProblem& problem, ExpectedOutputs& expected) {
+    const AttentionNumbers n(problem);
+    const ref::AttentionShape& s = problem.shape;
+    std::vector<char> keys = non_finite_rows(n.key, s.head_dim),
+                      values = non_finite_rows(n.value, s.value_dim),
+                      rows = non_finite_rows(n.query, s.head_dim);
+    for (std::size_t k = 0; k < keys.size(); ++k) keys[k] |= values[k];
+    if (problem.gradient)
+        for (const auto& given : {non_finite_rows(n.output_grad, s.value_dim),
+                                  non_finite_rows(n.output, s.value_dim),
+                                  non_finite_rows(n.row_max, 1), non_finite_rows(n.row_sum, 1)})
+            for (std::size_t row = 0; row < rows.size(); ++row) rows[row] |= given[row];
+    if (!any(keys) && !(problem.gradient && any(rows))) return;
+    std::vector<char> reached_rows(rows.size()), reached_keys(keys.size());
+    std::vector<ref::KeyColumn> columns;
+    for (Int t = 0; t < s.query_rows; ++t)
+        for (Int head = 0; head < s.query_heads; ++head) {
+            columns.clear();
+            problem.columns(t, head, columns);
+            const Int kv_head = head / s.group();
+            const auto row = static_cast<std::size_t>(t * s.query_heads + head);
+            std::vector<char> sees(static_cast<std::size_t>(s.kv_rows));
+            for (const ref::KeyColumn& c : columns)
+                if (c.kept) sees[static_cast<std::size_t>(c.key)] = 1;
+            for (Int key = 0; key < s.kv_rows; ++key) {
+                if (sees[static_cast<std::size_t>(key)]) continue;
+                const auto at = static_cast<std::size_t>(key * s.kv_heads + kv_head);
+                reached_rows[row] |= keys[at];
+                reached_keys[at] |= keys[at] | rows[row];
+            }
+        }
+    for (auto& [name, tensor] : expected) {
+        const AttentionOutput& output = problem.output_named(name);
+        const std::vector<char>& reached = output.of_keys ? reached_keys : reached_rows;
+        for (std::size_t k = 0; k < tensor.size(); ++k)
+            if (reached[k / static_cast<std::size_t>(output.width)]) ref::leave_unjudged(tensor, k);
+    }
+}
+
 }  // namespace
+
+bool has_non_finite(const AttentionProblem& problem) {
+    const AttentionNumbers n(problem);
+    return std::ranges::any_of(
+        std::initializer_list<const std::vector<double>*>{&n.query, &n.key, &n.value,
+                                                          &n.output_grad, &n.output, &n.row_max,
+                                                          &n.row_sum},
+        [](const auto* x) {
+            return std::ranges::any_of(*x, [](double v) { return !std::isfinite(v); });
+        });
+}
 
 const AttentionOutput& AttentionProblem::output_named(std::string_view name) const {
     return *std::find_if(outputs().begin(), outputs().end(),
@@ -111,13 +176,18 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Attentio
 ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::RoundingClass& rounding,
                             ref::Grant grant) {
     const AttentionNumbers numbers(problem);
-    if (problem.gradient) return expected_of(problem, numbers.gradient_inputs(), rounding, grant);
     ExpectedOutputs out;
+    if (problem.gradient) {
+        out = expected_of(problem, numbers.gradient_inputs(), rounding, grant);
+        if (rounding.hidden_times_zero) leave_reached_unjudged(problem, out);
+        return out;
+    }
     auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
                                             problem.dtype, rounding, grant);
     out.emplace_back("softmax_max", in_lanes(expected.row_max));
     out.emplace_back("softmax_sum", in_lanes(expected.row_sum));
     out.emplace_back("attention_out", std::move(expected.output));
+    if (rounding.hidden_times_zero) leave_reached_unjudged(problem, out);
     return out;
 }
 

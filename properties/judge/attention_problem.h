@@ -105,7 +105,11 @@ struct AttentionNumbers {
 /// Statistics and attention output of the reference forward, rounded to their types.
 void give_reference_forward(AttentionProblem& problem);
 
-/// Expected outputs in packed order; topk_indices has none.
+/// A NaN or an infinity among the numbers of the problem.
+bool has_non_finite(const AttentionProblem& problem);
+
+/// Expected outputs in packed order; topk_indices has none. Where a hidden key is multiplied by 0
+/// (hidden=times_zero), what a NaN or an infinity of a hidden pair may reach is not judged.
 ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::RoundingClass& rounding,
                             ref::Grant grant = ref::Grant::rounding);
 /// Expected gradients of other numbers than the problem's, or of numbers with errors.

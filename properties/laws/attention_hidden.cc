@@ -41,8 +41,9 @@ bool belongs_to(const AttentionProblem& problem, const AttentionOutput& output, 
 Verdict verdict_on_poison(const AttentionOperator& of, const AttentionProblem& problem,
                           PropertyContext& context, const std::vector<char>& keys,
                           const std::vector<char>& queries, const std::string& relation) {
+    if (!is_poison_judged(problem, context)) return inapplicable();
     AttentionProblem poisoned = problem;
-    poison_keys(poisoned, keys);
+    poison_keys(poisoned, keys, context);
     std::vector<char> touched = rows_that_see(problem, keys);
     const std::uint32_t nan = ref::encode(problem.dtype, std::numeric_limits<double>::quiet_NaN());
     for (std::size_t row = 0; row < queries.size(); ++row) {
@@ -87,9 +88,9 @@ std::vector<char> AttentionOperator::masked_keys(const AttentionProblem& problem
 Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
     const std::vector<char> unseen = all_but(seen_keys(problem));
-    if (!any(unseen)) return inapplicable();
+    if (!any(unseen) || !is_poison_judged(problem, context)) return inapplicable();
     AttentionProblem poisoned = problem;
-    poison_keys(poisoned, unseen);
+    poison_keys(poisoned, unseen, context);
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
     Verdict verdict =

@@ -190,7 +190,9 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
     made.judge = [problem, grant, &of, has_lists, list, call = made.call](
                      const CallResult& result, const ref::RoundingClass& rounding) {
         Verdict all;
-        if (has_lists) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
+        // NaN of a hidden key may reach the scores.
+        const bool spreads = rounding.hidden_times_zero && has_non_finite(*problem);
+        if (has_lists && !spreads) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
         if (!rounding.lse_statistics || problem->gradient) return all;
         // Neither statistic has an expectation of its own: both together have.
         const auto statistic = [&](const char* name) {

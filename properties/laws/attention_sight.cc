@@ -71,11 +71,22 @@ std::vector<char> rows_that_see_keys(const AttentionProblem& problem) {
                          std::vector<char>(static_cast<std::size_t>(problem.key_rows()), 1));
 }
 
-void poison_keys(AttentionProblem& problem, const std::vector<char>& keys, bool value_only) {
-    const std::uint32_t nan = ref::encode(problem.dtype, std::numeric_limits<double>::quiet_NaN());
+std::uint32_t poison_of(ref::Dtype dtype, const PropertyContext& context) {
+    if (!context.rounding.hidden_times_zero)
+        return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());
+    return ref::encode(dtype, dtype == ref::Dtype::fp16 ? 0x1p15 : 0x1p60);
+}
+
+bool is_poison_judged(const AttentionProblem& problem, const PropertyContext& context) {
+    return !context.rounding.hidden_times_zero || !has_non_finite(problem);
+}
+
+void poison_keys(AttentionProblem& problem, const std::vector<char>& keys,
+                 const PropertyContext& context, bool value_only) {
+    const std::uint32_t poisoned = poison_of(problem.dtype, context);
     const auto poison = [&](Bits& bits, Int width) {
         for (std::size_t k = 0; k < keys.size(); ++k)
-            if (keys[k]) std::fill_n(bits.begin() + static_cast<Int>(k) * width, width, nan);
+            if (keys[k]) std::fill_n(bits.begin() + static_cast<Int>(k) * width, width, poisoned);
     };
     poison(problem.value, problem.shape.value_dim);
     if (!value_only) poison(problem.key, problem.shape.head_dim);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "properties/judge/attention_problem.h"
+#include "properties/judge/context.h"
 
 namespace attncheck::properties {
 
@@ -37,7 +38,15 @@ std::vector<char> rows_that_see(const AttentionProblem& problem, const std::vect
 std::vector<char> rows_that_see_keys(const AttentionProblem& problem);
 
 /// Value, and unless `value_only` key with its rope, of these keys become NaN.
-void poison_keys(AttentionProblem& problem, const std::vector<char>& keys, bool value_only = false);
+void poison_keys(AttentionProblem& problem, const std::vector<char>& keys,
+                 const PropertyContext& context, bool value_only = false);
+
+/// What takes the place of a number that must not matter: NaN. A kernel that multiplies hidden keys
+/// by 0 (hidden=times_zero) gets a huge number instead, whose products stay finite.
+std::uint32_t poison_of(ref::Dtype dtype, const PropertyContext& context);
+
+/// False where such a kernel may spread a NaN that the case has of its own.
+bool is_poison_judged(const AttentionProblem& problem, const PropertyContext& context);
 
 /// Query rows [T1] of sequences that have keys.
 std::vector<std::int64_t> rows_with_keys(const AttentionProblem& problem);

@@ -24,11 +24,12 @@ Verdict hidden_bias(const Spec& spec, PropertyContext& context) {
     const std::optional<FlashParts> parts = with_plain_bias(flash_parts(spec));
     if (!parts || !is_legal(*parts)) return inapplicable();
     FlashParts poisoned = *parts;
-    const std::uint32_t nan = ref::encode(parts->dtype, std::numeric_limits<double>::quiet_NaN());
+    if (!is_poison_judged(flash_problem(*parts), context)) return inapplicable();
+    const std::uint32_t poison = poison_of(parts->dtype, context);
     const ref::FlashAttentionShape& s = parts->shape;
     std::size_t at = 0;
     for_each_pair(s, [&](std::size_t b, Int n, Int i, Int j) {
-        if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = nan;
+        if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = poison;
         ++at;
     });
     return verdict_on_identical_problems(*parts, poisoned, context,
@@ -83,9 +84,10 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
                             ? 50
                             : static_cast<int>(200 / (longest(problem.kv_lengths) + 3)) + 1;
     for (char& key : keys) key = random.chance(percent);
-    if (std::count(keys.begin(), keys.end(), 1) == 0) return inapplicable();
+    if (std::count(keys.begin(), keys.end(), 1) == 0 || !is_poison_judged(problem, context))
+        return inapplicable();
     AttentionProblem poisoned = problem;
-    poison_keys(poisoned, keys, true);
+    poison_keys(poisoned, keys, context, true);
     const std::vector<char> touched = rows_that_see(problem, keys, Drops::left_out);
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
