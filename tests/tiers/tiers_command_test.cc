@@ -88,8 +88,8 @@ TEST(TiersCommand, ReportComparesDeclaredAndObservedPrecision) {
 /// FAG-24 adds its rows in another order in every second call: right unless it promised an order.
 TEST(TiersCommand, AnotherOrderOfSumsIsAFactUnlessAnOrderIsPromised) {
     const std::string arguments =
-        "verify --op flash_attention_score_grad --property repeatable,hidden,value_scale "
-        "--cases 60 --seed 3 --shrink 0 --precision order=";
+        "verify --op flash_attention_score_grad --property hidden --property row_view --property "
+        "value_scale --cases 60 --seed 3 --shrink 0 --precision order=";
     const Ran fixed = mutant("FAG-24", arguments + "fixed");
     EXPECT_EQ(fixed.status, 1) << fixed.printed;
     const Ran any = mutant("FAG-24", arguments + "any");
@@ -98,6 +98,17 @@ TEST(TiersCommand, AnotherOrderOfSumsIsAFactUnlessAnOrderIsPromised) {
     // What is wrong beyond the order stays wrong: hidden keys that reach a row.
     const Ran defect = mutant("FAG-42", arguments + "any");
     EXPECT_EQ(defect.status, 1) << defect.printed;
+}
+
+/// FAG-x126 adds 0 * q and 0 * dO for hidden keys: NaN spreads, and nothing else does.
+TEST(TiersCommand, HiddenKeysMayBeMultipliedByZeroWhereThatIsDeclared) {
+    const std::string arguments =
+        "verify --op flash_attention_score_grad --property non_finite --property hidden --property "
+        "row_view --cases 60 --seed 3 --shrink 0 --precision hidden=";
+    const Ran skipped = mutant("FAG-x126", arguments + "skipped");
+    EXPECT_EQ(skipped.status, 1) << skipped.printed;
+    const Ran times_zero = mutant("FAG-x126", arguments + "times_zero");
+    EXPECT_EQ(times_zero.status, 0) << times_zero.printed;
 }
 
 TEST(TiersCommand, MergedShardsKeepTheObservedPrecision) {
