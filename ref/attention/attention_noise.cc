@@ -89,7 +89,7 @@ private:
         RoundingNoise& lse = out_.lse;
         lse.value[at] = m + std::log(l);
         lse.cast[at] = sum.cast[at] / square(l);
-        lse.rest[at] = of.weighted[i] + of.row_sum + of_.stored(Dtype::fp32, lse.value[at]) +
+        lse.rest[at] = of.weighted[i] + of.largest[i] + of.row_sum + of_.stored(Dtype::fp32, lse.value[at]) +
                        square(of_.unit) * (4 * (square(m) + square(lse.value[at])) + 16);
         lse.variance[at] = lse.rest[at] + (of_.rounds_sum ? lse.cast[at] : 0);
     }
