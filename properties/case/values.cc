@@ -28,10 +28,9 @@ void fill_with_zeros(Call& call) {
         if (!tensor.output) tensor.bits.assign(tensor.elements(), 0);
 }
 
-void apply_overrides(
-    const Spec& spec,
-    const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
-    std::vector<std::vector<std::int64_t>> shapes) {
+void apply_overrides(const Spec& spec,
+                     const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
+                     std::vector<std::vector<std::int64_t>> shapes) {
     if (spec.overrides.empty()) return;
     const Extents extents = extents_of(spec);
     if (shapes.empty()) shapes = shapes_of(extents);

@@ -25,6 +25,6 @@ void fill_with_zeros(Call& call);
 /// the Spec; `bits_of` is null for tensors to leave alone.
 void apply_overrides(const Spec& spec,
                      const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
-    std::vector<std::vector<std::int64_t>> shapes = {});
+                     std::vector<std::vector<std::int64_t>> shapes = {});
 
 }  // namespace attncheck::properties

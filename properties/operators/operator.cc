@@ -13,9 +13,7 @@ public:
     const Schema& schema() const override { return parts_.schema; }
     const std::vector<Property>& properties() const override { return parts_.properties; }
     const std::vector<RequiredClass>& required_classes() const override { return parts_.required; }
-    std::vector<std::string> labels(const Spec& spec) const override {
-        return parts_.labels(spec);
-    }
+    std::vector<std::string> labels(const Spec& spec) const override { return parts_.labels(spec); }
     std::vector<Spec> joint_shrinks(const Spec& spec) const override {
         return parts_.joint_shrinks(spec);
     }
@@ -39,7 +37,8 @@ private:
         return parts_.draw(schema(), random, size, profile);
     }
     Spec draw_plain(Random& random, Profile profile) const override {
-        return parts_.plain ? parts_.plain(schema(), random) : Operator::draw_plain(random, profile);
+        return parts_.plain ? parts_.plain(schema(), random)
+                            : Operator::draw_plain(random, profile);
     }
 
     OperatorParts parts_;
@@ -71,9 +70,8 @@ Spec Operator::draw_plain(Random& random, Profile profile) const {
 }
 
 bool Operator::implemented_by(const CandidateInfo& candidate) const {
-    return std::ranges::all_of(entry_points(), [&](const std::string& entry) {
-        return candidate.implements(entry);
-    });
+    return std::ranges::all_of(
+        entry_points(), [&](const std::string& entry) { return candidate.implements(entry); });
 }
 
 const Property* Operator::property(std::string_view name) const {

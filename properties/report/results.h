@@ -30,8 +30,8 @@ PairSet pair_set_from(std::string_view text);
 
 /// What part of an operator's cases the candidate takes, where it does not take all.
 struct TakenCases {
-    std::string text;      ///< "dim=64,128 layout=BSND,TND (0.4 % of all cases, ...)"; empty: all cases
-    std::string refusals;  ///< "sparse 67 %, pse 56 %": what keeps most cases outside
+    std::string text;  ///< "dim=64,128 layout=BSND,TND (0.4 % of all cases, ...)"; empty: all cases
+    std::string refusals;              ///< "sparse 67 %, pse 56 %": what keeps most cases outside
     std::vector<std::string> classes;  ///< required ones that such cases have
     PairSet pairs;                     ///< of classes, that such cases have
 };
@@ -57,8 +57,8 @@ struct Counterexample {
                               ///< or why there is none
     bool certified = false;   ///< every neighbour was tried and holds
     double shrink_seconds = 0;
-    bool repeatable = true;  ///< fails alone in a fresh process too
-    int case_number = 0;     ///< how many cases had been run when it was found
+    bool repeatable = true;     ///< fails alone in a fresh process too
+    int case_number = 0;        ///< how many cases had been run when it was found
     bool being_shrunk = false;  ///< in a report on the way: another one will take its place
 };
 
@@ -69,10 +69,10 @@ struct PropertyReport {
     enum class Status {
         held,
         falsified,
-        declined,         ///< no case of it is one that the candidate takes
+        declined,  ///< no case of it is one that the candidate takes
         not_implemented,
         error,
-        inconclusive      ///< too few cases to say that it holds
+        inconclusive  ///< too few cases to say that it holds
     } status = Status::held;
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;
@@ -80,8 +80,8 @@ struct PropertyReport {
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see RequiredClass
     PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;
-    std::int64_t differing = 0;  ///< cases whose bits differed as the order of sums allows
-    std::vector<CastEvidence> casts;              ///< by word, over all cases
+    std::int64_t differing = 0;       ///< cases whose bits differed as the order of sums allows
+    std::vector<CastEvidence> casts;  ///< by word, over all cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
@@ -116,8 +116,9 @@ struct RunReport {
     };
     std::vector<Source> sources;
     std::vector<PairCoverage> pairs;  ///< of every operator that had cases
-    std::map<std::string, TakenCases> taken;  ///< by operator, of those whose cases are not all taken
-    std::vector<std::string> notes;   ///< what went wrong beside the verdicts: files, processes
+    std::map<std::string, TakenCases>
+        taken;                       ///< by operator, of those whose cases are not all taken
+    std::vector<std::string> notes;  ///< what went wrong beside the verdicts: files, processes
 };
 
 /// See exit_status.h.

@@ -77,7 +77,8 @@ void print_table(std::ostream& out, const RunReport& report) {
     }
     out << pairs_table(report.pairs);
     for (const auto& [op, taken] : report.taken)
-        out << fmt::format("\n{} takes only {}\n  what keeps most cases outside: {}\n", op, taken.text, taken.refusals);
+        out << fmt::format("\n{} takes only {}\n  what keeps most cases outside: {}\n", op,
+                           taken.text, taken.refusals);
     std::string composition;
     for (const auto& source : report.sources) {
         if (source.composition != composition)
@@ -107,8 +108,8 @@ void print_table(std::ostream& out, const RunReport& report) {
         out << fmt::format("order: {}\n", text);
     for (const std::string& note : report.notes) out << fmt::format("note: {}\n", note);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
-    const auto inconclusive = std::ranges::count(report.properties, PropertyReport::Status::inconclusive,
-                                                 &PropertyReport::status);
+    const auto inconclusive = std::ranges::count(
+        report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
     switch (exit_status(report)) {
         case kHeld:
             out << "every property held"
@@ -121,16 +122,16 @@ void print_table(std::ostream& out, const RunReport& report) {
             out << "nothing falsified so far\n";
             break;
         case kNotJudged:
-            out << fmt::format(
-                "{} of {} properties could not be judged; nothing was falsified\n",
-                std::ranges::count(report.properties, PropertyReport::Status::error,
-                                   &PropertyReport::status),
-                report.properties.size());
+            out << fmt::format("{} of {} properties could not be judged; nothing was falsified\n",
+                               std::ranges::count(report.properties, PropertyReport::Status::error,
+                                                  &PropertyReport::status),
+                               report.properties.size());
             break;
         default:
             if (inconclusive > 0)
-                out << fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases\n",
-                                   inconclusive, report.properties.size());
+                out << fmt::format(
+                    "inconclusive: nothing falsified, but {} of {} properties met too few cases\n",
+                    inconclusive, report.properties.size());
             else
                 out << "nothing was checked\n";
     }

@@ -65,14 +65,15 @@ void judge_classes(const Operator& op, RunReport& report) {
     }
     const auto taken = report.taken.find(op.name());
     const bool is_limited = taken != report.taken.end();
-    const auto missing = is_limited ? missing_classes(taken->second, percent) : missing_classes(op, percent);
+    const auto missing =
+        is_limited ? missing_classes(taken->second, percent) : missing_classes(op, percent);
     for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
     if (!missing.empty()) {
-        verdict.status =
-            is_limited     ? PropertyReport::Status::inconclusive
-            : has_declined ? PropertyReport::Status::declined
-                           : PropertyReport::Status::error;
-        if (has_declined && !is_limited) verdict.note = "the candidate declined cases: " + verdict.note;
+        verdict.status = is_limited     ? PropertyReport::Status::inconclusive
+                         : has_declined ? PropertyReport::Status::declined
+                                        : PropertyReport::Status::error;
+        if (has_declined && !is_limited)
+            verdict.note = "the candidate declined cases: " + verdict.note;
     }
     report.properties.push_back(std::move(verdict));
 }

@@ -22,8 +22,8 @@ void showValue(const Spec& spec, std::ostream& os) { os << print(spec); }
 
 namespace {
 
-constexpr std::int64_t kPlain = 12;       ///< of what people run, before others
-constexpr int kExploring = 5;             ///< percent of cases outside of what is known to be taken
+constexpr std::int64_t kPlain = 12;  ///< of what people run, before others
+constexpr int kExploring = 5;        ///< percent of cases outside of what is known to be taken
 
 std::uint64_t hash_text(std::string_view text) {  // FNV-1a
     std::uint64_t hash = 1469598103934665603ull;
@@ -76,8 +76,9 @@ public:
         if (options_.survey && options_.survey->takes_nothing && options_.replay.empty()) {
             report_.status = PropertyReport::Status::declined;
             report_.declined = options_.survey->declined;
-            report_.note = options_.survey->scope.is_declared() ? "every case inside the library's own declaration was declined"
-                                                                : "every case was declined";
+            report_.note = options_.survey->scope.is_declared()
+                               ? "every case inside the library's own declaration was declined"
+                               : "every case was declined";
             return std::move(report_);
         }
         deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
@@ -112,7 +113,8 @@ public:
 private:
     /// A property that met few cases says nothing, unless no more were asked for.
     void judge_number_of_cases() {
-        const std::int64_t enough = wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
+        const std::int64_t enough =
+            wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
         if (report_.cases + report_.replayed == 0 && inapplicable_ > 0) {
             report_.status = PropertyReport::Status::declined;
             report_.note = fmt::format("applies to none of {} cases", inapplicable_);
@@ -131,22 +133,25 @@ private:
         }
         report_.status = PropertyReport::Status::inconclusive;
         report_.note = fmt::format("{} of {} cases that are needed", report_.cases, enough);
-        if (report_.declined > 0) report_.note += fmt::format(", {} were declined", report_.declined);
+        if (report_.declined > 0)
+            report_.note += fmt::format(", {} were declined", report_.declined);
         if (!report_.taken.refusals.empty())
             report_.note += "; outside of what is taken: " + report_.taken.refusals;
     }
 
     /// Of cases that are known to be taken: what is declined are the other calls of the property.
     bool is_mostly_declined() const {
-        return options_.survey && !options_.survey->scope.accepted().empty() && drawn_ >= kConclusiveCases &&
-               report_.declined > 4 * judged_;
+        return options_.survey && !options_.survey->scope.accepted().empty() &&
+               drawn_ >= kConclusiveCases && report_.declined > 4 * judged_;
     }
 
     bool finished() const {
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
-               (wanted_ > 0 && (judged_ >= wanted_ || drawn_ >= most_drawn_)) || is_outside_ || is_mostly_declined() ||
+               (wanted_ > 0 && (judged_ >= wanted_ || drawn_ >= most_drawn_)) || is_outside_ ||
+               is_mostly_declined() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
-               known_timeouts_ >= 3 || unconfirmed_ >= 3 || report_.status == PropertyReport::Status::error;
+               known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
+               report_.status == PropertyReport::Status::error;
     }
 
     bool is_in_domain(const Spec& spec) const {
@@ -178,7 +183,8 @@ private:
 
     Spec draw(std::uint64_t seed, int size) {
         Random random(seed);
-        const bool is_plain = drawn_ < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
+        const bool is_plain =
+            drawn_ < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
         if (std::optional<Spec> spec = try_to_draw(random, size, is_plain)) return *spec;
         if (!options_.survey || options_.survey->scope.is_open())
             throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain",
@@ -359,8 +365,8 @@ private:
     std::int64_t most_drawn_ = 0;
     std::optional<Scope> scope_;  ///< what is taken, as learned so far; none: everything
     bool explores_ = false;       ///< the case drawn last may lie outside of it
-    bool is_outside_ = false;  ///< the property has no case that the candidate takes
-    std::size_t replayed_ = 0;  ///< how many of options_.replay were started
+    bool is_outside_ = false;     ///< the property has no case that the candidate takes
+    std::size_t replayed_ = 0;    ///< how many of options_.replay were started
     bool replaying_ = true;
     std::optional<Walk> walk_;
     std::set<std::string> known_classes_;

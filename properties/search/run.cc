@@ -64,7 +64,6 @@ private:
     std::int64_t cases_ = 0;
 };
 
-
 /// What was learned of each operator, in one process: asked for when its first property is run.
 class Surveys {
 public:
@@ -72,8 +71,10 @@ public:
         const auto known = surveys_.find(op.name());
         return known != surveys_.end()
                    ? known->second
-                   : surveys_.emplace(op.name(), survey(op, candidate, options.seed, options.profile,
-                                                     features_of(options.features, op.name()))).first->second;
+                   : surveys_
+                         .emplace(op.name(), survey(op, candidate, options.seed, options.profile,
+                                                    features_of(options.features, op.name())))
+                         .first->second;
     }
 
 private:
@@ -185,7 +186,8 @@ public:
     void finish_without_beginning(std::size_t i) {
         PropertyReport none = unfinished(i);
         if (is_past_end()) none.status = PropertyReport::Status::inconclusive;
-        none.note = is_past_end() ? "no time was left to begin it" : "no process was left to run it";
+        none.note =
+            is_past_end() ? "no time was left to begin it" : "no process was left to run it";
         finish(i, std::move(none));
     }
 
@@ -214,7 +216,8 @@ private:
 
     /// First, for every operator, what finds most defects in the least time; then the rest, operator by operator.
     void order_tasks() {
-        constexpr std::string_view kFirst[] = {"agreement", "deviation", "exact_lattice", "exact_integers", "validation"};
+        constexpr std::string_view kFirst[] = {"agreement", "deviation", "exact_lattice",
+                                               "exact_integers", "validation"};
         const auto rank = [&](std::size_t i) {
             return std::ranges::find(kFirst, tasks_[i].property->name) - std::begin(kFirst);
         };
@@ -360,8 +363,7 @@ void verify_side_by_side(const CandidateInfo& info,
         if (options.stop_at_first && settled) run.stop();
     }
     if (!clock.interrupted() && !(options.stop_at_first && run.is_stopped()))
-        for (; next < run.size(); next = run.next())
-            run.finish_without_beginning(next);
+        for (; next < run.size(); next = run.next()) run.finish_without_beginning(next);
     run.close();
 }
 

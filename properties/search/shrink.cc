@@ -208,9 +208,10 @@ private:
         const auto& fields = op_.schema().numbers;
         std::vector<std::size_t> partners;
         for (std::size_t j = i + 1; j < fields.size(); ++j)
-            if (fields[i].names.empty() && fields[j].names.empty() && fields[i].min == fields[j].min &&
-                fields[i].max == fields[j].max && fields[i].step == fields[j].step &&
-                fields[i].word == fields[j].word && spec_.numbers[i] == spec_.numbers[j])
+            if (fields[i].names.empty() && fields[j].names.empty() &&
+                fields[i].min == fields[j].min && fields[i].max == fields[j].max &&
+                fields[i].step == fields[j].step && fields[i].word == fields[j].word &&
+                spec_.numbers[i] == spec_.numbers[j])
                 partners.push_back(j);
         return partners;
     }

@@ -78,8 +78,8 @@ std::string Walk::step(const Spec& spec) {
 
 bool Walk::is_over() {
     if (failing_runs_ == 0) return true;
-    is_spent_ = is_spent_ || clock_.interrupted() ||
-                clock_.now() - start_ > options_.shrink_seconds;
+    is_spent_ =
+        is_spent_ || clock_.interrupted() || clock_.now() - start_ > options_.shrink_seconds;
     return is_spent_;
 }
 
@@ -94,20 +94,18 @@ bool Walk::fails_alike(const Spec& spec) {
         if (fails) found_.message = verdict.message;
         is_declined = verdict.kind == Verdict::Kind::declined;
     }
-    tried_.emplace(line, fails         ? Tried::fails
-                         : is_declined ? Tried::declined
-                                       : Tried::holds);
+    tried_.emplace(line, fails ? Tried::fails : is_declined ? Tried::declined : Tried::holds);
     return fails;
 }
 
 Counterexample Walk::finish(KnownMinima& known) {
     if (failing_runs_ == 0) {
         found_.repeatable = false;
-        found_.certificate =
-            clock_.interrupted()
-                ? "the run ended before the case was repeated; not shrunk"
-                : "fails here but not alone in a fresh process (3 tries): it depends on earlier calls, "
-            "on uninitialised memory or on timing; not shrunk";
+        found_.certificate = clock_.interrupted()
+                                 ? "the run ended before the case was repeated; not shrunk"
+                                 : "fails here but not alone in a fresh process (3 tries): it "
+                                   "depends on earlier calls, "
+                                   "on uninitialised memory or on timing; not shrunk";
     } else {
         certify();
         confirm();
@@ -133,14 +131,16 @@ void Walk::certify() {
     found_.certified = !is_spent_ && held == all;
     const bool all_tried = !is_spent_ && held + declined == all;
     found_.certificate =
-        all_tried && declined > 0
-            ? fmt::format("smallest of the cases that the candidate takes: of {} neighbours {} hold, {} were declined",
-                          all, held, declined)
-        : found_.certified ? fmt::format("no dimension can be decreased, no element simplified: "
-                                       "{} of {} neighbours hold",
-                                       held, all)
-                         : fmt::format("search stopped after {:.0f} s; smaller cases may exist",
-                                       clock_.now() - start_);
+        all_tried && declined > 0 ? fmt::format(
+                                        "smallest of the cases that the candidate takes: of {} "
+                                        "neighbours {} hold, {} were declined",
+                                        all, held, declined)
+        : found_.certified ? fmt::format(
+                                 "no dimension can be decreased, no element simplified: "
+                                 "{} of {} neighbours hold",
+                                 held, all)
+                           : fmt::format("search stopped after {:.0f} s; smaller cases may exist",
+                                         clock_.now() - start_);
     if (tries_ > 1)
         found_.certificate += fmt::format("; fails in {} of {} runs only", failing_runs_, kRuns);
 }

@@ -42,8 +42,8 @@ struct RoundingVariance {
           lse_split(rounding.lse_split),
           lse_statistics(rounding.lse_statistics),
           flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
-        const double eta = std::max(half_ulp(storage, 0), flush);
-        underflow = eta * eta / 3;
+        const double eta = half_ulp(storage, 0);
+        underflow = std::max(eta * eta / 3, flush * flush);
     }
 
     /// Of a sum of `terms` numbers of either sign, in units of the sum of their squares: the
@@ -71,11 +71,14 @@ struct RoundingVariance {
     }
     /// Relative errors that all elements may share: exp, log2 e and reciprocals; what truncation
     /// takes from `terms` additions, half a unit each.
-    double coherent(double terms) const { return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0); }
+    /// A factor that all rows read is rounded once (in=).
+    double coherent(double terms) const {
+        return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors);
+    }
     double stored(Dtype dtype, double value) const {
         const double size = std::fabs(value), half = half_ulp(dtype, size);
         const double lost = dtype != Dtype::fp32 && size < flush ? flush : 0;
-        return (half * half + lost * lost) / 3;
+        return half * half / 3 + lost * lost;  // all of a flushed number is lost, in every row
     }
 };
 

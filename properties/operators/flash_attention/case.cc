@@ -1,9 +1,9 @@
 // The operators, and what shrinks their cases by several fields at once.
-#include "properties/operators/flash_attention/problem.h"
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
+
+#include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
 namespace {
@@ -60,13 +60,14 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
             });
     cases.with_one_group();
     with([](Spec& to) {  // heads become queries
-        const std::int64_t heads = std::exchange(to.numbers[kFaKvHeads], 1) *
-                                   std::exchange(to.numbers[kFaGroup], 1);
+        const std::int64_t heads =
+            std::exchange(to.numbers[kFaKvHeads], 1) * std::exchange(to.numbers[kFaGroup], 1);
         for (auto& length : to.lists[0]) length *= heads;
     });
     if (spec.lists[0].size() > 1)
         with([](Spec& to) {  // batches become queries beside the first one's keys
-            to.lists[0] = {std::accumulate(to.lists[0].begin(), to.lists[0].end(), std::int64_t{0})};
+            to.lists[0] = {
+                std::accumulate(to.lists[0].begin(), to.lists[0].end(), std::int64_t{0})};
             to.lists[1].resize(1);
         });
     with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same

@@ -77,8 +77,9 @@ Call build_compress_call(const Spec& spec) {
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             if (!call.tensors[i].output) fill_tensor(of, i, call.tensors[i]);
         if (!of.overrides.empty())
-            apply_overrides(inside(of, call),
-                            [&](std::size_t i) { return &call.tensors[i].bits; }, shapes_in(call));
+            apply_overrides(
+                inside(of, call), [&](std::size_t i) { return &call.tensors[i].bits; },
+                shapes_in(call));
     });
 }
 
