@@ -32,6 +32,10 @@ struct Ruling {
     int status = kAccepted;
     std::string parameter;  ///< as in candidate.h, e.g. "compress_stride"
     std::string message;    ///< names the parameter, its value and what is allowed
+    /// Which rule decided, in words without the values of the call: the parameter, what is
+    /// allowed, on which side it was left, in which sequence, and the layout or mode that the rule
+    /// depends on.
+    std::string clause;
     /// True when the call lacks, anywhere, an argument that only other arguments make required (a
     /// drop mask with keep_prob < 1, ...): then 161001 and 161002 are both right, whichever of them
     /// status is, also when an earlier rule decides (contract.md, decision 8). Only FlashAttention

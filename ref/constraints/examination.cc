@@ -28,10 +28,102 @@ std::string show(double value) {
     return text;
 }
 
+std::string side_of(std::int64_t value, std::int64_t smallest, std::int64_t largest) {
+    return value < smallest ? "below" : value > largest ? "above" : "between";
+}
+
+std::string side_of(const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& wanted) {
+    if (shape.size() != wanted.size()) return "another rank";
+    if (std::is_permutation(shape.begin(), shape.end(), wanted.begin())) return "extents swapped";
+    std::string side;
+    for (std::size_t k = 0; k < shape.size(); ++k) {
+        if (shape[k] == wanted[k]) continue;
+        if (!side.empty()) return "several extents";
+        side = "extent " + std::to_string(k) + (shape[k] < wanted[k] ? " below" : " above");
+    }
+    return side;
+}
+
+std::string side_of(const std::vector<std::int64_t>& shape,
+                    const std::vector<std::vector<std::int64_t>>& allowed) {
+    const auto differences = [&](const std::vector<std::int64_t>& other) {
+        if (other.size() != shape.size()) return shape.size() + 1;
+        std::size_t count = 0;
+        for (std::size_t k = 0; k < shape.size(); ++k) count += shape[k] != other[k];
+        return count;
+    };
+    const auto nearest = std::min_element(
+        allowed.begin(), allowed.end(),
+        [&](const auto& a, const auto& b) { return differences(a) < differences(b); });
+    return nearest == allowed.end()
+               ? std::string()
+               : "rank " + std::to_string(shape.size()) + ", " + side_of(shape, *nearest);
+}
+
+std::string place_of(std::size_t index, std::size_t count) {
+    if (count == 1) return "only";
+    return index == 0 ? "first" : index + 1 == count ? "last" : "inner";
+}
+
+namespace {
+
+/// Bytes per element, 0 of a type that does not exist.
+int size_of(Dtype dtype) { return dtype_name(dtype) == "unknown" ? 0 : dtype_size(dtype); }
+
+/// Every number, and every list of numbers in brackets, as one #.
+std::string without_values(const std::string& text) {
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const auto is_of_number = [&](char c) {
+        return is_digit(c) || c == '-' || c == '+' || c == 'e';
+    };
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char before = i > 0 ? text[i - 1] : ' ';
+        const bool in_word = (before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z');
+        const bool signed_number = text[i] == '-' && i + 1 < text.size() && is_digit(text[i + 1]);
+        if (in_word && is_digit(text[i])) {  // "fp16", "N1"
+            for (; i < text.size() && is_digit(text[i]); ++i) out += text[i];
+            --i;
+            continue;
+        }
+        if (text[i] == '[') {
+            const std::size_t end = text.find_first_not_of("0123456789,-", i + 1);
+            if (end != std::string::npos && text[end] == ']') {
+                if (!out.ends_with("#, ")) out += '#';
+                else out.resize(out.size() - 2);
+                i = end;
+                continue;
+            }
+        }
+        if (in_word || !(is_digit(text[i]) || signed_number)) {
+            out += text[i];
+            continue;
+        }
+        // A point belongs to the number when one digit follows: "0.5", not "1..8".
+        while (i + 1 < text.size() &&
+               (is_of_number(text[i + 1]) ||
+                (text[i + 1] == '.' && i + 2 < text.size() && is_digit(text[i + 2]))))
+            ++i;
+        out += '#';
+    }
+    return out;
+}
+
+}  // namespace
+
 void Examination::rule(bool holds, int status, const char* parameter, const std::string& value,
-                       const std::string& allowed) {
+                       const std::string& allowed, const std::string& side) {
     if (!accepted() || holds) return;
-    ruling = {status, parameter, std::string(parameter) + ' ' + value + "; allowed: " + allowed};
+    ruling = {status, parameter, std::string(parameter) + ' ' + value + "; allowed: " + allowed,
+              std::string(parameter) + ": " + without_values(allowed)};
+    std::string& clause = ruling.clause;
+    const auto add = [&](const char* word, const std::string& text) {
+        if (!text.empty()) clause += word + text;
+    };
+    add(" | ", side);
+    add(" | sequence: ", place);
+    add(" | in ", circumstance);
 }
 
 void Examination::present(bool holds, const char* parameter, const std::string& allowed) {
@@ -39,14 +131,15 @@ void Examination::present(bool holds, const char* parameter, const std::string& 
 }
 
 void Examination::number(bool holds, const char* parameter, std::int64_t value,
-                         const std::string& allowed) {
-    rule(holds, kInvalid, parameter, "is " + std::to_string(value), allowed);
+                         const std::string& allowed, const std::string& side) {
+    rule(holds, kInvalid, parameter, "is " + std::to_string(value), allowed, side);
 }
 
 void Examination::number_within(const char* parameter, std::int64_t value, std::int64_t smallest,
                                 std::int64_t largest) {
     number(value >= smallest && value <= largest, parameter, value,
-           std::to_string(smallest) + ".." + std::to_string(largest));
+           std::to_string(smallest) + ".." + std::to_string(largest),
+           side_of(value, smallest, largest));
 }
 
 void Examination::layout(const std::optional<std::string>& layout, const char* parameter) {
@@ -56,7 +149,7 @@ void Examination::layout(const std::optional<std::string>& layout, const char* p
 void Examination::rank(const TensorArgument& t, const char* parameter, std::int32_t rank) {
     const bool holds = t.rank == rank && t.shape.size() == static_cast<std::size_t>(rank);
     rule(holds, kInvalid, parameter, "has rank " + std::to_string(t.rank),
-         "rank " + std::to_string(rank));
+         "rank " + std::to_string(rank), side_of(t.rank, rank, rank));
 }
 
 void Examination::dtype(const TensorArgument& t, const char* parameter,
@@ -64,45 +157,54 @@ void Examination::dtype(const TensorArgument& t, const char* parameter,
     const auto found = static_cast<Dtype>(t.dtype);
     std::string names;
     for (const Dtype each : allowed) names += (names.empty() ? "" : ", ") + show(each);
+    const bool is_confusable = std::any_of(allowed.begin(), allowed.end(), [&](Dtype each) {
+        return size_of(each) == size_of(found);
+    });
     rule(std::find(allowed.begin(), allowed.end(), found) != allowed.end(), kInvalid, parameter,
-         "has dtype " + show(found), names);
+         "has dtype " + show(found), names, is_confusable ? "of the same size" : "of another size");
 }
 
 void Examination::same_dtype(const TensorArgument& t, const char* parameter,
                              const TensorArgument& other, const char* other_parameter) {
     rule(t.dtype == other.dtype, kInvalid, parameter,
          "has dtype " + show(static_cast<Dtype>(t.dtype)),
-         show(static_cast<Dtype>(other.dtype)) + ", the dtype of " + other_parameter);
+         show(static_cast<Dtype>(other.dtype)) + ", the dtype of " + other_parameter,
+         size_of(static_cast<Dtype>(t.dtype)) == size_of(static_cast<Dtype>(other.dtype))
+             ? "of the same size"
+             : "of another size");
 }
 
 void Examination::extent(bool holds, const char* parameter, const char* name, std::int64_t value,
-                         const std::string& allowed) {
+                         const std::string& allowed, const std::string& side) {
     rule(holds, kInvalid, parameter, "has " + std::string(name) + " = " + std::to_string(value),
-         allowed);
+         allowed, side);
 }
 
 void Examination::extent_within(const char* parameter, const char* name, std::int64_t value,
                                 std::int64_t smallest, std::int64_t largest) {
     extent(value >= smallest && value <= largest, parameter, name, value,
-           std::string(name) + " in " + std::to_string(smallest) + ".." + std::to_string(largest));
+           std::string(name) + " in " + std::to_string(smallest) + ".." + std::to_string(largest),
+           side_of(value, smallest, largest));
 }
 
 void Examination::shape(const TensorArgument& t, const char* parameter, const char* extents,
                         const std::vector<std::int64_t>& wanted) {
     rule(t.shape == wanted, kInvalid, parameter, "has shape " + show(t.shape),
-         std::string(extents) + " = " + show(wanted));
+         std::string(extents) + " = " + show(wanted), side_of(t.shape, wanted));
 }
 
 void Examination::array_size(bool holds, const ArrayArgument& array, const char* parameter,
                              const std::string& allowed) {
-    rule(holds, kInvalid, parameter, "has size " + std::to_string(array.size), allowed);
+    rule(holds, kInvalid, parameter, "has size " + std::to_string(array.size), allowed,
+         array.size < 1 ? "below" : "above");
 }
 
 void Examination::length_entry(const char* parameter, std::size_t index, std::int64_t value,
                                std::int64_t previous) {
     rule(value >= previous, kInvalid, parameter,
          "has value " + std::to_string(value) + " at index " + std::to_string(index),
-         "non-negative, non-decreasing values, here at least " + std::to_string(previous));
+         "non-negative, non-decreasing values, here at least " + std::to_string(previous),
+         value < 0 ? "negative" : "decreasing");
 }
 
 void Examination::last_length(const char* parameter, std::int64_t last, const char* extent_name,

@@ -18,19 +18,36 @@ std::string show(const std::vector<std::int64_t>& shape);  ///< "[6,4,32]"
 std::string show(const std::string& text);                 ///< quoted, cut after 32 characters
 std::string show(double value);                            ///< 17 digits: one text per value
 
+// Sides on which a value can leave what is allowed: each is a rule of its own to a validator.
+
+/// "below", "above", or "between" for a value inside the limits that is none of those allowed.
+std::string side_of(std::int64_t value, std::int64_t smallest, std::int64_t largest);
+/// "extent 1 below", "extents swapped", "several extents" or "another rank".
+std::string side_of(const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& wanted);
+/// Of the allowed shapes that differ in the fewest extents.
+std::string side_of(const std::vector<std::int64_t>& shape,
+                    const std::vector<std::vector<std::int64_t>>& allowed);
+/// "first", "inner" or "last" sequence of several, "only" of one.
+std::string place_of(std::size_t index, std::size_t count);
+
 /// The checks of one call, in the order they are made: the first that fails is the ruling, the
 /// others do nothing. Arguments may hold anything; a check that reads an extent must come after the
 /// rank of its tensor and look at accepted() first.
 struct Examination {
     Ruling ruling;
+    /// What the next rules depend on beside their parameter, "TND" or "sparse_mode 7", and the
+    /// sequence that they are about: parts of Ruling::clause.
+    std::string circumstance, place;
 
     bool accepted() const { return ruling.accepted(); }
 
     void rule(bool holds, int status, const char* parameter, const std::string& value,
-              const std::string& allowed);
+              const std::string& allowed, const std::string& side = {});
     void present(bool holds, const char* parameter, const std::string& allowed);
     /// Attributes: "stride is 24; allowed: ...".
-    void number(bool holds, const char* parameter, std::int64_t value, const std::string& allowed);
+    void number(bool holds, const char* parameter, std::int64_t value, const std::string& allowed,
+                const std::string& side = {});
     void number_within(const char* parameter, std::int64_t value, std::int64_t smallest,
                        std::int64_t largest);
     /// An absent layout is accepted: where it is required, present() comes before.
@@ -43,7 +60,7 @@ struct Examination {
                     const char* other_parameter);
     /// One extent by its letter: "input has N = 129; allowed: ...".
     void extent(bool holds, const char* parameter, const char* name, std::int64_t value,
-                const std::string& allowed);
+                const std::string& allowed, const std::string& side = {});
     void extent_within(const char* parameter, const char* name, std::int64_t value,
                        std::int64_t smallest, std::int64_t largest);
     /// The whole shape; extents are the letters of the wanted one, "[C,N,D]".
@@ -72,12 +89,14 @@ void Examination::lengths(const ArrayArgument& array, const char* parameter,
     std::int64_t previous = 0;
     for (std::size_t b = 0; b < array.values.size() && accepted(); ++b) {
         const std::int64_t value = array.values[b];
+        place = place_of(b, array.values.size());
         if (value < previous)  // previous >= 0: a negative value ends here, too
             length_entry(parameter, b, value, previous);
         else
             check_length(b, value - previous);
         previous = value;
     }
+    place.clear();
     last_length(parameter, previous, extent_name, extent_value);
 }
 

@@ -122,15 +122,21 @@ void FlashExamination::examine_mask() {
     if (!accepted() || !a.atten_mask.present) return;
     dtype(a.atten_mask, "atten_mask", {Dtype::boolean, Dtype::uint8});
     const std::vector<Shape> allowed = mask_shapes();
+    circumstance = packed() ? "TND, sparse_mode " : "sparse_mode ";
+    circumstance += std::to_string(a.sparse_mode);
     rule(is_one_of(a.atten_mask.shape, allowed), kInvalid, "atten_mask",
          "has shape " + show(a.atten_mask.shape),
-         show_each(allowed) + " in sparse_mode " + std::to_string(a.sparse_mode));
+         show_each(allowed) + " in sparse_mode " + std::to_string(a.sparse_mode),
+         side_of(a.atten_mask.shape, allowed));
+    circumstance.clear();
 }
 
 /// Without a mask no mode has an effect, and nothing that goes with it is looked at.
 void FlashExamination::examine_sparse_mode() {
     if (!accepted() || !a.atten_mask.present) return;
     const std::int64_t pre = a.pre_tokens, next = a.next_tokens;
+    circumstance = packed() ? "TND, sparse_mode " : "sparse_mode ";
+    circumstance += std::to_string(a.sparse_mode);
     switch (a.sparse_mode) {
         case 0:
             examine_top_left_band();
@@ -161,6 +167,7 @@ void FlashExamination::examine_sparse_mode() {
         default:
             break;
     }
+    circumstance.clear();
 }
 
 /// A rule on both tokens, of which pre_tokens is named.
@@ -193,10 +200,12 @@ void FlashExamination::examine_prefix() {
         const Sequence s = sequence(b);
         const std::int64_t smallest = std::max<std::int64_t>(0, s.kv_len - s.query_len);
         const std::int64_t value = a.prefix.values[b];
+        place = place_of(b, a.prefix.values.size());
         rule(value >= smallest && value <= s.kv_len, kInvalid, "prefix",
              "has value " + std::to_string(value) + " at index " + std::to_string(b),
-             range(smallest, s.kv_len));
+             range(smallest, s.kv_len), side_of(value, smallest, s.kv_len));
     }
+    place.clear();
 }
 
 /// Right-down causal in TND: no sequence but the exempt one may have queries before its first key.
@@ -204,10 +213,12 @@ void FlashExamination::examine_long_queries(std::size_t exempt) {
     for (std::size_t b = 0; b < x.sequences.size() && accepted(); ++b) {
         const Sequence& s = x.sequences[b];
         if (b == exempt || s.kv_len == 0 || s.query_len <= s.kv_len) continue;
+        place = place_of(b, x.sequences.size());
         number(false, "sparse_mode", a.sparse_mode,
                "one that allows S1 = " + std::to_string(s.query_len) +
                    " > S2 = " + std::to_string(s.kv_len) + " of sequence " + std::to_string(b));
     }
+    place.clear();
 }
 
 /// Mode 7: the last sequence with queries is a band; nothing to check when there is none.

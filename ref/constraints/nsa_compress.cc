@@ -17,12 +17,14 @@ struct CompressExamination : Examination {
     void input_dtype(const TensorArgument& input) {
         dtype(input, "input", {Dtype::fp16, Dtype::bf16});
     }
-    void input_extent(bool holds, const char* name, std::int64_t value, const char* allowed) {
-        extent(holds, "input", name, value, allowed);
+    void input_extent(bool holds, const char* name, std::int64_t value, const char* allowed,
+                      const std::string& side = {}) {
+        extent(holds, "input", name, value, allowed, side);
     }
     void multiple_of_16(std::int64_t value, std::int64_t largest, const char* parameter,
                         const std::string& allowed) {
-        number(value > 0 && value <= largest && value % kGranule == 0, parameter, value, allowed);
+        number(value > 0 && value <= largest && value % kGranule == 0, parameter, value, allowed,
+               side_of(value, kGranule, largest));
     }
 
     void attributes(std::int64_t block, std::int64_t stride, std::int64_t act_seq_len_type,
@@ -42,9 +44,10 @@ struct CompressExamination : Examination {
         if (!accepted()) return;
         const std::int64_t tokens = input.shape[0], heads = input.shape[1], dim = input.shape[2];
         input_extent(tokens >= 1, "T", tokens, "T >= 1");
-        input_extent(heads >= 1 && heads <= kMaxHeads, "N", heads, "N in 1..128");
+        input_extent(heads >= 1 && heads <= kMaxHeads, "N", heads, "N in 1..128",
+                     side_of(heads, 1, kMaxHeads));
         input_extent(dim >= kGranule && dim <= kMaxHeadDim && dim % kGranule == 0, "D", dim,
-                     "D a multiple of 16, 16..256");
+                     "D a multiple of 16, 16..256", side_of(dim, kGranule, kMaxHeadDim));
         if (!accepted()) return;
         const bool fits = tokens <= std::numeric_limits<std::int64_t>::max() / (heads * dim);
         input_extent(fits, "T", tokens, "T * N * D within int64");

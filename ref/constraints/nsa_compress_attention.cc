@@ -110,7 +110,8 @@ private:
 
     void multiple_of_16(const char* name, std::int64_t value, std::int64_t largest) {
         number(value >= kGranule && value <= largest && value % kGranule == 0, name, value,
-               "a multiple of 16, 16.." + std::to_string(largest));
+               "a multiple of 16, 16.." + std::to_string(largest),
+               side_of(value, kGranule, largest));
     }
 
     void attributes() {

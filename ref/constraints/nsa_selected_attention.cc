@@ -173,7 +173,8 @@ void examine_key_lengths(Examination& e, const Arguments& a, const Extents& x,
         e.rule(
             false, kInvalid, name, show_sequence(index, length),
             "0, or a multiple of selected_block_size = " + std::to_string(block) +
-                ", at least selected_block_size * selected_block_count = " + std::to_string(least));
+                ", at least selected_block_size * selected_block_count = " + std::to_string(least),
+            length % block == 0 ? "too few blocks" : "a part of a block");
     };
     examine_lengths(e, array, name, "T2", x.kv_tokens, whole_blocks);
 }

@@ -283,5 +283,42 @@ TEST(CompressRules, SurviveGarbage) {
             }
 }
 
+/// Which rule decides a call has a name without values, and one of its own for each side, each
+/// place of a sequence and each way in which a shape can be wrong.
+TEST(Clauses, AreNamedWithoutValuesBySideAndPlace) {
+    const auto clause = [](auto&& change) {
+        CompressArguments a = legal_forward();
+        change(a);
+        return rule_nsa_compress(a).clause;
+    };
+    EXPECT_EQ(clause([](auto&) {}), "");
+    const auto block = [&](std::int64_t value) {
+        return clause([&](auto& a) { a.compress_block_size = value; });
+    };
+    EXPECT_EQ(block(144), "compress_block_size: a multiple of #, #..# | above");
+    EXPECT_EQ(block(256), block(144));
+    EXPECT_EQ(block(0), "compress_block_size: a multiple of #, #..# | below");
+    EXPECT_EQ(block(40), "compress_block_size: a multiple of #, #..# | between");
+    const auto weight = [&](std::vector<std::int64_t> shape) {
+        return clause([&](auto& a) { a.weight = tensor(std::move(shape)); });
+    };
+    EXPECT_EQ(weight({4, 32}), "weight: [compress_block_size,N] = # | extents swapped");
+    EXPECT_EQ(weight({32, 5}), "weight: [compress_block_size,N] = # | extent 1 above");
+    const auto ends = [&](std::vector<std::int64_t> values) {
+        return clause([&](auto& a) { a.act_seq_len = lengths(std::move(values)); });
+    };
+    const std::string order = "act_seq_len: non-negative, non-decreasing values, here at least #";
+    EXPECT_EQ(ends({64, 32, 128}), order + " | decreasing | sequence: inner");
+    EXPECT_EQ(ends({64, 96, 80}), order + " | decreasing | sequence: last");
+    EXPECT_EQ(ends({-1, 96}), order + " | negative | sequence: first");
+    EXPECT_EQ(ends({-1}), order + " | negative | sequence: only");
+    const auto type = [&](std::int32_t dtype) {
+        return clause([&](auto& a) { a.weight.dtype = dtype; });
+    };
+    EXPECT_EQ(type(kBf16), "weight: # (fp16), the dtype of input | of the same size");
+    EXPECT_EQ(type(kFp32), "weight: # (fp16), the dtype of input | of another size");
+    EXPECT_EQ(type(-9), type(kFp32));
+}
+
 }  // namespace
 }  // namespace attncheck::ref
