@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/attention/parts.h"
 #include "ref/attention/rounding_variance.h"
 #include "ref/attention/shared_rows.h"
 
@@ -89,7 +90,8 @@ private:
         RoundingNoise& lse = out_.lse;
         lse.value[at] = m + std::log(l);
         lse.cast[at] = sum.cast[at] / square(l);
-        lse.rest[at] = of.weighted[i] + of.largest[i] + of.row_sum + of_.stored(Dtype::fp32, lse.value[at]) +
+        lse.rest[at] = of.weighted[i] + of.largest[i] + of.row_sum +
+                       of_.stored(Dtype::fp32, lse.value[at]) +
                        square(of_.unit) * (4 * (square(m) + square(lse.value[at])) + 16);
         lse.variance[at] = lse.rest[at] + (of_.rounds_sum ? lse.cast[at] : 0);
     }
@@ -225,31 +227,62 @@ std::vector<std::int64_t> columns_in_last_tile(const SharedRows<double>& rows,
     return last;
 }
 
-AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                               const AttentionInputs<double>& in,
-                               std::span<const SequencePlace> key_places, Dtype dtype,
-                               const RoundingClass& rounding) {
+namespace {
+
+AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& list_columns,
+                             const AttentionInputs<double>& in,
+                             std::span<const SequencePlace> key_places, Dtype dtype,
+                             const RoundingClass& rounding, std::span<const WantedRow> wanted) {
     require_attention_shape(shape, in);
-    const auto rows = static_cast<std::size_t>(shape.query_rows * shape.query_heads);
+    const std::size_t rows = wanted.size();
     AttentionNoise out{RoundingNoise(rows * static_cast<std::size_t>(shape.value_dim)),
                        RoundingNoise(rows), RoundingNoise(rows), RoundingNoise(rows)};
     out.output.probes.push_back({Defect::scale, 0, std::vector<double>(out.output.size())});
     add_tile_probes(out.output, key_places);
-    ForwardNoise noise(shape, in, key_places, dtype, rounding, out);
-    std::int64_t longest = 0;
-    for_shared_rows(
-        shape, list_columns, in, all_rows(shape, 0, shape.query_rows),
-        [&](const SharedRows<double>& group) {
-            longest = std::max(longest, group.count());
-            noise.add(group);
-        },
-        skip_row);
+    const std::int64_t count = std::ssize(wanted);
+    constexpr std::int64_t kManyPairs = std::int64_t{1} << 22;
+    const bool is_large = count >= 8 && shape.kv_rows > kManyPairs / count;
+    std::vector<std::int64_t> longest(4);
+    for_each_part(is_large, [&](std::int64_t part, std::int64_t parts) {
+        ForwardNoise noise(shape, in, key_places, dtype, rounding, out);
+        const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+        for_shared_rows(
+            shape, list_columns, in,
+            wanted.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+            [&](const SharedRows<double>& group) {
+                std::int64_t& most = longest[static_cast<std::size_t>(part)];
+                most = std::max(most, group.count());
+                noise.add(group);
+            },
+            skip_row);
+    });
     const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
-        one->coherent = of.coherent(static_cast<double>(longest + shape.head_dim));
+        one->coherent =
+            of.coherent(static_cast<double>(*std::ranges::max_element(longest) + shape.head_dim));
     }
     return out;
+}
+
+}  // namespace
+
+AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                               const AttentionInputs<double>& in,
+                               std::span<const SequencePlace> key_places, Dtype dtype,
+                               const RoundingClass& rounding) {
+    return noise_of_rows(shape, list_columns, in, key_places, dtype, rounding,
+                         all_rows(shape, 0, shape.query_rows));
+}
+
+AttentionNoise attention_noise_of_rows(const AttentionShape& shape,
+                                       const ColumnLister& list_columns,
+                                       const AttentionInputs<double>& in,
+                                       std::span<const SequencePlace> key_places, Dtype dtype,
+                                       const RoundingClass& rounding,
+                                       std::span<const std::int64_t> rows) {
+    return noise_of_rows(shape, list_columns, in, key_places, dtype, rounding,
+                         chosen_rows(shape, rows));
 }
 
 }  // namespace attncheck::ref
