@@ -218,7 +218,7 @@ TEST(AttentionLaws, ScalingDoesNotAccuseSumsInHalf) {
     for (std::size_t k = 0; k < std::size(lines); ++k) {
         ProblemKernel kernel(kFamilies[k].of, forward_with_half_sums);
         PropertyContext declared{kernel, ref::parse_rounding_class("acc=half")},
-            undeclared{kernel, {}};
+            undeclared{kernel, ref::parse_rounding_class("order=fixed")};
         const Spec spec = spec_of(lines[k]);
         ASSERT_EQ(find_operator(kFamilies[k].op)->illegal(spec), std::nullopt);
         const Verdict verdict = value_scale(kernel, spec, declared);
