@@ -46,7 +46,7 @@ int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
     return guarded(args, validate, [&](const Args& valid) { run(valid, kernels()); });
 }
 
-/// An operator without kernels of its own.
+/// An operator that uses no kernel.
 template <class Args>
 int guarded_call(const Args* args, MaybeRejection (*validate)(const Args*),
                  void (*run)(const Args&)) noexcept {

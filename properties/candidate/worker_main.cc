@@ -106,7 +106,7 @@ void protect(const Request& request, int protection) {
         mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
 }
 
-/// Runs work(0) to work(count - 1), each on a thread of its own, when all threads are there. False
+/// Runs work(0) to work(count - 1), each on its own thread, when all threads are there. False
 /// when the system has no more: that is not the candidate's fault.
 bool at_once(std::uint32_t count, const std::function<void(std::uint32_t)>& work) {
     std::atomic<std::uint32_t> ready{0};

@@ -102,7 +102,7 @@ std::optional<double> offset_of(std::string_view logits) {
     return std::nullopt;
 }
 
-/// Channel 0 of query and key carries what the logits are to have beside their noise.
+/// Channel 0 of query and key carries the part of the logits that is no noise.
 void shape_logits(const Spec& spec, const InputRecipe& how, const std::vector<Int>& key_shape,
                   std::size_t query_dim, std::vector<double>& query, std::vector<double>& key) {
     const auto field = static_cast<std::size_t>(spec.schema->number("logits"));

@@ -110,7 +110,7 @@ public:
         return std::numeric_limits<double>::infinity();
     }
     /// What one of `terms` equal parts of every element is in units of its deviation, root mean
-    /// square, and what is allowed beside the rounding that is predicted.
+    /// square, and what is allowed in addition to the predicted rounding.
     std::pair<double, double> lost_term(double terms, double slice_tests) const {
         const Slice& all = slices_.begin()->second;
         double values = 0;

@@ -21,7 +21,7 @@ bool are_same(double left, double right) {
     return left == right || (std::isnan(left) && std::isnan(right));
 }
 
-/// Whether two sums of the same terms in different orders may come to these.
+/// Whether both can be sums of the same terms in different orders.
 bool may_differ(const ref::ExpectedTensor& expected, std::size_t k, ref::Dtype dtype, double left,
                 double right) {
     if (!std::isfinite(expected.value[k])) return !std::isfinite(left) && !std::isfinite(right);

@@ -1,4 +1,4 @@
-// Attention problems that an operator makes from parts of its own: what it changes and builds
+// Attention problems that an operator makes from its own parts: what it changes and builds
 // again.
 //
 //   struct SelectedParts : AttentionParts { ref::SelectedAttentionShape shape; ... };

@@ -18,7 +18,7 @@ OpenOrder open_order(const AttentionProblem& problem, const PropertyContext& con
     };
 }
 
-/// Lists that differ where they are looked at, if each is right for the left problem: what a list
+/// Lists that differ where they are compared, if each is right for the left problem: what a list
 /// depends on is the same in both.
 Verdict verdict_on_open_lists(const AttentionRun& left, const AttentionRun& right,
                               const PropertyContext& context, const std::string& relation,
@@ -194,7 +194,7 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
         const bool spreads = rounding.hidden_times_zero && has_non_finite(*problem);
         if (has_lists && !spreads) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
         if (!rounding.lse_statistics || problem->gradient) return all;
-        // Neither statistic has an expectation of its own: both together have.
+        // Only both statistics together have an expectation, neither has one alone.
         const auto statistic = [&](const char* name) {
             return decode_all(ref::Dtype::fp32,
                               packed_bits(problem->output_named(name), call, result));

@@ -2,6 +2,7 @@
 // each.
 #include "properties/search/engine.h"
 
+#include <attncheck/candidate.h>
 #include <fmt/format.h>
 #include <rapidcheck.h>
 
@@ -120,7 +121,12 @@ private:
             report_.note = fmt::format("applies to none of {} cases", inapplicable_);
             return;
         }
-        if (report_.cases + inapplicable_ >= enough) return;
+        if (report_.cases + inapplicable_ >= enough) {
+            if (report_.cases < enough)
+                report_.note = fmt::format("met {} cases only; it does not apply to {} others",
+                                           report_.cases, inapplicable_);
+            return;
+        }
         if (is_outside_ && report_.cases == 0) {
             report_.status = PropertyReport::Status::declined;
             report_.note = "no case of this property is one that the candidate takes";
@@ -142,7 +148,8 @@ private:
     /// Of cases that are known to be taken: what is declined are the other calls of the property.
     bool is_mostly_declined() const {
         return options_.survey && !options_.survey->scope.accepted().empty() &&
-               drawn_ >= kConclusiveCases && report_.declined > 4 * judged_;
+               drawn_ >= kConclusiveCases && report_.declined > 4 * judged_ &&
+               (property_.validation || others_declined_ > report_.declined / 2);
     }
 
     bool finished() const {
@@ -248,7 +255,12 @@ private:
         }
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
-            if (scope_ && !explores_ && !replaying_) scope_->suspect(spec);
+            if (scope_ && !explores_ && !replaying_) {
+                if (takes_its_own_call(spec))
+                    ++others_declined_;
+                else
+                    scope_->suspect(spec);
+            }
             on_case_(report_);
             return {};
         }
@@ -296,6 +308,21 @@ private:
                                            : "this did not happen again, so that another process "
                                              "or a lack of memory may be the cause");
         walk_.reset();
+    }
+
+    /// Whether a declined case is one that the candidate takes: another call of the property was
+    /// declined then. Asked only while few are known.
+    bool takes_its_own_call(const Spec& spec) {
+        if (property_.validation || report_.declined > 2 * kConclusiveCases) return false;
+        try {
+            const CallResult own = context_.candidate.run(op_.build(spec), {});
+            return own.kind != CallResult::Kind::returned || own.status != ATTNCHECK_DECLINED;
+        } catch (const Stopped&) {
+            return false;
+        } catch (const std::exception& e) {
+            error(fmt::format("{}: {}", print(spec), e.what()));
+            return false;
+        }
     }
 
     void finish_walk() {
@@ -363,6 +390,8 @@ private:
     std::int64_t judged_ = 0;        ///< of those drawn, without those that were declined
     std::int64_t inapplicable_ = 0;  ///< of those judged: the property demands nothing of them
     std::int64_t most_drawn_ = 0;
+    std::int64_t others_declined_ =
+        0;                        ///< cases that are taken, but not what they are compared with
     std::optional<Scope> scope_;  ///< what is taken, as learned so far; none: everything
     bool explores_ = false;       ///< the case drawn last may lie outside of it
     bool is_outside_ = false;     ///< the property has no case that the candidate takes

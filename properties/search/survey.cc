@@ -16,6 +16,7 @@ namespace {
 
 using Int = std::int64_t;
 
+constexpr double kSeconds = 10;    ///< of all calls; then everything is drawn
 constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is not asked further
 constexpr int kPlainCalls = 24;    ///< of what people run
 constexpr int kAnchorCalls = 200;  ///< until one is accepted
@@ -45,6 +46,18 @@ public:
     }
 
     Survey learn() {
+        try {
+            return ask();
+        } catch (const OutOfTime&) {  // what is known of a few calls restricts nothing
+            Survey nothing{Scope(op_), result_.calls, result_.declined, false, {}};
+            return nothing;
+        }
+    }
+
+private:
+    struct OutOfTime {};
+
+    Survey ask() {
         if (op_.is_composition()) return std::move(result_);
         const bool is_declared = scope_.is_declared();
         if (!is_declared && takes_all_at_first()) return std::move(result_);
@@ -69,7 +82,6 @@ public:
         return std::move(result_);
     }
 
-private:
     /// What is inside: in words, and which classes its cases have.
     void describe() {
         if (scope_.is_open()) return;
@@ -100,6 +112,8 @@ private:
         Spec empty = spec;  // what is declined does not depend on values
         empty.recipe = Recipe::zeros;
         const CallResult got = candidate_.run(op_.build(empty), {});
+        seconds_ += got.seconds;
+        if (got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds) throw OutOfTime();
         const bool declined =
             got.kind == CallResult::Kind::returned && got.status == ATTNCHECK_DECLINED;
         result_.declined += declined;
@@ -333,6 +347,7 @@ private:
     Survey result_;
     Scope& scope_;
     std::vector<Spec> first_taken_, pool_;
+    double seconds_ = 0;  ///< of all calls
 };
 
 }  // namespace
