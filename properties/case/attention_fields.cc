@@ -38,6 +38,7 @@ TensorField statistic(const char* name, bool gradient, TensorArgument argument) 
     return {.name = name,
             .output = !gradient,
             .derived = gradient,
+            .optional = !gradient,
             .role = Role::statistic,
             .logical = "q+ query_heads lanes",
             .types = {{"", "fp32"}},

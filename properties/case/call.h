@@ -21,6 +21,7 @@ namespace attncheck::properties {
 struct Tensor {
     std::string name;
     bool output = false, present = true;
+    bool withheld = false;  ///< an output that is not handed over, though the rules take it as given
     std::int32_t dtype = ATTNCHECK_FLOAT16;
     std::int32_t rank = 0;  ///< as passed; equals shape.size() unless edited
     std::vector<std::int64_t> shape, strides;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/outputs.h"
 #include "properties/case/row_order.h"
 
 namespace attncheck::properties {
@@ -217,6 +218,7 @@ Call build_of(const Spec& spec, const std::function<void(const Spec&, Call&)>& f
         require_edits_fit(shapes);
     }
     Call call = outline_of(extents, spec.layouts);
+    withhold(withheld_names(d, spec.withheld), call);
     fill(spec, call);
     for (const Edit& edit : spec.edits) {
         const Claim* claim = d.claim_of(edit);
@@ -253,7 +255,7 @@ ref::Ruling rule(const Call& call) {
     const auto fill = [&](void* ruled) {
         for (std::size_t i = 0; i < call.tensors.size(); ++i) {
             const Tensor& t = call.tensors[i];
-            d.tensors[i].argument.put_ruled(ruled, {t.present, t.dtype, t.rank, t.shape});
+            d.tensors[i].argument.put_ruled(ruled, {t.present || t.withheld, t.dtype, t.rank, t.shape});
         }
         for (std::size_t i = 0; i < call.arrays.size(); ++i) {
             const HostArray& a = call.arrays[i];

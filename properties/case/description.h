@@ -118,6 +118,7 @@ struct TensorField {
     bool output = false;
     bool derived = false;  ///< an input that follows from the others: has no overrides of its own
     bool integer = false;  ///< holds whole numbers only
+    bool optional = false;  ///< an output that a candidate may leave out (outputs.h)
     Role role = Role::other;
     Axes logical = {};               ///< the index that `set` uses; none: numbered row-major
     std::vector<Form> forms = {};    ///< the first that holds; none: as `logical`

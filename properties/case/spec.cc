@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,8 @@
 #include <optional>
 #include <stdexcept>
 #include <utility>
+
+#include "properties/case/outputs.h"
 
 namespace attncheck::properties {
 namespace {
@@ -114,7 +117,7 @@ std::string known_keys(const Schema& schema) {
     for (const auto& field : schema.numbers) keys.push_back(field.key);
     for (const auto& field : schema.lists) keys.push_back(field.key);
     for (const auto& tensor : schema.tensors) keys.push_back(tensor.name + ".layout");
-    for (const char* key : {"data", "seed", "set", "break"}) keys.push_back(key);
+    for (const char* key : {"data", "seed", "outputs", "set", "break"}) keys.push_back(key);
     return fmt::format("{}", fmt::join(keys, " "));
 }
 
@@ -175,7 +178,7 @@ bool Spec::operator==(const Spec& other) const {
                ((std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y)));
     };
     return schema == other.schema && numbers == other.numbers && lists == other.lists &&
-           layouts == other.layouts && recipe == other.recipe && seed == other.seed &&
+           layouts == other.layouts && withheld == other.withheld && recipe == other.recipe && seed == other.seed &&
            edits == other.edits &&
            std::equal(overrides.begin(), overrides.end(), other.overrides.begin(),
                       other.overrides.end(), same_value);
@@ -207,6 +210,8 @@ std::string print(const Spec& spec) {
         if (spec.layouts[i] != Layout::dense)
             words.push_back(
                 fmt::format("{}.layout={}", schema.tensors[i].name, name_of(spec.layouts[i])));
+    if (spec.withheld != 0)
+        words.push_back(fmt::format("outputs={}", given_outputs(schema, spec.withheld)));
     if (!spec.overrides.empty()) {
         std::vector<std::string> items;
         for (const auto& [ref, value] : spec.overrides) {
@@ -268,6 +273,8 @@ Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
                 std::from_chars(value.data(), value.data() + value.size(), spec.seed);
             if (error != std::errc{} || end != value.data() + value.size())
                 fail(fmt::format("seed is '{}', expected 0..2^64-1", value));
+        } else if (key == "outputs") {
+            spec.withheld = withheld_by(*schema, value);
         } else if (key == "set") {
             for (const auto item : split_list(value, "set")) parse_override(item, spec);
         } else if (key == "break") {
@@ -336,6 +343,7 @@ std::vector<std::int64_t> complexity(const Spec& spec) {
     key.push_back(std::accumulate(
         spec.layouts.begin(), spec.layouts.end(), std::int64_t{0},
         [](std::int64_t sum, Layout layout) { return sum + static_cast<int>(layout); }));
+    key.push_back(std::popcount(spec.withheld));
     key.push_back(static_cast<std::int64_t>(spec.recipe));
     key.push_back(static_cast<std::int64_t>(spec.overrides.size()));
     std::int64_t values = 0, positions = 0;

@@ -56,6 +56,10 @@ std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
 
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate);
 
+/// What the library takes, as the command line or the library says. Throws UsageError unless every
+/// operator, field and output is known.
+std::string checked_features(const Arguments& arguments, const Candidate& candidate);
+
 /// `attncheck verify` (verify_command.cc) and `attncheck reproduce` (reproduce_command.cc): the
 /// exit status.
 int verify_command(const Arguments& arguments);

@@ -1,5 +1,6 @@
 // The candidate that the arguments of a command ask for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -7,6 +8,7 @@
 #include "properties/cli/command.h"
 #include "properties/search/clock.h"
 #include "properties/search/large.h"
+#include "properties/search/survey.h"
 #include "properties/candidate/mixed_candidate.h"
 #include "properties/candidate/worker_candidate.h"
 
@@ -79,6 +81,27 @@ attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Cand
             arguments.precision.empty() ? "the library's attncheck_precision()" : "--precision",
             text, e.what()));
     }
+}
+
+std::string checked_features(const Arguments& arguments, const Candidate& candidate) {
+    const std::string& text =
+        arguments.features.empty() ? candidate.info().features : arguments.features;
+    const char* source = arguments.features.empty() ? "the library's attncheck_features()" : "--features";
+    try {
+        for (const std::string& op : operators_of(text)) {
+            const Operator* known = find_operator(op);
+            if (!known) {
+                std::vector<std::string> names;
+                for (const auto& one : operators()) names.push_back(one->name());
+                throw std::invalid_argument(
+                    fmt::format("unknown operator '{}', known: {}", op, fmt::join(names, " ")));
+            }
+            Scope(*known).restrict_to(features_of(text, op));
+        }
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(fmt::format("{}: {}", source, e.what()));
+    }
+    return text;
 }
 
 }  // namespace attncheck::properties

@@ -55,7 +55,8 @@ int reproduce_command(const Arguments& arguments) {
         return kNothingChecked;
     }
     PropertyContext context{*candidate, rounding_of(arguments, *candidate), nullptr,
-                            arguments.samples};
+                            arguments.samples,
+                            missing_outputs(checked_features(arguments, *candidate), operators())};
     int checked = 0, falsified = 0;
     for (const Property& property : op.properties()) {
         if (!arguments.property.empty() && property.name != arguments.property) continue;
@@ -82,7 +83,8 @@ int reproduce_command(const Arguments& arguments) {
                 say("{:<20} declined\n", property.name);
                 break;
             case Verdict::Kind::inapplicable:
-                say("{:<20} does not apply to this case\n", property.name);
+                say("{:<20} does not apply to this case{}{}\n", property.name,
+                    verdict.message.empty() ? "" : ": ", verdict.message);
                 break;
         }
     }

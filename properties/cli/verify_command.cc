@@ -77,29 +77,6 @@ std::string host_name() {
     return gethostname(name, sizeof name - 1) == 0 ? printable_line(name, sizeof name) : "";
 }
 
-/// What the library takes, as the command line or the library says. Throws UsageError unless every operator and field
-/// is known.
-std::string checked_features(const Arguments& arguments, const Candidate& candidate) {
-    const std::string& text =
-        arguments.features.empty() ? candidate.info().features : arguments.features;
-    const char* source = arguments.features.empty() ? "the library's attncheck_features()" : "--features";
-    try {
-        for (const std::string& op : operators_of(text)) {
-            const Operator* known = find_operator(op);
-            if (!known) {
-                std::vector<std::string> names;
-                for (const auto& one : operators()) names.push_back(one->name());
-                throw std::invalid_argument(
-                    fmt::format("unknown operator '{}', known: {}", op, fmt::join(names, " ")));
-            }
-            Scope(*known).restrict_to(features_of(text, op));
-        }
-    } catch (const std::invalid_argument& e) {
-        throw UsageError(fmt::format("{}: {}", source, e.what()));
-    }
-    return text;
-}
-
 /// What decides about verdicts; --jobs, reports and --corpus do not.
 std::vector<std::pair<std::string, std::string>> deciding_options(const Arguments& arguments) {
     return {{"profile", std::string(name_of(arguments.profile))},

@@ -130,6 +130,9 @@ void add_attention_outputs(AttentionProblem& problem) {
     problem.forward_outputs.push_back(of("attention_out", false, s.value_dim));
     problem.gradient_outputs = {of("dq", false, s.head_dim), of("dk", true, s.head_dim),
                                 of("dv", true, s.value_dim)};
+    std::erase_if(problem.forward_outputs, [&](const AttentionOutput& output) {
+        return std::ranges::find(problem.withheld, output.name) != problem.withheld.end();
+    });
 }
 
 ref::ColumnLister shared_columns(ref::ColumnLister columns) {
@@ -187,6 +190,7 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Rounding
     out.emplace_back("softmax_max", in_lanes(expected.row_max));
     out.emplace_back("softmax_sum", in_lanes(expected.row_sum));
     out.emplace_back("attention_out", std::move(expected.output));
+    std::erase_if(out, [&](const auto& one) { return !problem.gives(one.first); });
     if (rounding.hidden_times_zero) leave_reached_unjudged(problem, out);
     return out;
 }

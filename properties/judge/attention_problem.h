@@ -6,6 +6,7 @@
 // sequence, whatever the layout of the call.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -62,6 +63,7 @@ struct AttentionValues {
     Bits query, key, value;                ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
     Bits output_grad, output;              ///< [T1,N1,Dv], the gradient's own
     std::vector<float> row_max, row_sum;   ///< [T1,N1], the gradient's own
+    std::vector<std::string> withheld;     ///< optional outputs that the case does not ask for
 };
 
 struct AttentionProblem : AttentionValues {
@@ -78,13 +80,22 @@ struct AttentionProblem : AttentionValues {
         return gradient ? gradient_outputs : forward_outputs;
     }
     const AttentionOutput& output_named(std::string_view name) const;
+    bool gives(std::string_view name) const {
+        return std::ranges::find(outputs(), name, &AttentionOutput::name) != outputs().end();
+    }
     std::int64_t query_rows() const { return shape.query_rows * shape.query_heads; }
     std::int64_t key_rows() const { return shape.kv_rows * shape.kv_heads; }
     /// "[sequence 1, query 3, head 0, channel 2]" for packed element k of an output.
     std::string place(std::string_view output, std::size_t k) const;
 };
 
-/// The outputs that every attention operator has: statistics [T1,N1,8], attention_out, dq, dk, dv.
+/// Both numbers of every row: one alone has no meaning where only their LSE is defined.
+inline bool gives_statistics(const AttentionProblem& problem) {
+    return problem.gives("softmax_max") && problem.gives("softmax_sum");
+}
+
+/// The outputs that every attention operator has: statistics [T1,N1,8], attention_out, dq, dk, dv;
+/// without those that the case does not ask for.
 void add_attention_outputs(AttentionProblem& problem);
 
 /// A lister that is cheap to copy.

@@ -74,6 +74,7 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
         ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
     out.push_back(make_tensor("attention_out", "query", s.query_heads, s.value_dim, queries,
                               std::move(noise.output), dtype, "p"));
+    if (rounding.lse_statistics && !gives_statistics(problem)) return out;
     if (rounding.lse_statistics) {
         out.push_back(make_tensor(kLseTensor, "query", s.query_heads, 1, queries,
                                   std::move(noise.lse), dtype, "sum"));
@@ -83,6 +84,7 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
                               std::move(noise.row_max), dtype, ""));
     out.push_back(make_tensor("softmax_sum", "query", s.query_heads, 1, queries,
                               std::move(noise.row_sum), dtype, "sum"));
+    std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
     return out;
 }
 
@@ -112,6 +114,7 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
         add("attention_out", false, s.value_dim, std::move(noise.output), "p");
         add("softmax_max", false, 1, std::move(noise.row_max), "");
         add("softmax_sum", false, 1, std::move(noise.row_sum), "sum");
+        std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
         return out;
     }
     if (!chosen.rows.empty())

@@ -46,6 +46,7 @@ std::vector<OutputRows> rows_of(const AttentionProblem& problem,
                                 const CallResult& result) {
     std::vector<OutputRows> rows;
     for (const std::string_view name : names) {
+        if (!problem.gives(name)) continue;
         const AttentionOutput& output = problem.output_named(name);
         for (const OutputPart& part : output.parts)
             rows.emplace_back(problem, output, part, call, result);
@@ -197,8 +198,9 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     if (of.more) more = of.more(problem, call, result, sample);
     if (more.failed()) return more;
     verdict.worst_ratio = std::max(verdict.worst_ratio, more.worst_ratio);
-    verdict.message = fmt::format("  attention_out, softmax_max, softmax_sum: {}\n{}{}  {}", text,
-                                  more.message, more.message.empty() ? "" : "\n",
+    const std::string names =
+        gives_statistics(problem) ? "attention_out, softmax_max, softmax_sum" : "attention_out";
+    verdict.message = fmt::format("  {}: {}\n{}{}  {}", names, text, more.message, more.message.empty() ? "" : "\n",
                                   cost_text(context, call, of.flops(), result, start));
     judge_chosen_tiers(of, {sample.numbers, {}, {}}, call, result, context, verdict);
     return verdict;
@@ -268,6 +270,9 @@ Verdict check_sampled(FullSizeAttention of, PropertyContext& context) {
         const Call call = of.call(of.problem);
         if (!context.candidate.info().implements(call.op))
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
+        if (gradient && !context.gives_all_of(call.op))
+            return {Verdict::Kind::inapplicable, {},
+                    "needs every output of " + call.op + ", not given", 0, {}, {}};
         const CallResult result = context.candidate.run(call, limits_for(call, of.flops()));
         if (auto trouble = verdict_unless_ok(result)) return *trouble;
         forward = judge_forward(of, call, result, context);

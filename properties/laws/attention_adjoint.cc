@@ -164,7 +164,9 @@ Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& 
 Verdict forward_backward(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec), forward_problem = problem;
     forward_problem.gradient = false;
-    if (!context.candidate.info().implements(of.call(forward_problem).op)) return inapplicable();
+    const std::string op = of.call(forward_problem).op;
+    if (!context.candidate.info().implements(op)) return inapplicable();
+    if (!context.gives_all_of(op)) return needs("every output of " + op);
     const AttentionRun forward(of, forward_problem, context);
     if (forward.trouble) return *forward.trouble;
     AttentionNumbers in(problem);

@@ -100,6 +100,7 @@ void keep_sequence(AttentionValues& values, const AttentionProblem& problem, std
 }
 
 void fill_values(const Spec& spec, const InputRecipe& how, AttentionValues& values) {
+    values.withheld = withheld_names(*spec.schema, spec.withheld);
     std::vector<Bits> inputs = attention_inputs(spec, how);
     apply_overrides(spec, [&](std::size_t i) { return inputs[i].empty() ? nullptr : &inputs[i]; });
     const auto shapes = shapes_of(extents_of(spec));

@@ -10,6 +10,7 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/case/attention_inputs.h"
+#include "properties/case/outputs.h"
 #include "properties/laws/attention_operator.h"
 
 namespace attncheck::properties {
@@ -138,7 +139,11 @@ public:
         complete_gradient(spec, made);
         return made;
     }
-    Call call(const AttentionProblem& of) const override { return call_(parts_of<Parts>(of)); }
+    Call call(const AttentionProblem& of) const override {
+        Call made = call_(parts_of<Parts>(of));
+        withhold(of.withheld, made);
+        return made;
+    }
     AttentionProblem with_heads(const AttentionProblem& of,
                                 const std::vector<std::int64_t>& query,
                                 const std::vector<std::int64_t>& kv) const override {

@@ -193,7 +193,8 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
         // NaN of a hidden key may reach the scores.
         const bool spreads = rounding.hidden_times_zero && has_non_finite(*problem);
         if (has_lists && !spreads) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
-        if (!rounding.lse_statistics || problem->gradient) return all;
+        if (!rounding.lse_statistics || problem->gradient || !gives_statistics(*problem))
+            return all;
         // Only both statistics together have an expectation, neither has one alone.
         const auto statistic = [&](const char* name) {
             return decode_all(ref::Dtype::fp32,

@@ -48,6 +48,7 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
 /// Shrinks to one query, one key or block of keys, one head, one non-zero logit.
 Verdict statistics(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
+    if (!gives_statistics(problem)) return needs("softmax_max and softmax_sum");
     const AttentionRun run(of, problem, context);
     if (run.trouble) return *run.trouble;
     const auto lanes = static_cast<std::size_t>(problem.output_named("softmax_max").width);

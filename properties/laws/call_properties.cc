@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/case/derived.h"
+#include "properties/case/outputs.h"
 #include "properties/judge/rules.h"
 #include "properties/laws/relation_checks.h"
 
@@ -80,6 +81,15 @@ std::optional<Call> broken_call(const Spec& spec) {
     } catch (const std::invalid_argument&) {
         return std::nullopt;
     }
+}
+
+/// An edit of an output that is not handed over, or a ruling on it: the candidate sees neither.
+bool concerns_withheld(const Spec& spec, const Call& call, const ref::Ruling& ruling) {
+    return std::ranges::any_of(
+        withheld_names(*spec.schema, spec.withheld), [&](const std::string& output) {
+            return ruling.parameter == output || call.tensor(output).present ||
+                   std::ranges::find(spec.edits, output, &Edit::name) != spec.edits.end();
+        });
 }
 
 /// Whether a call with this ruling may return this status.
@@ -200,6 +210,7 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
         return inapplicable();  // absent or illegal: both are
     const ref::Ruling ruling = rule(*call);
     if (ruling.accepted() && !runnable_after_edits(*call)) return inapplicable();
+    if (concerns_withheld(spec, *call, ruling)) return inapplicable();
     const CallResult result = context.candidate.run(*call, {});
     if (result.died()) {
         Verdict verdict = *verdict_unless_ok(result);

@@ -3,6 +3,8 @@
 // operator.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -16,6 +18,12 @@
 namespace attncheck::properties {
 
 inline Verdict inapplicable() { return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}}; }
+/// The law is about outputs that the case does not ask for, or that the candidate does not give.
+inline Verdict needs(const std::string& outputs) {
+    Verdict verdict = inapplicable();
+    verdict.message = fmt::format("needs {}, not given", outputs);
+    return verdict;
+}
 
 // ---- verdicts ----
 

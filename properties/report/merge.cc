@@ -20,8 +20,8 @@ namespace attncheck::properties {
 namespace {
 
 /// Worst last: what a merged property is when its shards differ.
-constexpr const char* kStatuses[] = {"not_implemented", "declined",     "held",
-                                     "inconclusive",    "error",        "falsified"};
+constexpr const char* kStatuses[] = {"not_implemented", "not_applicable", "declined", "held",
+                                     "inconclusive",    "error",          "falsified"};
 
 std::ptrdiff_t rank_of(const std::string& status) {
     return std::find(std::begin(kStatuses), std::end(kStatuses), status) - std::begin(kStatuses);

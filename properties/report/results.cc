@@ -51,7 +51,7 @@ std::string pairs_text(std::int64_t reached, std::int64_t possible) {
 
 std::string_view name_of(PropertyReport::Status status) {
     constexpr std::string_view kNames[] = {"held", "falsified", "declined", "not_implemented",
-                                           "error", "inconclusive"};
+                                           "error", "inconclusive", "not_applicable"};
     return kNames[static_cast<std::size_t>(status)];
 }
 

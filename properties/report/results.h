@@ -72,7 +72,8 @@ struct PropertyReport {
         declined,  ///< no case of it is one that the candidate takes
         not_implemented,
         error,
-        inconclusive  ///< too few cases to say that it holds
+        inconclusive,   ///< too few cases to say that it holds
+        not_applicable  ///< demands nothing of any case, or needs an output that is not given
     } status = Status::held;
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;

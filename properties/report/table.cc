@@ -77,8 +77,10 @@ void print_table(std::ostream& out, const RunReport& report) {
     }
     out << pairs_table(report.pairs);
     for (const auto& [op, taken] : report.taken)
-        out << fmt::format("\n{} takes only {}\n  what keeps most cases outside: {}\n", op,
-                           taken.text, taken.refusals);
+        out << fmt::format("\n{} takes only {}\n{}", op, taken.text,
+                           taken.refusals.empty() ? ""
+                                                  : fmt::format("  what keeps most cases outside: {}\n",
+                                                                taken.refusals));
     std::string composition;
     for (const auto& source : report.sources) {
         if (source.composition != composition)

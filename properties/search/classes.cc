@@ -64,7 +64,8 @@ void judge_classes(const Operator& op, RunReport& report) {
         return;
     }
     const auto taken = report.taken.find(op.name());
-    const bool is_limited = taken != report.taken.end();
+    const bool is_limited =  // in more than its outputs
+        taken != report.taken.end() && !taken->second.pairs.words.empty();
     const auto missing =
         is_limited ? missing_classes(taken->second, percent) : missing_classes(op, percent);
     for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
@@ -88,7 +89,7 @@ void count_pairs(const Operator& op, RunReport& report) {
     }
     if (cases == 0) return;
     const auto taken = report.taken.find(op.name());
-    report.pairs.push_back(taken == report.taken.end()
+    report.pairs.push_back(taken == report.taken.end() || taken->second.pairs.words.empty()
                                ? ClassPairs(op).coverage(reached)
                                : ClassPairs(op).coverage(reached, taken->second.pairs));
 }

@@ -65,7 +65,8 @@ public:
           on_case_(on_case),
           known_(known),
           pairs_(op),
-          context_{candidate, options.rounding, options.rule, options.samples} {
+          context_{candidate, options.rounding, options.rule, options.samples,
+                   options.missing_outputs} {
         report_.op = op.name();
         if (options.survey) report_.taken = options.survey->taken;
         if (options.survey && !options.survey->scope.is_open()) scope_ = options.survey->scope;
@@ -74,6 +75,10 @@ public:
 
     PropertyReport run() {
         const double start = clock_.now();
+        if (op_.is_composition() && lacks_an_operator_output()) {
+            not_applicable("needs every output of the operators that it is made of, not given");
+            return std::move(report_);
+        }
         if (options_.survey && options_.survey->takes_nothing && options_.replay.empty()) {
             report_.status = PropertyReport::Status::declined;
             report_.declined = options_.survey->declined;
@@ -106,7 +111,7 @@ public:
         if (unconfirmed_ > 0) report_.status = PropertyReport::Status::error;
         if (!report_.counterexamples.empty())
             report_.status = PropertyReport::Status::falsified;
-        else if (report_.status != PropertyReport::Status::error && !options_.replay_only)
+        else if (report_.status == PropertyReport::Status::held && !options_.replay_only)
             judge_number_of_cases();
         return std::move(report_);
     }
@@ -117,8 +122,7 @@ private:
         const std::int64_t enough =
             wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
         if (report_.cases + report_.replayed == 0 && inapplicable_ > 0) {
-            report_.status = PropertyReport::Status::declined;
-            report_.note = fmt::format("applies to none of {} cases", inapplicable_);
+            not_applicable(fmt::format("applies to none of {} cases", inapplicable_));
             return;
         }
         if (report_.cases + inapplicable_ >= enough) {
@@ -152,13 +156,20 @@ private:
                (property_.validation || others_declined_ > report_.declined / 2);
     }
 
+    bool lacks_an_operator_output() const {
+        return std::ranges::any_of(op_.entry_points(), [&](const std::string& entry) {
+            return !context_.gives_all_of(entry);
+        });
+    }
+
     bool finished() const {
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
                (wanted_ > 0 && (judged_ >= wanted_ || drawn_ >= most_drawn_)) || is_outside_ ||
                is_mostly_declined() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
                known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
-               report_.status == PropertyReport::Status::error;
+               report_.status == PropertyReport::Status::error ||
+               report_.status == PropertyReport::Status::not_applicable;
     }
 
     bool is_in_domain(const Spec& spec) const {
@@ -173,6 +184,7 @@ private:
         for (int tries = 0; tries < 100; ++tries) {
             Spec spec = is_plain && tries < 20 ? op_.plain(random, options_.profile)
                                                : op_.sample(random, size, options_.profile);
+            spec.withheld |= options_.withheld;
             if (property_.adapt) property_.adapt(spec, random);
             if (!is_in_domain(spec)) continue;
             if (!scope || explores_ || scope->holds(spec)) return spec;
@@ -201,8 +213,10 @@ private:
     }
 
     /// rapidcheck may ask for one more than there are: that one is not run.
-    const Spec& next_replayed() {
-        return options_.replay[std::min(replayed_++, options_.replay.size() - 1)];
+    Spec next_replayed() {
+        Spec spec = options_.replay[std::min(replayed_++, options_.replay.size() - 1)];
+        spec.withheld |= options_.withheld;
+        return spec;
     }
 
     void run_round(std::uint64_t round, int cases) {
@@ -238,6 +252,11 @@ private:
             error("the generator failed; see draw()");
     }
 
+    void not_applicable(std::string note) {
+        report_.status = PropertyReport::Status::not_applicable;
+        report_.note = std::move(note);
+    }
+
     void error(std::string note) {
         report_.status = PropertyReport::Status::error;
         report_.note = std::move(note);
@@ -251,6 +270,10 @@ private:
         if (report_.status == PropertyReport::Status::error) return {};
         if (verdict.kind == Verdict::Kind::inapplicable) {
             if (!replaying_) ++inapplicable_, ++judged_;
+            // Every other case asks for as few outputs as this one.
+            if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
+                spec.withheld == options_.withheld)
+                not_applicable(verdict.message);
             return {};
         }
         if (verdict.kind == Verdict::Kind::declined) {

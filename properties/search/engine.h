@@ -34,6 +34,8 @@ struct EngineOptions {
     std::int64_t samples = kSampledRows;
     std::string features;  ///< as declared for all operators, see features_of(); empty: learned
     const Survey* survey = nullptr;  ///< of the operator; null: everything is drawn
+    std::uint64_t withheld = 0;  ///< outputs of the operator that the candidate declares not to give
+    std::vector<std::string> missing_outputs;  ///< the same of all operators, see PropertyContext
 };
 
 using CaseObserver = std::function<void(const PropertyReport& so_far)>;

@@ -41,7 +41,8 @@ public:
           run_(run),
           out_(out),
           tell_(std::move(tell)),
-          context_{candidate, options.engine.rounding, nullptr, options.engine.samples} {
+          context_{candidate, options.engine.rounding, nullptr, options.engine.samples,
+                   missing_outputs(options.engine.features, operators())} {
         report_.op = op.name();
         report_.property = kProperty;
     }
@@ -59,7 +60,9 @@ public:
         report_.interrupted = clock_.interrupted();
         if (!report_.counterexamples.empty())
             report_.status = PropertyReport::Status::falsified;
-        else if (report_.status != PropertyReport::Status::error && report_.cases == 0)
+        else if (report_.cases > 0 && report_.status == PropertyReport::Status::not_applicable)
+            report_.status = PropertyReport::Status::held;
+        else if (report_.cases == 0 && report_.status == PropertyReport::Status::held)
             report_.status = PropertyReport::Status::declined;
         return std::move(report_);
     }
@@ -83,7 +86,11 @@ private:
             out_ << "  declined\n";
             return;
         }
-        if (verdict.kind == Verdict::Kind::inapplicable) return;
+        if (verdict.kind == Verdict::Kind::inapplicable) {
+            report_.status = PropertyReport::Status::not_applicable;
+            report_.note = verdict.message;
+            return;
+        }
         ++report_.cases;
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         if (verdict.failed()) return falsify(spec, verdict, clock_.now() - start);
@@ -233,7 +240,9 @@ void verify_large(const CandidateInfo& info,
         return [&, candidate](const std::string& name, const Processes::Tell& tell) {
             const Operator& op = *find_operator(name);
             std::vector<Spec> cases = op.large_cases(length, options.engine.seed);
-            for (Spec& spec : cases) spec.profile = options.engine.profile;
+            const std::uint64_t withheld = withheld_outputs(options.engine.features, op);
+            for (Spec& spec : cases)
+                spec.profile = options.engine.profile, spec.withheld = withheld;
             return property_to_text(
                 LargeRun(op, *candidate, options, clock, report, out,
                          [&](const PropertyReport& now) { tell(property_to_text(now)); })

@@ -140,6 +140,8 @@ public:
         if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
             engine.shrink_seconds =
                 std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
+        engine.withheld = withheld_outputs(engine.features, *op);
+        engine.missing_outputs = missing_outputs(engine.features, operators());
         if (options_.corpus) engine.replay = options_.corpus->cases_of(*op, *property);
         if (!engine.replay_only) engine.survey = &surveys.of(*op, candidate, engine);
         return run_property(*op, *property, candidate, engine, clock_, on_case, known);

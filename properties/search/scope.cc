@@ -9,6 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/case/outputs.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -64,6 +66,7 @@ bool Scope::is_refused_together(const Spec& spec) const {
 }
 
 bool Scope::holds(const Spec& spec) const {
+    if ((spec.withheld & withheld_) != withheld_) return false;
     for (std::size_t a = 0; a < aspects_.size(); ++a)
         if (!takes(a, aspects_[a].value(spec))) return false;
     return !is_refused_together(spec);
@@ -93,6 +96,7 @@ void Scope::refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> va
 
 /// Gives what is refused a value that is taken: one of those accepted, where there are several by chance.
 void Scope::mend(Spec& spec, Random& random) const {
+    spec.withheld |= withheld_;
     for (std::size_t a = 0; a < aspects_.size(); ++a) {
         if (takes(a, aspects_[a].value(spec))) continue;
         if (!limits_[a].declared.empty()) {
@@ -118,6 +122,7 @@ std::optional<Spec> Scope::brought_inside(const Spec& wanted, Random& random) co
     Spec spec = accepted_[static_cast<std::size_t>(random.between(0, std::ssize(accepted_) - 1))];
     spec.recipe = wanted.recipe;
     spec.seed = wanted.seed;
+    spec.withheld = target.withheld;
     if (!is_inside(spec)) return std::nullopt;
     for (int pass = 0; pass < 2; ++pass)  // some parts can be taken over only after others
         for (const std::size_t part : shuffled(parts_of(spec), random)) {
@@ -190,6 +195,7 @@ void Scope::declare(const std::string& key, const std::string& values) {
     if (at == aspects_.size()) {
         std::vector<std::string> known;
         for (const Aspect& aspect : aspects_) known.push_back(aspect.name);
+        known.emplace_back("outputs");
         throw std::invalid_argument(fmt::format("unknown field '{}' of {}, known: {}", key,
                                                 op_->name(), fmt::join(known, " ")));
     }
@@ -198,18 +204,25 @@ void Scope::declare(const std::string& key, const std::string& values) {
 }
 
 void Scope::restrict_to(const std::string& features) {
-    is_declared_ = true;
     for (const std::string& word : split(features, ' ')) {
         const std::size_t equals = word.find('=');
         if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
             throw std::invalid_argument(
                 fmt::format("'{}' is no feature: expected field=values", word));
-        declare(word.substr(0, equals), word.substr(equals + 1));
+        const std::string key = word.substr(0, equals), values = word.substr(equals + 1);
+        if (key == "outputs") {
+            withheld_ = withheld_by(op_->schema(), values);
+            continue;
+        }
+        is_declared_ = true;
+        declare(key, values);
     }
 }
 
 std::string Scope::text() const {
     std::string out;
+    if (withheld_ != 0)
+        out = fmt::format("outputs={}", given_outputs(op_->schema(), withheld_));
     for (std::size_t a = 0; a < aspects_.size(); ++a) {
         const Limit& limit = limits_[a];
         if (!limit.closed && limit.refused.empty() && limit.declared.empty()) continue;

@@ -19,7 +19,7 @@ public:
         : op_(&op), aspects_(aspects_of(op)), limits_(aspects_.size()) {}
 
     const std::vector<Aspect>& aspects() const { return aspects_; }
-    /// Nothing is refused, as far as is known.
+    /// No field is refused, as far as is known.
     bool is_open() const;
     bool holds(const Spec& spec) const;
 
@@ -36,7 +36,15 @@ public:
     /// Restricts it to what a candidate declares: "dtype=bf16,fp16 dim=64,128 group=1..8 value_dim=dim", as the case line
     /// has fields and values, with lists, ranges a..b and a..b/step, and fields that are equal. Throws
     /// std::invalid_argument with the word and what is known there.
+    /// "outputs=attention_out" says which outputs the candidate gives (case/outputs.h) and leaves the fields to be learned.
     void restrict_to(const std::string& features);
+    std::uint64_t withheld() const { return withheld_; }
+    /// The same outputs, nothing else known.
+    Scope with_its_outputs_only() const {
+        Scope scope(*op_);
+        scope.withheld_ = withheld_;
+        return scope;
+    }
     bool is_declared() const { return is_declared_; }
 
     bool takes(std::size_t aspect, std::int64_t value) const;
@@ -80,7 +88,8 @@ private:
     std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> combinations_;
     std::vector<Spec> accepted_;
     std::map<std::pair<std::size_t, std::int64_t>, int> suspicions_;
-    bool is_declared_ = false;
+    std::uint64_t withheld_ = 0;  ///< outputs that are declared not to be given
+    bool is_declared_ = false;    ///< the fields are
 };
 
 /// The case with one part of another: part 0 is all lengths, then each field, then each memory order.

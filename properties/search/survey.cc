@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "properties/candidate/candidate.h"
+#include "properties/case/outputs.h"
 #include "properties/search/class_pairs.h"
 
 namespace attncheck::properties {
@@ -49,8 +50,10 @@ public:
         try {
             return ask();
         } catch (const OutOfTime&) {  // what is known of a few calls restricts nothing
-            Survey nothing{Scope(op_), result_.calls, result_.declined, false, {}};
-            return nothing;
+            result_.scope = scope_.with_its_outputs_only();
+            result_.takes_nothing = false;
+            describe();
+            return std::move(result_);
         }
     }
 
@@ -60,10 +63,13 @@ private:
     Survey ask() {
         if (op_.is_composition()) return std::move(result_);
         const bool is_declared = scope_.is_declared();
-        if (!is_declared && takes_all_at_first()) return std::move(result_);
+        if (!is_declared && takes_all_at_first()) {
+            describe();
+            return std::move(result_);
+        }
         const bool found = find_anchor();
         result_.takes_nothing = !found;
-        for (int k = 0; k < kPool; ++k) pool_.push_back(op_.sample(random_, k % 100, profile_));
+        for (int k = 0; k < kPool; ++k) pool_.push_back(drawn(op_.sample(random_, k % 100, profile_)));
         if (is_declared || !found) {
             describe();
             return std::move(result_);
@@ -84,8 +90,9 @@ private:
 
     /// What is inside: in words, and which classes its cases have.
     void describe() {
-        if (scope_.is_open()) return;
         TakenCases& taken = result_.taken;
+        if (scope_.is_open() && scope_.withheld() != 0) taken.text = scope_.text() + " (all cases)";
+        if (scope_.is_open()) return;
         const auto inside =
             std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
         taken.refusals = scope_.refusals_text(pool_);
@@ -107,6 +114,12 @@ private:
                 taken.classes.push_back(required.label);
     }
 
+    /// Without the outputs that the candidate does not give.
+    Spec drawn(Spec spec) const {
+        spec.withheld |= scope_.withheld();
+        return spec;
+    }
+
     bool takes(const Spec& spec) {
         ++result_.calls;
         Spec empty = spec;  // what is declined does not depend on values
@@ -123,9 +136,9 @@ private:
 
     bool takes_all_at_first() {
         for (int k = 0; k < kFirstCalls; ++k) {
-            if (!takes(op_.sample(random_, 4 * k, profile_))) {
+            if (!takes(drawn(op_.sample(random_, 4 * k, profile_)))) {
                 first_taken_ = scope_.accepted();
-                scope_ = Scope(op_);
+                scope_ = scope_.with_its_outputs_only();
                 return false;
             }
         }
@@ -136,7 +149,7 @@ private:
     bool find_anchor() {
         std::vector<Spec> taken;
         for (int k = 0; k < kAnchorCalls && (k < kPlainCalls || taken.empty()); ++k) {
-            Spec spec = op_.plain(random_, profile_);
+            Spec spec = drawn(op_.plain(random_, profile_));
             if (k >= kPlainCalls / 2 && taken.empty()) simplify(spec);
             if (scope_.is_declared()) scope_.mend(spec, random_);
             if (!op_.illegal(spec) && (!scope_.is_declared() || scope_.holds(spec)) && takes(spec))
@@ -145,7 +158,7 @@ private:
         if (taken.empty()) taken = first_taken_;
         if (taken.empty()) return false;
         std::ranges::stable_sort(taken, std::less<>(), features_of);
-        if (!scope_.is_declared()) scope_ = Scope(op_);
+        if (!scope_.is_declared()) scope_ = scope_.with_its_outputs_only();
         for (const Spec& spec : taken) scope_.accept(spec);
         return true;
     }
@@ -389,6 +402,22 @@ std::vector<std::string> operators_of(const std::string& declaration) {
     std::vector<std::string> out;
     for_each_line(declaration,
                   [&](const std::string& name, const std::string&) { out.push_back(name); });
+    return out;
+}
+
+std::uint64_t withheld_outputs(const std::string& declaration, const Operator& op) {
+    Scope scope(op);
+    scope.restrict_to(features_of(declaration, op.name()));
+    return scope.withheld();
+}
+
+std::vector<std::string> missing_outputs(const std::string& declaration,
+                                         const std::vector<std::unique_ptr<Operator>>& operators) {
+    std::vector<std::string> out;
+    for (const auto& op : operators)
+        for (const std::string& output :
+             withheld_names(op->schema(), withheld_outputs(declaration, *op)))
+            out.push_back(fmt::format("{}.{}", op->name(), output));
     return out;
 }
 

@@ -2,6 +2,10 @@
 // that the documents allow, and a run that only met refusals says nothing of them.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "properties/report/results.h"
 #include "properties/search/scope.h"
 
@@ -27,6 +31,11 @@ Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Prof
 /// The part of a declaration that is about an operator: "attention: dim=64,128 layout=bshd", one line for each operator
 /// or separated by ';'. Empty where there is none. Throws std::invalid_argument on a line without an operator's name.
 std::string features_of(const std::string& declaration, const std::string& op);
+/// Outputs of the operator that it leaves out, as in Spec::withheld.
+std::uint64_t withheld_outputs(const std::string& declaration, const Operator& op);
+/// The same of all operators, as in PropertyContext.
+std::vector<std::string> missing_outputs(const std::string& declaration,
+                                         const std::vector<std::unique_ptr<Operator>>& operators);
 /// The operators that it names.
 std::vector<std::string> operators_of(const std::string& declaration);
 

@@ -58,6 +58,13 @@ bool Walk::is_confirmed() const {
 
 std::vector<Neighbour> Walk::neighbours_of(const Spec& spec, const KnownMinima& known) const {
     std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
+    if (options_.withheld != 0)
+        for (Neighbour& one : list)
+            one = [make = std::move(one), withheld = options_.withheld]() -> std::optional<Spec> {
+                std::optional<Spec> next = make();
+                if (next && (next->withheld & withheld) != withheld) return std::nullopt;
+                return next;
+            };
     const auto it = known.find(key());
     if (it == known.end()) return list;
     std::vector<Neighbour> first;

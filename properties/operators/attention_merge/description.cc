@@ -37,6 +37,7 @@ Description describe() {
                   .argument = both<&A::out, &R::out>},
                  {.name = "lse",
                   .output = true,
+                  .optional = true,
                   .logical = "rows heads",
                   .types = {{"", "fp32"}},
                   .present = "statistics=given",

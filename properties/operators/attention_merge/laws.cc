@@ -157,6 +157,7 @@ Verdict dead_part(const Spec& spec, PropertyContext& context) {
 /// Shrinks to two parts of one row.
 Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     const MergeProblem problem(spec);
+    if (spec.withheld != 0) return needs("lse");
     if (problem.shape.parts < 2 || !problem.gives_lse) return inapplicable();
     Random random(mix(spec.seed + 2));
     const std::int64_t cut = random.between(1, problem.shape.parts - 1);
@@ -244,6 +245,7 @@ Verdict lse_shift(const Spec& spec, PropertyContext& context) {
 /// Shrinks to one part and one row.
 Verdict lse_optional(const Spec& spec, PropertyContext& context) {
     const MergeProblem problem(spec);
+    if (!context.gives_all_of(spec.schema->op)) return needs("lse");
     MergeProblem without = problem;
     without.gives_lse = !problem.gives_lse;
     return same_merge(spec, problem, MergeRun(problem, context), without,

@@ -124,6 +124,8 @@ TEST_F(CommandTest, FeaturesAreDeclared) {
                              quoted(std::string(RESTRICTED_DIR) + "/tiled_flash_0.so") +
                              " --features ";
     expect_refusal(line + "'flash_attention_score: dims=64'", {"--features", "unknown field 'dims'"});
+    expect_refusal(line + "'flash_attention_score: outputs=lse'",
+                   {"--features", "unknown output 'lse'", "attention_out"});
     expect_refusal(line + "'flash: dim=64'", {"--features", "unknown operator 'flash', known: nsa"});
     expect_refusal(line + "'dim=64'", {"names no operator"});
     const Ran declined = attncheck(line + "'flash_attention_score: dim=7'");

@@ -162,7 +162,7 @@ TEST(Merge, KeepsOneCounterexamplePerClass) {
 
 // From nothing done to falsified, the weightier status wins.
 TEST(Merge, RanksTheStatuses) {
-    const Status ascending[] = {Status::not_implemented, Status::declined, Status::held,
+    const Status ascending[] = {Status::not_implemented, Status::not_applicable, Status::declined, Status::held,
                                 Status::error, Status::falsified};
     for (std::size_t low = 0; low < std::size(ascending); ++low)
         for (std::size_t high = low; high < std::size(ascending); ++high) {

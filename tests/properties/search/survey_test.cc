@@ -20,12 +20,15 @@ const Operator& flash(bool gradient) {
     return *find_operator(gradient ? "flash_attention_score_grad" : "flash_attention_score");
 }
 
-std::unique_ptr<Candidate> tiled_flash(int defect) {
+std::unique_ptr<Candidate> restricted_kernel(const std::string& name) {
     WorkerOptions options;
-    options.library =
-        std::string(RESTRICTED_DIR) + "/tiled_flash_" + std::to_string(defect) + ".so";
+    options.library = std::string(RESTRICTED_DIR) + "/" + name + ".so";
     options.worker = WORKER_PATH;
     return open_worker_candidate(options);
+}
+
+std::unique_ptr<Candidate> tiled_flash(int defect) {
+    return restricted_kernel("tiled_flash_" + std::to_string(defect));
 }
 
 Spec case_of(const std::string& line) { return parse(line, schemas()); }
@@ -102,6 +105,56 @@ TEST_P(RestrictedKernel, DefectIsFound) {
 INSTANTIATE_TEST_SUITE_P(Defects, RestrictedKernel,
                          testing::Values(Planted{1, false}, Planted{2, false}, Planted{3, false},
                                          Planted{4, true}, Planted{5, true}));
+
+/// A kernel without statistics says so: "outputs=attention_out".
+PropertyReport run_without_statistics(int defect, bool gradient, const std::string& property) {
+    const auto candidate = restricted_kernel("output_only_" + std::to_string(defect));
+    const std::string& declared = candidate->info().features;
+    const Operator& op = flash(gradient);
+    const Survey known = survey(op, *candidate, 1, Profile::ascend910b,
+                                features_of(declared, op.name()));
+    EXPECT_FALSE(known.scope.is_declared()) << "fields are learned";
+    EngineOptions options;
+    options.cases = 20;
+    options.max_counterexamples = 1;
+    options.survey = &known;
+    options.withheld = withheld_outputs(declared, op);
+    options.missing_outputs = missing_outputs(declared, operators());
+    KnownMinima minima;
+    return run_property(op, *op.property(property), *candidate, options, system_clock(),
+                        [](const PropertyReport&) {}, minima);
+}
+
+// What is not given is neither handed over nor judged; the gradient still gets it.
+TEST(OptionalOutputs, AreNeitherAskedForNorJudged) {
+    for (const char* property : {"agreement", "memory", "repeatable", "key_shift", "deviation"}) {
+        const PropertyReport report = run_without_statistics(0, false, property);
+        EXPECT_EQ(report.status, Status::held) << property << ": " << report.note;
+        EXPECT_GE(report.cases, 5) << property;
+    }
+    const PropertyReport gradient = run_without_statistics(0, true, "agreement");
+    EXPECT_EQ(gradient.status, Status::held) << gradient.note;
+    EXPECT_EQ(gradient.cases, 80);
+}
+
+// A law that needs them is not held.
+TEST(OptionalOutputs, LawsThatNeedThemDoNotApply) {
+    for (const char* property : {"statistics", "statistics_order"}) {
+        const PropertyReport report = run_without_statistics(0, false, property);
+        EXPECT_EQ(report.status, Status::not_applicable) << property;
+        EXPECT_EQ(report.note, "needs softmax_max and softmax_sum, not given");
+    }
+    const PropertyReport own = run_without_statistics(0, true, "forward_backward");
+    EXPECT_EQ(own.status, Status::not_applicable);
+    EXPECT_THAT(own.note, HasSubstr("needs every output of flash_attention_score"));
+}
+
+// A counterexample asks for the same outputs.
+TEST(OptionalOutputs, CounterexamplesStayWithoutThem) {
+    const PropertyReport report = run_without_statistics(3, false, "agreement");
+    ASSERT_EQ(report.status, Status::falsified);
+    EXPECT_THAT(print(report.counterexamples[0].spec), HasSubstr(" outputs=attention_out}"));
+}
 
 // What is declared is taken as it is: lists, ranges with steps, fields that are equal.
 TEST(Features, RestrictTheScope) {
