@@ -22,8 +22,10 @@ std::uint64_t withheld_by(const Description& description, std::string_view given
         if (tensor.output) known.emplace_back(tensor.name);
         if (tensor.optional) withheld |= withheld_bit(description, tensor.name);
     }
-    for (const auto part : std::views::split(given, ',')) {
-        const std::string_view name(part.begin(), part.end());
+    std::vector<std::string_view> names;
+    for (const auto part : std::views::split(given, ',')) names.emplace_back(part.begin(), part.end());
+    if (names.empty()) names.emplace_back();
+    for (const std::string_view name : names) {
         if (std::ranges::find(known, name) == known.end())
             throw std::invalid_argument(fmt::format("unknown output '{}' of {}, known: {}", name,
                                                     description.op, fmt::join(known, " ")));
