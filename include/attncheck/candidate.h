@@ -148,6 +148,62 @@ typedef struct attncheck_flash_attention_score_grad_args {
     attncheck_tensor    dq, dq_rope, dk, dk_rope, dv;      /* rope gradients present iff ropes are */
 } attncheck_flash_attention_score_grad_args;
 
+/* Attention in the field's own words, with query head h reading key/value head g = h / (Hq / Hkv):
+ *   s = softcap * tanh(scale <q, k> / softcap) + bias    (softcap 0: s = scale <q, k> + bias; bias -infinity hides the key)
+ *   O = sum exp(s - LSE) v over the visible keys,         LSE = ln(sum exp(s) + exp(sink))
+ * Key j is visible to query i iff mask is 1, j < kv_length and i + off - window_left <= j <= i + off + window_right, with
+ * off = 0 for align 0 and Skv - Sq for align 1. A row without visible key and without sink has O = 0, LSE = -infinity.
+ * Rejections may have any number but 0 and -1. */
+typedef struct attncheck_attention_args {
+    attncheck_tensor    query;                             /* [B,Sq,Hq,D], packed [T,Hq,D]; fp16, bf16 or fp32 */
+    attncheck_tensor    key;                               /* [B,Skv,Hkv,D], packed [Tkv,Hkv,D], as query */
+    attncheck_tensor    value;                             /* [B,Skv,Hkv,Dv], packed [Tkv,Hkv,Dv], as query */
+    attncheck_int_array cu_seqlens_q;                      /* optional: B + 1 starts and the end; absent: padded form */
+    attncheck_int_array cu_seqlens_kv;                     /* present iff cu_seqlens_q is */
+    attncheck_int_array kv_length;                         /* optional, padded form only: [B] keys in use; absent: all */
+    attncheck_tensor    bias;                              /* optional, padded form only: [B|1,Hq|1,Sq|1,Skv|1] fp32 or as query */
+    attncheck_tensor    mask;                              /* optional, the same form, bool: 1 = may be seen */
+    attncheck_tensor    sink;                              /* optional: float32 [Hq], a logit without a value */
+    double              scale;                             /* of <q, k>; narrowed to fp32 once; zero and negative are legal */
+    double              softcap;                           /* 0 = none */
+    int64_t             window_left;                       /* keys before the diagonal, -1 = unlimited */
+    int64_t             window_right;                      /* keys behind the diagonal, -1 = unlimited; 0 = causal */
+    int64_t             align;                             /* diagonal through 0 = top left, 1 = bottom right */
+    attncheck_tensor    out;                               /* [B,Sq,Hq,Dv], packed [T,Hq,Dv], as query */
+    attncheck_tensor    lse;                               /* optional: float32 [B,Hq,Sq], packed [Hq,T], natural logarithm */
+} attncheck_attention_args;
+
+/* The gradients of the above for the gradient dout of out. */
+typedef struct attncheck_attention_grad_args {
+    attncheck_tensor    dout;                              /* as out */
+    attncheck_tensor    query, key, value;                 /* as in the forward call */
+    attncheck_tensor    out;                               /* of the forward call */
+    attncheck_tensor    lse;                               /* of the forward call, optional */
+    attncheck_int_array cu_seqlens_q, cu_seqlens_kv;       /* as in the forward call */
+    attncheck_int_array kv_length;                         /* as in the forward call */
+    attncheck_tensor    bias, mask, sink;                  /* as in the forward call */
+    double              scale, softcap;                    /* as in the forward call */
+    int64_t             window_left, window_right, align;  /* as in the forward call */
+    attncheck_tensor    dq, dk, dv;                        /* as query, key, value */
+    attncheck_tensor    dbias;                             /* optional: as bias, summed over its broadcast dimensions */
+    attncheck_tensor    dsink;                             /* optional: as sink */
+} attncheck_attention_grad_args;
+
+/* Attention of the last Sq positions of each sequence over a paged cache: position j of sequence b lies in page
+ * block_table[b, j / page_size] at j % page_size. Align is bottom right, keys behind the diagonal are hidden. */
+typedef struct attncheck_attention_decode_args {
+    attncheck_tensor    query;                             /* [B,Sq,Hq,D], Sq 1..16; fp16, bf16 or fp32 */
+    attncheck_tensor    key_cache;                         /* [pages,page_size,Hkv,D], page_size 1..256, as query */
+    attncheck_tensor    value_cache;                       /* [pages,page_size,Hkv,Dv], as query */
+    attncheck_tensor    block_table;                       /* int32 [B,max_pages]; entries behind the last page hold anything */
+    attncheck_int_array kv_length;                         /* [B]: positions in use, the queries' own included */
+    attncheck_tensor    sink;                              /* optional: float32 [Hq] */
+    double              scale, softcap;                    /* as in attncheck_attention_args */
+    int64_t             window_left;                       /* -1 = unlimited */
+    attncheck_tensor    out;                               /* [B,Sq,Hq,Dv], as query */
+    attncheck_tensor    lse;                               /* optional: float32 [B,Hq,Sq] */
+} attncheck_attention_decode_args;
+
 /* Attention over all keys from attention over parts of them: LSE = ln sum exp(lse_p), o = sum exp(lse_p - LSE) o_p. A part
  * with lse_p = -infinity counts for nothing, whatever its o_p holds; with no other part o = 0 and LSE = -infinity.
  * Rejections may have any number but 0 and -1. */
@@ -175,6 +231,9 @@ ATTNCHECK_EXPORT int attncheck_nsa_selected_attention_grad(const attncheck_nsa_s
 ATTNCHECK_EXPORT int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args*);
 ATTNCHECK_EXPORT int attncheck_flash_attention_score(const attncheck_flash_attention_score_args*);
 ATTNCHECK_EXPORT int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_grad_args*);
+ATTNCHECK_EXPORT int attncheck_attention(const attncheck_attention_args*);
+ATTNCHECK_EXPORT int attncheck_attention_grad(const attncheck_attention_grad_args*);
+ATTNCHECK_EXPORT int attncheck_attention_decode(const attncheck_attention_decode_args*);
 ATTNCHECK_EXPORT int attncheck_attention_merge(const attncheck_attention_merge_args*);
 
 #ifdef __cplusplus
