@@ -1,5 +1,7 @@
 #include "ref/attention/dense_attention.h"
 
+#include <limits>
+
 #include "ref/attention/attention_roundoff.h"
 #include "ref/numbers/dual.h"
 #include "ref/attention/shared_rows.h"
@@ -14,6 +16,8 @@ struct Eigen::NumTraits<attncheck::ref::Dual> : Eigen::NumTraits<double> {
 
 namespace attncheck::ref {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double real_part(double x) { return x; }
 double real_part(const std::complex<double>& x) { return x.real(); }
@@ -52,6 +56,15 @@ std::vector<WantedRow> chosen_rows(const AttentionShape& shape,
 }
 
 template <class Scalar>
+void add_sink(const AttentionShape& shape, const AttentionInputs<Scalar>& in, WantedRow wanted,
+              std::vector<KeyColumn>& columns) {
+    if (in.sink.empty()) return;
+    const double sink =
+        real_part(in.sink[static_cast<std::size_t>(wanted.row % shape.query_heads)]);
+    if (sink != -kInfinity) columns.push_back({kSinkKey, sink, true});
+}
+
+template <class Scalar>
 bool SharedRows<Scalar>::take(const AttentionShape& shape, WantedRow wanted,
                               std::span<const KeyColumn> more) {
     constexpr std::int64_t kMostPairs = std::int64_t{1} << 14;  // what a cache holds
@@ -74,9 +87,14 @@ void SharedRows<Scalar>::gather(std::span<const Scalar> tensor, std::int64_t wid
     to.first = tensor.data() + keys[0] * width, to.stride = kv_heads_ * width;
     if (in_order_) return;
     to.copy.resize(count(), width);
-    for (std::int64_t j = 0; j < count(); ++j)
-        std::copy_n(tensor.data() + keys[static_cast<std::size_t>(j)] * width, width,
-                    to.copy.data() + j * width);
+    for (std::int64_t j = 0; j < count(); ++j) {
+        const std::int64_t key = keys[static_cast<std::size_t>(j)];
+        Scalar* const row = to.copy.data() + j * width;
+        if (key < 0)
+            std::fill_n(row, width, Scalar{});
+        else
+            std::copy_n(tensor.data() + key * width, width, row);
+    }
     to.first = to.copy.data(), to.stride = width;
 }
 
@@ -86,7 +104,8 @@ void SharedRows<Scalar>::gather(const AttentionShape& shape, const AttentionInpu
     kv_heads_ = shape.kv_heads;
     in_order_ = std::ranges::adjacent_find(keys, [&](std::int64_t a, std::int64_t b) {
                     return b != a + kv_heads_;
-                }) == keys.end();
+                }) == keys.end() &&
+                !has_sink();
     query.resize(g, shape.head_dim);
     for (std::int64_t i = 0; i < g; ++i) query.row(i) = view(in.query, shape.head_dim).row(row(i));
     gather(in.key, shape.head_dim, key_);
@@ -97,13 +116,31 @@ void SharedRows<Scalar>::gather(const AttentionShape& shape, const AttentionInpu
         bias.data()[pair] = column.bias;
         gain.data()[pair] = column.kept ? 1 / in.keep_prob : 0;
     }
+    given_bias.resize(0, 0);
+    if (std::is_same_v<Scalar, double> || (in.bias.empty() && in.sink.empty())) return;
+    given_bias = bias.matrix().template cast<Scalar>();
+    for (std::int64_t pair = 0; pair < g * c; ++pair) {
+        const KeyColumn& column = columns[static_cast<std::size_t>(pair)];
+        if (column.key == kSinkKey)
+            given_bias.data()[pair] =
+                in.sink[static_cast<std::size_t>(row(pair / c) % shape.query_heads)];
+        else if (column.place >= 0 && !in.bias.empty())
+            given_bias.data()[pair] = in.bias[static_cast<std::size_t>(column.place)];
+    }
 }
 
 template <class Scalar>
-AttendedRows<Scalar> attend(const SharedRows<Scalar>& rows, double scale) {
+AttendedRows<Scalar> attend(const SharedRows<Scalar>& rows, const AttentionInputs<Scalar>& in) {
     AttendedRows<Scalar> out;
-    out.logits = Scalar(scale) * times_transposed(rows.query, rows.key());
-    out.logits += rows.bias.matrix().template cast<Scalar>();
+    out.logits = Scalar(in.scale) * products_with_keys(rows);
+    if (in.softcap > 0) {
+        out.scores = out.logits;
+        out.logits = softcapped(out.scores, in.softcap);
+    }
+    if (rows.given_bias.size() > 0)
+        out.logits += rows.given_bias;
+    else
+        out.logits += rows.bias.matrix().template cast<Scalar>();
     const std::int64_t g = out.logits.rows();
     out.probs.resize(g, rows.count()), out.row_max.resize(g), out.row_sum.resize(g);
     for (std::int64_t i = 0; i < g; ++i) {
@@ -131,13 +168,16 @@ void attend_row(const AttentionShape& shape, const AttentionInputs<Scalar>& in,
     row.logits.clear(), row.probs.clear();
     row.output.assign(static_cast<std::size_t>(shape.value_dim), Scalar{});
     row.row_max = Scalar(kEmptyRowMax), row.row_sum = Scalar(kEmptyRowSum);
-    if (columns.empty()) return;
+    const WantedRow wanted{query_row * shape.query_heads + query_head, 0};
+    std::vector<KeyColumn> all(columns.begin(), columns.end());
+    add_sink(shape, in, wanted, all);
+    if (all.empty()) return;
     SharedRows<Scalar> rows;
-    rows.take(shape, {query_row * shape.query_heads + query_head, 0}, columns);
+    rows.take(shape, wanted, all);
     rows.gather(shape, in);
-    const AttendedRows<Scalar> out = attend(rows, in.scale);
-    row.logits.assign(out.logits.data(), out.logits.data() + out.logits.size());
-    row.probs.assign(out.probs.data(), out.probs.data() + out.probs.size());
+    const AttendedRows<Scalar> out = attend(rows, in);
+    row.logits.assign(out.logits.data(), out.logits.data() + columns.size());
+    row.probs.assign(out.probs.data(), out.probs.data() + columns.size());
     row.output.assign(out.output.data(), out.output.data() + out.output.size());
     row.row_max = out.row_max[0], row.row_sum = out.row_sum[0];
 }
@@ -155,7 +195,7 @@ void dense_attention(const AttentionShape& shape, const ColumnLister& list_colum
     for_shared_rows(
         shape, list_columns, in, all_rows(shape, 0, shape.query_rows),
         [&](const SharedRows<Scalar>& rows) {
-            const AttendedRows<Scalar> out = attend(rows, in.scale);
+            const AttendedRows<Scalar> out = attend(rows, in);
             for (std::int64_t i = 0; i < out.output.rows(); ++i)
                 write(rows.place(i), out.output.row(i).data(), out.row_max[i], out.row_sum[i]);
         },
@@ -168,21 +208,27 @@ void dense_attention(const AttentionShape& shape, const ColumnLister& list_colum
 using Complex = std::complex<double>;
 
 template struct SharedRows<double>;
-template AttendedRows<double> attend(const SharedRows<double>&, double);
+template void add_sink(const AttentionShape&, const AttentionInputs<double>&, WantedRow,
+                       std::vector<KeyColumn>&);
+template AttendedRows<double> attend(const SharedRows<double>&, const AttentionInputs<double>&);
 template void attend_row(const AttentionShape&, const AttentionInputs<double>&, std::int64_t,
                          std::int64_t, std::span<const KeyColumn>, AttentionRow<double>&);
 template void dense_attention(const AttentionShape&, const ColumnLister&,
                               const AttentionInputs<double>&, std::span<double>, std::span<double>,
                               std::span<double>);
 template struct SharedRows<Complex>;
-template AttendedRows<Complex> attend(const SharedRows<Complex>&, double);
+template void add_sink(const AttentionShape&, const AttentionInputs<Complex>&, WantedRow,
+                       std::vector<KeyColumn>&);
+template AttendedRows<Complex> attend(const SharedRows<Complex>&, const AttentionInputs<Complex>&);
 template void attend_row(const AttentionShape&, const AttentionInputs<Complex>&, std::int64_t,
                          std::int64_t, std::span<const KeyColumn>, AttentionRow<Complex>&);
 template void dense_attention(const AttentionShape&, const ColumnLister&,
                               const AttentionInputs<Complex>&, std::span<Complex>,
                               std::span<Complex>, std::span<Complex>);
 template struct SharedRows<Dual>;
-template AttendedRows<Dual> attend(const SharedRows<Dual>&, double);
+template void add_sink(const AttentionShape&, const AttentionInputs<Dual>&, WantedRow,
+                       std::vector<KeyColumn>&);
+template AttendedRows<Dual> attend(const SharedRows<Dual>&, const AttentionInputs<Dual>&);
 template void attend_row(const AttentionShape&, const AttentionInputs<Dual>&, std::int64_t,
                          std::int64_t, std::span<const KeyColumn>, AttentionRow<Dual>&);
 template void dense_attention(const AttentionShape&, const ColumnLister&,

@@ -1,12 +1,14 @@
 // Dense softmax attention in binary64: the oracle behind every attention operator. An operator is
 // an index map: which key columns a query row sees, as often as they are listed.
 //
-//   S_ij = scale <q_i, k_j> + bias_ij        P_i = row softmax of S_i over its columns
+//   S_ij = c tanh(scale <q_i, k_j> / c) + bias_ij      c = softcap; without one scale <q_i, k_j> + bias_ij
+//   P_i  = row softmax of S_i over its columns; a sink is one more column, of a logit without a value
 //   O_i  = sum_j P_ij g_ij v_j                g_ij = 1, or with dropout 1/keep_prob (kept) and 0
 //   (dropped)
 //
 //   delta_i = <dO_i, O_i>    dP_ij = g_ij <dO_i, v_j>    dS_ij = P_ij (dP_ij - delta_i)
-//   dQ_i = scale sum_j dS_ij k_j     dK_j = scale sum_i dS_ij q_i     dV_j = sum_i P_ij g_ij dO_i
+//   dQ_i = scale sum_j dS'_ij k_j    dK_j = scale sum_i dS'_ij q_i    dV_j = sum_i P_ij g_ij dO_i
+//   dS'_ij = dS_ij (1 - tanh^2(scale <q_i, k_j> / c))    dbias = dS    dsink = -sum_i P_i,sink delta_i
 //
 // Vaswani et al. 2017, eq. (1); Dao 2023 (FlashAttention-2), Algorithm 2. The backward takes row
 // maximum, row sum and O as they are given and recomputes none of them (contract.md, decision 3).
@@ -39,6 +41,7 @@ struct KeyColumn {
     std::int64_t key = 0;  ///< row of K and V
     double bias = 0;       ///< added to the scaled logit
     bool kept = true;      ///< false: dropped by dropout; its V and dP are hidden, its logit is not
+    std::int64_t place = -1;  ///< of the bias in its tensor: there dS adds to its gradient; -1: none
 };
 
 /// Appends the visible columns of (query row, query head), in any order; hidden keys are left out.
@@ -67,6 +70,9 @@ struct AttentionInputs {
     std::span<const Scalar> query, key, value;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
     double scale = 1;                           ///< already narrowed to fp32
     double keep_prob = 1;
+    double softcap = 0;                 ///< narrowed likewise; 0: none
+    std::span<const Scalar> sink = {};  ///< [N1]: a logit without a value; -infinity or empty: none
+    std::span<const Scalar> bias = {};  ///< by KeyColumn::place; empty: KeyColumn::bias counts
 };
 
 /// One row of the forward over double, std::complex<double> or Dual, so that it can be
@@ -95,6 +101,7 @@ struct ExpectedAttention {
     ExpectedTensor row_max, row_sum;  ///< [T1,N1], to be stored as fp32
     ExpectedTensor
         lse;  ///< [T1,N1]: row_max + log(row_sum), not stored: bound for the pair of both
+    ExpectedTensor stored_lse;  ///< [T1,N1]: the LSE of a kernel that stores it as fp32
 };
 
 /// Expected outputs with their bounds (verification: softmax attention forward, E_O). `dtype` is
@@ -102,7 +109,8 @@ struct ExpectedAttention {
 /// the scores are too coarse to say anything the output still lies in the hull of the visible
 /// values. Rows whose visible logits are all -infinity, rows whose scores (with their biases, and
 /// the finite parts of infinite ones) may leave the range of fp32 or exceed 4e7, and NaN rows whose
-/// keys are all dropped are not judged (infinite bound, Overflow::any). Throws
+/// keys are all dropped are not judged (infinite bound, Overflow::any). A row without columns and
+/// without a sink has stored_lse = -infinity. Throws
 /// std::invalid_argument naming the tensor whose size does not fit the shape.
 ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLister& list_columns,
                                      const AttentionInputs<double>& in, Dtype dtype,
@@ -118,10 +126,17 @@ struct AttentionGradInputs {
     /// exact.
     std::span<const double> output_error = {};
     double prob_error = 0;  ///< likewise: relative error of P that the given statistics cause
+    /// [T1,N1]: relative error of P of a kernel that is not given the statistics and forms its own;
+    /// empty: none. A row whose error is infinite is not judged.
+    std::span<const double> statistics_error = {};
+    std::size_t bias_elements = 0;    ///< KeyColumn::place < bias_elements
+    Dtype bias_dtype = Dtype::fp32;   ///< of dbias
 };
 
 struct ExpectedAttentionGrad {
     ExpectedTensor query_grad, key_grad, value_grad;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
+    ExpectedTensor bias_grad;  ///< [bias_elements], of bias_dtype
+    ExpectedTensor sink_grad;  ///< [N1] fp32; of no sinks: none
 };
 
 /// Expected gradients with their bounds (verification: attention backward, E_dQ, E_dK, E_dV). Keys

@@ -35,6 +35,15 @@ struct WantedRow {
     std::int64_t row = 0, place = 0;
 };
 
+/// KeyColumn::key of a sink: a column whose key and value are 0 and whose bias is the sink. It is
+/// the last one of its row; operators list none.
+inline constexpr std::int64_t kSinkKey = -1;
+
+/// Appends the sink of the row, if there is one.
+template <class Scalar>
+void add_sink(const AttentionShape& shape, const AttentionInputs<Scalar>& in, WantedRow wanted,
+              std::vector<KeyColumn>& columns);
+
 /// All rows of these query rows, each in its own place: rows of a key/value head one after the
 /// other.
 std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_query,
@@ -62,9 +71,10 @@ template <class Scalar>
 struct SharedRows {
     std::vector<WantedRow> rows;       ///< [g]
     std::vector<KeyColumn> columns;    ///< [g,c], as listed
-    std::vector<std::int64_t> keys;    ///< [c]: row of K and V times N2, plus head
+    std::vector<std::int64_t> keys;    ///< [c]: row of K and V times N2, plus head; sink: negative
     Matrix<Scalar> query;              ///< [g,D]
     Array bias, gain;                  ///< [g,c]; gain 1 / keep_prob, 0 where dropout drops
+    Matrix<Scalar> given_bias;         ///< [g,c]: bias with its derivative; empty: it has none
 
     std::int64_t count() const { return std::ssize(keys); }
     std::span<const KeyColumn> columns_of(std::int64_t i) const {
@@ -76,6 +86,7 @@ struct SharedRows {
     std::int64_t row(std::int64_t i) const { return rows[static_cast<std::size_t>(i)].row; }
     std::int64_t place(std::int64_t i) const { return rows[static_cast<std::size_t>(i)].place; }
     Mask kept() const { return gain != 0; }
+    bool has_sink() const { return columns.back().key == kSinkKey; }
     auto key() const { return key_.view(); }      ///< [c,D]
     auto value() const { return value_.view(); }  ///< [c,Dv]
 
@@ -110,6 +121,7 @@ void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_colum
         columns.clear();
         const bool in_sequence =
             list_columns(one.row / shape.query_heads, one.row % shape.query_heads, columns);
+        if (in_sequence) add_sink(shape, in, one, columns);
         if (!in_sequence || columns.empty()) {
             skip(one, in_sequence);
         } else if (!group.take(shape, one, columns)) {
@@ -153,6 +165,29 @@ bool all_finite(const Eigen::MatrixBase<X>& x) {
     return (x.array() * 0.0).sum() == 0;
 }
 
+/// Q K^T; the key of a sink counts as 0 whatever Q holds.
+template <class Scalar>
+Matrix<Scalar> products_with_keys(const SharedRows<Scalar>& rows) {
+    Matrix<Scalar> products = times_transposed(rows.query, rows.key());
+    if (rows.has_sink()) products.col(rows.count() - 1).setZero();
+    return products;
+}
+
+/// |Q| |K|^T likewise.
+Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows);
+
+/// Numbers of the keys, such as their squared lengths, by column; 0 for a sink.
+Eigen::VectorXd of_columns(const SharedRows<double>& rows, const Eigen::VectorXd& of_keys);
+
+/// c tanh(x / c).
+template <class Scalar>
+Matrix<Scalar> softcapped(const Matrix<Scalar>& x, double softcap) {
+    using std::tanh;
+    return x.unaryExpr([softcap](const Scalar& s) -> Scalar {
+        return Scalar(softcap) * tanh(s / Scalar(softcap));
+    });
+}
+
 /// weight x where the sums leave out dropped pairs, whose weight is 0: 0 times NaN is NaN.
 template <class Scalar, class X>
 Matrix<Scalar> kept_product(const Matrix<Scalar>& weight, const Mask& kept,
@@ -193,10 +228,11 @@ auto exponential(const Eigen::ArrayBase<Derived>& x) {
 template <class Scalar>
 struct AttendedRows {
     Matrix<Scalar> logits, probs;                        ///< [g,c]
+    Matrix<Scalar> scores;  ///< [g,c]: scale Q K^T, kept where a softcap changes it
     Matrix<Scalar> output;                               ///< [g,Dv]
     Eigen::Matrix<Scalar, Eigen::Dynamic, 1> row_max, row_sum;  ///< [g]
 };
 template <class Scalar>
-AttendedRows<Scalar> attend(const SharedRows<Scalar>& rows, double scale);
+AttendedRows<Scalar> attend(const SharedRows<Scalar>& rows, const AttentionInputs<Scalar>& in);
 
 }  // namespace attncheck::ref

@@ -38,6 +38,10 @@ inline Dual exp(const Dual& a) {
     const double e = std::exp(a.value);
     return {e, e * a.tangent};
 }
+inline Dual tanh(const Dual& a) {
+    const double t = std::tanh(a.value);
+    return {t, (1 - t * t) * a.tangent};
+}
 inline double real_part(const Dual& a) { return a.value; }
 
 }  // namespace attncheck::ref
