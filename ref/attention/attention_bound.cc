@@ -25,6 +25,7 @@ public:
     ForwardBound(const AttentionShape& shape, const AttentionInputs<double>& in, Dtype dtype,
                  const RoundingClass& rounding, Grant grant)
         : keep_(1 / in.keep_prob),
+          softcap_(in.softcap),
           dtype_(dtype),
           roundoff_(dtype, rounding),
           score_error_(shape, in, roundoff_),
@@ -33,7 +34,7 @@ public:
 
     void write(const SharedRows<double>& rows, const AttendedRows<double>& exact,
                ExpectedAttention& out) const {
-        const Matrix<double> magnitude = product_transposed(rows.query.cwiseAbs(), rows.key().cwiseAbs());
+        const Matrix<double> magnitude = magnitudes_with_keys(rows);
         const std::int64_t g = magnitude.rows(), c = magnitude.cols();
         // An output that is finite has finite values in all columns that are kept.
         const Array value = finite_part(rows.value());
@@ -95,7 +96,8 @@ private:
                       is_lattice_row(all, m) &&
                       count * value_.largest < exact_sum_limit(value_.lowest_bit) &&
                       roundoff_.factor_of(value_) == 0 &&
-                      (roundoff_.tiny == 0 || value_.smallest >= roundoff_.tiny * count);
+                      (roundoff_.tiny == 0 || value_.smallest >= roundoff_.tiny * count) &&
+                      has_equal_tops(rows, exact, i);
         double low = -kInfinity, high = -kInfinity;
         auto error = pairs.theta.row(i);
         for (std::int64_t j = 0; j < logits.size(); ++j) {
@@ -106,7 +108,10 @@ private:
                                                 rows.query.cols(), size),
                                bias, m - s);
             row.lattice = row.lattice && score_error_.is_exact(size);
-            error[j] = std::isfinite(s) ? score_error_(s, bias, size) : 0;
+            error[j] = !std::isfinite(s) ? 0
+                       : softcap_ > 0
+                           ? score_error_.capped(exact.scores(i, j), s, bias, size, softcap_)
+                           : score_error_(s, bias, size);
             if (!std::isfinite(s)) continue;
             low = std::max(low, s - error[j]);
             high = std::max(high, s + error[j]);
@@ -162,14 +167,37 @@ private:
         out.lse.bound[at] = (log_gain + std::log1p(sum_growth) + (max_error - shift) +
                              (row.lattice ? kLatticeSlack : 2 * u) + stored_lse) *
                             factor;
+        // 4 u |log l| for the log, 3 u |LSE| for the sum and its way to base e.
+        finish(lse,
+               (out.lse.bound[at] +
+                roundoff_.unit * (4 * std::fabs(std::log(l)) + 3 * std::fabs(lse) + 4)) *
+                   factor,
+               0, kLargestFp32, Dtype::fp32, out.stored_lse, at);
         if (row.coarse) leave_unjudged(out.row_sum, at);
         if (roundoff_.lse_statistics)  // their LSE is
             for (ExpectedTensor* statistic : {&out.row_max, &out.row_sum})
                 leave_unjudged(*statistic, at);
         if (row.unjudged)
-            for (ExpectedTensor* statistic : {&out.row_max, &out.row_sum, &out.lse})
+            for (ExpectedTensor* statistic :
+                 {&out.row_max, &out.row_sum, &out.lse, &out.stored_lse})
                 leave_unjudged(*statistic, at);
         return row;
+    }
+
+    /// Numbers that are equal are computed equal if they are computed in the same way: a tanh and a
+    /// sink are not as a plain score is.
+    bool has_equal_tops(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+                        std::int64_t i) const {
+        if (softcap_ == 0 && !rows.has_sink()) return true;
+        std::int64_t top = -1;
+        for (std::int64_t j = 0; j < rows.count(); ++j) {
+            if (exact.logits(i, j) != exact.row_max[i]) continue;
+            if (top >= 0 && (rows.bias(i, j) != rows.bias(i, top) ||
+                             (softcap_ > 0 && exact.scores(i, j) != exact.scores(i, top))))
+                return false;
+            top = j;
+        }
+        return true;
     }
 
     /// P as it may be, and what a P near zero may lose to exp and to its cast.
@@ -233,7 +261,7 @@ private:
         }
     }
 
-    double keep_;
+    double keep_, softcap_;
     Dtype dtype_;
     AttentionRoundoff roundoff_;
     ScoreError score_error_;
@@ -246,7 +274,8 @@ ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister&
                                 std::span<const WantedRow> wanted, const ForwardBound& bound) {
     const std::size_t rows = wanted.size();
     ExpectedAttention out{ExpectedTensor(rows * static_cast<std::size_t>(shape.value_dim)),
-                          ExpectedTensor(rows), ExpectedTensor(rows), ExpectedTensor(rows)};
+                          ExpectedTensor(rows), ExpectedTensor(rows), ExpectedTensor(rows),
+                          ExpectedTensor(rows)};
     constexpr std::int64_t kManyRows = 8192, kManyPairs = std::int64_t{1} << 22;
     const std::int64_t count = std::ssize(wanted);
     const bool is_large = count >= kManyRows || (count >= 8 && shape.kv_rows > kManyPairs / count);
@@ -256,13 +285,14 @@ ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister&
             shape, list_columns, in,
             wanted.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
             [&](const SharedRows<double>& group) {
-                bound.write(group, attend(group, in.scale), out);
+                bound.write(group, attend(group, in), out);
             },
             [&](const WantedRow& row, bool in_sequence) {
                 if (!in_sequence) return;
                 const auto at = static_cast<std::size_t>(row.place);
                 out.row_max.value[at] = kEmptyRowMax;
                 out.row_sum.value[at] = kEmptyRowSum;
+                out.stored_lse.value[at] = -kInfinity;
                 leave_unjudged(out.lse, at);
             });
     });

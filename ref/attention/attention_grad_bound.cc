@@ -5,7 +5,7 @@
 
 #include "ref/attention/chosen_attention.h"
 #include "ref/attention/key_slots.h"
-#include "ref/attention/row_gradients.h"
+#include "ref/attention/logit_gradients.h"
 
 namespace attncheck::ref {
 namespace {
@@ -67,11 +67,12 @@ public:
         const double growth = with_factor(gamma(count + 2, roundoff_.sum), key_);
         const Array error =
             of.score_grad_error + growth * (of.score_grad.abs() + of.score_grad_error +
-                                            of.prob.colwise() * of.delta_error);
-        const Array peaks = of.score_grad.abs() + error + of.prob.colwise() * of.delta_error;
+                                            of.delta_weight().colwise() * of.delta_error);
+        const Array peaks =
+            of.score_grad.abs() + error + of.delta_weight().colwise() * of.delta_error;
         const Matrix<double> sum = product(of.score_grad.matrix(), rows.key()),
                              error_sum = product(error.matrix(), of.key_size),
-                             prob_key = product(of.prob.matrix(), rows.key());
+                             prob_key = product(of.delta_weight().matrix(), rows.key());
         for (std::int64_t i = 0; i < sum.rows(); ++i) {
             const double peak = peaks.row(i).unaryExpr(&finite).sum();
             const double floor = floor_of(count, key_, peak) * (size_ + 1);
@@ -99,7 +100,7 @@ public:
             growth[j] = with_factor(gamma(count, roundoff_.sum), output_grad_);
             score_growth[j] = with_factor(gamma(count + 2, roundoff_.sum), query_);
         }
-        const Array common = of.prob.colwise() * of.delta_error;
+        const Array common = of.delta_weight().colwise() * of.delta_error;
         const Array error = of.score_grad_error + common +
                             (of.score_grad.abs() + of.score_grad_error + common).rowwise() *
                                 score_growth.transpose();
@@ -257,11 +258,11 @@ void run_parts(std::int64_t parts, const Run& run) {
     for (auto& thread : threads) thread.join();
 }
 
-/// dK and dV of the wanted keys; dQ of all rows where query_grad is given.
+/// dK and dV of the wanted keys; dQ of all rows and dbias where they are given.
 ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& list_columns,
                               const AttentionGradInputs& in, const GradientBound& bound,
                               const RowGradientBound& of_rows, const KeySlots& slots,
-                              ExpectedTensor* query_grad) {
+                              ExpectedTensor* query_grad, LogitSums* bias_sums) {
     std::int64_t total = 0;
     const ColumnLister list_wanted = slots.only(shape, list_columns);
     const auto contributions = count_contributions(shape, list_wanted, slots, total);
@@ -270,6 +271,8 @@ ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& l
     const std::int64_t parts = total < kLarge ? 1 : 4;
     std::vector<KeySums> sums(static_cast<std::size_t>(parts),
                               KeySums(slots.count(), shape, bound.rounds_heads()));
+    std::vector<LogitSums> bias(static_cast<std::size_t>(parts),
+                                LogitSums(bias_sums ? in.bias_elements : 0));
     run_parts(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
         for_shared_rows(
@@ -280,10 +283,13 @@ ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& l
                 if (query_grad) bound.write_query_grad(rows, of, *query_grad);
                 bound.add_to_keys(rows, of, slots, contributions,
                                   sums[static_cast<std::size_t>(part)]);
+                if (bias_sums && in.bias_elements > 0)
+                    bias[static_cast<std::size_t>(part)].add_bias(rows, of);
             },
             skip_row);
     });
     for (std::size_t part = 1; part < sums.size(); ++part) sums[0].add(sums[part]);
+    for (std::size_t part = 0; bias_sums && part < bias.size(); ++part) bias_sums->add(bias[part]);
     ExpectedKeyGrad out{ExpectedTensor(static_cast<std::size_t>(slots.count() * shape.head_dim)),
                         ExpectedTensor(static_cast<std::size_t>(slots.count() * shape.value_dim))};
     bound.finish_keys(sums[0], contributions, out.key_grad, out.value_grad);
@@ -297,15 +303,20 @@ ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
                                               const AttentionGradInputs& in, Dtype dtype,
                                               const RoundingClass& rounding, Grant grant) {
     require_gradient_inputs(shape, in);
+    const AttentionGradInputs plain = without_sink(in);
+    LogitSums bias(in.bias_elements);
     ExpectedAttentionGrad out;
     out.query_grad = ExpectedTensor(
         static_cast<std::size_t>(shape.query_rows * shape.query_heads * shape.head_dim));
     ExpectedKeyGrad of_keys =
-        sum_over_rows(shape, list_columns, in, GradientBound(shape, in, dtype, rounding),
-                      RowGradientBound(shape, in, dtype, rounding, grant),
-                      KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad);
+        sum_over_rows(shape, list_columns, plain, GradientBound(shape, plain, dtype, rounding),
+                      RowGradientBound(shape, plain, dtype, rounding, grant),
+                      KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad, &bias);
     out.key_grad = std::move(of_keys.key_grad);
     out.value_grad = std::move(of_keys.value_grad);
+    out.bias_grad = bias.finish(in.bias_dtype, AttentionRoundoff(dtype, rounding));
+    if (!in.forward.sink.empty())
+        out.sink_grad = expected_sink_grad(shape, list_columns, in, dtype, rounding, grant);
     return out;
 }
 
@@ -316,10 +327,11 @@ ExpectedKeyGrad expected_key_grad_of(const AttentionShape& shape, const ColumnLi
     require_gradient_inputs(shape, in);
     const std::int64_t all = shape.kv_rows * shape.kv_heads;
     require_numbers("key", keys, all);
-    return sum_over_rows(shape, list_columns, in,
-                         GradientBound(shape, in, dtype, rounding),
-                         RowGradientBound(shape, in, dtype, rounding, Grant::rounding),
-                         KeySlots(all, keys), nullptr);
+    const AttentionGradInputs plain = without_sink(in);
+    return sum_over_rows(shape, list_columns, plain,
+                         GradientBound(shape, plain, dtype, rounding),
+                         RowGradientBound(shape, plain, dtype, rounding, Grant::rounding),
+                         KeySlots(all, keys), nullptr, nullptr);
 }
 
 ExpectedTensor expected_query_grad_rows(const AttentionShape& shape,
@@ -330,14 +342,15 @@ ExpectedTensor expected_query_grad_rows(const AttentionShape& shape,
     require_gradient_inputs(shape, in);
     const auto wanted = chosen_rows(shape, rows);
     ExpectedTensor out(rows.size() * static_cast<std::size_t>(shape.head_dim));
-    const GradientBound bound(shape, in, dtype, rounding);
-    const RowGradientBound of_rows(shape, in, dtype, rounding, Grant::rounding);
+    const AttentionGradInputs plain = without_sink(in);
+    const GradientBound bound(shape, plain, dtype, rounding);
+    const RowGradientBound of_rows(shape, plain, dtype, rounding, Grant::rounding);
     const std::int64_t count = std::ssize(wanted), parts = std::clamp<std::int64_t>(count, 1, 4);
     run_parts(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
         const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
         for_shared_rows(
-            shape, list_columns, in.forward,
+            shape, list_columns, plain.forward,
             std::span(wanted).subspan(static_cast<std::size_t>(begin),
                                       static_cast<std::size_t>(end - begin)),
             [&](const SharedRows<double>& group) {

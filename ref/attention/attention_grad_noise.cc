@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "ref/attention/key_slots.h"
+#include "ref/attention/logit_gradients.h"
+#include "ref/attention/logit_noise.h"
 #include "ref/attention/rounding_variance.h"
 #include "ref/attention/shared_rows.h"
 
@@ -49,7 +51,8 @@ public:
           terms_(Eigen::ArrayXd::Zero(slots.count())),
           query_(out.query_grad, shape.head_dim),
           key_(out.key_grad, shape.head_dim),
-          value_(out.value_grad, shape.value_dim) {
+          value_(out.value_grad, shape.value_dim),
+          bias_(in.bias_elements, in.bias_dtype, of_) {
         const auto dout = view(in.output_grad, shape.value_dim),
                    o = view(in.output, shape.value_dim);
         delta_ = dout.cwiseProduct(o).rowwise().sum();
@@ -71,8 +74,14 @@ public:
         Matrix<double> dout(g, shape_.value_dim);
         Eigen::ArrayXd m(g), log_sum(g), delta(g), other_delta(g), delta_variance(g);
         Array p(g, rows.count());
-        const Array plain = scale * product_transposed(rows.query, rows.key()).array();
-        const Array s = plain + rows.bias;
+        Array plain = scale * product_transposed(rows.query, rows.key()).array();
+        Array capped, slope;
+        const double cap = in_.forward.softcap;
+        if (cap > 0) {
+            capped = softcapped<double>(plain.matrix(), cap).array();
+            slope = 1 - (capped / cap).square();
+        }
+        const Array s = (cap > 0 ? capped : plain) + rows.bias;
         for (std::int64_t i = 0; i < g; ++i) {
             const std::int64_t at = rows.row(i);
             const double l = in_.row_sum[static_cast<std::size_t>(at)];
@@ -86,11 +95,19 @@ public:
         const Array prob_grad = kept.select(
             rows.gain * product_transposed(dout, rows.value()).array(), 0.0);
         const Array centred = prob_grad.colwise() - delta, ds = p * centred;
-        const Array omega =
+        Array scored =
             stored_scores(s, rows.bias) +
             square(scale) * flushed_products(rows.query, rows.key(), of_.flush) +
             square(scale) * of_.of_products(dim) * 2 / dim *
-                (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array() +
+                (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array();
+        Array slope_variance;
+        if (cap > 0) {
+            scored = slope.square() * scored + 16 * unit * capped.square();
+            slope_variance = 4 * (capped / cap).square() * scored / square(cap) + 4 * unit;
+            plain = plain.isFinite().select(plain * slope, 0.0);
+        }
+        const Array omega =
+            scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          (m.square() + log_sum.square())) +
                     16);
@@ -107,10 +124,16 @@ public:
         shares.value = scale * ds;
         shares.scale = scale * plain * ds;
         shares.prob = scale * p;
-        shares.own =
-            square(scale) * (p.square() * (prob_grad_variance + read + 4 * unit * centred.square()) +
-                             ds.square() * omega) +
-            lost;
+        Array own = p.square() * (prob_grad_variance + read + 4 * unit * centred.square()) +
+                    ds.square() * omega;
+        if (in_.bias_elements > 0)
+            bias_.add_bias(rows, ds, own + (of_.rounds_score_grad ? of_.underflow : 0), p,
+                           delta_variance);
+        if (cap > 0) {
+            shares.value *= slope, shares.prob *= slope, shares.scale *= slope;
+            own = slope.square() * own + ds.square() * slope_variance;
+        }
+        shares.own = square(scale) * own + lost;
         if (query_.noise.size() > 0)
             add_to_queries(rows, shares, delta, other_delta, delta_variance);
         if (slots_.count() == 0) return;
@@ -123,6 +146,27 @@ public:
         weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
         add_to_values(rows, weights, dout, kept);
     }
+
+    /// dsink: P of a sink is exp(sink - m) / l, its dP is 0.
+    RoundingNoise of_sinks(const ColumnLister& list_columns, std::span<const double> sink) const {
+        LogitNoise noise(sink.size(), Dtype::fp32, of_);
+        std::vector<KeyColumn> columns;
+        for (std::int64_t t = 0; t < shape_.query_rows; ++t)
+            for (std::size_t h = 0; h < sink.size(); ++h) {
+                const std::int64_t at = t * shape_.query_heads + static_cast<std::int64_t>(h);
+                columns.clear();
+                if (!list_columns(t, static_cast<std::int64_t>(h), columns)) continue;
+                const double m = in_.row_max[static_cast<std::size_t>(at)],
+                             l = in_.row_sum[static_cast<std::size_t>(at)];
+                const double prob = std::exp(sink[h] - m) / l, term = -prob * delta_[at];
+                if (prob == 0) continue;
+                const double omega = square(of_.unit) * (8 * square(sink[h]) + 4 * square(m) +
+                                                         4 * square(std::log(l)) + 20);
+                noise.add(h, term, square(term) * omega + square(prob) * delta_variance_[at]);
+            }
+        return noise.finish();
+    }
+    RoundingNoise of_bias() const { return bias_.finish(); }
 
     void finish_keys() {
         for (std::int64_t key = 0; key < terms_.size(); ++key) {
@@ -284,6 +328,7 @@ private:
     const KeySlots& slots_;
     Eigen::ArrayXd terms_;                         ///< by slot: columns that refer to each key
     Sums query_, key_, value_;
+    LogitNoise bias_;
     Eigen::ArrayXd delta_, delta_variance_;  ///< [T1,N1]
     Matrix<double> head_key_, head_value_;   ///< group=half: [T2,N2,G,D], [T2,N2,G,Dv]
 };
@@ -294,17 +339,18 @@ namespace {
 
 /// Of the wanted rows, and of the keys that have a slot, for which all rows must be wanted.
 AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
-                                 const AttentionGradInputs& in,
+                                 const AttentionGradInputs& given,
                                  std::span<const SequencePlace> query_places,
                                  std::span<const SequencePlace> key_places, Dtype dtype,
                                  const RoundingClass& rounding, std::span<const WantedRow> wanted,
                                  std::size_t query_rows, const KeySlots& slots) {
-    require_attention_shape(shape, in.forward);
+    require_attention_shape(shape, given.forward);
+    const AttentionGradInputs in = without_sink(given);
     const auto keys = static_cast<std::size_t>(slots.count()),
                dim = static_cast<std::size_t>(shape.head_dim),
                value_dim = static_cast<std::size_t>(shape.value_dim);
     AttentionGradNoise out{RoundingNoise(query_rows * dim), RoundingNoise(keys * dim),
-                           RoundingNoise(keys * value_dim)};
+                           RoundingNoise(keys * value_dim), RoundingNoise(), RoundingNoise()};
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad})
         for (const Defect defect : {Defect::scale, Defect::row_term, Defect::other_row})
             one->probes.push_back({defect, 0, std::vector<double>(one->size())});
@@ -322,6 +368,8 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
         },
         skip_row);
     noise.finish_keys();
+    if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
+    if (!given.forward.sink.empty()) out.sink_grad = noise.of_sinks(list_columns, given.forward.sink);
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
     const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {

@@ -26,19 +26,24 @@ public:
           out_(out) {}
 
     void add(const SharedRows<double>& rows) {
-        const AttendedRows<double> exact = attend(rows, in_.scale);
+        const AttendedRows<double> exact = attend(rows, in_);
         const Array s = exact.logits.array(), p = exact.probs.array();
         // Variance of a logit as computed: D products with their sum, scale, log2 e, bias, the
         // difference to the maximum, and exp. sum (q k)^2 is taken as 2 |q|^2 |k|^2 / D.
         const double dim = static_cast<double>(shape_.head_dim), unit = square(of_.unit);
         const Array products = (rows.query.rowwise().squaredNorm() *
-                                key_squares_(rows.keys).transpose())
+                                of_columns(rows, key_squares_).transpose())
                                    .array();
         const Array stored = stored_scores(rows, exact) +
                              square(in_.scale) *
                                  flushed_products(rows.query, rows.key(), of_.flush);
+        Array scored = square(in_.scale) * of_.of_products(dim) * 2 / dim * products + stored;
+        if (in_.softcap > 0) {
+            const Array capped = s - rows.bias, slope = 1 - (capped / in_.softcap).square();
+            scored = slope.square() * scored + 16 * unit * capped.square();
+        }
         const Array omega =
-            square(in_.scale) * of_.of_products(dim) * 2 / dim * products + stored +
+            scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          exact.row_max.array().square()) +
                     8);
@@ -127,11 +132,20 @@ private:
         }
     }
 
+    /// d s / d ln scale: the score itself, or its part behind a softcap.
+    Array scaled_scores(const SharedRows<double>& rows, const AttendedRows<double>& exact) const {
+        const Array plain = exact.logits.array() - rows.bias;
+        if (in_.softcap == 0) return plain;
+        return (exact.scores.array() * (1 - (plain / in_.softcap).square()))
+            .isFinite()
+            .select(exact.scores.array() * (1 - (plain / in_.softcap).square()), 0.0);
+    }
+
     /// scale: d o / d ln scale = sum p (s - s_mean) y, s without its bias. last_tile: what the keys
     /// of the last tile add to a row, sum p (y - o) over them.
     void directions(const SharedRows<double>& rows, const AttendedRows<double>& exact,
                     const Array& weight) {
-        const Array plain = exact.logits.array() - rows.bias;
+        const Array plain = scaled_scores(rows, exact);
         const Eigen::ArrayXd mean = (exact.probs.array() * plain).rowwise().sum();
         const Mask kept = rows.kept();
         const auto write = [&](Probe* probe, const Matrix<double>& direction) {
@@ -222,7 +236,8 @@ std::vector<std::int64_t> columns_in_last_tile(const SharedRows<double>& rows,
                                                std::int64_t tile) {
     std::vector<std::int64_t> last;
     for (std::int64_t j = 0; j < rows.count(); ++j)
-        if (in_last_tile(key_places[static_cast<std::size_t>(rows.key_row(j))], tile))
+        if (rows.key_row(j) != kSinkKey &&
+            in_last_tile(key_places[static_cast<std::size_t>(rows.key_row(j))], tile))
             last.push_back(j);
     return last;
 }

@@ -14,6 +14,8 @@ auto elements(const double* a, std::int64_t count) {
     return Eigen::Map<const Eigen::ArrayXd>(a, count);
 }
 
+double square(double x) { return x * x; }
+
 }  // namespace
 
 double inner_product(const double* a, const double* b, std::int64_t count) {
@@ -142,6 +144,33 @@ double ScoreError::operator()(double logit, double bias, double magnitude) const
         return 2 * unit_ * (std::fabs(logit) + std::fabs(bias)) + with_bias + floor;
     }
     return magnitude == 0 ? with_bias : growth_ * scale_ * magnitude + with_bias + flush_ + floor;
+}
+
+double ScoreError::tanh_error(double score, double magnitude, double cap) const {
+    const double error = std::isfinite(score) ? (*this)(score, 0, magnitude) : 0;
+    if (score == 0 && error == 0) return 0;
+    const double nearest = std::max(0.0, std::fabs(score) - error) / cap;
+    const double slope = 1 / square(std::cosh(nearest));
+    // What the quotient and the product lose near zero.
+    const double floor = (1 + cap) * floor_;
+    return std::min(slope * error, 2 * cap) + 4 * unit_ * cap * std::tanh(std::fabs(score) / cap) +
+           floor;
+}
+
+double ScoreError::capped(double score, double logit, double bias, double magnitude,
+                          double cap) const {
+    double error = tanh_error(score, magnitude, cap);
+    if (bias != 0) error += 4 * unit_ * (std::fabs(logit) + std::fabs(bias)) * (1 + growth_);
+    if (cast_ > 0 && (magnitude > 0 || bias != 0))
+        error += (cast_ * (std::fabs(logit) + std::fabs(logit - bias)) + 2 * cast_eta_) *
+                 (1 + growth_);
+    return error;
+}
+
+double ScoreError::slope_error(double score, double magnitude, double cap) const {
+    const double t = std::tanh(std::fabs(score) / cap);
+    const double error = tanh_error(score, magnitude, cap) / cap;
+    return std::min(1.0, 2 * t * error + error * error) + 2 * unit_;
 }
 
 bool is_lattice_row(std::span<const double> logits, double row_max) {

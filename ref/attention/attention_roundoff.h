@@ -145,6 +145,17 @@ public:
     /// magnitude = sum |q k|, without the scale.
     double operator()(double logit, double bias, double magnitude) const;
 
+    /// Of c tanh(score / c) + bias: the error of the score times its slope, and that of tanh.
+    ///
+    ///   |s^ - s| <= E sech^2(max(0, |score| - E) / c) + 4 u |c tanh| + 4 u (|s| + |bias|)
+    ///
+    /// Source: verification.md 4.3. A score that is infinite is exactly so, and its tanh is +-1.
+    double capped(double score, double logit, double bias, double magnitude, double cap) const;
+
+    /// |t^ - t| of t = 1 - tanh^2(score / c), the factor of its gradient: 2 |tanh| e + e^2 + 2 u with
+    /// e the error of tanh.
+    double slope_error(double score, double magnitude, double cap) const;
+
     /// True if <q, k> is exact in fp32, in any order.
     bool is_exact(double magnitude) const { return magnitude == 0 || magnitude < exact_below_; }
 
@@ -171,6 +182,9 @@ private:
                (bias > 0 && product >= largest_ * 0x1p-26 &&
                 product * scale_ + bias >= limit * scale_);
     }
+
+    /// Error of c tanh(score / c).
+    double tanh_error(double score, double magnitude, double cap) const;
 
     double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
     double cast_, cast_eta_, floor_;

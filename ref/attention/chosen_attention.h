@@ -37,4 +37,17 @@ ExpectedKeyGrad expected_key_grad_of(const AttentionShape& shape, const ColumnLi
                                      std::span<const std::int64_t> keys,
                                      const RoundingClass& rounding = {});
 
+/// dbias [in.bias_elements] alone. `list_columns` must list the columns of the wanted elements and
+/// may leave out any other, or renumber their places.
+ExpectedTensor expected_bias_grad(const AttentionShape& shape, const ColumnLister& list_columns,
+                                  const AttentionGradInputs& in, Dtype dtype,
+                                  const RoundingClass& rounding = {});
+
+/// dsink [N1], at a cost that is linear in the rows: of `list_columns` only counts whether a row
+/// belongs to a sequence.
+ExpectedTensor expected_sink_grad(const AttentionShape& shape, const ColumnLister& list_columns,
+                                  const AttentionGradInputs& in, Dtype dtype,
+                                  const RoundingClass& rounding = {},
+                                  Grant grant = Grant::rounding);
+
 }  // namespace attncheck::ref

@@ -65,7 +65,7 @@ struct RoundingNoise {
 
 struct AttentionNoise {
     RoundingNoise output, row_max, row_sum;  ///< [T1,N1,Dv], [T1,N1], [T1,N1]
-    RoundingNoise lse;                       ///< [T1,N1]: of row_max + log(row_sum)
+    RoundingNoise lse;  ///< [T1,N1]: of row_max + log(row_sum), with its storing as fp32
 };
 /// `dtype` as in expected_attention. Rows that see no key have variance 0.
 AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
@@ -83,6 +83,7 @@ AttentionNoise attention_noise_of_rows(const AttentionShape& shape,
 
 struct AttentionGradNoise {
     RoundingNoise query_grad, key_grad, value_grad;
+    RoundingNoise bias_grad, sink_grad;  ///< [bias_elements], [N1]
 };
 AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
                                         const ColumnLister& list_columns,

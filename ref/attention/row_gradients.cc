@@ -27,7 +27,8 @@ RowGradientBound::RowGradientBound(const AttentionShape& shape, const AttentionG
       output_(in.output),
       grant_(grant),
       scale_(std::fabs(in.forward.scale)),
-      keep_(1 / in.forward.keep_prob) {}
+      keep_(1 / in.forward.keep_prob),
+      softcap_(in.forward.softcap) {}
 
 const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
     rows_ = &rows;
@@ -35,10 +36,16 @@ const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
     out_.output_grad.resize(g, shape_.value_dim);
     for (std::int64_t i = 0; i < g; ++i)
         out_.output_grad.row(i) = view(in_.output_grad, shape_.value_dim).row(rows.row(i));
-    const Matrix<double>&dout = out_.output_grad, &q = rows.query;
+    const Matrix<double>& dout = out_.output_grad;
     out_.key_size = rows.key().cwiseAbs();
-    logits_ = in_.forward.scale * product_transposed(q, rows.key()).array() + rows.bias;
-    magnitude_ = product_transposed(q.cwiseAbs(), out_.key_size);
+    logits_ = in_.forward.scale * products_with_keys(rows).array();
+    if (softcap_ > 0) {
+        scores_ = logits_;
+        logits_ = softcapped<double>(scores_.matrix(), softcap_).array();
+        out_.slope = 1 - (logits_ / softcap_).square();
+    }
+    logits_ += rows.bias;
+    magnitude_ = magnitudes_with_keys(rows);
     const Mask dropped = rows.gain == 0;
     prob_grad_ =
         dropped.select(0.0, rows.gain * product_transposed(dout, rows.value()).array());
@@ -47,6 +54,9 @@ const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
     for (Array* each : {&out_.prob, &out_.score_grad, &out_.weight, &out_.score_grad_error,
                         &out_.prob_error})
         each->resize(g, c);
+    if (out_.has_slope())
+        for (Array* each : {&out_.slope_prob, &out_.logit_grad, &out_.logit_grad_error})
+            each->resize(g, c);
     out_.delta_error.resize(g);
     out_.unjudged.assign(static_cast<std::size_t>(g), false);
     for (row_ = 0; row_ < g; ++row_) measure_row();
@@ -57,6 +67,9 @@ void RowGradientBound::measure_row() {
     measure_delta();
     const auto at = static_cast<std::size_t>(rows_->row(row_));
     const double m = in_.row_max[at], l = in_.row_sum[at];
+    prob_error_ =
+        in_.prob_error + (in_.statistics_error.empty() ? 0 : in_.statistics_error[at]);
+    if (!std::isfinite(prob_error_)) leave_row();
     const auto columns = rows_->columns_of(row_);
     const std::span<const double> logits(&logits_(row_, 0), columns.size());
     const double* q = rows_->query.row(row_).data();
@@ -75,9 +88,15 @@ void RowGradientBound::measure_row() {
     out_.weight.row(row_) = (rows_->gain.row(row_) == 0)
                             .select(0.0, out_.prob.row(row_) * rows_->gain.row(row_));
     out_.score_grad.row(row_) = out_.prob.row(row_) * (prob_grad_.row(row_) - delta_);
+    if (out_.has_slope()) {
+        out_.logit_grad.row(row_) = out_.score_grad.row(row_);
+        out_.score_grad.row(row_) *= out_.slope.row(row_);
+        out_.slope_prob.row(row_) = out_.prob.row(row_) * out_.slope.row(row_);
+    }
     const bool lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
                          exact_scores && is_lattice_row(logits, largest) &&
-                         are_products_exact() && exact_in_storage();
+                         are_products_exact() && exact_in_storage() &&
+                         (!out_.has_slope() || (scores_.row(row_) == 0).all());
     for (std::int64_t j = 0; j < rows_->count(); ++j)
         if (std::isinf(prob_grad_size_(row_, j)))
             check_range(rows_->gain(row_, j) * 1.1 *
@@ -89,9 +108,10 @@ void RowGradientBound::measure_row() {
         out_.delta_error[row_] = given_error_;
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
         const double slack =
-            kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + in_.prob_error;
+            kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + prob_error_;
         out_.score_grad_error.row(row_) =
             slack * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
+        if (out_.has_slope()) out_.logit_grad_error.row(row_) = out_.score_grad_error.row(row_);
         out_.prob_error.row(row_) = slack * out_.weight.row(row_);
     } else {
         for (std::int64_t j = 0; j < rows_->count(); ++j) measure_errors(j, m, l, log_sum);
@@ -149,12 +169,11 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     const double u = roundoff_.unit, delta_error = out_.delta_error[row_];
     const double s = logits_(row_, j), prob = out_.prob(row_, j), weight = out_.weight(row_, j);
     const double prob_grad_size = prob_grad_size_(row_, j);
-    const double size = std::fabs(out_.score_grad(row_, j));
+    const double size = std::fabs(out_.bias_grad()(row_, j));
     const bool is_finite = std::isfinite(s), kept = rows_->gain(row_, j) != 0;
-    const double score_error =
-        is_finite ? score_error_(s, rows_->bias(row_, j), magnitude_(row_, j)) : 0;
+    const double score_error = is_finite ? score_error_of(j) : 0;
     const double eps = score_error + 3 * u * (std::fabs(s - m) + std::fabs(m) + log_sum) +
-                       roundoff_.exp + kQuotient * u + in_.prob_error;
+                       roundoff_.exp + kQuotient * u + prob_error_;
     const double raised = is_finite ? std::min(std::exp(s - m + eps) / l, 1e100) : prob;
     const double gained = std::max(0.0, raised - prob);
     const double lowered = raised > 0 ? prob * (prob / raised) * 0.99 : 0;
@@ -177,13 +196,50 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
         error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor +
                   roundoff_.tiny_sum) /
                  scaled;
-    out_.score_grad_error(row_, j) = error;
+    if (out_.has_slope()) {
+        out_.logit_grad_error(row_, j) = error;
+        measure_slope_error(j,
+                            (gained * (1 + u) + prob * u) * (x + delta_error) +
+                                raised * (1 + u) * x_error + floor * (x + x_error + delta_error),
+                            x);
+    } else {
+        out_.score_grad_error(row_, j) = error;
+    }
     const double prob_error =
         kept ? ((gained + floor) * (1 + roundoff_.prob) + prob * roundoff_.prob) * keep_ +
                    roundoff_.cast_loss(lowered) * keep_ + (keep_ > 1 ? 2 * u * weight : 0)
              : 0;
     out_.prob_error(row_, j) = prob_error;
     if (roundoff_.prob > 0) check_range(weight + prob_error, roundoff_.cast_max);
+}
+
+double RowGradientBound::score_error_of(std::int64_t j) const {
+    const double s = logits_(row_, j), bias = rows_->bias(row_, j), size = magnitude_(row_, j);
+    return softcap_ > 0 ? score_error_.capped(scores_(row_, j), s, bias, size, softcap_)
+                        : score_error_(s, bias, size);
+}
+
+/// dS' = dS t with t^ = t + tau:
+///
+///   |dS'^ - dS'| <= before (t + tau)(1 + 2 u) + |P| (x + delta-error)(tau + 2 u (t + tau)), then its cast
+void RowGradientBound::measure_slope_error(std::int64_t j, double before, double x) {
+    const double u = roundoff_.unit, delta_error = out_.delta_error[row_];
+    const double slope = out_.slope(row_, j), prob = out_.prob(row_, j);
+    const double size = std::fabs(out_.score_grad(row_, j));
+    const double tau = score_error_.slope_error(scores_(row_, j), magnitude_(row_, j), softcap_);
+    const double common = prob * slope * delta_error;
+    double error = before * (slope + tau) * (1 + 2 * u) +
+                   prob * (x + delta_error) * (tau + 2 * u * (slope + tau));
+    error += roundoff_.score_grad * (size + error + common);
+    check_range((size + error + common) * std::max(1.0, scale_),
+                roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
+    const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
+    const double least = std::max(0.0, size - error - common);
+    if (x > 0 || delta_error > 0)
+        error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor +
+                  roundoff_.tiny_sum) /
+                 scaled;
+    out_.score_grad_error(row_, j) = error;
 }
 
 double RowGradientBound::prob_grad_error_of(std::int64_t j, double size) const {

@@ -10,11 +10,20 @@ namespace attncheck::ref {
 /// Of g rows with c keys.
 struct RowGradients {
     Matrix<double> output_grad, key_size;  ///< [g,Dv], [c,D]: dO, |K|
-    Array prob, score_grad, weight;        ///< [g,c]: P, dS, P g
-    Array score_grad_error;                ///< [g,c]: error of dS that is the column's own
+    Array prob, score_grad, weight;        ///< [g,c]: P, dS', P g
+    Array score_grad_error;                ///< [g,c]: error of dS' that is the column's own
+    Array slope;        ///< [g,c]: 1 - tanh^2 of the softcap; empty: there is none, dS' = dS
+    Array slope_prob;   ///< [g,c]: P (1 - tanh^2)
+    Array logit_grad, logit_grad_error;    ///< [g,c]: dS where it is not dS'
     Array prob_error;                      ///< [g,c]: error of P g as it enters dV
     Eigen::ArrayXd delta_error;            ///< [g]: of delta, the same number for the whole row
     std::vector<char> unjudged;            ///< [g]
+
+    bool has_slope() const { return slope.size() > 0; }
+    /// What the error of delta is multiplied with in dS': P, or P (1 - tanh^2).
+    const Array& delta_weight() const { return has_slope() ? slope_prob : prob; }
+    const Array& bias_grad() const { return has_slope() ? logit_grad : score_grad; }
+    const Array& bias_grad_error() const { return has_slope() ? logit_grad_error : score_grad_error; }
 };
 
 class RowGradientBound {
@@ -25,7 +34,7 @@ public:
     /// The rows, or some of their columns.
     ///
     ///   S = scale Q K^T + bias   P = exp(S - m) / l   dP = g (dO V^T)   delta = sum dO O
-    ///   dS = P (dP - delta)
+    ///   dS = P (dP - delta)      dS' = dS, or with a softcap dS (1 - tanh^2)
     const RowGradients& measure(const SharedRows<double>& rows);
 
 private:
@@ -39,6 +48,9 @@ private:
 
     void measure_row();
 
+    /// |S^ - S|.
+    double score_error_of(std::int64_t j) const;
+
     /// delta = <dO, O> with the output as given.
     void measure_delta();
 
@@ -51,6 +63,9 @@ private:
     /// |dS^ - dS| without the part p delta-error that is common to the row, and |P^ - P|.
     void measure_errors(std::int64_t j, double m, double l, double log_sum);
 
+    /// The same for dS' from `before`, the error of dS but for its cast; x = |dP - delta|.
+    void measure_slope_error(std::int64_t j, double before, double x);
+
     /// |dP^ - dP| where size = g sum |dO v|.
     double prob_grad_error_of(std::int64_t j, double size) const;
 
@@ -61,13 +76,15 @@ private:
     ScoreError score_error_;
     TensorRange value_, output_grad_, output_;
     Grant grant_;
-    double scale_, keep_;
+    double scale_, keep_, softcap_;
 
     RowGradients out_;
     const SharedRows<double>* rows_ = nullptr;
     std::int64_t row_ = 0;  ///< of the group
     double delta_ = 0, delta_size_ = 0, given_error_ = 0;
+    double prob_error_ = 0;                      ///< of the row's statistics
     Array logits_, prob_grad_, prob_grad_size_;  ///< [g,c]: S, dP, and its sum of |dO v|
+    Array scores_;                               ///< [g,c]: S before a softcap; empty: none
     Matrix<double> magnitude_;                   ///< [g,c]: sum |q k|
 };
 

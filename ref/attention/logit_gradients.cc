@@ -1,0 +1,96 @@
+#include "ref/attention/logit_gradients.h"
+
+#include <cmath>
+
+#include "ref/attention/chosen_attention.h"
+
+namespace attncheck::ref {
+
+void LogitSums::add_term(std::size_t element, const RowGradients& of, std::int64_t i,
+                         std::int64_t j) {
+    const double term = of.bias_grad()(i, j);
+    value_[element] += term;
+    error_[element] += of.bias_grad_error()(i, j) + of.prob(i, j) * of.delta_error[i];
+    if (std::isfinite(term)) size_[element] += std::fabs(term);
+    ++terms_[element];
+    unjudged_[element] |= of.unjudged[static_cast<std::size_t>(i)];
+}
+
+void LogitSums::add_bias(const SharedRows<double>& rows, const RowGradients& of) {
+    for (std::int64_t i = 0; i < rows.query.rows(); ++i) {
+        const auto columns = rows.columns_of(i);
+        for (std::size_t j = 0; j < columns.size(); ++j)
+            if (columns[j].place >= 0)
+                add_term(static_cast<std::size_t>(columns[j].place), of, i,
+                         static_cast<std::int64_t>(j));
+    }
+}
+
+void LogitSums::add_sinks(const AttentionShape& shape, const SharedRows<double>& rows,
+                          const RowGradients& of) {
+    for (std::int64_t i = 0; i < rows.query.rows(); ++i)
+        add_term(static_cast<std::size_t>(rows.row(i) % shape.query_heads), of, i,
+                 rows.count() - 1);
+}
+
+void LogitSums::add(const LogitSums& other) {
+    for (std::size_t e = 0; e < value_.size(); ++e) {
+        value_[e] += other.value_[e], error_[e] += other.error_[e];
+        size_[e] += other.size_[e], terms_[e] += other.terms_[e];
+        unjudged_[e] |= other.unjudged_[e];
+    }
+}
+
+ExpectedTensor LogitSums::finish(Dtype dtype, const AttentionRoundoff& roundoff) const {
+    ExpectedTensor out(value_.size());
+    for (std::size_t e = 0; e < value_.size(); ++e) {
+        if (terms_[e] == 0) continue;
+        const double growth = gamma(terms_[e], roundoff.sum) + roundoff.narrow;
+        const double sum = error_[e] + growth * (size_[e] + error_[e]);
+        const double floor =
+            (terms_[e] + 2) * (roundoff.sum_floor + roundoff.tiny_sum) + roundoff.tiny;
+        ref::finish(value_[e], sum == 0 ? 0 : (sum + floor) * roundoff.oracle, size_[e] + sum,
+                    roundoff.largest, dtype, out, e);
+        if (unjudged_[e]) leave_unjudged(out, e);
+    }
+    return out;
+}
+
+AttentionGradInputs without_sink(const AttentionGradInputs& in) {
+    AttentionGradInputs plain = in;
+    plain.forward.sink = {};
+    return plain;
+}
+
+ExpectedTensor expected_bias_grad(const AttentionShape& shape, const ColumnLister& list_columns,
+                                  const AttentionGradInputs& in, Dtype dtype,
+                                  const RoundingClass& rounding) {
+    const AttentionGradInputs plain = without_sink(in);
+    RowGradientBound bound(shape, plain, dtype, rounding, Grant::rounding);
+    LogitSums sums(in.bias_elements);
+    for_shared_rows(
+        shape, list_columns, plain.forward, all_rows(shape, 0, shape.query_rows),
+        [&](const SharedRows<double>& rows) { sums.add_bias(rows, bound.measure(rows)); },
+        skip_row);
+    return sums.finish(in.bias_dtype, AttentionRoundoff(dtype, rounding));
+}
+
+ExpectedTensor expected_sink_grad(const AttentionShape& shape, const ColumnLister& list_columns,
+                                  const AttentionGradInputs& in, Dtype dtype,
+                                  const RoundingClass& rounding, Grant grant) {
+    RowGradientBound bound(shape, in, dtype, rounding, grant);
+    LogitSums sums(in.forward.sink.size());
+    const ColumnLister list_none = [&](std::int64_t t, std::int64_t n,
+                                       std::vector<KeyColumn>& columns) {
+        const bool in_sequence = list_columns(t, n, columns);
+        columns.clear();
+        return in_sequence;
+    };
+    for_shared_rows(
+        shape, list_none, in.forward, all_rows(shape, 0, shape.query_rows),
+        [&](const SharedRows<double>& rows) { sums.add_sinks(shape, rows, bound.measure(rows)); },
+        skip_row);
+    return sums.finish(Dtype::fp32, AttentionRoundoff(dtype, rounding));
+}
+
+}  // namespace attncheck::ref

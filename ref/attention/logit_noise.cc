@@ -1,0 +1,48 @@
+#include "ref/attention/logit_noise.h"
+
+#include <algorithm>
+
+namespace attncheck::ref {
+
+void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const Array& own,
+                          const Array& prob, const Eigen::ArrayXd& delta_variance) {
+    for (std::int64_t i = 0; i < ds.rows(); ++i) {
+        const auto columns = rows.columns_of(i);
+        double shared = 0;  // sum of P over neighbours of the same element
+        for (std::size_t j = 0; j < columns.size(); ++j) {
+            const std::int64_t place = columns[j].place;
+            if (place < 0) continue;
+            const auto at = static_cast<std::int64_t>(j);
+            shared += prob(i, at);
+            const bool is_last = j + 1 == columns.size() || columns[j + 1].place != place;
+            add(static_cast<std::size_t>(place), ds(i, at),
+                own(i, at) + (is_last ? square(shared) * delta_variance[i] : 0));
+            if (is_last) shared = 0;
+        }
+    }
+}
+
+void LogitNoise::add(std::size_t element, double term, double variance) {
+    value_[element] += term;
+    own_[element] += variance;
+    squares_[element] += square(term);
+    ++terms_[element];
+}
+
+RoundingNoise LogitNoise::finish() const {
+    RoundingNoise noise(value_.size());
+    noise.value = value_;
+    double longest = 0;
+    for (std::size_t e = 0; e < value_.size(); ++e) {
+        if (terms_[e] == 0) continue;
+        longest = std::max(longest, terms_[e]);
+        noise.cast[e] = of_.cast * squares_[e];
+        noise.rest[e] = own_[e] + of_.of_sum(terms_[e]) * squares_[e] + of_.stored(dtype_, value_[e]);
+        noise.variance[e] = noise.rest[e] + (of_.rounds_score_grad ? noise.cast[e] : 0);
+    }
+    add_gain(noise);
+    noise.coherent = of_.coherent(longest);
+    return noise;
+}
+
+}  // namespace attncheck::ref

@@ -1,0 +1,32 @@
+// Predicted rounding errors of the gradients of biases and sinks; see rounding_noise.h for the
+// model and logit_gradients.h for the sums.
+#pragma once
+
+#include <vector>
+
+#include "ref/attention/rounding_variance.h"
+#include "ref/attention/shared_rows.h"
+
+namespace attncheck::ref {
+
+class LogitNoise {
+public:
+    LogitNoise(std::size_t elements, Dtype dtype, const RoundingVariance& of)
+        : dtype_(dtype), of_(of), value_(elements), own_(elements), squares_(elements),
+          terms_(elements) {}
+
+    /// dS of rows, by the places of their columns. own: variance of dS but for its cast and the part
+    /// of delta; delta's error is one number for a row, whose pairs of one element share it.
+    void add_bias(const SharedRows<double>& rows, const Array& ds, const Array& own,
+                  const Array& prob, const Eigen::ArrayXd& delta_variance);
+    void add(std::size_t element, double term, double variance);
+
+    RoundingNoise finish() const;
+
+private:
+    Dtype dtype_;
+    const RoundingVariance& of_;
+    std::vector<double> value_, own_, squares_, terms_;
+};
+
+}  // namespace attncheck::ref

@@ -1,0 +1,173 @@
+#include "ref/operators/attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "ref/operators/flash_attention.h"
+
+namespace attncheck::ref {
+namespace {
+
+/// Windows beyond any length mean the same as unlimited; clipping keeps sums inside int64.
+constexpr std::int64_t kFar = std::int64_t{1} << 40;
+
+std::int64_t reach(std::int64_t window) { return window < 0 ? kFar : std::min(window, kFar); }
+
+template <class Value>
+void require_pairs(const NeutralAttentionShape& s, const PairTensor<Value>& pairs,
+                   const char* name) {
+    if (!pairs.present) return;
+    const auto fail = [&](const std::string& what) {
+        throw std::invalid_argument("attention: " + std::string(name) + ' ' + what);
+    };
+    if (s.packed) fail("of packed sequences");
+    if (pairs.shape.size() != 4) fail("has rank " + std::to_string(pairs.shape.size()));
+    const std::int64_t full[] = {std::ssize(s.query_lengths), s.query_heads,
+                                 longest_of(s.query_lengths), longest_of(s.kv_lengths)};
+    std::int64_t elements = 1;
+    for (std::size_t k = 0; k < 4; ++k) {
+        if (pairs.shape[k] != 1 && pairs.shape[k] != full[k])
+            fail("has extent " + std::to_string(pairs.shape[k]) + " for " +
+                 std::to_string(full[k]));
+        elements *= pairs.shape[k];
+    }
+    if (std::ssize(pairs.values) != elements)
+        fail("has " + std::to_string(pairs.values.size()) + " elements, its shape " +
+             std::to_string(elements));
+}
+
+void require_neutral_shape(const NeutralAttentionShape& s) {
+    const auto sequences = s.query_lengths.size();
+    if (s.kv_lengths.size() != sequences || (s.has_kv_length && s.kv_length.size() != sequences))
+        throw std::invalid_argument("attention: " + std::to_string(sequences) +
+                                    " query lengths, " + std::to_string(s.kv_lengths.size()) +
+                                    " key lengths, " + std::to_string(s.kv_length.size()) +
+                                    " in kv_length");
+    if (!s.sink.empty() && std::ssize(s.sink) != s.query_heads)
+        throw std::invalid_argument("attention: " + std::to_string(s.sink.size()) + " sinks for " +
+                                    std::to_string(s.query_heads) + " heads");
+    require_pairs(s, s.bias, "bias");
+    require_pairs(s, s.mask, "mask");
+}
+
+bool is_shown(const NeutralAttentionShape& s, std::int64_t b, std::int64_t h, std::int64_t i,
+              std::int64_t j) {
+    return !s.mask.present || s.mask.values[static_cast<std::size_t>(s.mask.place(b, h, i, j))] != 0;
+}
+
+/// Where the rows of a problem lie, and the column that a pair of query and key is.
+class NeutralColumns {
+public:
+    explicit NeutralColumns(const NeutralAttentionShape& shape)
+        : shape_(shape),
+          places_(static_cast<std::size_t>(shape.total_queries)),
+          first_key_(first_rows(shape.kv_lengths)) {
+        require_neutral_shape(shape);
+        std::int64_t row = 0;
+        for (std::size_t b = 0; b < shape.query_lengths.size(); ++b)
+            for (std::int64_t i = 0; i < shape.query_lengths[b]; ++i)
+                places_.at(static_cast<std::size_t>(row++)) = {static_cast<std::int64_t>(b), i};
+    }
+
+    struct Place {
+        std::int64_t sequence = -1, position = 0;
+    };
+    const Place& place(std::int64_t t) const { return places_[static_cast<std::size_t>(t)]; }
+    SeenKeys range(const Place& at) const {
+        return seen_keys(shape_, static_cast<std::size_t>(at.sequence), at.position);
+    }
+    std::int64_t first_key(const Place& at) const {
+        return first_key_[static_cast<std::size_t>(at.sequence)];
+    }
+
+    /// Key j of the row's range, unless mask or bias hide it.
+    void add(const Place& at, std::int64_t h, std::int64_t j,
+             std::vector<KeyColumn>& columns) const {
+        const std::int64_t b = at.sequence, i = at.position;
+        if (!is_shown(shape_, b, h, i, j)) return;
+        KeyColumn column{first_key(at) + j, 0, true};
+        if (shape_.bias.present) {
+            column.place = shape_.bias.place(b, h, i, j);
+            column.bias = shape_.bias.values[static_cast<std::size_t>(column.place)];
+            if (column.bias == -std::numeric_limits<double>::infinity()) return;
+        }
+        columns.push_back(column);
+    }
+
+private:
+    NeutralAttentionShape shape_;
+    std::vector<Place> places_;
+    std::vector<std::int64_t> first_key_;
+};
+
+}  // namespace
+
+SeenKeys seen_keys(const NeutralAttentionShape& s, std::size_t b, std::int64_t i) {
+    const std::int64_t skv = s.kv_lengths[b];
+    const std::int64_t diagonal = i + (s.bottom_right ? skv - s.query_lengths[b] : 0);
+    const std::int64_t used = s.has_kv_length ? s.kv_length[b] : skv;
+    SeenKeys keys{diagonal - reach(s.window_left), diagonal + reach(s.window_right) + 1};
+    keys.begin = std::clamp<std::int64_t>(keys.begin, 0, used);
+    keys.end = std::clamp<std::int64_t>(keys.end, keys.begin, used);
+    return keys;
+}
+
+bool sees_key(const NeutralAttentionShape& s, std::size_t b, std::int64_t h, std::int64_t i,
+              std::int64_t j) {
+    const SeenKeys keys = seen_keys(s, b, i);
+    if (j < keys.begin || j >= keys.end) return false;
+    const auto sequence = static_cast<std::int64_t>(b);
+    if (!is_shown(s, sequence, h, i, j)) return false;
+    return !s.bias.present ||
+           s.bias.values[static_cast<std::size_t>(s.bias.place(sequence, h, i, j))] !=
+               -std::numeric_limits<double>::infinity();
+}
+
+ColumnLister attention_columns(const NeutralAttentionShape& shape) {
+    return [of = NeutralColumns(shape)](std::int64_t t, std::int64_t h,
+                                        std::vector<KeyColumn>& columns) {
+        const auto& place = of.place(t);
+        if (place.sequence < 0) return false;
+        const SeenKeys keys = of.range(place);
+        for (std::int64_t j = keys.begin; j < keys.end; ++j) of.add(place, h, j, columns);
+        return true;
+    };
+}
+
+ColumnLister attention_columns_of(const NeutralAttentionShape& shape,
+                                  std::span<const std::int64_t> keys) {
+    std::vector<std::vector<std::int64_t>> by_head(static_cast<std::size_t>(shape.kv_heads));
+    for (const std::int64_t key : keys)
+        by_head[static_cast<std::size_t>(key % shape.kv_heads)].push_back(key / shape.kv_heads);
+    for (auto& rows : by_head) std::sort(rows.begin(), rows.end());
+    const std::int64_t group = shape.query_heads / shape.kv_heads;
+    return [of = NeutralColumns(shape), by_head, group](std::int64_t t, std::int64_t h,
+                                                        std::vector<KeyColumn>& columns) {
+        const auto& place = of.place(t);
+        if (place.sequence < 0) return false;
+        const auto& rows = by_head[static_cast<std::size_t>(h / group)];
+        const SeenKeys seen = of.range(place);
+        const std::int64_t first = of.first_key(place);
+        auto row = std::lower_bound(rows.begin(), rows.end(), first + seen.begin);
+        for (; row != rows.end() && *row < first + seen.end; ++row)
+            of.add(place, h, *row - first, columns);
+        return true;
+    };
+}
+
+GradStatistics given_statistics(std::span<const double> lse) {
+    return {{lse.begin(), lse.end()}, std::vector<double>(lse.size(), 1), {}};
+}
+
+GradStatistics own_statistics(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const AttentionInputs<double>& in, Dtype dtype,
+                              const RoundingClass& rounding) {
+    ExpectedAttention forward = expected_attention(shape, list_columns, in, dtype, rounding);
+    return {std::move(forward.row_max.value), std::move(forward.row_sum.value),
+            std::move(forward.stored_lse.bound)};
+}
+
+}  // namespace attncheck::ref
