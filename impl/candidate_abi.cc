@@ -4,6 +4,8 @@
 
 #include "attncheck/candidate.h"
 #include "impl/validated_entry_points.h"
+#include "impl/operators/attention/attention.h"
+#include "impl/operators/attention/validate.h"
 #include "impl/operators/attention_merge/attention_merge.h"
 #include "impl/operators/attention_merge/validate.h"
 #include "impl/operators/flash_attention/flash_attention.h"
@@ -84,6 +86,8 @@ std::span<const EntryPoint> entry_points() {
             "flash_attention_score"),
         entry<attncheck_flash_attention_score_grad, validate_flash_attention_score_grad>(
             "flash_attention_score_grad"),
+        entry<attncheck_attention, validate_attention>("attention"),
+        entry<attncheck_attention_grad, validate_attention_grad>("attention_grad"),
         entry<attncheck_attention_merge, validate_attention_merge>("attention_merge")};
     return kAll;
 }
@@ -149,6 +153,18 @@ int attncheck_flash_attention_score_grad(const attncheck_flash_attention_score_g
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_flash_attention_score_grad,
                               impl::flash_attention_score_grad, impl::default_attention_kernels);
+}
+
+int attncheck_attention(const attncheck_attention_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_attention, impl::attention,
+                              impl::default_attention_kernels);
+}
+
+int attncheck_attention_grad(const attncheck_attention_grad_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_attention_grad, impl::attention_grad,
+                              impl::default_attention_kernels);
 }
 
 int attncheck_attention_merge(const attncheck_attention_merge_args* args) {

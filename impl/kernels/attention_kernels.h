@@ -85,6 +85,14 @@ struct GradientTile {
     const float *row_max, *row_sum, *delta;
 };
 
+/// score := cap * tanh(score / cap), and slope := 1 - tanh^2(score / cap) unless `slopes` is null.
+struct SoftcapTile {
+    float* scores;
+    std::int64_t stride, rows, cols;
+    float cap;
+    float* slopes;  ///< stride as scores
+};
+
 /// to[c, r] = from[r, c] of words of 32 bits; rows is a multiple of 16, cols anything.
 struct WordTranspose {
     const std::uint32_t* from;
@@ -114,6 +122,8 @@ struct AttentionKernels {
     void (*transposed_product)(const TransposedProduct&);
     void (*softmax_tile)(const SoftmaxTile&);
     void (*gradient_tile)(const GradientTile&);
+    /// tanh within 1.5 ulp; that of infinity is 1, NaN stays NaN.
+    void (*softcap_tile)(const SoftcapTile&);
     /// e^x within 2 ulp, exactly 1 at 0; overflow gives infinity, NaN stays NaN.
     void (*exp_row)(const float* from, float* to, std::int64_t count);
     bool (*all_finite)(const float* values, std::int64_t count);

@@ -55,12 +55,14 @@ public:
     }
 
 private:
+    static bool is_finite_in_fp32(double x) { return std::isfinite(static_cast<float>(x)); }
     static bool is_given(const ArrayArgument& array) { return array.present || array.size != 0; }
 
     void attributes() {
-        rule(std::isfinite(a_.scale), kInvalid, "scale", "is " + show(a_.scale), "a finite number");
-        rule(std::isfinite(a_.softcap) && a_.softcap >= 0, kInvalid, "softcap",
-             "is " + show(a_.softcap), "0 or a finite positive number",
+        rule(is_finite_in_fp32(a_.scale), kInvalid, "scale", "is " + show(a_.scale),
+             "a number that is finite in fp32");
+        rule(is_finite_in_fp32(a_.softcap) && a_.softcap >= 0, kInvalid, "softcap",
+             "is " + show(a_.softcap), "0 or a positive number that is finite in fp32",
              a_.softcap < 0 ? "below" : "not finite");
         number(a_.window_left >= -1, "window_left", a_.window_left, "-1 or more");
         number(a_.window_right >= -1, "window_right", a_.window_right, "-1 or more");

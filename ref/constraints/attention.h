@@ -3,7 +3,7 @@
 //
 // Beyond the shapes and types of candidate.h:
 //   Hq a multiple of Hkv, heads and dims >= 1, other extents >= 0
-//   scale finite, softcap finite and >= 0, windows >= -1, align 0 or 1
+//   scale finite in fp32, softcap likewise and >= 0, windows >= -1, align 0 or 1
 //   cu_seqlens_q and cu_seqlens_kv both or neither; B + 1 >= 1 entries, first 0, non-decreasing, last
 //   the number of rows
 //   kv_length, bias and mask in the padded form only; kv_length in [0, Skv]

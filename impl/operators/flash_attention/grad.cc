@@ -1,370 +1,9 @@
-#include <algorithm>
-#include <memory>
-#include <vector>
-
 #include "impl/operators/flash_attention/flash_attention.h"
-#include "impl/operators/flash_attention/operand.h"
+#include "impl/operators/flash_attention/gradient_pass.h"
 #include "impl/operators/flash_attention/plan.h"
-#include "impl/operators/flash_attention/tile.h"
-#include "impl/runtime/thread_pool.h"
 
-// A unit of work is a chunk of keys of one kv head: it goes through its tiles of keys, whose dk and
-// dv it finishes, and for each through the queries of every head of the group, to whose dq it adds.
-// There is one sum dq per chunk, and a second step adds those up in their order; so nothing is
-// locked and bits depend on the shape alone. Every probability is computed once, five products in
-// all.
 namespace attncheck::impl {
 namespace {
-
-struct GradientProblem {
-    FlashPlan plan;
-    const AttentionKernels& kernels;
-    RowView query, query_rope, key, key_rope, value, no_rope, output, output_grad;
-    RowView query_grad, query_rope_grad, key_grad, key_rope_grad, value_grad;
-
-    GradientProblem(const FlashCall& call, const AttentionKernels& table)
-        : plan(call),
-          kernels(table),
-          query(plan.rows(*call.query, plan.extents().head_dim)),
-          query_rope(plan.rows(*call.query_rope, plan.rope_dim())),
-          key(plan.rows(*call.key, plan.extents().head_dim)),
-          key_rope(plan.rows(*call.key_rope, plan.rope_dim())),
-          value(plan.rows(*call.value, plan.extents().value_dim)),
-          no_rope(plan.rows(*call.value, 0)),
-          output(plan.rows(*call.output, plan.extents().value_dim)),
-          output_grad(plan.rows(*call.output_grad, plan.extents().value_dim)),
-          query_grad(plan.rows(*call.query_grad, plan.extents().head_dim)),
-          query_rope_grad(plan.rows(*call.query_rope_grad, plan.rope_dim())),
-          key_grad(plan.rows(*call.key_grad, plan.extents().head_dim)),
-          key_rope_grad(plan.rows(*call.key_rope_grad, plan.rope_dim())),
-          value_grad(plan.rows(*call.value_grad, plan.extents().value_dim)) {}
-
-    bool as_pairs() const { return takes_pairs(query.dtype(), kernels); }
-    /// What <q, k> is multiplied by; a bias may come before the scale.
-    float logit_factor() const { return plan.has_bias() ? 1.0f : plan.scale(); }
-    std::int64_t logit_dim() const { return plan.extents().head_dim + plan.rope_dim(); }
-};
-
-// How keys are cut: at multiples of a length that depends on neither batch nor heads as long as dq
-// is small, so that a sequence has the same bits in any company. At most 8 units per kv head; their
-// copies of dq take at most 2^28 bytes together, unless one takes more.
-struct KeyChunks {
-    std::int64_t length = 512, count = 1;
-
-    KeyChunks(const GradientProblem& problem, std::int64_t query_rows) {
-        constexpr std::int64_t kMostChunks = 8, kMostBytes = std::int64_t{1} << 28;
-        std::int64_t most_keys = 1;
-        for (std::int64_t b = 0; b < problem.plan.extents().batch; ++b)
-            most_keys = std::max(most_keys, problem.plan.sequence(b).key_len);
-        const std::int64_t bytes = query_rows * padded_to_vectors(problem.logit_dim()) *
-                                   static_cast<std::int64_t>(sizeof(float));
-        for (;; length *= 2) {
-            count = (most_keys + length - 1) / length;
-            if (count == 1 || (count <= kMostChunks && count * bytes <= kMostBytes)) return;
-        }
-    }
-};
-
-// What units share: numbers per row of queries, (batch entry, head, position) in that order.
-class QueryRows {
-public:
-    explicit QueryRows(const GradientProblem& problem) : problem_(problem) {
-        const FlashExtents& extents = problem.plan.extents();
-        first_.reserve(static_cast<std::size_t>(extents.batch));
-        for (std::int64_t b = 0; b < extents.batch; ++b) {
-            first_.push_back(count_);
-            count_ += extents.query_heads * problem.plan.sequence(b).query_len;
-        }
-        for (std::vector<float>* numbers : {&row_max, &row_sum, &delta})
-            numbers->resize(static_cast<std::size_t>(count_));
-    }
-    std::int64_t count() const { return count_; }
-    std::int64_t at(std::int64_t b, std::int64_t head, std::int64_t position) const {
-        return first_[static_cast<std::size_t>(b)] + head * problem_.plan.sequence(b).query_len +
-               position;
-    }
-
-    // The given statistics and delta = <dO, O> of a tile of queries.
-    void load(const FlashUnits::Unit& unit) {
-        const FlashPlan& plan = problem_.plan;
-        const std::int64_t rows = unit.end - unit.begin,
-                           position = plan.sequence(unit.b).query_begin + unit.begin;
-        PackedRows output(rows, plan.extents().value_dim), output_grad(rows, output.dim());
-        output.load(problem_.output, problem_.no_rope, unit.b, unit.head, position, rows,
-                    problem_.kernels);
-        output_grad.load(problem_.output_grad, problem_.no_rope, unit.b, unit.head, position, rows,
-                         problem_.kernels);
-        for (std::int64_t r = 0; r < rows; ++r) {
-            const std::int64_t i = unit.begin + r;
-            const auto to = static_cast<std::size_t>(at(unit.b, unit.head, i));
-            row_max[to] = plan.first_statistic(*plan.call().softmax_max, unit.b, unit.head, i);
-            row_sum[to] = plan.first_statistic(*plan.call().softmax_sum, unit.b, unit.head, i);
-            delta[to] = problem_.kernels.dot(output_grad.row(r), output.row(r), output.width());
-        }
-    }
-
-    std::vector<float> row_max, row_sum, delta;
-
-private:
-    const GradientProblem& problem_;
-    std::vector<std::int64_t> first_;
-    std::int64_t count_ = 0;
-};
-
-// dq before the scale, [chunks, rows, width], and which rows saw a key of the chunk.
-class QueryGradients {
-public:
-    QueryGradients(const GradientProblem& problem, const KeyChunks& chunks, const QueryRows& rows)
-        : problem_(problem),
-          chunks_(chunks),
-          rows_(rows),
-          width_(padded_to_vectors(problem.logit_dim())),
-          sums_(chunks.count * rows.count() * width_ + kRowSlack),
-          has_key_(static_cast<std::size_t>(chunks.count * rows.count())) {}
-
-    float* sums(std::int64_t chunk, std::int64_t row) const {
-        return sums_.data() + (chunk * rows_.count() + row) * width_;
-    }
-    std::uint8_t* has_key(std::int64_t chunk, std::int64_t row) {
-        return has_key_.data() + chunk * rows_.count() + row;
-    }
-    void clear(std::int64_t chunk, std::int64_t row, std::int64_t rows) const {
-        std::fill_n(sums(chunk, row), rows * width_, 0.0f);
-    }
-
-    // Adds up the chunks of a tile of queries, in order, and writes dq.
-    void store(const FlashUnits::Unit& unit) {
-        const FlashPlan& plan = problem_.plan;
-        const std::int64_t row = rows_.at(unit.b, unit.head, unit.begin),
-                           rows = unit.end - unit.begin,
-                           position = plan.sequence(unit.b).query_begin + unit.begin,
-                           keys = plan.sequence(unit.b).key_len;
-        // A sequence of few keys has no units in the last chunks; their sums were never cleared.
-        const std::int64_t chunks = (keys + chunks_.length - 1) / chunks_.length;
-        for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
-            float* total = sums(0, row);
-            const float* part = sums(chunk, row);
-            for (std::int64_t i = 0; i < rows * width_; ++i) total[i] += part[i];
-            for (std::int64_t r = 0; r < rows; ++r)
-                *has_key(0, row + r) |= *has_key(chunk, row + r);
-        }
-        const RowView &grad = problem_.query_grad, &rope_grad = problem_.query_rope_grad;
-        // Nothing, rather than scale * 0, which may be NaN, for a row that sees no key.
-        const auto store_row = [&](const RowView& view, std::int64_t r, std::int64_t channel) {
-            const std::int64_t at = view.offset(unit.b, unit.head, position + r);
-            if (*has_key(0, row + r) == 0) return view.write_zeros(at);
-            view.write_product(at, sums(0, row + r) + channel, plan.scale(), problem_.kernels);
-        };
-        for (std::int64_t r = 0; r < rows; ++r) {
-            store_row(grad, r, 0);
-            if (rope_grad.dim() > 0) store_row(rope_grad, r, grad.dim());
-        }
-    }
-
-private:
-    static constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
-
-    const GradientProblem& problem_;
-    const KeyChunks& chunks_;
-    const QueryRows& rows_;
-    std::int64_t width_;
-    AlignedBuffer<float> sums_;
-    std::vector<std::uint8_t> has_key_;
-};
-
-// A tile of keys of one kv head and the sums dk and dv of its keys.
-class KeyTileSums {
-public:
-    explicit KeyTileSums(const GradientProblem& problem)
-        : problem_(problem),
-          key_(kFlashTileKeys, problem.logit_dim(), problem.kernels, problem.as_pairs()),
-          value_(kFlashTileKeys, problem.plan.extents().value_dim, problem.kernels,
-                 problem.as_pairs()),
-          key_sums_(kFlashTileKeys * key_.width() + kRowSlack),
-          value_sums_(kFlashTileKeys * value_.width() + kRowSlack) {}
-
-    void start(std::int64_t b, std::int64_t kv_head, std::int64_t begin, std::int64_t count) {
-        b_ = b, kv_head_ = kv_head, begin_ = begin, count_ = count;
-        std::fill_n(key_sums_.data(), kFlashTileKeys * key_.width() + kRowSlack, 0.0f);
-        std::fill_n(value_sums_.data(), kFlashTileKeys * value_.width() + kRowSlack, 0.0f);
-        std::fill_n(has_row_, kFlashTileKeys, std::uint8_t{0});
-        const FlashPlan& plan = problem_.plan;
-        const std::int64_t query_len = plan.sequence(b).query_len;
-        const VisibleBand band = plan.band(b);
-        // Even, as the first row of a sum over rows has to be.
-        first_query_ = band.first_query(begin, query_len) / 2 * 2;
-        last_query_ = band.last_query(begin + count, query_len);
-        if (first_query_ >= last_query_) return;
-        key_.load(problem_.key, problem_.key_rope, b, kv_head, position(), count);
-        value_.load(problem_.value, problem_.no_rope, b, kv_head, position(), count);
-    }
-    std::int64_t begin() const { return begin_; }
-    std::int64_t count() const { return count_; }
-    /// Queries that may see one of the keys.
-    std::int64_t first_query() const { return first_query_; }
-    std::int64_t last_query() const { return last_query_; }
-    TileRows& key() { return key_; }
-    TileRows& value() { return value_; }
-    float* key_sums() const { return key_sums_.data(); }
-    float* value_sums() const { return value_sums_.data(); }
-    std::uint8_t* has_row() { return has_row_; }
-
-    void store() const {
-        const RowView &key_grad = problem_.key_grad, &rope_grad = problem_.key_rope_grad,
-                      &value_grad = problem_.value_grad;
-        const auto store_key = [&](const RowView& view, std::int64_t key, const float* sums,
-                                   float factor) {
-            const std::int64_t at = view.offset(b_, kv_head_, position() + key);
-            if (has_row_[key] == 0) return view.write_zeros(at);
-            view.write_product(at, sums, factor, problem_.kernels);
-        };
-        const float scale = problem_.plan.scale();
-        for (std::int64_t key = 0; key < count_; ++key) {
-            const float* sums = key_sums_.data() + key * key_.width();
-            store_key(key_grad, key, sums, scale);
-            if (rope_grad.dim() > 0) store_key(rope_grad, key, sums + key_grad.dim(), scale);
-            store_key(value_grad, key, value_sums_.data() + key * value_.width(), 1.0f);
-        }
-    }
-
-private:
-    static constexpr std::int64_t kRowSlack = 16;  // RowView stores read whole vectors
-    std::int64_t position() const { return problem_.plan.sequence(b_).key_begin + begin_; }
-
-    const GradientProblem& problem_;
-    std::int64_t b_ = 0, kv_head_ = 0, begin_ = 0, count_ = 0, first_query_ = 0, last_query_ = 0;
-    TileRows key_, value_;
-    AlignedBuffer<float> key_sums_, value_sums_;
-    std::uint8_t has_row_[kFlashTileKeys] = {};
-};
-
-// Some keys of one kv head, a few tiles at a time: those stay in the second-level cache while all
-// queries pass by, and share what loading a tile of queries costs.
-class KeyChunkUnit {
-public:
-    KeyChunkUnit(const GradientProblem& problem, const QueryRows& rows, QueryGradients& query_grads,
-                 std::int64_t chunk, const FlashUnits::Unit& unit)
-        : problem_(problem),
-          rows_(rows),
-          query_grads_(query_grads),
-          chunk_(chunk),
-          unit_(unit),
-          sequence_(problem.plan.sequence(unit.b)),
-          band_(problem.plan.band(unit.b)),
-          max_rows_(std::min(kFlashTileRows, sequence_.query_len)),
-          pairs_(problem.plan, max_rows_),
-          query_(max_rows_, problem.logit_dim(), problem.kernels, problem.as_pairs()),
-          output_grad_(max_rows_, problem.plan.extents().value_dim, problem.kernels,
-                       problem.as_pairs()),
-          probs_(max_rows_, problem.kernels, problem.as_pairs()),
-          score_grads_(max_rows_, problem.kernels, problem.as_pairs()) {
-        const std::int64_t tiles = (unit.end - unit.begin + kFlashTileKeys - 1) / kFlashTileKeys;
-        for (std::int64_t i = 0; i < std::min(tiles, kTilesAtOnce); ++i)
-            tiles_.push_back(std::make_unique<KeyTileSums>(problem));
-    }
-
-    void run() {
-        const std::int64_t group = problem_.plan.group_size(), head_begin = unit_.head * group;
-        // Heads of a group are neighbours, so their rows are.
-        query_grads_.clear(chunk_, rows_.at(unit_.b, head_begin, 0), group * sequence_.query_len);
-        for (std::int64_t begin = unit_.begin; begin < unit_.end;
-             begin += kTilesAtOnce * kFlashTileKeys) {
-            start_tiles(begin);
-            for (std::int64_t head = head_begin; head < head_begin + group; ++head) {
-                for (std::int64_t query = first_query_; query < last_query_;
-                     query += kFlashTileRows)
-                    add_queries(head, query, std::min(last_query_, query + kFlashTileRows));
-            }
-            for (std::int64_t i = 0; i < num_tiles_; ++i) tile(i).store();
-        }
-    }
-
-private:
-    static constexpr std::int64_t kTilesAtOnce = 4;  // 220 KiB each for 128 channels of bf16
-
-    KeyTileSums& tile(std::int64_t i) { return *tiles_[static_cast<std::size_t>(i)]; }
-
-    void start_tiles(std::int64_t key_begin) {
-        num_tiles_ = 0;
-        first_query_ = sequence_.query_len, last_query_ = 0;
-        for (std::int64_t begin = key_begin; begin < unit_.end && num_tiles_ < kTilesAtOnce;
-             begin += kFlashTileKeys) {
-            KeyTileSums& next = tile(num_tiles_++);
-            next.start(unit_.b, unit_.head, begin, std::min(kFlashTileKeys, unit_.end - begin));
-            if (next.first_query() >= next.last_query()) continue;
-            first_query_ = std::min(first_query_, next.first_query());
-            last_query_ = std::max(last_query_, next.last_query());
-        }
-    }
-
-    void add_queries(std::int64_t head, std::int64_t begin, std::int64_t end) {
-        const std::int64_t position = sequence_.query_begin + begin;
-        query_.load(problem_.query, problem_.query_rope, unit_.b, head, position, end - begin);
-        output_grad_.load(problem_.output_grad, problem_.no_rope, unit_.b, head, position,
-                          end - begin);
-        for (std::int64_t i = 0; i < num_tiles_; ++i) {
-            KeyTileSums& keys = tile(i);
-            const std::int64_t first = std::max(begin, keys.first_query()),
-                               last = std::min(end, keys.last_query());
-            VisibleBand::Extent extent{};
-            for (std::int64_t query = first; query < last; query += extent.rows) {
-                extent = band_.tile_from(query, last, keys.begin(), keys.begin() + keys.count());
-                if (extent.keys <= 0) continue;
-                pairs_.start({unit_.b, head, query, extent.rows, keys.begin(), extent.keys});
-                add_tile(query - begin, keys);
-            }
-        }
-    }
-
-    // The rows of the tile are those of the loaded queries from `skip` on.
-    void add_tile(std::int64_t skip, KeyTileSums& keys) {
-        const FlashTile& tile = pairs_.tile();
-        const std::int64_t row = rows_.at(tile.b, tile.head, tile.query_begin);
-        pairs_.note_rows_with_keys(query_grads_.has_key(chunk_, row));
-        pairs_.note_keys_with_rows(keys.has_row());
-        fill_weights(skip, keys, static_cast<std::size_t>(row));
-
-        const PairFlags visible = pairs_.visible();
-        score_grads_.round_for_keys(tile.rows, tile.cols());
-        keys.key().add_sum_over_keys(score_grads_, tile.rows, tile.keys, visible,
-                                     query_grads_.sums(chunk_, row));
-        score_grads_.round_for_rows(tile.rows, tile.cols());
-        query_.add_sum_over_rows(score_grads_, skip, tile.rows, tile.keys, visible,
-                                 keys.key_sums());
-        pairs_.drop(probs_.data(), problem_.plan.keep_factor());
-        probs_.round_for_rows(tile.rows, tile.cols());
-        output_grad_.add_sum_over_rows(probs_, skip, tile.rows, tile.keys,
-                                       pairs_.visible_and_kept(), keys.value_sums());
-    }
-
-    // P and dS of the tile, exactly 0 where the pair is hidden.
-    void fill_weights(std::int64_t skip, KeyTileSums& keys, std::size_t row) {
-        const FlashTile& tile = pairs_.tile();
-        float *probs = probs_.data(), *score_grads = score_grads_.data();
-        query_.multiply(skip, tile.rows, keys.key(), tile.keys, problem_.logit_factor(), probs);
-        pairs_.finish_logits(probs);
-        output_grad_.multiply(skip, tile.rows, keys.value(), tile.keys, 1.0f, score_grads);
-        pairs_.drop(score_grads, problem_.plan.keep_factor());
-        TileWeights::gradient(
-            probs_, score_grads_,
-            {tile.rows, tile.cols(), &rows_.row_max[row], &rows_.row_sum[row], &rows_.delta[row]});
-        pairs_.fill_hidden(probs, 0.0f);
-        pairs_.fill_hidden(score_grads, 0.0f);
-    }
-
-    const GradientProblem& problem_;
-    const QueryRows& rows_;
-    QueryGradients& query_grads_;
-    std::int64_t chunk_;
-    FlashUnits::Unit unit_;
-    FlashSequence sequence_;
-    VisibleBand band_;
-    std::int64_t max_rows_, num_tiles_ = 0, first_query_ = 0, last_query_ = 0;
-    PairTile pairs_;
-    TileRows query_, output_grad_;
-    TileWeights probs_, score_grads_;
-    std::vector<std::unique_ptr<KeyTileSums>> tiles_;
-};
 
 void zero_rows(const RowView& view, std::int64_t begin, std::int64_t end, std::int64_t heads) {
     if (view.dim() == 0) return;
@@ -376,39 +15,43 @@ void zero_rows(const RowView& view, std::int64_t begin, std::int64_t end, std::i
 }
 
 // Rows of TND that belong to no sequence.
-void zero_rows_beyond(const GradientProblem& problem) {
-    const FlashExtents& extents = problem.plan.extents();
+void zero_rows_beyond(const FlashPlan& plan, const GradientRows& of) {
+    const FlashExtents& extents = plan.extents();
     if (!extents.is_packed()) return;
-    const FlashSequence last = problem.plan.sequence(extents.batch - 1);
+    const FlashSequence last = plan.sequence(extents.batch - 1);
     const std::int64_t query_end = last.query_begin + last.query_len,
                        key_end = last.key_begin + last.key_len;
-    zero_rows(problem.query_grad, query_end, extents.query_len, extents.query_heads);
-    zero_rows(problem.query_rope_grad, query_end, extents.query_len, extents.query_heads);
-    zero_rows(problem.key_grad, key_end, extents.key_len, extents.kv_heads);
-    zero_rows(problem.key_rope_grad, key_end, extents.key_len, extents.kv_heads);
-    zero_rows(problem.value_grad, key_end, extents.key_len, extents.kv_heads);
+    zero_rows(of.query_grad, query_end, extents.query_len, extents.query_heads);
+    zero_rows(of.query_rope_grad, query_end, extents.query_len, extents.query_heads);
+    zero_rows(of.key_grad, key_end, extents.key_len, extents.kv_heads);
+    zero_rows(of.key_rope_grad, key_end, extents.key_len, extents.kv_heads);
+    zero_rows(of.value_grad, key_end, extents.key_len, extents.kv_heads);
 }
 
 }  // namespace
 
 void flash_attention_score_grad(const attncheck_flash_attention_score_grad_args& args,
                                 const AttentionKernels& kernels) {
-    const GradientProblem problem(flash_call(args), kernels);
-    const FlashExtents& extents = problem.plan.extents();
-    const FlashUnits query_units(problem.plan, false, extents.query_heads, kFlashTileRows);
-    QueryRows rows(problem);
-    parallel_for(query_units.count(),
-                 [&](std::int64_t unit) { rows.load(query_units.unit(unit)); });
-    const KeyChunks chunks(problem, rows.count());
-    QueryGradients query_grads(problem, chunks, rows);
-    const FlashUnits key_units(problem.plan, true, extents.kv_heads, chunks.length);
-    parallel_for(key_units.count(), [&](std::int64_t index) {
-        const FlashUnits::Unit unit = key_units.unit(index);
-        KeyChunkUnit(problem, rows, query_grads, unit.begin / chunks.length, unit).run();
-    });
-    parallel_for(query_units.count(),
-                 [&](std::int64_t unit) { query_grads.store(query_units.unit(unit)); });
-    zero_rows_beyond(problem);
+    const FlashPlan plan(flash_call(args));
+    const FlashCall& call = plan.call();
+    const std::int64_t head_dim = plan.extents().head_dim, value_dim = plan.extents().value_dim;
+    const GradientRows of{plan.rows(*call.query, head_dim),
+                          plan.rows(*call.query_rope, plan.rope_dim()),
+                          plan.rows(*call.key, head_dim),
+                          plan.rows(*call.key_rope, plan.rope_dim()),
+                          plan.rows(*call.value, value_dim),
+                          plan.rows(*call.value, 0),
+                          plan.rows(*call.output, value_dim),
+                          plan.rows(*call.output_grad, value_dim),
+                          plan.rows(*call.query_grad, head_dim),
+                          plan.rows(*call.query_rope_grad, plan.rope_dim()),
+                          plan.rows(*call.key_grad, head_dim),
+                          plan.rows(*call.key_rope_grad, plan.rope_dim()),
+                          plan.rows(*call.value_grad, value_dim)};
+    GradientQueryRows rows(plan);
+    load_query_rows(plan, of, kernels, rows);
+    run_gradient(plan, of, rows, kernels);
+    zero_rows_beyond(plan, of);
 }
 
 }  // namespace attncheck::impl

@@ -28,49 +28,23 @@ std::int64_t broadcast_offset(const attncheck_tensor& tensor, int dim, std::int6
 
 }  // namespace
 
-std::int64_t VisibleBand::first(std::int64_t i) const {
-    return std::clamp<std::int64_t>(i + low, 0, key_len);
-}
-
-std::int64_t VisibleBand::last(std::int64_t i) const {
-    return std::clamp<std::int64_t>(std::max(i + high + 1, prefix), 0, key_len);
-}
-
-std::int64_t VisibleBand::first_query(std::int64_t key_begin, std::int64_t query_len) const {
-    // last(i) > key_begin
-    return prefix > key_begin ? 0 : std::clamp<std::int64_t>(key_begin - high, 0, query_len);
-}
-
-std::int64_t VisibleBand::last_query(std::int64_t key_end, std::int64_t query_len) const {
-    // first(i) < key_end
-    return std::clamp<std::int64_t>(key_end - low, 0, query_len);
-}
-
-VisibleBand::Extent VisibleBand::tile_from(std::int64_t begin, std::int64_t end,
-                                           std::int64_t key_begin, std::int64_t key_end) const {
-    constexpr std::int64_t kRowsAlongAnEdge = 32;  // even, see TileRows::add_sum_over_rows
-    const std::int64_t most = last(begin) < key_end ? kRowsAlongAnEdge : kFlashTileRows,
-                       rows = std::min(most, end - begin);
-    return {rows, std::min(key_end, last(begin + rows - 1)) - key_begin};
-}
-
 FlashPlan::FlashPlan(const FlashCall& call)
-    : call_(call),
-      extents_(flash_extents(call)),
-      lengths_(flash_lengths(call, extents_)),
-      bias_form_(*bias_form(call, extents_, lengths_)),
-      mask_form_(*mask_form(call, extents_, lengths_)),
+    : TilePlan(flash_extents(call), static_cast<float>(call.scale_value)),
+      call_(call),
+      lengths_(flash_lengths(call, extents())),
+      bias_form_(*bias_form(call, extents(), lengths_)),
+      mask_form_(*mask_form(call, extents(), lengths_)),
       reads_mask_(mask_form_ == MaskForm::kPerEntry || mask_form_ == MaskForm::kPacked),
-      statistics_by_head_(extents_.is_packed() && call.statistics_layout[0] == '\0'),
-      band_entry_(call.has_mask() ? band_entry(call, extents_) : -1),
+      statistics_by_head_(extents().is_packed() && call.statistics_layout[0] == '\0'),
+      band_entry_(call.has_mask() ? band_entry(call, extents()) : -1),
       start_distance_(static_cast<double>(call.start_distance())) {
-    if (!extents_.is_packed()) return;
-    prior_pairs_.reserve(static_cast<std::size_t>(extents_.batch));
+    if (!extents().is_packed()) return;
+    prior_pairs_.reserve(static_cast<std::size_t>(extents().batch));
     std::int64_t pairs = 0;
-    for (std::int64_t b = 0; b < extents_.batch; ++b) {
+    for (std::int64_t b = 0; b < extents().batch; ++b) {
         const FlashSequence s = sequence(b);
         prior_pairs_.push_back(pairs);
-        pairs += extents_.query_heads * s.query_len * s.key_len;
+        pairs += extents().query_heads * s.query_len * s.key_len;
     }
 }
 
@@ -113,42 +87,27 @@ VisibleBand FlashPlan::band(std::int64_t b) const {
     return band;
 }
 
-bool FlashPlan::sees_all(const FlashTile& tile) const {
-    if (reads_mask_ || tile.cols() != tile.keys) return false;
-    const VisibleBand visible = band(tile.b);
-    return visible.first(tile.query_begin + tile.rows - 1) <= tile.key_begin &&
-           visible.last(tile.query_begin) >= tile.key_begin + tile.keys;
-}
-
-void FlashPlan::mark_seen(const FlashTile& tile, std::uint8_t* seen) const {
-    const VisibleBand visible = band(tile.b);
+void FlashPlan::hide_pairs(const FlashTile& tile, std::int64_t i, std::int64_t begin,
+                           std::int64_t end, std::uint8_t* seen) const {
     const FlashSequence s = sequence(tile.b);
     const attncheck_tensor& mask = *call_.atten_mask;
     const std::uint8_t* contents = static_cast<const std::uint8_t*>(mask.data);
     const bool packed = mask_form_ == MaskForm::kPacked;
     const std::int64_t row_origin = packed ? s.query_begin : 0,
                        col_origin = packed ? s.key_begin : 0;
-    if (reads_mask_ && mask.rank == 4)
+    if (mask.rank == 4)
         contents += broadcast_offset(mask, 0, tile.b) + broadcast_offset(mask, 1, tile.head);
-    for (std::int64_t r = 0; r < tile.rows; ++r, seen += kFlashTileKeys) {
-        const std::int64_t i = tile.query_begin + r,
-                           begin = std::max(visible.first(i) - tile.key_begin, std::int64_t{0}),
-                           end = std::min(visible.last(i) - tile.key_begin, tile.keys);
-        std::fill_n(seen, tile.cols(), std::uint8_t{0});
-        for (std::int64_t k = begin; k < end; ++k) seen[k] = 1;
-        if (!reads_mask_) continue;
-        const std::int64_t row_stride = mask.strides[mask.rank - 2],
-                           col_stride = mask.strides[mask.rank - 1],
-                           row = (row_origin + i) * row_stride, col = col_origin + tile.key_begin;
-        for (std::int64_t k = begin; k < end; ++k) {
-            seen[k] = contents[row + (col + k) * col_stride] == 0;
-        }
+    const std::int64_t row_stride = mask.strides[mask.rank - 2],
+                       col_stride = mask.strides[mask.rank - 1],
+                       row = (row_origin + i) * row_stride, col = col_origin + tile.key_begin;
+    for (std::int64_t k = begin; k < end; ++k) {
+        seen[k] = contents[row + (col + k) * col_stride] == 0;
     }
 }
 
 std::int64_t FlashPlan::prior_pairs(std::int64_t b) const {
-    if (extents_.is_packed()) return prior_pairs_[static_cast<std::size_t>(b)];
-    return b * (extents_.query_heads * extents_.query_len * extents_.key_len);
+    if (extents().is_packed()) return prior_pairs_[static_cast<std::size_t>(b)];
+    return b * (extents().query_heads * extents().query_len * extents().key_len);
 }
 
 // contract.md, decision 9: one bit per pair, least significant first, no padding of rows.
@@ -170,7 +129,8 @@ void FlashPlan::mark_kept(const FlashTile& tile, std::uint8_t* kept) const {
     }
 }
 
-void FlashPlan::add_bias(const FlashTile& tile, float* products) const {
+void FlashPlan::finish_products(const FlashTile& tile, float* products, float*) const {
+    if (!changes_products()) return;
     const float factor = scale();
     const VisibleBand visible = band(tile.b);
     for (std::int64_t r = 0; r < tile.rows; ++r, products += kFlashTileKeys) {
@@ -192,13 +152,13 @@ void FlashPlan::load_bias(const FlashTile& tile, std::int64_t i, std::int64_t be
                           std::int64_t end, float* to) const {
     if (bias_form_ == BiasForm::kSlopes) return load_slopes(tile, i, begin, end, to);
     const attncheck_tensor& bias = *call_.bias;
-    const bool packed = extents_.is_packed();
+    const bool packed = extents().is_packed();
     if (bias_form_ == BiasForm::kCompressed && packed)
         return load_packed_compressed(tile, i, begin, end, to);
     const FlashSequence s = sequence(tile.b);
     std::int64_t start = 0, stride = bias.strides[bias.rank - 1];
     if (bias_form_ == BiasForm::kFlatKeys) {
-        start = (s.key_begin * extents_.query_heads + tile.head * s.key_len) * stride;
+        start = (s.key_begin * extents().query_heads + tile.head * s.key_len) * stride;
     } else if (bias_form_ == BiasForm::kFlatPairs) {
         start = (prior_pairs(tile.b) + (tile.head * s.query_len + i) * s.key_len) * stride;
     } else {
@@ -251,17 +211,26 @@ void FlashPlan::load_slopes(const FlashTile& tile, std::int64_t i, std::int64_t 
 std::int64_t FlashPlan::statistic_offset(const attncheck_tensor& statistic, std::int64_t b,
                                          std::int64_t head, std::int64_t i) const {
     const std::int64_t* strides = statistic.strides;
-    if (!extents_.is_packed()) return b * strides[0] + head * strides[1] + i * strides[2];
+    if (!extents().is_packed()) return b * strides[0] + head * strides[1] + i * strides[2];
     const FlashSequence s = sequence(b);
     if (!statistics_by_head_) return (s.query_begin + i) * strides[0] + head * strides[1];
     // A block [N1, S1] per sequence, laid over the rows of [T1, N1].
-    const std::int64_t row = s.query_begin * extents_.query_heads + head * s.query_len + i;
-    return row / extents_.query_heads * strides[0] + row % extents_.query_heads * strides[1];
+    const std::int64_t row = s.query_begin * extents().query_heads + head * s.query_len + i;
+    return row / extents().query_heads * strides[0] + row % extents().query_heads * strides[1];
 }
 
-float FlashPlan::first_statistic(const attncheck_tensor& statistic, std::int64_t b,
-                                 std::int64_t head, std::int64_t i) const {
-    return static_cast<const float*>(statistic.data)[statistic_offset(statistic, b, head, i)];
+RowStatistics FlashPlan::statistics(std::int64_t b, std::int64_t head, std::int64_t i) const {
+    const auto first_of = [&](const attncheck_tensor& statistic) {
+        return static_cast<const float*>(statistic.data)[statistic_offset(statistic, b, head, i)];
+    };
+    return {first_of(*call_.softmax_max), first_of(*call_.softmax_sum)};
+}
+
+void FlashPlan::write_statistics(std::int64_t b, std::int64_t head, std::int64_t i,
+                                 const RowStatistics& of) const {
+    constexpr float kMax = std::numeric_limits<float>::max();
+    write_statistic(*call_.softmax_max, b, head, i, of.has_key ? of.row_max : -kMax);
+    write_statistic(*call_.softmax_sum, b, head, i, of.has_key ? of.row_sum : kMax);
 }
 
 void FlashPlan::write_statistic(const attncheck_tensor& statistic, std::int64_t b,
@@ -277,31 +246,6 @@ void FlashPlan::write_statistic_beyond(const attncheck_tensor& statistic, std::i
     float* to = static_cast<float*>(statistic.data) + row * statistic.strides[0] +
                 head * statistic.strides[1];
     for (std::int64_t k = 0; k < statistic.shape[2]; ++k) to[k * statistic.strides[2]] = value;
-}
-
-FlashUnits::FlashUnits(const FlashPlan& plan, bool of_keys, std::int64_t heads, std::int64_t tile)
-    : plan_(plan), of_keys_(of_keys), heads_(heads), tile_(tile) {
-    ends_.reserve(static_cast<std::size_t>(plan.extents().batch));
-    std::int64_t end = 0;
-    for (std::int64_t b = 0; b < plan.extents().batch; ++b) {
-        end += heads_ * ((length(b) + tile_ - 1) / tile_);
-        ends_.push_back(end);
-    }
-}
-
-std::int64_t FlashUnits::length(std::int64_t b) const {
-    const FlashSequence s = plan_.sequence(b);
-    return of_keys_ ? s.key_len : s.query_len;
-}
-
-// Consecutive units of a head go from the last tile to the first: with causal visibility the last
-// queries have the most keys, and the last units to end should be small.
-FlashUnits::Unit FlashUnits::unit(std::int64_t index) const {
-    const auto entry = std::upper_bound(ends_.begin(), ends_.end(), index);
-    const std::int64_t b = entry - ends_.begin(), before = b == 0 ? 0 : *(entry - 1),
-                       len = length(b), tiles = (len + tile_ - 1) / tile_, within = index - before,
-                       order = within / heads_, tile = of_keys_ ? order : tiles - 1 - order;
-    return {b, within % heads_, tile * tile_, std::min(len, (tile + 1) * tile_)};
 }
 
 }  // namespace attncheck::impl

@@ -88,13 +88,20 @@ void RowView::read_halves(std::int64_t offset, std::uint16_t* to) const {
     for (std::int64_t c = 0; c < dim_; ++c) to[c] = row[c * channel_stride_];
 }
 
-void RowView::scatter(std::int64_t offset, const std::uint16_t* from) const {
+void RowView::scatter(std::int64_t offset, const std::uint16_t* from, std::int64_t count) const {
     std::uint16_t* to = static_cast<std::uint16_t*>(data_) + offset;
     if (channel_stride_ == 1) {
-        std::copy_n(from, dim_, to);
+        std::copy_n(from, count, to);
         return;
     }
-    for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = from[c];
+    for (std::int64_t c = 0; c < count; ++c) to[c * channel_stride_] = from[c];
+}
+
+// Channels [begin, begin + count) of at most kMostAtOnce.
+template <class Write>
+void RowView::for_blocks(const Write& write) const {
+    for (std::int64_t begin = 0; begin < dim_; begin += kMostAtOnce)
+        write(begin, std::min(kMostAtOnce, dim_ - begin));
 }
 
 void RowView::write_product(std::int64_t offset, const float* from, float factor,
@@ -104,9 +111,11 @@ void RowView::write_product(std::int64_t offset, const float* from, float factor
         for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = from[c] * factor;
         return;
     }
-    std::uint16_t rounded[kMaxRowDim];
-    kernels.store_product[half_index(dtype_)](from, factor, rounded, padded(dim_));
-    scatter(offset, rounded);
+    for_blocks([&](std::int64_t begin, std::int64_t count) {
+        std::uint16_t rounded[kMostAtOnce];
+        kernels.store_product[half_index(dtype_)](from + begin, factor, rounded, padded(count));
+        scatter(offset + begin * channel_stride_, rounded, count);
+    });
 }
 
 void RowView::write_quotient(std::int64_t offset, const float* from, float divisor,
@@ -116,9 +125,11 @@ void RowView::write_quotient(std::int64_t offset, const float* from, float divis
         for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = from[c] / divisor;
         return;
     }
-    std::uint16_t rounded[kMaxRowDim];
-    kernels.store_quotient[half_index(dtype_)](from, divisor, rounded, padded(dim_));
-    scatter(offset, rounded);
+    for_blocks([&](std::int64_t begin, std::int64_t count) {
+        std::uint16_t rounded[kMostAtOnce];
+        kernels.store_quotient[half_index(dtype_)](from + begin, divisor, rounded, padded(count));
+        scatter(offset + begin * channel_stride_, rounded, count);
+    });
 }
 
 void RowView::write_zeros(std::int64_t offset) const {
@@ -127,8 +138,10 @@ void RowView::write_zeros(std::int64_t offset) const {
         for (std::int64_t c = 0; c < dim_; ++c) to[c * channel_stride_] = 0.0f;
         return;
     }
-    constexpr std::uint16_t kZeros[kMaxRowDim] = {};
-    scatter(offset, kZeros);
+    constexpr std::uint16_t kZeros[kMostAtOnce] = {};
+    for_blocks([&](std::int64_t begin, std::int64_t count) {
+        scatter(offset + begin * channel_stride_, kZeros, count);
+    });
 }
 
 }  // namespace attncheck::impl

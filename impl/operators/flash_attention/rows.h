@@ -15,10 +15,6 @@ namespace attncheck::impl {
 /// NaN per sign), widened exactly.
 float widen_element(std::int32_t dtype, const void* data, std::int64_t offset);
 
-/// The most channels a view may have: those of NsaCompressAttention (contract.md, decision 7).
-inline constexpr std::int64_t kMaxRowDim = 768;
-static_assert(kMaxRowDim >= kMaxFlashDim);
-
 class RowView {
 public:
     /// An absent tensor gives a view of dim 0.
@@ -42,7 +38,12 @@ public:
     void write_zeros(std::int64_t offset) const;
 
 private:
-    void scatter(std::int64_t offset, const std::uint16_t* from) const;
+    /// Rounded in one go; a multiple of 16.
+    static constexpr std::int64_t kMostAtOnce = 768;
+
+    template <class Write>
+    void for_blocks(const Write& write) const;
+    void scatter(std::int64_t offset, const std::uint16_t* from, std::int64_t count) const;
 
     void* data_;
     std::int32_t dtype_;

@@ -96,7 +96,7 @@ void PackedRows::add_aside_over_rows(const float* left, std::int64_t begin, std:
     }
 }
 
-PairTile::PairTile(const FlashPlan& plan, std::int64_t max_rows)
+PairTile::PairTile(const TilePlan& plan, std::int64_t max_rows)
     : plan_(plan),
       seen_(max_rows * kFlashTileKeys),
       kept_(plan.has_dropout() ? max_rows * kFlashTileKeys : 0) {}
@@ -108,8 +108,8 @@ void PairTile::start(const FlashTile& tile) {
     if (plan_.has_dropout()) plan_.mark_kept(tile, kept_.data());
 }
 
-void PairTile::finish_logits(float* products) const {
-    if (plan_.has_bias()) plan_.add_bias(tile_, products);
+void PairTile::finish_logits(float* products, float* slopes) const {
+    if (plan_.changes_products()) plan_.finish_products(tile_, products, slopes);
     fill_hidden(products, -std::numeric_limits<float>::infinity());
 }
 

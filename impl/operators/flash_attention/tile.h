@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "impl/kernels/attention_kernels.h"
-#include "impl/operators/flash_attention/plan.h"
+#include "impl/operators/flash_attention/tile_plan.h"
 #include "impl/arguments/strided_rows.h"
 
 /// Operands in fp32 and flags of one tile of logits.
@@ -81,7 +81,7 @@ private:
 /// A tile of pairs: which are visible, and its logits.
 class PairTile {
 public:
-    PairTile(const FlashPlan& plan, std::int64_t max_rows);
+    PairTile(const TilePlan& plan, std::int64_t max_rows);
 
     /// Chooses the tile; computes flags.
     void start(const FlashTile& tile);
@@ -92,10 +92,10 @@ public:
     }
     /// Whether products are logits as they are, all of them, and weights what softmax makes of
     /// them.
-    bool keeps_products() const { return sees_all_ && !plan_.has_bias() && !plan_.has_dropout(); }
-    /// Products <q, k>, scaled unless there is a bias, become logits: bias, and -infinity for
-    /// hidden pairs.
-    void finish_logits(float* products) const;
+    bool keeps_products() const { return sees_all_ && !plan_.changes_products() && !plan_.has_dropout(); }
+    /// Products times TilePlan::logit_factor become logits: what the plan makes of them, and -infinity
+    /// for hidden pairs. `slopes` as in TilePlan::finish_products.
+    void finish_logits(float* products, float* slopes = nullptr) const;
     /// Exactly `value` for hidden pairs, whatever was there.
     void fill_hidden(float* matrix, float value) const;
     /// Times `factor` where kept, exactly 0 where dropped; nothing without dropout.
@@ -106,7 +106,7 @@ public:
     void note_keys_with_rows(std::uint8_t* has_row) const;
 
 private:
-    const FlashPlan& plan_;
+    const TilePlan& plan_;
     FlashTile tile_{};
     bool sees_all_ = false;
     AlignedBuffer<std::uint8_t> seen_, kept_;
