@@ -19,6 +19,7 @@ struct NeutralForm {
     std::int64_t window_left = -1, window_right = -1, align = 0;
     bool has_kv_length = false, has_sink = false;
     std::string bias, mask;  // "BHQK", with 1 where an extent is: "1H1K"; empty: absent
+    bool bias_hides = true;  // some elements are -infinity
     bool has_lse = true;
 };
 
@@ -49,7 +50,7 @@ public:
             input->fill([&] { return normal(); });
         if (!form.bias.empty()) {
             bias = AnyTensor(form.bias_dtype, pairs(form.bias), storage());
-            bias.fill([&] { return below(9) == 0 ? -kInf : normal(); });
+            bias.fill([&] { return below(9) == 0 && form.bias_hides ? -kInf : normal(); });
             shape.bias = {true, bias.shape, values(bias)};
         }
         if (!form.mask.empty()) {
