@@ -229,9 +229,11 @@ HWY_INLINE FloatVec tanh_of(FloatVec x) {
                                     -0x1.b9d830p-5f, 0x1.11100ep-3f, -0x1.555554p-2f})
         sum = hn::MulAdd(sum, square, hn::Set(d, coefficient));
     const FloatVec near = hn::MulAdd(hn::Mul(size, square), sum, size);
+    const auto is_near = hn::Lt(size, one);
+    if (hn::AllTrue(d, is_near)) return hn::CopySign(near, x);  // scores are mostly far below the cap
     const FloatVec far = hn::Sub(
         one, hn::Div(hn::Set(d, 2.0f), hn::Add(exp_of(hn::Add(size, size)), one)));
-    return hn::CopySign(hn::IfThenElse(hn::Lt(size, one), near, far), x);
+    return hn::CopySign(hn::IfThenElse(is_near, near, far), x);
 }
 
 template <bool kSlopes>
