@@ -32,11 +32,13 @@ struct Factor {
     std::string name;
     std::int64_t number = 1;
     int symbol = -1;
+    bool operator==(const Factor&) const = default;
 };
 
 struct Axis {
     std::vector<Factor> factors;
     bool per_sequence = false;
+    bool operator==(const Axis&) const = default;
 };
 
 /// Where an element belongs: its sequence and its position along every symbol.

@@ -156,13 +156,14 @@ const HostArray& Call::array(std::string_view name) const {
 }
 
 Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,
-                   std::vector<std::uint32_t> bits, Layout layout) {
+                   std::vector<std::uint32_t> bits, Layout layout, DimOrder order) {
     Tensor tensor;
     tensor.name = std::move(name);
     tensor.output = output;
     tensor.dtype = tensor.dtype_of_buffer = static_cast<std::int32_t>(dtype);
     tensor.rank = static_cast<std::int32_t>(shape.size());
-    tensor.strides = strides_for(layout, shape);
+    tensor.strides = strides_for(layout, shape, order);
+    tensor.order = std::move(order);
     tensor.shape = tensor.buffer_shape = std::move(shape);
     tensor.bits = std::move(bits);
     return tensor;
@@ -184,24 +185,27 @@ std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths) {
     return starts;
 }
 
-std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape) {
+std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape,
+                                      const DimOrder& in) {
     const std::size_t rank = shape.size();
     std::vector<std::size_t> order(rank);  // slowest first
     std::iota(order.begin(), order.end(), std::size_t{0});
-    if (layout == Layout::swapped && rank >= 2) std::swap(order[0], order[1]);
-    if (layout == Layout::columns) std::rotate(order.begin(), order.end() - 1, order.end());
+    if (in.slowest_first) order = *in.slowest_first;
+    if (layout == Layout::swapped && order.size() >= 2) std::swap(order[0], order[1]);
+    if (layout == Layout::columns && !order.empty())
+        std::rotate(order.begin(), order.end() - 1, order.end());
     std::vector<std::int64_t> strides(rank);
     std::int64_t pitch = layout == Layout::spread ? 2 : 1;
-    for (std::size_t k = rank; k-- > 0;) {
+    for (std::size_t k = order.size(); k-- > 0;) {
         const std::size_t dim = order[k];
-        if (layout == Layout::broadcast && dim == 1) continue;  // stride 0
+        if (layout == Layout::broadcast && dim == in.repeated) continue;  // stride 0
         strides[dim] = pitch;
         pitch *= std::max<std::int64_t>(shape[dim], 1);
         if (layout == Layout::gap && k > 0) pitch += 3;  // odd, so that rows start unaligned
     }
     if (layout == Layout::reversed && rank > 0) strides[0] = -strides[0];
     if (layout == Layout::unit)
-        for (std::size_t dim = 0; dim < rank; ++dim)
+        for (const std::size_t dim : order)
             if (shape[dim] == 1)
                 strides[dim] = dim == 0 ? 0 : 4099 * static_cast<std::int64_t>(dim);
     return strides;

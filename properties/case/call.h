@@ -18,6 +18,13 @@
 
 namespace attncheck::properties {
 
+/// The dimensions of a tensor as they lie in memory, before a layout changes them.
+struct DimOrder {
+    /// Slowest first; one that is left out has stride 0. Nothing: row-major.
+    std::optional<std::vector<std::size_t>> slowest_first = {};
+    std::size_t repeated = 1;  ///< gets stride 0 by Layout::broadcast
+};
+
 struct Tensor {
     std::string name;
     bool output = false, present = true;
@@ -31,6 +38,7 @@ struct Tensor {
     std::shared_ptr<const std::vector<std::uint8_t>> shared_bytes;
     std::vector<std::int64_t>
         buffer_shape;  ///< the shape the memory is laid out for (edits leave it alone)
+    DimOrder order;    ///< of its dimensions in memory
 
     std::size_t elements() const;  ///< of buffer_shape
     std::size_t element_size() const;
@@ -82,7 +90,8 @@ struct Call {
 
 /// A tensor that lies in memory as `shape` says; `bits` are given for inputs only.
 Tensor make_tensor(std::string name, bool output, ref::Dtype dtype, std::vector<std::int64_t> shape,
-                   std::vector<std::uint32_t> bits, Layout layout = Layout::dense);
+                   std::vector<std::uint32_t> bits, Layout layout = Layout::dense,
+                   DimOrder order = {});
 
 /// Ends of consecutive sequences of these lengths, as host arrays give them.
 std::vector<std::int64_t> cumulative(const std::vector<std::int64_t>& lengths);
@@ -95,7 +104,8 @@ std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths);
 
 /// Strides (elements) of a tensor of this shape in a layout; strides of extent-1 dimensions are
 /// arbitrary in `unit`.
-std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape);
+std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape,
+                                      const DimOrder& in = {});
 
 /// Lowest and highest element offset a strided tensor touches; {0, -1} when it has no element.
 struct Extent {

@@ -55,6 +55,20 @@ std::vector<std::int64_t> passed_shape(const TensorField& tensor, const Extents&
                                   : without_rows(tensor, axes, extents);
 }
 
+/// The dimensions of the tensor as passed in the order of its form.
+DimOrder order_in_memory(const TensorField& tensor, const Extents& extents) {
+    const Form* form = form_of(tensor, extents);
+    if (!form) return {};
+    DimOrder out{.repeated = static_cast<std::size_t>(form->repeated)};
+    if (form->strides.empty()) return out;
+    const auto& dims = form->shape.axes();
+    out.slowest_first.emplace();
+    for (const Axis& axis : form->strides.axes())
+        out.slowest_first->push_back(
+            static_cast<std::size_t>(std::ranges::find(dims, axis) - dims.begin()));
+    return out;
+}
+
 /// Sets what a claim gives another value in a call that is laid out.
 void apply_claim(const Claim& claim, const Call& wanted, Call& call) {
     for (std::size_t i = 0; i < call.tensors.size() && claim.shapes; ++i) {
@@ -63,7 +77,7 @@ void apply_claim(const Claim& claim, const Call& wanted, Call& call) {
         tensor.shape = wanted.tensors[i].shape;
         if (tensor.rank == wanted.tensors[i].rank) continue;
         tensor.rank = wanted.tensors[i].rank;  // an earlier edit gave it another
-        tensor.strides = strides_for(Layout::dense, tensor.buffer_shape);
+        tensor.strides = strides_for(Layout::dense, tensor.buffer_shape, tensor.order);
     }
     if (!claim.host) return;
     call.arrays = wanted.arrays;
@@ -185,7 +199,8 @@ Call outline_of(const Extents& extents, std::span<const Layout> layouts) {
         const TensorField& field = d.tensors[i];
         call.tensors.push_back(make_tensor(
             field.name, field.output, extents.type_of(field),
-            passed_shape(field, extents), {}, layouts.empty() ? Layout::dense : layouts[i]));
+            passed_shape(field, extents), {}, layouts.empty() ? Layout::dense : layouts[i],
+            order_in_memory(field, extents)));
         call.tensors.back().present = field.present.holds(extents);
     }
     for (const ArrayField& field : d.arrays) {

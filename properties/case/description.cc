@@ -157,6 +157,7 @@ Description resolved(Description d) {
             form.when.resolve(d);
             form.shape.resolve(d);
             form.order.resolve(d);
+            form.strides.resolve(d);
         }
         for (TypeRule& rule : tensor.types) {
             rule.when.resolve(d);

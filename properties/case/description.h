@@ -86,6 +86,10 @@ struct Form {
     Axes shape;
     Axes order = {};
     bool fixed = false;  ///< of documented contents, which no Spec sets
+    /// The axes of the shape, slowest first, where strides make another order of them; an axis that
+    /// is left out has stride 0. Layouts apply to these.
+    Axes strides = {};
+    int repeated = 1;  ///< the dimension of the shape that layout `broadcast` gives stride 0
 };
 
 /// "fp32", or a field whose values are named like types.

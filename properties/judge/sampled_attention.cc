@@ -311,7 +311,7 @@ void lay_out(const Spec& spec, Call& call) {
         if (field < 0 || tensor.shared_bytes) continue;
         const auto index = static_cast<std::size_t>(field);
         if (tensor.output == spec.schema->tensors[index].output)
-            tensor.strides = strides_for(spec.layouts[index], tensor.buffer_shape);
+            tensor.strides = strides_for(spec.layouts[index], tensor.buffer_shape, tensor.order);
     }
 }
 
