@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "ref/attention/rounding_noise.h"
+#include "ref/operators/attention.h"
 
 namespace attncheck::properties {
 namespace {
@@ -75,8 +78,9 @@ void leave_reached_unjudged(const AttentionProblem& problem, ExpectedOutputs& ex
     for (auto& [name, tensor] : expected) {
         const AttentionOutput& output = problem.output_named(name);
         const std::vector<char>& reached = output.of_keys ? reached_keys : reached_rows;
+        const bool anywhere = output.is_sum && any(reached_rows);
         for (std::size_t k = 0; k < tensor.size(); ++k)
-            if (reached[k / static_cast<std::size_t>(output.width)]) ref::leave_unjudged(tensor, k);
+            if (output.is_sum ? anywhere : reached[k / static_cast<std::size_t>(output.width)]) ref::leave_unjudged(tensor, k);
     }
 }
 
@@ -101,6 +105,9 @@ const AttentionOutput& AttentionProblem::output_named(std::string_view name) con
 std::string AttentionProblem::place(std::string_view name, std::size_t k) const {
     const AttentionOutput& of = output_named(name);
     const Int at = static_cast<Int>(k), row = at / (of.heads * of.width);
+    if (of.is_sum && of.width == 1) return fmt::format("[head {}]", at % of.heads);
+    if (of.is_sum)
+        return fmt::format("[{}, {}, element {}]", row, at / of.width % of.heads, at % of.width);
     const ref::SequencePlace where = ref::sequence_places(
         of.of_keys ? kv_lengths : query_lengths,
         of.of_keys ? shape.kv_rows : shape.query_rows)[static_cast<std::size_t>(row)];
@@ -122,12 +129,15 @@ void add_attention_outputs(AttentionProblem& problem) {
                                .of_keys = of_keys,
                                .parts = {{name, 0, width}}};
     };
-    for (const char* name : {"softmax_max", "softmax_sum"}) {
-        problem.forward_outputs.push_back(of(name, false, kStatisticLanes));
+    const auto add_statistic = [&](const char* name, Int width) {
+        problem.forward_outputs.push_back(of(name, false, width));
         problem.forward_outputs.back().dtype = ref::Dtype::fp32;
         problem.forward_outputs.back().column = "lane";
-    }
-    problem.forward_outputs.push_back(of("attention_out", false, s.value_dim));
+    };
+    if (problem.statistics == Statistics::pair)
+        for (const char* name : {"softmax_max", "softmax_sum"}) add_statistic(name, kStatisticLanes);
+    if (problem.statistics == Statistics::lse) add_statistic("lse", 1);
+    problem.forward_outputs.push_back(of(problem.output_name.c_str(), false, s.value_dim));
     problem.gradient_outputs = {of("dq", false, s.head_dim), of("dk", true, s.head_dim),
                                 of("dv", true, s.value_dim)};
     std::erase_if(problem.forward_outputs, [&](const AttentionOutput& output) {
@@ -149,7 +159,9 @@ AttentionNumbers::AttentionNumbers(const AttentionProblem& problem)
       row_max(problem.row_max.begin(), problem.row_max.end()),
       row_sum(problem.row_sum.begin(), problem.row_sum.end()),
       scale(problem.scale),
-      keep_prob(problem.keep_prob) {}
+      keep_prob(problem.keep_prob),
+      softcap(problem.softcap),
+      sink(problem.sink) {}
 
 void give_reference_forward(AttentionProblem& problem) {
     const auto rows = static_cast<std::size_t>(problem.query_rows());
@@ -161,18 +173,46 @@ void give_reference_forward(AttentionProblem& problem) {
     problem.output.resize(output.size());
     std::transform(output.begin(), output.end(), problem.output.begin(),
                    [&](double v) { return ref::encode(problem.result, v); });
+    if (problem.statistics == Statistics::lse)
+        for (std::size_t row = 0; row < rows; ++row)
+            if (row_max[row] != ref::kEmptyRowMax)
+                row_max[row] += std::log(std::exchange(row_sum[row], 1));
     problem.row_max.assign(row_max.begin(), row_max.end());
     problem.row_sum.assign(row_sum.begin(), row_sum.end());
 }
 
+void take_lse(const std::vector<float>& lse, AttentionValues& values) {
+    values.row_max = lse;
+    values.row_sum.assign(lse.size(), 1);
+    for (std::size_t row = 0; row < lse.size(); ++row)
+        if (lse[row] == -std::numeric_limits<float>::infinity()) {
+            values.row_max[row] = static_cast<float>(ref::kEmptyRowMax);
+            values.row_sum[row] = static_cast<float>(ref::kEmptyRowSum);
+        }
+}
+
 ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::AttentionGradInputs& in,
                             const ref::RoundingClass& rounding, ref::Grant grant) {
-    auto expected = ref::expected_attention_grad(problem.shape, problem.columns, in, problem.result,
-                                                 rounding, grant);
+    ref::AttentionGradInputs given = in;
+    given.bias_elements = problem.bias_elements;
+    given.bias_dtype = problem.bias_dtype;
+    ref::GradStatistics own;
+    if (problem.statistics == Statistics::none) {
+        own = ref::own_statistics(problem.shape, problem.columns, in.forward, problem.dtype,
+                                  rounding);
+        given.row_max = own.row_max, given.row_sum = own.row_sum;
+        given.statistics_error = own.error;
+    }
+    auto expected = ref::expected_attention_grad(problem.shape, problem.columns, given,
+                                                 problem.result, rounding, grant);
     ExpectedOutputs out;
     out.emplace_back("dq", std::move(expected.query_grad));
     out.emplace_back("dk", std::move(expected.key_grad));
     out.emplace_back("dv", std::move(expected.value_grad));
+    for (const AttentionOutput& output : problem.gradient_outputs)
+        if (output.is_sum)
+            out.emplace_back(output.name, output.name == "dsink" ? std::move(expected.sink_grad)
+                                                                 : std::move(expected.bias_grad));
     return out;
 }
 
@@ -187,9 +227,13 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Rounding
     }
     auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
                                             problem.dtype, rounding, grant);
-    out.emplace_back("softmax_max", in_lanes(expected.row_max));
-    out.emplace_back("softmax_sum", in_lanes(expected.row_sum));
-    out.emplace_back("attention_out", std::move(expected.output));
+    if (problem.statistics == Statistics::pair) {
+        out.emplace_back("softmax_max", in_lanes(expected.row_max));
+        out.emplace_back("softmax_sum", in_lanes(expected.row_sum));
+    }
+    if (problem.statistics == Statistics::lse)
+        out.emplace_back("lse", std::move(expected.stored_lse));
+    out.emplace_back(problem.output_name, std::move(expected.output));
     std::erase_if(out, [&](const auto& one) { return !problem.gives(one.first); });
     if (rounding.hidden_times_zero) leave_reached_unjudged(problem, out);
     return out;

@@ -28,7 +28,7 @@ struct OutputPart {
 
 /// An output in packed order, and the place of its rows in the tensors of the call.
 struct AttentionOutput {
-    std::string name;  ///< softmax_max, softmax_sum, attention_out; dq, dk, dv; topk_indices
+    std::string name;  ///< softmax_max, softmax_sum or lse, attention_out or out; dq, dk, dv
     ref::Dtype dtype = ref::Dtype::fp16;
     std::int64_t heads = 1, width = 1;
     bool of_keys = false;              ///< rows are keys, heads are key/value heads
@@ -36,10 +36,14 @@ struct AttentionOutput {
     std::vector<OutputPart> parts;     ///< one, or two where a rope is a tensor of its own
     /// Number of packed row `number` (row * heads + head) in memory; empty: the same.
     std::function<std::int64_t(std::int64_t number)> row_in_call = {};
+    /// No rows of queries or keys: every element is a sum over many of them (dbias, dsink), for
+    /// [leading, heads, width].
+    bool is_sum = false;
 
-    bool is_statistic() const { return name.starts_with("softmax"); }
+    bool is_lse() const { return name == "lse"; }
+    bool is_statistic() const { return name.starts_with("softmax") || is_lse(); }
     bool is_row_max() const { return name == "softmax_max"; }
-    bool is_row_sum() const { return is_statistic() && !is_row_max(); }
+    bool is_row_sum() const { return name == "softmax_sum"; }
     bool is_value_grad() const { return name == "dv"; }
     bool is_list() const { return name == "topk_indices"; }
     bool of_kv_heads() const { return of_keys || is_list(); }
@@ -53,6 +57,13 @@ struct AttentionOutput {
 /// operator reads it.
 struct AttentionExtras {
     virtual ~AttentionExtras() = default;
+};
+
+/// What a forward says of its softmax, and its gradient is given.
+enum class Statistics {
+    pair,  ///< row_max and row_sum
+    lse,   ///< one number: row_max is the LSE, row_sum 1
+    none   ///< nothing: the gradient forms its own
 };
 
 /// The numbers of a problem.
@@ -73,6 +84,12 @@ struct AttentionProblem : AttentionValues {
     std::vector<std::int64_t> query_lengths, kv_lengths;
     const char* sequence_word = "sequence";  ///< or "batch"
     double scale = 1, keep_prob = 1;         ///< narrowed to fp32
+    double softcap = 0;                      ///< narrowed likewise; 0: none
+    std::vector<double> sink;                ///< [N1]; empty: none
+    Statistics statistics = Statistics::pair;
+    std::string output_name = "attention_out";  ///< of the output among forward_outputs
+    std::size_t bias_elements = 0;  ///< of the gradient of a bias, where it is an output
+    ref::Dtype bias_dtype = ref::Dtype::fp32;
     std::vector<AttentionOutput> forward_outputs, gradient_outputs;
     std::shared_ptr<const AttentionExtras> extras;
 
@@ -94,8 +111,8 @@ inline bool gives_statistics(const AttentionProblem& problem) {
     return problem.gives("softmax_max") && problem.gives("softmax_sum");
 }
 
-/// The outputs that every attention operator has: statistics [T1,N1,8], attention_out, dq, dk, dv;
-/// without those that the case does not ask for.
+/// The outputs that every attention operator has: statistics [T1,N1,8] or the LSE [T1,N1], the
+/// output, dq, dk, dv; without those that the case does not ask for.
 void add_attention_outputs(AttentionProblem& problem);
 
 /// A lister that is cheap to copy.
@@ -104,10 +121,13 @@ ref::ColumnLister shared_columns(ref::ColumnLister columns);
 /// The numbers of a problem in binary64, as the reference takes them.
 struct AttentionNumbers {
     std::vector<double> query, key, value, output_grad, output, row_max, row_sum;
-    double scale, keep_prob;
+    double scale, keep_prob, softcap;
+    std::span<const double> sink;  ///< the problem's
 
     explicit AttentionNumbers(const AttentionProblem& problem);
-    ref::AttentionInputs<double> inputs() const { return {query, key, value, scale, keep_prob}; }
+    ref::AttentionInputs<double> inputs() const {
+        return {query, key, value, scale, keep_prob, softcap, sink};
+    }
     ref::AttentionGradInputs gradient_inputs() const {
         return {inputs(), output_grad, output, row_max, row_sum};
     }
@@ -115,6 +135,9 @@ struct AttentionNumbers {
 
 /// Statistics and attention output of the reference forward, rounded to their types.
 void give_reference_forward(AttentionProblem& problem);
+
+/// An LSE [T1,N1] as the statistics of a gradient; -infinity is a row that sees nothing.
+void take_lse(const std::vector<float>& lse, AttentionValues& values);
 
 /// A NaN or an infinity among the numbers of the problem.
 bool has_non_finite(const AttentionProblem& problem);

@@ -36,6 +36,12 @@ std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
     return pairs;
 }
 
+/// The LSE of a row that sees nothing is -infinity, which is the first tier's to judge.
+void leave_out_empty_rows(TierTensor& tensor) {
+    for (std::size_t k = 0; k < tensor.got.size() && tensor.name == "lse"; ++k)
+        if (!(tensor.noise.variance[k] > 0)) tensor.got[k] = tensor.noise.value[k];
+}
+
 /// Keys that one of these rows sees at most.
 std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std::int64_t>& rows) {
     std::int64_t longest = 0;
@@ -72,8 +78,14 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     }
     auto noise =
         ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
-    out.push_back(make_tensor("attention_out", "query", s.query_heads, s.value_dim, queries,
-                              std::move(noise.output), dtype, "p"));
+    out.push_back(make_tensor(problem.output_name.c_str(), "query", s.query_heads, s.value_dim,
+                              queries, std::move(noise.output), dtype, "p"));
+    if (problem.statistics == Statistics::none) return out;
+    if (problem.statistics == Statistics::lse) {
+        out.push_back(make_tensor("lse", "query", s.query_heads, 1, queries, std::move(noise.lse),
+                                  dtype, "sum"));
+        return out;
+    }
     if (rounding.lse_statistics && !gives_statistics(problem)) return out;
     if (rounding.lse_statistics) {
         out.push_back(make_tensor(kLseTensor, "query", s.query_heads, 1, queries,
@@ -111,7 +123,10 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
         auto noise =
             ref::attention_noise_of_rows(s, problem.columns, numbers.inputs(), keys,
                                          problem.result, rounding, chosen.rows);
-        add("attention_out", false, s.value_dim, std::move(noise.output), "p");
+        add(problem.output_name.c_str(), false, s.value_dim, std::move(noise.output), "p");
+        if (problem.statistics == Statistics::lse)
+            add("lse", false, 1, std::move(noise.lse), "sum");
+        if (problem.statistics != Statistics::pair) return out;
         add("softmax_max", false, 1, std::move(noise.row_max), "");
         add("softmax_sum", false, 1, std::move(noise.row_sum), "sum");
         std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
@@ -134,7 +149,10 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
 Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows& chosen,
                                const ref::RoundingClass& declared, const TierOutputs& outputs) {
     auto tensors = tier_tensors_of(problem, chosen, declared);
-    for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
+    for (TierTensor& tensor : tensors) {
+        tensor.got = outputs(tensor.name);
+        leave_out_empty_rows(tensor);
+    }
     Verdict verdict = judge_tiers(tensors, declared, [&](const ref::RoundingClass& other) {
         return tier_tensors_of(problem, chosen, other);
     });
@@ -155,6 +173,7 @@ Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClas
     for (TierTensor& tensor : tensors) {
         if (tensor.name != kLseTensor) {
             tensor.got = outputs(tensor.name);
+            leave_out_empty_rows(tensor);
             continue;
         }
         const std::vector<double> row_sum = outputs("softmax_sum");

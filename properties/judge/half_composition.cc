@@ -54,7 +54,7 @@ public:
             }
         if (!p_.gradient) {
             store_(output_);
-            return {{"attention_out", output_}};
+            return {{p_.output_name, output_}};
         }
         for (double& x : dq_) x = store_(store_(x) * p_.scale);
         return {{"dq", dq_},
@@ -77,12 +77,23 @@ private:
     void forward_row(Int t, Int n) {
         const double* q = at(scaled_query_, row(t, n), s_.head_dim);
         prob_.resize(columns_.size());
-        for (Size j = 0; j < columns_.size(); ++j)
-            prob_[j] = store_(
-                store_(dot(q, at(n_.key, key_row(n, columns_[j]), s_.head_dim), s_.head_dim)) +
-                columns_[j].bias);
-        const double highest = *std::max_element(prob_.begin(), prob_.end());
-        double sum = 0;
+        slope_.assign(columns_.size(), 1);
+        for (Size j = 0; j < columns_.size(); ++j) {
+            double score =
+                store_(dot(q, at(n_.key, key_row(n, columns_[j]), s_.head_dim), s_.head_dim));
+            if (p_.softcap > 0) {
+                const double part = std::tanh(score / p_.softcap);
+                score = store_(p_.softcap * part);
+                slope_[j] = 1 - part * part;
+            }
+            prob_[j] = store_(score + columns_[j].bias);
+        }
+        double highest = *std::max_element(prob_.begin(), prob_.end()), sum = 0;
+        if (!p_.sink.empty()) {
+            const double sink = p_.sink[static_cast<Size>(n)];
+            highest = std::max(highest, sink);
+            sum = std::exp(sink - highest);
+        }
         for (double& x : prob_) sum += x = std::exp(x - highest);
         double* out = at(output_, row(t, n), s_.value_dim);
         for (Size j = 0; j < columns_.size(); ++j) {
@@ -109,7 +120,7 @@ private:
         const double* q = at(scaled_query_, row(t, n), s_.head_dim);
         double* dq = at(dq_, row(t, n), s_.head_dim);
         for (Size j = 0; j < columns_.size(); ++j) {
-            const double ds = store_(prob_[j] * (grad_[j] - delta));
+            const double ds = store_(prob_[j] * (grad_[j] - delta) * slope_[j]);
             const Size repeated = static_cast<Size>(columns_[j].key * s_.query_heads + n);
             const double* k = at(n_.key, key_row(n, columns_[j]), s_.head_dim);
             double* dk = at(dk_, repeated, s_.head_dim);
@@ -140,7 +151,7 @@ private:
     Store store_;
     std::vector<double> scaled_query_;
     std::vector<ref::KeyColumn> columns_;
-    std::vector<double> prob_, grad_, output_, dq_, dk_, dv_;
+    std::vector<double> prob_, slope_, grad_, output_, dq_, dk_, dv_;
 };
 
 Outputs composition(const ref::CompressShape& s, std::span<const double> x,

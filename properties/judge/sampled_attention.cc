@@ -179,27 +179,31 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     const AttentionProblem& problem = of.problem;
     RowSample sample = sample_of(of, false, context);
     const std::string text = describe(sample, "rows");
-    for (const OutputRows& rows :
-         rows_of(problem, {"attention_out", "softmax_max", "softmax_sum"}, call, result))
-        add_non_finite_rows(rows, sample.population, sample);
+    std::string names = problem.output_name;
+    for (const AttentionOutput& output : problem.forward_outputs) {
+        if (output.is_list()) continue;
+        if (output.name != problem.output_name) names += ", " + output.name;
+        for (const OutputRows& rows : rows_of(problem, {output.name}, call, result))
+            add_non_finite_rows(rows, sample.population, sample);
+    }
     const AttentionNumbers numbers(problem);
     const auto expected =
         ref::expected_attention_rows(problem.shape, problem.columns, numbers.inputs(),
                                      problem.dtype, sample.numbers, context.rounding);
-    const auto judge = [&](const char* name, const ref::ExpectedTensor& values) {
-        for (const OutputRows& rows : rows_of(problem, {name}, call, result))
+    for (const AttentionOutput& output : problem.forward_outputs) {
+        if (output.is_list()) continue;
+        const ref::ExpectedTensor& values = output.is_row_max()   ? expected.row_max
+                                            : output.is_row_sum() ? expected.row_sum
+                                            : output.is_lse()     ? expected.stored_lse
+                                                                  : expected.output;
+        for (const OutputRows& rows : rows_of(problem, {output.name}, call, result))
             judge_rows(rows, sample.numbers, values, "rows", verdict);
-    };
-    judge("softmax_max", expected.row_max);
-    judge("softmax_sum", expected.row_sum);
-    judge("attention_out", expected.output);
+    }
     if (verdict.failed()) return verdict;
     Verdict more;
     if (of.more) more = of.more(problem, call, result, sample);
     if (more.failed()) return more;
     verdict.worst_ratio = std::max(verdict.worst_ratio, more.worst_ratio);
-    const std::string names =
-        gives_statistics(problem) ? "attention_out, softmax_max, softmax_sum" : "attention_out";
     verdict.message = fmt::format("  {}: {}\n{}{}  {}", names, text, more.message, more.message.empty() ? "" : "\n",
                                   cost_text(context, call, of.flops(), result, start));
     judge_chosen_tiers(of, {sample.numbers, {}, {}}, call, result, context, verdict);
@@ -248,7 +252,7 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
 
 /// Statistics and output of a forward, as the gradient is given them.
 void take_forward(const Call& call, const CallResult& result, AttentionProblem& problem) {
-    problem.output = packed_bits(problem.output_named("attention_out"), call, result);
+    problem.output = packed_bits(problem.output_named(problem.output_name), call, result);
     const auto statistic = [&](const char* name) {
         const OutputRows rows = rows_of(problem, {name}, call, result).front();
         std::vector<float> out(static_cast<std::size_t>(problem.query_rows()));
@@ -257,8 +261,12 @@ void take_forward(const Call& call, const CallResult& result, AttentionProblem& 
                 ref::decode(ref::Dtype::fp32, rows.row(static_cast<Int>(k)).front()));
         return out;
     };
-    problem.row_max = statistic("softmax_max");
-    problem.row_sum = statistic("softmax_sum");
+    if (problem.statistics == Statistics::pair) {
+        problem.row_max = statistic("softmax_max");
+        problem.row_sum = statistic("softmax_sum");
+    } else if (problem.statistics == Statistics::lse) {
+        take_lse(statistic("lse"), problem);
+    }
 }
 
 }  // namespace

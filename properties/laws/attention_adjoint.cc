@@ -32,7 +32,7 @@ struct Adjoint {
     const AttentionProblem& problem;
     GradientNumbers in;
     std::map<std::string, BoundedGradient> gradients;  ///< dq, dk, dv
-    Duals query, key, value;
+    Duals query, key, value, sink;
     ref::AttentionRow<ref::Dual> row_of_forward;
 
     Adjoint(const AttentionRun& run, const ref::RoundingClass& rounding)
@@ -40,7 +40,8 @@ struct Adjoint {
           in(run.problem),
           query(dual(in.query)),
           key(dual(in.key)),
-          value(dual(in.value)) {
+          value(dual(in.value)),
+          sink(in.sink.begin(), in.sink.end()) {
         std::vector<double> output_error(in.output.size());
         for (std::size_t k = 0; k < output_error.size(); ++k)
             output_error[k] = std::fabs(in.output[k] - in.exact_output[k]);
@@ -55,7 +56,8 @@ struct Adjoint {
     /// Adds d <dO_i, O_i> / d eps of one row of the forward over dual numbers to the right side.
     void add_derivative(Int t, Int n, const Columns& columns, Identity& identity,
                         std::size_t slot) {
-        const ref::AttentionInputs<ref::Dual> forward{query, key, value, in.scale, in.keep_prob};
+        const ref::AttentionInputs<ref::Dual> forward{query,    key,          value,     in.scale,
+                                                        in.keep_prob, in.softcap, sink};
         ref::attend_row(problem.shape, forward, t, n, std::span<const ref::KeyColumn>(columns),
                         row_of_forward);
         const Duals& output = row_of_forward.output;
@@ -175,21 +177,34 @@ Verdict forward_backward(const AttentionOperator& of, const Spec& spec, Property
     in.output = exact.output.value;
     in.row_max = exact.row_max.value;
     in.row_sum = exact.row_sum.value;
+    const bool has_pair = problem.statistics == Statistics::pair;
+    for (std::size_t row = 0; row < in.row_max.size(); ++row)
+        if (problem.statistics == Statistics::lse && sees_keys(in.row_sum[row])) {
+            in.row_max[row] = exact.stored_lse.value[row];
+            in.row_sum[row] = 1;
+        }
     ref::AttentionGradInputs inputs = in.gradient_inputs();
     inputs.output_error = exact.output.bound;
     for (std::size_t row = 0; row < in.row_max.size(); ++row)
-        if (sees_keys(in.row_sum[row])) {
+        if (sees_keys(in.row_sum[row]) && problem.statistics != Statistics::none) {
             // log P moves with the LSE; the gradient's own rounding is relative to the row_max it
             // is given.
-            const double error = exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row];
+            const double error = has_pair
+                                     ? exact.lse.bound[row] + 0x1p-20 * exact.row_max.bound[row]
+                                     : exact.stored_lse.bound[row] * (1 + 0x1p-20);
             if (!std::isfinite(error)) return inapplicable();
             inputs.prob_error = std::max(inputs.prob_error, error);
         }
-    problem.output = forward.bits("attention_out");
-    const std::vector<double> row_max = forward.first_lanes("softmax_max"),
-                              row_sum = forward.first_lanes("softmax_sum");
-    problem.row_max.assign(row_max.begin(), row_max.end());
-    problem.row_sum.assign(row_sum.begin(), row_sum.end());
+    problem.output = forward.bits(problem.output_name);
+    const auto floats = [](const std::vector<double>& values) {
+        return std::vector<float>(values.begin(), values.end());
+    };
+    if (has_pair) {
+        problem.row_max = floats(forward.first_lanes("softmax_max"));
+        problem.row_sum = floats(forward.first_lanes("softmax_sum"));
+    } else if (problem.statistics == Statistics::lse) {
+        take_lse(floats(forward.values("lse")), problem);
+    }
     const AttentionRun gradient(of, problem, context);
     if (gradient.trouble) return *gradient.trouble;
     return verdict_on_expected(gradient, expected_of(problem, inputs, context.rounding),

@@ -116,13 +116,15 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
         fmt::format("with the output gradient of row {}, head {} alone", t, head);
     Verdict verdict = verdict_on_equal_bits(whole, alone, context, relation,
                                             [&](const std::string& name, std::size_t k) {
-                                                return !problem.output_named(name).of_keys &&
+                                                const auto& output = problem.output_named(name);
+                                                return !output.of_keys && !output.is_sum &&
                                                        row_of(name, k) == row;
                                             });
     if (verdict.failed()) return verdict;
     const std::vector<char> seen = keys_seen_by(problem, t, head),
                             kept = keys_seen_by(problem, t, head, Drops::left_out);
     for (const AttentionOutput& output : problem.outputs()) {
+        if (output.is_sum) continue;
         const std::string& name = output.name;
         const std::vector<double> values = alone.values(name);
         for (std::size_t k = 0; k < values.size(); ++k) {
@@ -148,6 +150,7 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
 Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     constexpr double kFp32 = 0x1p-24;
     const AttentionProblem problem = of.problem(spec);
+    if (problem.statistics != Statistics::pair) return inapplicable();
     const AttentionNumbers in(problem);
     AttentionProblem shifted = problem;
     Random random(mix(spec.seed));
@@ -175,14 +178,25 @@ Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, Property
 
 /// A row sum that is twice as large halves every gradient.
 /// Why     P is what the statistics say, not what the logits would give: contract decision 3.
-/// Domain  factors 1/2, 2 and 4 for all rows at once.
-/// Bound   the bounds of both runs, that of the first divided by the factor.
+/// Domain  factors 1/2, 2 and 4 for all rows at once; an LSE grows by their logarithm.
+/// Bound   the bounds of both runs, that of the first divided by the factor; with an LSE, which the
+///         logarithm rounds, that of the second.
 /// Kills   FAG-18 19, NSG-x18 x21 x22 x34.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero Q, V and dO element.
 Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
+    if (problem.statistics == Statistics::none) return inapplicable();
     AttentionProblem changed = problem;
     const double factor = Random(mix(spec.seed)).pick<double>({0.5, 2, 4});
+    if (problem.statistics == Statistics::lse) {
+        for (std::size_t row = 0; row < changed.row_max.size(); ++row)
+            if (sees_keys(static_cast<double>(changed.row_sum[row])))
+                changed.row_max[row] += static_cast<float>(std::log(factor));
+        const AttentionRun run(of, changed, context);
+        if (run.trouble) return *run.trouble;
+        return verdict_on_expected(run, expected_of(changed, context.rounding),
+                                   fmt::format("lse + ln {}", factor));
+    }
     for (float& row_sum : changed.row_sum)
         if (sees_keys(static_cast<double>(row_sum))) row_sum *= static_cast<float>(factor);
     const AttentionRun left(of, problem, context), right(of, changed, context);

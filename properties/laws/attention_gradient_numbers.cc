@@ -24,7 +24,7 @@ std::vector<double> GradientNumbers::kept() const {
     shape.value_dim = 1;
     const std::vector<double> ones(static_cast<std::size_t>(problem.key_rows()), 1);
     std::vector<double> kept(factor.size());
-    ref::dense_attention<double>(shape, problem.columns, {query, key, ones, scale, keep_prob},
+    ref::dense_attention<double>(shape, problem.columns, {query, key, ones, scale, keep_prob, softcap, sink},
                                  kept);
     for (std::size_t row = 0; row < kept.size(); ++row) kept[row] *= factor[row];
     return kept;

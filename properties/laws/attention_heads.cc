@@ -19,6 +19,7 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
     for (const AttentionOutput& output : problem.outputs()) {
         const std::string& name = output.name;
         const auto moved = [&](const auto& values) {
+            if (output.is_sum && output.heads == 1) return values;  // one bias for all heads
             return gather_heads(values, output.heads,
                                 output.of_kv_heads() ? kv_source : query_source, output.width);
         };

@@ -27,6 +27,7 @@ std::vector<char> all_but(std::vector<char> marks) {
 /// to all query heads of its group.
 bool belongs_to(const AttentionProblem& problem, const AttentionOutput& output, std::size_t k,
                 const std::vector<char>& rows, const std::vector<char>& keys) {
+    if (output.is_sum) return true;  // of any row
     const std::size_t row = k / static_cast<std::size_t>(output.width);
     if (output.of_keys) return keys[row] != 0;
     if (!output.is_list()) return rows[row] != 0;

@@ -60,12 +60,13 @@ Verdict value_sum(const AttentionOperator& of, const Spec& spec, PropertyContext
 /// Over a sequence and a key/value head, sum_j dK_j = scale sum_i f_i <dO_i, O*_i - O_i> q_i.
 /// Why     sum_j dS_ij = f_i <dO_i, O*_i> - f_i <dO_i, O_i>. The exact output makes it 0, since a
 ///         shift of all keys changes nothing (nsa.md 5.6); the rest is the change of the given O.
-/// Domain  any statistics, given output, bias, rope and drop mask.
+/// Domain  any statistics, given output, bias, rope and drop mask; neither softcap nor sink.
 /// Bound   the bounds of dK added.
 /// Kills   FAG-08 10 40, NSG-02 12 x17 x18 x24 x26.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero element of each input.
 Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
+    if (!problem.sink.empty() || problem.softcap > 0) return inapplicable();
     const AttentionRun run(of, problem, context);
     if (run.trouble) return *run.trouble;
     const GradientNumbers in(problem);
@@ -91,8 +92,8 @@ Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& 
 
 /// Over a sequence and a key/value head, <dQ, Q> = <dK, K> and <dV, V> = sum_i f_i <dO_i, O*_i>; a
 /// rope is part of its row.
-/// Why     Euler: both sides of the first are scale sum_ij dS_ij <q_i, k_j>, the derivative along
-///         ln(scale), whatever the bias; both of the second sum_ij P_ij g_ij <dO_i, v_j>
+/// Why     Euler: both sides of the first are scale sum_ij dS'_ij <q_i, k_j>, the derivative along
+///         ln(scale), whatever the bias and the softcap; both of the second sum_ij P_ij g_ij <dO_i, v_j>
 ///         (nsa.md 5.6).
 /// Domain  any statistics, given output, bias, rope and drop mask.
 /// Bound   sum of the bounds times the sizes they meet.

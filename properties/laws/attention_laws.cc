@@ -110,7 +110,8 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
         add_attention_gradient_laws(list, of);
         return;
     }
-    add("statistics", "eight equal elements; row_max + log(row_sum) is the LSE", statistics);
+    if (cases.has_pair)
+        add("statistics", "eight equal elements; row_max + log(row_sum) is the LSE", statistics);
     add_for(cases.several_runs, "value_linearity", "V + W gives O(V) + O(W), with any drop mask",
             value_linearity);
     add_for(cases.undropped, "value_shift", "V + c gives O + c", value_shift);

@@ -28,6 +28,8 @@ struct AttentionCases {
     Adapt undropped = several_runs;
     Test is_undropped = nullptr;              ///< empty: all cases
 
+    bool has_pair = true;  ///< of statistics
+
     const char* hidden = "hidden";  ///< names of properties
     const char* causality = "causality";
 };

@@ -44,6 +44,7 @@ Verdict packing(const AttentionOperator& of, const Spec& spec, PropertyContext& 
         const std::string relation =
             fmt::format("{} {} packed against alone", problem.sequence_word, b);
         for (const AttentionOutput& output : problem.outputs()) {
+            if (output.is_sum) continue;
             const std::string& name = output.name;
             const auto width = static_cast<std::size_t>(output.heads * output.width),
                        first = width * static_cast<std::size_t>(output.of_keys ? first_key[b]

@@ -193,6 +193,11 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
         // NaN of a hidden key may reach the scores.
         const bool spreads = rounding.hidden_times_zero && has_non_finite(*problem);
         if (has_lists && !spreads) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
+        if (!problem->gradient && problem->statistics == Statistics::lse)
+            join(all, verdict_on_empty_rows(
+                          *problem, decode_all(ref::Dtype::fp32,
+                                               packed_bits(problem->output_named("lse"), call,
+                                                           result))));
         if (!rounding.lse_statistics || problem->gradient || !gives_statistics(*problem))
             return all;
         // Only both statistics together have an expectation, neither has one alone.

@@ -42,6 +42,9 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
                         const std::vector<double>& row_sum, const ref::RoundingClass& rounding,
                         ref::Grant grant);
 
+/// A row that sees no key and has no sink has LSE = -infinity, neither NaN nor a large number.
+Verdict verdict_on_empty_rows(const AttentionProblem& problem, const std::vector<double>& lse);
+
 /// Every output but lists of two runs that mean the same, within twice the bound of the first.
 Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
                               const PropertyContext& context, const std::string& relation);

@@ -57,7 +57,7 @@ Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyConte
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation =
         problem.gradient ? "value and output doubled, output gradient halved" : "value doubled";
-    const char* follows = problem.gradient ? "dv" : "attention_out";
+    const std::string follows = problem.gradient ? "dv" : problem.output_name;
     Verdict all = verdict_on_equal_bits(left, right, context, relation,
         [&](const std::string& name, std::size_t) { return name != follows; });
     join(all, verdict_on_scaled(left, right, context, follows, problem.gradient ? -1 : 1, relation));

@@ -6,10 +6,13 @@
 namespace attncheck::properties {
 namespace {
 
-bool is_no_output(const std::string& name, std::size_t) { return name != "attention_out"; }
+/// Every output but that of the attention itself.
+OutputFilter all_but_output(const AttentionProblem& problem) {
+    return [&problem](const std::string& name, std::size_t) { return name != problem.output_name; };
+}
 
 std::vector<double> output_bound(const AttentionProblem& problem, const PropertyContext& context) {
-    return allowance(tensor_of(expected_of(problem, context.rounding), "attention_out"));
+    return allowance(tensor_of(expected_of(problem, context.rounding), problem.output_name));
 }
 
 /// Whole numbers of size at most `most`.
@@ -53,11 +56,11 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
         return inapplicable();
     const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
     if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    Verdict all = verdict_on_equal_bits(sum, a, context, "other values", is_no_output);
+    Verdict all = verdict_on_equal_bits(sum, a, context, "other values", all_but_output(whole));
     join(all, verdict_within(
-                  whole, "attention_out",
-                  sum_of(a.values("attention_out"), b.values("attention_out")),
-                  sum.values("attention_out"),
+                  whole, whole.output_name,
+                  sum_of(a.values(whole.output_name), b.values(whole.output_name)),
+                  sum.values(whole.output_name),
                   sum_of(sum_of(output_bound(first, context), output_bound(second, context)),
                          output_bound(whole, context)),
                   "values split in two"));
@@ -65,7 +68,7 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
 }
 
 /// A constant added to all values is added to the output.
-/// Why     sum_j P_ij (v_j + c) = o_i + c, because P sums to 1; not with dropout.
+/// Why     sum_j P_ij (v_j + c) = o_i + c, because P sums to 1; not with dropout or a sink.
 /// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel:
 ///         V + c is stored exactly.
 /// Bound   the bounds of both runs added; statistics and lists do not look at V and keep their bits.
@@ -74,6 +77,7 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
 /// Shrinks to one query, one key or block of keys, one head, one non-zero logit.
 Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec);
+    if (!problem.sink.empty()) return inapplicable();
     quantise(problem.dtype, problem.value);
     const std::int64_t width = problem.shape.value_dim;
     Random random(mix(spec.seed));
@@ -85,15 +89,16 @@ Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyConte
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     constexpr const char* kRelation = "a constant added to all values";
     const std::vector<char> with_keys = rows_that_see_keys(problem);
-    std::vector<double> moved = left.values("attention_out");
+    std::vector<double> moved = left.values(problem.output_name);
     for (std::size_t k = 0; k < moved.size(); ++k) {
         const std::size_t row = k / static_cast<std::size_t>(width);
         if (with_keys[row])
             moved[k] += vector_of(problem, constants, row,
                                   width)[k % static_cast<std::size_t>(width)];
     }
-    Verdict all = verdict_on_equal_bits(left, right, context, kRelation, is_no_output);
-    join(all, verdict_within(problem, "attention_out", moved, right.values("attention_out"),
+    Verdict all = verdict_on_equal_bits(left, right, context, kRelation, all_but_output(problem));
+    join(all, verdict_within(problem, problem.output_name, moved,
+                             right.values(problem.output_name),
                              sum_of(output_bound(problem, context), output_bound(shifted, context)),
                              kRelation));
     return all;
@@ -101,15 +106,16 @@ Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyConte
 
 /// A vector c added to all keys moves the logits of a row by scale <q, c> and nothing else.
 /// Why     softmax does not change when all its arguments grow by the same number; bias, mask,
-///         dropout and rope do not change that.
+///         dropout and rope do not change that. A softcap and a sink do.
 /// Domain  keys with their ropes rounded to multiples of 1/8, c whole numbers per key/value head:
 ///         K + c is stored exactly.
-/// Bound   the bounds of both runs added; softmax_max moves by scale <q, c>. Lists the same or
+/// Bound   the bounds of both runs added; softmax_max or the LSE moves by scale <q, c>. Lists the same or
 ///         right.
 /// Kills   FA-20 32 63 65 66, NSF-14 x09 x12 x13 x14 x55 x56, NCA-x15 x16 x20 x25 x34.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero query element.
 Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec);
+    if (!problem.sink.empty() || problem.softcap > 0) return inapplicable();
     quantise(problem.dtype, problem.key);
     const std::int64_t width = problem.shape.head_dim;
     Random random(mix(spec.seed));
@@ -133,7 +139,8 @@ Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext
             continue;
         }
         std::vector<double> moved = left.values(name);
-        for (std::size_t k = 0; k < moved.size() && output.is_row_max(); ++k) {
+        const bool moves = output.is_row_max() || output.is_lse();
+        for (std::size_t k = 0; k < moved.size() && moves; ++k) {
             const std::size_t row = k / static_cast<std::size_t>(output.width);
             if (with_keys[row])
                 moved[k] += problem.scale *

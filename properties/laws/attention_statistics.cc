@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
+#include "properties/laws/attention_sight.h"
 
 namespace attncheck::properties {
 
@@ -35,6 +37,20 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
     join(all, verdict_within(problem, "softmax_sum", low, std::vector<double>(low.size(), 1),
                              slack, "row_sum at least 1"));
     return all;
+}
+
+Verdict verdict_on_empty_rows(const AttentionProblem& problem, const std::vector<double>& lse) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const std::vector<char> with_keys = rows_that_see_keys(problem);
+    for (std::size_t row = 0; row < lse.size(); ++row) {
+        const auto head = row % static_cast<std::size_t>(problem.shape.query_heads);
+        const bool has_sink = !problem.sink.empty() && problem.sink[head] != -kInfinity;
+        if (!with_keys[row] && !has_sink && lse[row] != -kInfinity)
+            return Verdict::fail("lse of a row without keys",
+                                 fmt::format("{}  expected -inf  got {:.9g}",
+                                             problem.place("lse", row), lse[row]));
+    }
+    return {};
 }
 
 /// The eight elements of a statistic are one number, and the two statistics belong together.
