@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/case/attention_data.h"
 #include "properties/case/description.h"
 
 namespace attncheck::properties {
@@ -15,6 +16,42 @@ std::int64_t attention_cost(const Spec& spec, std::int64_t pairs, std::int64_t d
     const std::int64_t kv_heads = spec.number("kv_heads"), heads = kv_heads * spec.number("group");
     return pairs * heads * dims +
            8 * (total(spec.lists[1]) * kv_heads + total(spec.lists[0]) * heads) * dims;
+}
+
+std::int64_t draw_length(Random& random) {
+    const std::int64_t kind = random.between(0, 11);
+    if (kind == 0) return 1;
+    if (kind == 1) return random.between(2, 8);
+    if (kind < 6) return (std::int64_t{8} << (kind - 1)) + random.pick<std::int64_t>({-1, 0, 1});  // 16 .. 128
+    if (kind == 6) return random.chance(60) ? 0 : random.between(1, 3);
+    return random.between(1, 70);
+}
+
+std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len) {
+    const std::int64_t tile = random.pick<std::int64_t>({16, 32, 64, 64, 128});
+    return query_len + tile * random.between(0, 2) + random.pick<std::int64_t>({tile - 2, tile - 1, 0, 1});
+}
+
+void draw_plain_shape(Spec& spec, Random& random, bool packed) {
+    using Int = std::int64_t;
+    spec.set("kv_heads", random.pick<Int>({1, 1, 2}));
+    spec.set("group", random.pick<Int>({1, 1, 2, 4}));
+    const Int dim = random.pick<Int>({64, 64, 128, 80, 96});
+    spec.set("dim", dim);
+    spec.set("value_dim", dim);
+    spec.set("scale", static_cast<Int>(ScaleKind::rsqrt));
+    const auto length = [&] {
+        return random.chance(40) ? random.between(1, 150)
+                                 : random.pick<Int>({63, 64, 65, 96, 127, 128, 129});
+    };
+    const auto sequences = static_cast<std::size_t>(random.pick<Int>({1, 1, 2, 3}));
+    for (std::size_t b = 0; b < sequences; ++b) {
+        const bool is_new = b == 0 || packed;
+        const Int kv = is_new ? length() : spec.lists[1][0];
+        const Int q = !is_new ? spec.lists[0][0] : random.chance(60) ? kv : random.between(1, kv);
+        spec.lists[0].push_back(q);
+        spec.lists[1].push_back(kv);
+    }
 }
 
 void remove_sequence(Spec& spec, std::size_t b) {

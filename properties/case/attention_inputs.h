@@ -38,6 +38,13 @@ struct InputRecipe {
 std::vector<std::vector<std::uint32_t>> attention_inputs(const Spec& spec,
                                                          const InputRecipe& how);
 
+/// A hash of two places of a tensor that is not filled by row, head and channel.
+std::uint64_t pair_hash(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0);
+/// Zero mean, unit variance, from a hash.
+double normal_of(std::uint64_t hash);
+/// The hash of an element by its tensor, row, head and channel.
+std::function<std::uint64_t(const InputElement&)> indexed_hash(std::uint64_t seed);
+
 /// -reach .. reach from a hash.
 double whole_number(std::uint64_t hash, std::int64_t reach);
 

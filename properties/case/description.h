@@ -113,7 +113,9 @@ enum class Role {
     bias,
     mask,
     drop,
-    weight
+    weight,
+    sink,
+    lse
 };
 
 struct TensorField {

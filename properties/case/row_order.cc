@@ -7,11 +7,11 @@ namespace attncheck::properties {
 RowOrder::RowOrder(const TensorField& tensor, const Extents& extents) {
     const auto& axes = tensor.logical.axes();
     const Axes& memory = memory_of(tensor, extents);
-    if (axes.size() != 3 || axes[0].factors[0].of != Factor::Of::rows) return;
-    const Factor &row = axes[0].factors[0], &head = axes[1].factors[0],
-                 &channel = axes[2].factors[0];
+    if (axes.size() < 2 || axes.size() > 3 || axes[0].factors[0].of != Factor::Of::rows) return;
+    const Factor &row = axes[0].factors[0], &head = axes[1].factors[0];
     heads_ = extents.scalar(head.symbol);
-    width_ = std::max<std::int64_t>(extents.scalar(channel.symbol), 1);
+    if (axes.size() == 3)
+        width_ = std::max<std::int64_t>(extents.scalar(axes[2].factors[0].symbol), 1);
     const auto number = [&](const Axes& in, std::size_t sequence, std::int64_t r, std::int64_t h) {
         Place place;
         place.sequence = static_cast<std::int64_t>(sequence);

@@ -1,4 +1,4 @@
-// Rows of a tensor that is indexed [row, head, channel]: from that order to the one in memory, and
+// Rows of a tensor that is indexed [row, head, channel] or [row, head]: from that order to the one in memory, and
 // back. In each sequence the way is affine, so it costs little however many rows there are.
 #pragma once
 

@@ -115,9 +115,8 @@ void fill_values(const Spec& spec, const InputRecipe& how, AttentionValues& valu
 }
 
 void alter_given(const Spec& spec, AttentionValues& values) {
-    if (spec.schema->number("stats") < 0) return;
-    if (spec.number("stats") != 0) shift_statistics(values.row_max, values.row_sum);
-    if (spec.number("out") != 0) perturb_output(values.result, values.output);
+    if (!is_zero_or_missing(spec, "stats")) shift_statistics(values.row_max, values.row_sum);
+    if (!is_zero_or_missing(spec, "out")) perturb_output(values.result, values.output);
 }
 
 void complete_gradient(const Spec& spec, AttentionProblem& problem) {

@@ -70,7 +70,8 @@ void give_extents(const Shape& shape, Spec& spec) {
     spec.lists = {shape.query_lengths, kv_lengths_of(shape)};
     const std::int64_t rows[] = {shape.total_queries, shape.total_keys};
     for (std::size_t list = 0; list < 2; ++list)
-        spec.set(spec.schema->lists[list].beyond, rows[list] - total(spec.lists[list]));
+        if (const auto& beyond = spec.schema->lists[list].beyond; !beyond.empty())
+            spec.set(beyond, rows[list] - total(spec.lists[list]));
     spec.set("kv_heads", shape.kv_heads);
     spec.set("dim", shape.head_dim);
     spec.set("value_dim", shape.value_dim);

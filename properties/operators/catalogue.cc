@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "properties/operators/attention/case.h"
 #include "properties/operators/attention_merge/problem.h"
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_compress_attention/case.h"
@@ -24,6 +25,8 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         all.push_back(make_flash_attention_score_grad());
         all.push_back(make_nsa_module());
         all.push_back(make_attention_merge());
+        all.push_back(make_attention());
+        all.push_back(make_attention_grad());
         return all;
     }();
     return list;

@@ -6,6 +6,14 @@
 
 namespace attncheck::properties {
 
+namespace {
+
+/// Fields of what a gradient is given, and the class of a case where they are not 0.
+constexpr std::pair<const char*, const char*> kGiven[] = {{"stats", "statistics_shifted"},
+                                                          {"out", "output_perturbed"}};
+
+}  // namespace
+
 std::string value_name(const NumberField& field, std::int64_t value) {
     return field.names.empty() ? std::to_string(value)
                                : field.names[static_cast<std::size_t>(value)];
@@ -34,9 +42,8 @@ void Labels::layouts(bool each) {
 }
 
 void Labels::given() {
-    if (spec_.schema->number("stats") < 0) return;
-    add(spec_.number("stats") != 0, "statistics_shifted");
-    add(spec_.number("out") != 0, "output_perturbed");
+    for (const auto& [field, name] : kGiven)
+        add(spec_.schema->number(field) >= 0 && spec_.number(field) != 0, name);
 }
 
 bool Labels::edited() {
@@ -76,9 +83,9 @@ Required& Required::corners(double percent, std::initializer_list<const char*> n
 }
 
 Required& Required::given(double percent) {
-    return description_.number("stats") < 0
-               ? *this
-               : share(percent, {"statistics_shifted", "output_perturbed"});
+    for (const auto& [field, name] : kGiven)
+        if (description_.number(field) >= 0) share(percent, {name});
+    return *this;
 }
 
 }  // namespace attncheck::properties

@@ -8,17 +8,6 @@
 namespace attncheck::properties {
 namespace {
 
-std::uint64_t hash_of(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0) {
-    return mix(mix(seed ^ 0x7f4a7c15u) + a * 0x9E3779B185EBCA87ull + b * 0xC2B2AE3D27D4EB4Full);
-}
-
-/// Zero mean, unit variance, from a hash.
-double normal(std::uint64_t hash) {
-    const double sum = static_cast<double>((hash & 0xFFFF) + (hash >> 16 & 0xFFFF) +
-                                           (hash >> 32 & 0xFFFF) + (hash >> 48));
-    return (sum - 2 * 65535.0) * (std::sqrt(3.0) / 65536.0);
-}
-
 /// Equal probabilities of values one unit in the last place apart: many an output lies half way
 /// between two numbers of the type, where rounding modes differ.
 bool wants_halves(const Spec& spec, const FlashParts& parts) {
@@ -32,8 +21,8 @@ double half_way_value(std::uint64_t seed, ref::Dtype dtype, const InputElement& 
     const auto head = static_cast<std::uint64_t>(at.head),
                channel = static_cast<std::uint64_t>(at.channel);
     const std::uint64_t row = static_cast<std::uint64_t>(at.row) * 1024 + head;
-    const double size = first + static_cast<double>(hash_of(seed, row, channel) & 1);
-    return hash_of(seed + 1, head, channel) & 1 ? -size : size;
+    const double size = first + static_cast<double>(pair_hash(seed, row, channel) & 1);
+    return pair_hash(seed + 1, head, channel) & 1 ? -size : size;
 }
 
 }  // namespace
@@ -50,8 +39,8 @@ void fill_flash_mask(const Spec& spec, FlashParts& parts) {
     const std::uint64_t percent = Random(spec.seed).pick<std::uint64_t>({5, 50, 50, 90, 97});
     const auto columns = static_cast<std::size_t>(mask.shape.back());
     for (std::size_t i = 0; i < count; ++i) {
-        const std::uint64_t hash = hash_of(spec.seed, i, 80);
-        const bool blind = hash_of(spec.seed, i / columns, 79) % 11 == 0;
+        const std::uint64_t hash = pair_hash(spec.seed, i, 80);
+        const bool blind = pair_hash(spec.seed, i / columns, 79) % 11 == 0;
         // Any non-zero byte of a uint8 mask hides.
         const auto byte = static_cast<std::uint8_t>(
             parts.mask_dtype == ref::Dtype::uint8 && hash % 3 != 0 ? 1 + (hash >> 32) % 255 : 1);
@@ -78,8 +67,8 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
                 place = (i / columns / rows) * 1'000'003 + row + columns - column;
             }
             const double value = spec.recipe == Recipe::ints
-                                     ? whole_number(hash_of(spec.seed, place, 81), 2)
-                                     : normal(hash_of(spec.seed, place, 81));
+                                     ? whole_number(pair_hash(spec.seed, place, 81), 2)
+                                     : normal_of(pair_hash(spec.seed, place, 81));
             parts.pse[i] = ref::encode(parts.bias_type(), bias.type >= 2 ? value / 4 : value);
         }
     parts.take_bias();
@@ -94,7 +83,7 @@ void fill_flash_dropout(const Spec& spec, FlashParts& parts) {
                          kind == FlashDrop::keep_all ? 0xFF : 0);
     if (kind != FlashDrop::random || spec.recipe == Recipe::zeros) return;
     for (std::size_t i = 0; i < dropout.bytes.size(); ++i) {
-        const std::uint64_t hash = hash_of(spec.seed, i, 82);
+        const std::uint64_t hash = pair_hash(spec.seed, i, 82);
         for (int bit = 0; bit < 8; ++bit)
             if ((hash >> (8 * bit) & 0xFF) < keep)
                 dropout.bytes[i] = static_cast<std::uint8_t>(dropout.bytes[i] | 1 << bit);
@@ -104,12 +93,7 @@ void fill_flash_dropout(const Spec& spec, FlashParts& parts) {
 InputRecipe flash_recipe(const Spec& spec, const FlashParts& parts) {
     InputRecipe how{
         .scale = parts.shape.scale,
-        .hash =
-            [seed = spec.seed](const InputElement& at) {
-                return hash_of(seed + 131 * static_cast<std::uint64_t>(at.tensor),
-                               static_cast<std::uint64_t>(at.row * 1024 + at.head),
-                               static_cast<std::uint64_t>(at.channel));
-            },
+        .hash = indexed_hash(spec.seed),
         .leads = [](std::int64_t position, std::int64_t, std::int64_t,
                     std::int64_t) { return position % 16 == 0; },
         .shapes_rows_beyond = false};

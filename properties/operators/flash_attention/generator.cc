@@ -24,15 +24,6 @@ void set_tokens(Spec& spec, FlashTokens kind, Int pre, Int next) {
     spec.numbers[kFaNext] = next;
 }
 
-Int sample_length(Random& random) {
-    const Int kind = random.between(0, 11);
-    if (kind == 0) return 1;
-    if (kind == 1) return random.between(2, 8);
-    if (kind < 6) return (Int{8} << (kind - 1)) + random.pick<Int>({-1, 0, 1});  // 16 .. 128
-    if (kind == 6) return random.chance(60) ? 0 : random.between(1, 3);
-    return random.between(1, 70);
-}
-
 void sample_heads(Random& random, Spec& spec) {
     spec.numbers[kFaDtype] = random.pick<Int>({0, 0, 1, 1, 2});
     spec.numbers[kFaLayout] = random.pick<Int>({0, 1, 2, 2, 2, 2, 3, 4});
@@ -48,33 +39,26 @@ void sample_heads(Random& random, Spec& spec) {
                                                     : random.between(1, dim);
 }
 
-/// Keys beside which the diagonal starts one or two short of a tile's edge, on it, or past it: what
-/// decides whether a tile needs its mask.
-Int length_across_tile_edge(Random& random, Int q) {
-    const Int tile = random.pick<Int>({16, 32, 64, 64, 128});
-    return q + tile * random.between(0, 2) + random.pick<Int>({tile - 2, tile - 1, 0, 1});
-}
-
 /// Lengths per batch or sequence; in TND also empty sequences and rows beyond the last one.
 void sample_lengths(Random& random, Spec& spec) {
     const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});
     const bool same = random.chance(40);
     if (!is_tnd(spec)) {
-        const Int q = sample_length(random);
+        const Int q = draw_length(random);
         spec.lists[0].assign(static_cast<std::size_t>(count), q);
         const Int kv = same                ? q
                        : random.chance(20) ? length_across_tile_edge(random, q)
-                                           : sample_length(random);
+                                           : draw_length(random);
         spec.lists[1].assign(static_cast<std::size_t>(count), kv);
         return;
     }
     for (Int b = 0; b < count; ++b) {
-        const Int q = random.chance(12) ? 0 : sample_length(random);
+        const Int q = random.chance(12) ? 0 : draw_length(random);
         spec.lists[0].push_back(q);
         spec.lists[1].push_back(random.chance(12)   ? 0
                                 : same              ? q
                                 : random.chance(20) ? length_across_tile_edge(random, q)
-                                                    : sample_length(random));
+                                                    : draw_length(random));
     }
     if (random.chance(15)) spec.numbers[kFaBeyondQ] = random.between(1, 5);
     if (random.chance(15)) spec.numbers[kFaBeyondKv] = random.between(1, 5);

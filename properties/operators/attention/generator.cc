@@ -1,0 +1,328 @@
+// The generator of Attention and AttentionGrad: which shapes, features and data are drawn how often,
+// cases as people run them and of full size, the classes of a case and those that a run must reach,
+// and steps to smaller cases that change several fields.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
+#include "properties/laws/attention_full_size.h"
+#include "properties/operators/attention/case.h"
+#include "properties/operators/labels.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+template <class Enum>
+Int number(Enum value) {
+    return static_cast<Int>(value);
+}
+
+void sample_shape(Random& random, Spec& spec) {
+    spec.set("dtype", random.pick<Int>({0, 0, 1, 1, 2}));
+    spec.set("layout", random.pick<Int>({0, 0, 1, 1, 2, 3, 3}));
+    spec.set("kv_heads", random.pick<Int>({1, 1, 1, 2, 2, 3, 4}));
+    spec.set("group", random.pick<Int>({1, 1, 1, 2, 2, 3, 4, 5, 8}));
+    if (random.chance(2)) spec.set("kv_heads", random.pick<Int>({24, 33, 65}));
+    const Int dim = random.pick<Int>({1,  1,  2,  7,  8,  16,  16, 17,  32,  33,  40,  64,
+                                      64, 72, 80, 88, 96, 100, 104, 128, 128, 192, 256, 512});
+    spec.set("dim", dim);
+    const Int other = random.chance(30) ? 1 : random.pick<Int>({random.between(1, dim), 8, 64, 96, 2 * dim});
+    spec.set("value_dim", random.chance(60) ? dim : std::min<Int>(other, 512));
+    const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});
+    const bool packed = is_packed(spec), same = random.chance(40);
+    for (Int b = 0; b < count; ++b) {
+        if (!packed && b > 0) {
+            for (auto& list : spec.lists) list.push_back(list[0]);
+            continue;
+        }
+        const Int q = packed && random.chance(12) ? 0 : draw_length(random);
+        spec.lists[0].push_back(q);
+        spec.lists[1].push_back(packed && random.chance(12) ? 0
+                                : same                      ? q
+                                : random.chance(20) ? length_across_tile_edge(random, q)
+                                                    : draw_length(random));
+    }
+}
+
+/// Long and thin: a case costs what a short one does. 32769 keys leave 16 bits.
+void make_long(Random& random, Spec& spec) {
+    const Int length = random.pick<Int>({1023, 1024, 1025, 2047, 2049, 4097, 32'769});
+    const Int few = length > 2049 ? random.between(1, 3) : random.between(1, 40);
+    spec.set("kv_heads", 1), spec.set("group", 1);
+    spec.set("dim", random.pick<Int>({1, 2, 8}));
+    spec.set("value_dim", random.between(1, 8));
+    spec.lists = {{few}, {length}};
+    if (random.chance(40)) std::swap(spec.lists[0], spec.lists[1]);
+}
+
+void fit_budget(Random& random, Spec& spec, Int budget) {
+    const auto cost = [&] {
+        Int pairs = 0;
+        for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+            pairs += spec.lists[0][b] * spec.lists[1][b];
+        return attention_cost(spec, pairs, spec.number("dim") + spec.number("value_dim") + 8);
+    };
+    for (int tries = 0; tries < 200 && cost() > budget; ++tries) {
+        const Int choice = random.between(0, 5);
+        if (choice < 2) {
+            auto& list = spec.lists[static_cast<std::size_t>(choice)];
+            const Int longest_one = longest(list);
+            for (Int& length : list)
+                if (length == longest_one) length = (length + 1) / 2;
+        } else if (choice == 2 && spec.lists[0].size() > 1) {
+            remove_sequence(spec, static_cast<std::size_t>(
+                                      random.between(0, std::ssize(spec.lists[0]) - 1)));
+        } else if (choice == 3) {
+            spec.set("group", (spec.number("group") + 1) / 2);
+        } else if (choice == 4 && tries > 10) {
+            spec.set("kv_heads", (spec.number("kv_heads") + 1) / 2);
+        } else if (tries > 20) {
+            for (const char* width : {"dim", "value_dim"})
+                spec.set(width, std::min<Int>(spec.number(width), 128));
+        }
+    }
+}
+
+/// Causal from either corner, a window, one side of a window, or everything.
+void sample_window(Random& random, Spec& spec) {
+    const Int reach = std::max(longest(spec.lists[0]), longest(spec.lists[1])) + 2;
+    spec.set("align", random.between(0, 1));
+    const Int kind = random.between(0, 9);
+    if (kind < 3) return;
+    if (kind < 6 || random.chance(50)) spec.set("window_right", 0);
+    if (kind < 6) return;
+    if (kind != 6) spec.set("window_left", random.chance(15) ? 0 : random.between(0, reach));
+    if (kind > 7) spec.set("window_right", random.between(0, std::max<Int>(reach / 2, 1)));
+}
+
+void sample_features(Random& random, Spec& spec) {
+    sample_window(random, spec);
+    if (random.chance(25)) spec.set("softcap", random.pick<Int>({1, 2, 5, 20, 30, 50}));
+    if (random.chance(30)) spec.set("sink", random.pick<Int>({1, 1, 2, 3, 4}));
+    if (random.chance(15)) spec.set("lse", 1);
+    if (is_packed(spec)) return;
+    if (random.chance(40)) {
+        spec.set("bias", random.between(1, 8));
+        spec.set("bias_type", random.between(0, 1));
+        spec.set("bias_values", random.chance(30));
+    }
+    if (random.chance(35)) spec.set("mask", random.between(1, 8));
+    if (random.chance(35)) spec.set("kv_length", random.pick<Int>({1, 2, 2, 2, 3}));
+    if (spec.number("kv_length") > number(KvLength::all)) spec.set("hidden_keys", random.chance(70));
+}
+
+void sample_data(Random& random, Spec& spec) {
+    spec.seed = random.next() >> 40;
+    spec.recipe = static_cast<Recipe>(
+        random.between(static_cast<int>(Recipe::ones), static_cast<int>(Recipe::specials)));
+    if (random.chance(30)) spec.recipe = random.chance(70) ? Recipe::normal : Recipe::ints;
+    spec.set("scale", random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6}));
+    spec.set("logits", random.chance(45) ? 0 : random.between(0, 7));
+    draw_layouts(spec, random);
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
+        if (spec.schema->tensors[i].logical.empty() && spec.layouts[i] == Layout::broadcast)
+            spec.layouts[i] = Layout::gap;
+}
+
+void sample_gradient(Random& random, Spec& spec) {
+    if (spec.schema->number("out") < 0) return;
+    spec.set("out", random.chance(15));
+    if (spec.number("bias") != 0) spec.set("dbias", random.chance(20));
+    if (spec.number("sink") != 0) spec.set("dsink", random.chance(20));
+}
+
+bool some_row_without_key(const Spec& spec) {
+    const ref::NeutralAttentionShape s = neutral_shape_parts(spec).shape;
+    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
+        for (Int i = 0; i < s.query_lengths[b]; ++i)
+            if (const ref::SeenKeys keys = ref::seen_keys(s, b, i); keys.begin >= keys.end)
+                return true;
+    return false;
+}
+
+}  // namespace
+
+Spec sample_neutral(const Schema& schema, Random& random, int size, Profile profile) {
+    for (int tries = 0; tries < 200; ++tries) {
+        Spec spec(schema);
+        spec.profile = profile;
+        sample_shape(random, spec);
+        if (random.chance(5)) make_long(random, spec);
+        fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
+        sample_features(random, spec);
+        sample_data(random, spec);
+        sample_gradient(random, spec);
+        if (!illegal(spec)) return spec;
+    }
+    return plain_neutral(schema, random);
+}
+
+Spec plain_neutral(const Schema& schema, Random& random) {
+    Spec spec(schema);
+    spec.set("dtype", random.pick<Int>({0, 1, 1, 0, 2}));
+    spec.set("layout", random.pick<Int>({0, 0, 1, 3}));
+    draw_plain_shape(spec, random, is_packed(spec));
+    const Int mode = random.between(0, 3);
+    if (mode > 0) spec.set("window_right", 0);
+    if (mode > 0) spec.set("align", random.between(0, 1));
+    if (mode == 3) spec.set("window_left", random.between(1, 80));
+    spec.seed = random.next() >> 40;
+    return spec;
+}
+
+/// The size that is asked for, causal; several sequences off every tile edge with shared key heads,
+/// a softcap and sinks; padded batches with kv_length; and a band over positions that leave 16 bits.
+std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
+    constexpr Int kFp16 = 0, kLongBand = 65'536;
+    Random random(seed);
+    const Int odd = random.between(1, 15), half = std::max<Int>(length / 2, 64),
+              quarter = std::max<Int>(length / 4 - odd, 64),
+              longest_one = std::max(length, length >= 16'384 ? kLongBand : length) + odd;
+    std::vector<Spec> out;
+    const auto add = [&](std::vector<Int> q, std::vector<Int> kv, NeutralLayout layout, Int heads,
+                         std::initializer_list<std::pair<const char*, Int>> fields) {
+        Spec spec = large_case(schema, std::move(q), std::move(kv), seed + out.size());
+        spec.set("layout", number(layout));
+        spec.set("kv_heads", heads);
+        for (const auto& [field, value] : fields) spec.set(field, value);
+        out.push_back(std::move(spec));
+    };
+    add({length}, {length}, NeutralLayout::bshd, 8, {{"window_right", 0}});
+    add({half / 2 + odd, 1, 0, half / 4 - odd}, {half - odd, 33, 5, half / 4},
+        NeutralLayout::packed, 2,
+        {{"dtype", kFp16}, {"group", 4}, {"dim", 96}, {"value_dim", 64}, {"window_right", 0},
+         {"align", 1}, {"softcap", 20}, {"sink", number(Sinks::normal)}});
+    add({quarter, quarter}, {quarter + 40, quarter + 40}, NeutralLayout::bhsd, 2,
+        {{"kv_length", number(KvLength::some)}, {"hidden_keys", number(HiddenKeys::nan)}});
+    add({longest_one}, {longest_one}, NeutralLayout::packed, 2,
+        {{"dim", 64}, {"value_dim", 64}, {"window_left", 500}, {"window_right", 3}});
+    return out;
+}
+
+std::vector<std::string> neutral_labels(const Spec& spec) {
+    Labels labels(spec);
+    labels.head({"layout", "logits", "scale", "bias", "mask", "kv_length", "sink"});
+    const Int left = spec.number("window_left"), right = spec.number("window_right");
+    labels.add(left < 0 && right < 0, "no_window");
+    labels.add(left < 0 && right == 0, "causal");
+    labels.add(left >= 0, "window");
+    if (left >= 0 || right >= 0) labels.value_of("align");
+    labels.add(spec.number("softcap") > 0, "softcap");
+    labels.add(spec.number("lse") != 0, "lse_absent");
+    labels.add(spec.number("bias_values") != 0, "bias_hides");
+    if (spec.number("bias") != 0) labels.value_of("bias_type");
+    labels.add(spec.number("hidden_keys") != 0, "hidden_nan");
+    labels.some([](Int q, Int kv) { return 0 < q && q < kv; }, "fewer_queries");
+    labels.some([](Int q, Int kv) { return q == kv && q > 0; }, "square");
+    labels.some([](Int q, Int kv) { return q > kv && kv > 0; }, "more_queries");
+    labels.some([](Int q, Int kv) { return q > 0 && kv == 0; }, "queries_without_keys");
+    labels.some([](Int q, Int kv) { return q == 0 && kv > 0; }, "keys_without_queries");
+    labels.add(spec.lists[0].size() > 1, "several_sequences");
+    labels.add(spec.number("group") > 1, "grouped_heads");
+    labels.add(spec.number("kv_heads") > 1, "several_kv_heads");
+    labels.add(spec.number("value_dim") < spec.number("dim"), "value_dim_smaller");
+    labels.add(spec.number("value_dim") > spec.number("dim"), "value_dim_larger");
+    labels.add(spec.number("dim") % 16 != 0, "odd_dim");
+    labels.add(spec.number("dim") > 128, "wide_dim");
+    labels.add(longest(spec.lists[1]) > 1022, "many_keys");
+    labels.add(longest(spec.lists[0]) > 1022, "many_queries");
+    labels.layouts();
+    labels.given();
+    if (labels.edited()) return labels.take();
+    labels.add(some_row_without_key(spec), "row_without_key");
+    return labels.take();
+}
+
+std::vector<RequiredClass> neutral_required_classes(bool gradient) {
+    return Required(neutral_description(gradient))
+        .share(15, {"fp16", "bf16", "grouped_heads", "several_kv_heads", "several_sequences"})
+        .share(10, {"no_window", "causal", "fewer_queries", "softcap", "value_dim_smaller"})
+        .share(8, {"fp32", "square", "more_queries", "window", "strided", "odd_dim"})
+        .share(4, {"lse_absent", "row_without_key", "value_dim_larger", "bias_hides",
+                   "hidden_nan"})
+        .share(2, {"wide_dim", "broadcast", "reversed"})
+        .share(1, {"queries_without_keys", "keys_without_queries"})
+        .share(0.5, {"many_keys", "many_queries"})
+        .values(5, "layout")
+        .values(5, "align")
+        .values(2, "bias_type")
+        .values(1, "bias")
+        .values(1, "mask")
+        .values(2, "kv_length")
+        .values(2, "sink")
+        .recipes(0.5)
+        .values(1, "logits")
+        .values(1, "scale")
+        .given(3)
+        .take();
+}
+
+std::vector<Spec> neutral_joint_shrinks(const Spec& spec) {
+    ChangedCases cases(spec);
+    const auto with = [&](auto&& change) { cases.with(change); };
+    const auto clear = [](Spec& to, std::initializer_list<const char*> fields) {
+        for (const char* field : fields) set_if_present(to, field, 0);
+    };
+    const auto no_bias = [=](Spec& to) {
+        clear(to, {"bias", "bias_type", "bias_values", "dbias"});
+    };
+    const auto no_sink = [=](Spec& to) { clear(to, {"sink", "dsink"}); };
+    const auto no_length = [=](Spec& to) { clear(to, {"kv_length", "hidden_keys"}); };
+    const auto no_window = [](Spec& to) {
+        to.set("window_left", -1), to.set("window_right", -1), to.set("align", 0);
+    };
+    with([&](Spec& to) {
+        no_bias(to), no_sink(to), no_length(to), no_window(to);
+        clear(to, {"mask", "softcap"});
+    });
+    with(no_bias), with(no_sink), with(no_length), with(no_window);
+    for (const Int dim : {1, 2, 8, 16, 32, 64})
+        if (dim < spec.number("dim"))
+            with([&](Spec& to) {
+                to.set("dim", dim);
+                to.set("value_dim", std::min(to.number("value_dim"), dim));
+            });
+    // All batches at once, queries and keys apart and together.
+    for (const int which : {1, 2, 3})
+        for (const Int cut : {Int{1} << 30, Int{0}, Int{1}})
+            with([&](Spec& to) {
+                for (int list = 0; list < 2; ++list)
+                    if (which >> list & 1)
+                        for (auto& length : to.lists[static_cast<std::size_t>(list)])
+                            length = cut == 0   ? length / 2
+                                     : cut == 1 ? std::max<Int>(0, length - 1)
+                                                : std::min<Int>(length, 1);
+            });
+    cases.with_one_group();
+    with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same
+        to.set("dim", 1), to.set("value_dim", 1);
+        to.set("scale", number(ScaleKind::eighth));
+    });
+    return cases.take();
+}
+
+namespace {
+
+std::unique_ptr<Operator> make(bool gradient) {
+    return make_operator({.schema = neutral_description(gradient),
+                          .properties = neutral_properties(gradient),
+                          .required = neutral_required_classes(gradient),
+                          .labels = neutral_labels,
+                          .draw = sample_neutral,
+                          .joint_shrinks = neutral_joint_shrinks,
+                          .large_cases = neutral_large_cases,
+                          .plain = plain_neutral,
+                          .excluded_pairs = attention_excluded_pairs,
+                          .attention = neutral_operator});
+}
+
+}  // namespace
+
+std::unique_ptr<Operator> make_attention() { return make(false); }
+std::unique_ptr<Operator> make_attention_grad() { return make(true); }
+
+}  // namespace attncheck::properties

@@ -1,0 +1,218 @@
+// The properties of Attention and its gradient, and the cases that they want.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "properties/case/attention_data.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_full_size.h"
+#include "properties/laws/attention_laws.h"
+#include "properties/operators/attention/case.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+void without_bias(Spec& spec) {
+    for (const char* field : {"bias", "bias_type", "bias_values", "dbias"})
+        set_if_present(spec, field, 0);
+}
+
+void without_sink(Spec& spec) {
+    spec.set("sink", 0);
+    set_if_present(spec, "dsink", 0);
+}
+
+void make_lattice(Spec& spec, Random& random) {
+    spec.recipe = Recipe::ints;
+    spec.set("logits", random.between(1, 2));
+    spec.set("scale", random.between(0, 2));
+    spec.set("softcap", 0);
+    set_if_present(spec, "out", 0);
+    without_bias(spec), without_sink(spec);
+    if (random.chance(60)) {  // a power of two of keys, everything visible or causal from its end
+        const Int keys = random.pick<Int>({1, 2, 4, 8, 16, 32, 64, 128});
+        for (auto& length : spec.lists[1])
+            if (length > 0) length = keys;
+    }
+}
+
+/// Another window or order of sequences at the same shapes: what a plan cached by shapes would miss.
+Spec earlier_case(const Spec& spec) {
+    Spec before = with_other_data(spec);
+    const auto legal = [&](Spec candidate) {
+        if (!illegal(candidate)) before = std::move(candidate);
+    };
+    Spec other = before;
+    reverse_sequences(other);
+    legal(other);
+    other = before;
+    other.set("window_right", spec.number("window_right") == 0 ? -1 : 0);
+    legal(other);
+    other = before;
+    if (other.number("softcap") != 0) other.set("softcap", other.number("softcap") + 1);
+    legal(other);
+    return before;
+}
+
+void make_neutral_tier_case(Spec& spec, Random& random) {
+    spec.set("hidden_keys", 0);
+    const bool gradient = spec.schema == &neutral_description(true);
+    if (gradient) spec.set("lse", 0);
+    make_tier_case(spec, random, 1, 1,
+                   2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
+    if (!random.chance(gradient ? 14 : 25)) return;
+    make_long_tier_case(spec, random,
+                        {.work = gradient ? 80'000'000 : 180'000'000,
+                         .of_queries = gradient && random.chance(50)});
+}
+
+bool is_neutral_tier_data(const Spec& spec) {
+    return is_tier_data(spec) && spec.number("hidden_keys") == 0 &&
+           (spec.number("lse") == 0 || spec.schema == &neutral_description(false));
+}
+
+Verdict check_full_size(const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = neutral_inputs(spec);
+    const auto shape = std::make_shared<const ref::NeutralAttentionShape>(
+        extras_of<NeutralParts>(problem).shape);
+    double pairs = 0;
+    for (std::size_t b = 0; b < shape->query_lengths.size(); ++b)
+        for (Int i = 0; i < shape->query_lengths[b]; ++i) {
+            const ref::SeenKeys keys = ref::seen_keys(*shape, b, i);
+            pairs += static_cast<double>((keys.end - keys.begin) * shape->query_heads);
+        }
+    FullSizeAttention of = full_size(neutral_operator(), spec, std::move(problem), pairs);
+    of.columns_of = [shape](const std::vector<Int>& keys) {
+        return ref::attention_columns_of(*shape, keys);
+    };
+    of.has_tiers = is_neutral_tier_data(spec);
+    return check_sampled(std::move(of), context);
+}
+
+// ---- cases of laws ----
+
+void with_unseen_keys(Spec& spec, Random& random) {
+    if (!is_packed(spec) && random.chance(60)) {
+        spec.set("kv_length", random.between(2, 3));
+        return;
+    }
+    spec.set("window_right", 0);
+    spec.set("align", 0);
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        spec.lists[1][b] = spec.lists[0][b] + 3;
+}
+
+void with_mask(Spec& spec, Random& random) {
+    if (is_packed(spec) || random.chance(50))
+        spec.set("window_right", spec.number("window_right") < 0 ? 0 : spec.number("window_right"));
+    else if (spec.number("mask") == 0)
+        spec.set("mask", random.between(1, 8));
+}
+
+bool has_mask(const Spec& spec) {
+    return spec.number("mask") != 0 || spec.number("window_left") >= 0 ||
+           spec.number("window_right") >= 0;
+}
+
+void with_several_sequences(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    if (spec.lists[0].size() > 1) return;
+    for (auto& list : spec.lists) list.push_back(is_packed(spec) ? random.between(0, 20) : list[0]);
+}
+
+void with_several_heads(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    with_more_heads(spec, random);
+}
+
+void with_group(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    with_larger_group(spec, random);
+}
+
+void with_no_sink(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    without_sink(spec);
+    if (random.chance(70)) spec.set("softcap", 0);
+}
+
+const AttentionCases kCases = {.unseen_keys = with_unseen_keys,
+                               .masked = with_mask,
+                               .is_masked = has_mask,
+                               .several_sequences = with_several_sequences,
+                               .several_heads = with_several_heads,
+                               .group = with_group,
+                               .several_runs = with_no_sink,
+                               .undropped = with_no_sink,
+                               .has_pair = false};
+
+// ---- validation ----
+
+void plain_data(Spec& spec) {
+    const auto keep_if_legal = [&](auto&& change) {
+        Spec to = spec;
+        change(to);
+        if (!illegal(to)) spec = std::move(to);
+    };
+    spec.recipe = Recipe::zeros;
+    spec.overrides.clear();
+    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+    keep_if_legal([](Spec& to) {
+        for (const char* field : {"kv_heads", "group"})
+            to.set(field, std::min<Int>(to.number(field), 3));
+        for (const char* field : {"dim", "value_dim"})
+            to.set(field, std::min<Int>(to.number(field), 17));
+        for (auto& list : to.lists)
+            for (auto& length : list) length = std::min<Int>(length, 12);
+    });
+}
+
+EditGroups possible_edits(const Spec& spec) {
+    EditGroups groups = derived_edits(extents_of(spec));
+    const auto last = std::ssize(spec.lists[0]);
+    for (const char* list : {"cu_seqlens_q", "cu_seqlens_kv"}) {
+        if (!is_packed(spec)) continue;
+        const std::string name(list), end = name + "[" + std::to_string(last) + "]";
+        const auto& lengths = spec.lists[name == "cu_seqlens_q" ? 0 : 1];
+        const Int rows = total(lengths);
+        groups.push_back(values_of(end, {rows + 1, rows - 1, -1, 0, INT64_MAX}));
+        groups.push_back(values_of(name + "[0]", {1, -1, 0}));
+        groups.push_back(values_of(name + ".size", {0, 1, last, -1}));
+        groups.push_back({name + ".absent", name + ".null"});
+    }
+    if (spec.number("kv_length") != 0) {
+        const Int keys = spec.lists[1][0];
+        groups.push_back(values_of("kv_length[0]", {-1, 0, keys, keys + 1, INT64_MAX, INT64_MIN}));
+        groups.push_back(values_of("kv_length.size", {0, last - 1}));
+        groups.push_back({"kv_length.absent", "kv_length.null"});
+    }
+    groups.push_back({"bias.present", "mask.present", "sink.present", "kv_length.present"});
+    return groups;
+}
+
+}  // namespace
+
+std::vector<Property> neutral_properties(bool gradient) {
+    const AttentionOperator& of = neutral_operator();
+    std::vector<Property> list;
+    // Agreement: any order of accumulation and any tiling stays within the bound of verification.md
+    // 4.3 (forward) and 4.5 (gradient), with their terms for softcap, bias and sinks.
+    // Domain  every legal case, every feature, data recipe and layout.
+    // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
+    add_attention_checks(list, of,
+                         {.earlier = earlier_case,
+                          .earlier_words = "other data, scale, window, softcap or order of sequences",
+                          .lattice = make_lattice,
+                          .tier_case = make_neutral_tier_case,
+                          .is_tier_case = is_neutral_tier_data});
+    list[0].case_factor = 4;  // many features
+    add_validation_properties(list, plain_data, possible_edits, 12);
+    add_attention_laws(list, of, gradient, kCases);
+    add_neutral_relations(list, gradient);
+    list.push_back(full_size_property("rows and keys", check_full_size));
+    return list;
+}
+
+}  // namespace attncheck::properties
