@@ -7,6 +7,17 @@ namespace attncheck::properties {
 namespace {
 
 using Columns = std::vector<ref::KeyColumn>;
+/// The LSE alone, as a logarithm of base 2.
+Hypothesis lse_of_base_2(const AttentionProblem& problem) {
+    return {"lse is log2", [problem] {
+                auto tensors = tier_tensors(problem, {});
+                std::erase_if(tensors, [](const TierTensor& tensor) { return tensor.name != "lse"; });
+                for (TierTensor& tensor : tensors)
+                    for (double& value : tensor.noise.value) value /= std::log(2.0);
+                return tensors;
+            }};
+}
+
 /// Changes the columns of a row in place.
 using ColumnChange = std::function<void(std::int64_t t, std::int64_t n, Columns& columns)>;
 
@@ -89,9 +100,21 @@ private:
         add_columns("bias not applied", [](std::int64_t, std::int64_t, Columns& columns) {
             for (auto& column : columns) column.bias = 0;
         });
+        const auto add_problem = [&](const char* text, bool applies, auto&& change) {
+            if (!applies) return;
+            AttentionProblem changed = problem_;
+            change(changed);
+            out_.push_back(with_problem(text, std::move(changed)));
+        };
+        add_problem("softcap not applied", problem_.softcap > 0,
+                    [](AttentionProblem& changed) { changed.softcap = 0; });
+        add_problem("sink not applied", !problem_.sink.empty(),
+                    [](AttentionProblem& changed) { changed.sink.clear(); });
         add_columns("dropout not applied", [](std::int64_t, std::int64_t, Columns& columns) {
             for (auto& column : columns) column.kept = true;
         });
+        if (problem_.statistics == Statistics::lse && !problem_.gradient)
+            out_.push_back(lse_of_base_2(problem_));
         if (problem_.keep_prob == 1) return;
         AttentionProblem changed = problem_;
         changed.keep_prob = 1;

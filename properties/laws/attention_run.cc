@@ -209,6 +209,12 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
                                   rounding, grant));
         return all;
     };
+    if (!problem->gradient && problem->statistics == Statistics::lse)
+        made.cause = [problem, grant, call = made.call](const CallResult& result,
+                                                        const ref::RoundingClass& rounding) {
+            return lse_of_base_2(*problem, packed_bits(problem->output_named("lse"), call, result),
+                                 tensor_of(expected_of(*problem, rounding, grant), "lse"));
+        };
     made.composition_errors = [problem] { return half_composition_errors(*problem); };
     return made;
 }

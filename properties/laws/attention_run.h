@@ -45,6 +45,10 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
 /// A row that sees no key and has no sink has LSE = -infinity, neither NaN nor a large number.
 Verdict verdict_on_empty_rows(const AttentionProblem& problem, const std::vector<double>& lse);
 
+/// "lse is log2", if the LSE is wrong and times ln 2 it is right in every row.
+std::optional<Verdict> lse_of_base_2(const AttentionProblem& problem, const Bits& lse,
+                                     const ref::ExpectedTensor& expected);
+
 /// Every output but lists of two runs that mean the same, within twice the bound of the first.
 Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
                               const PropertyContext& context, const std::string& relation);

@@ -39,6 +39,32 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
     return all;
 }
 
+std::optional<Verdict> lse_of_base_2(const AttentionProblem& problem, const Bits& lse,
+                                     const ref::ExpectedTensor& expected) {
+    constexpr double kLn2 = 0.693147180559945309;
+    const std::vector<double> allowed = allowance(expected);
+    std::int64_t wrong = 0, first = -1;
+    for (std::size_t k = 0; k < lse.size(); ++k) {
+        if (!std::isfinite(allowed[k])) continue;
+        const double got = ref::decode(ref::Dtype::fp32, lse[k]);
+        // The product with log2(e) rounds once more.
+        if (!(std::fabs(got * kLn2 - expected.value[k]) <=
+              2 * allowed[k] + 0x1p-22 * std::fabs(expected.value[k])))
+            return std::nullopt;
+        if (std::fabs(got - expected.value[k]) <= allowed[k]) continue;
+        if (wrong++ == 0) first = static_cast<std::int64_t>(k);
+    }
+    if (wrong == 0) return std::nullopt;
+    const auto k = static_cast<std::size_t>(first);
+    return Verdict::fail(
+        "lse is log2",
+        fmt::format("lse times ln 2 is right in all rows, lse itself is wrong in {} of {}; first:\n"
+                    "  {}  expected {:.9g}  got {:.9g}",
+                    wrong, lse.size(), problem.place("lse", k), expected.value[k],
+                    ref::decode(ref::Dtype::fp32, lse[k])),
+        Tier::bound);
+}
+
 Verdict verdict_on_empty_rows(const AttentionProblem& problem, const std::vector<double>& lse) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const std::vector<char> with_keys = rows_that_see_keys(problem);

@@ -108,6 +108,8 @@ Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const Ca
         return verdict_by_rule(*context.rule, spec, problem.call, result, expected,
                                problem.composition_errors);
     Verdict verdict = verdict_on_values(spec, problem.call, result, expected);
+    if (verdict.failed() && problem.cause)
+        if (auto named = problem.cause(result, context.rounding)) return *named;
     if (verdict.failed() || !problem.judge) return verdict;
     const double worst = verdict.worst_ratio;
     verdict = problem.judge(result, context.rounding);

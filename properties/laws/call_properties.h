@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "properties/case/edit_groups.h"
@@ -19,6 +20,8 @@ struct CaseProblem {
     /// Judges outputs that have no expected value of their own, such as lists with ties; may be
     /// empty.
     std::function<Verdict(const CallResult&, const ref::RoundingClass&)> judge = {};
+    /// A verdict that names the misreading by which outputs are wrong; nullopt: none that is known.
+    std::function<std::optional<Verdict>(const CallResult&, const ref::RoundingClass&)> cause = {};
     /// For rules that allow a multiple of it.
     std::function<CompositionErrors()> composition_errors = {};
 };

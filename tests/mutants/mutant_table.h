@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "mutant.h"
+#include "mutants_attention.h"
 #include "mutants_attention_merge.h"
 #include "mutants_compress.h"
 #include "mutants_compress_attention.h"
@@ -30,7 +31,8 @@ constexpr Mutant with_traits(Mutant mutant) {
 inline constexpr auto kMutants = [] {
     std::array<Mutant, std::size(kCompressMutants) + std::size(kSelectedMutants) +
                            std::size(kCompressAttentionMutants) + std::size(kFlashMutants) +
-                           std::size(kModuleMutants) + std::size(kAttentionMergeMutants)>
+                           std::size(kModuleMutants) + std::size(kAttentionMergeMutants) +
+                           std::size(kNeutralMutants)>
         all{};
     auto* end = std::copy(std::begin(kCompressMutants), std::end(kCompressMutants), all.begin());
     end = std::copy(std::begin(kSelectedMutants), std::end(kSelectedMutants), end);
@@ -38,7 +40,8 @@ inline constexpr auto kMutants = [] {
         std::copy(std::begin(kCompressAttentionMutants), std::end(kCompressAttentionMutants), end);
     end = std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
     end = std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
-    std::copy(std::begin(kAttentionMergeMutants), std::end(kAttentionMergeMutants), end);
+    end = std::copy(std::begin(kAttentionMergeMutants), std::end(kAttentionMergeMutants), end);
+    std::copy(std::begin(kNeutralMutants), std::end(kNeutralMutants), end);
     for (Mutant& mutant : all) mutant = with_traits(mutant);
     return all;
 }();

@@ -30,7 +30,8 @@ enum class PairForm {
     per_query,  ///< [B,Hq,Sq,1]
     head        ///< [1,Hq,1,1]
 };
-enum class BiasValues { normal, hides };              ///< hides: some are -infinity
+/// hides: some are -infinity; far: all are 60000 lower, as finite stand-ins for it are.
+enum class BiasValues { normal, hides, far };
 enum class KvLength { none, all, some, empty };       ///< empty: the first batch has no key
 enum class HiddenKeys { numbers, nan };               ///< what lies at and behind kv_length
 enum class Sinks { none, normal, large, low, mixed };  ///< mixed: -infinity for every other head
@@ -48,8 +49,8 @@ struct NeutralParts : AttentionParts {
         if (!sink.empty()) shape.sink = ref::decode_all(ref::Dtype::fp32, sink);
     }
     /// Fields by name; the gradient's begin as the forward's.
-    bool is(const char* key, std::int64_t value) const;
-    void set(const char* key, std::int64_t value);
+    bool is(const char* field, std::int64_t number) const;
+    void set(const char* field, std::int64_t number);
 };
 
 const Description& neutral_description(bool gradient);

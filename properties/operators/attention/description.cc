@@ -72,7 +72,7 @@ std::vector<NumberField> fields(bool gradient) {
         named("align", {"top_left", "bottom_right"}),
         pair_field("bias"),
         named("bias_type", {"fp32", "input"}),
-        named("bias_values", {"normal", "hides"}),
+        named("bias_values", {"normal", "hides", "far"}),
         pair_field("mask"),
         named("kv_length", {"none", "all", "some", "empty"}),
         named("hidden_keys", {"numbers", "nan"}),

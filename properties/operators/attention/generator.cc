@@ -108,7 +108,7 @@ void sample_features(Random& random, Spec& spec) {
     if (random.chance(40)) {
         spec.set("bias", random.between(1, 8));
         spec.set("bias_type", random.between(0, 1));
-        spec.set("bias_values", random.chance(30));
+        spec.set("bias_values", random.pick<Int>({0, 0, 0, 0, 1, 1, 2}));
     }
     if (random.chance(35)) spec.set("mask", random.between(1, 8));
     if (random.chance(35)) spec.set("kv_length", random.pick<Int>({1, 2, 2, 2, 3}));
@@ -213,7 +213,7 @@ std::vector<std::string> neutral_labels(const Spec& spec) {
     if (left >= 0 || right >= 0) labels.value_of("align");
     labels.add(spec.number("softcap") > 0, "softcap");
     labels.add(spec.number("lse") != 0, "lse_absent");
-    labels.add(spec.number("bias_values") != 0, "bias_hides");
+    if (spec.number("bias") != 0) labels.value_of("bias_values");
     if (spec.number("bias") != 0) labels.value_of("bias_type");
     labels.add(spec.number("hidden_keys") != 0, "hidden_nan");
     labels.some([](Int q, Int kv) { return 0 < q && q < kv; }, "fewer_queries");
@@ -242,14 +242,14 @@ std::vector<RequiredClass> neutral_required_classes(bool gradient) {
         .share(15, {"fp16", "bf16", "grouped_heads", "several_kv_heads", "several_sequences"})
         .share(10, {"no_window", "causal", "fewer_queries", "softcap", "value_dim_smaller"})
         .share(8, {"fp32", "square", "more_queries", "window", "strided", "odd_dim"})
-        .share(4, {"lse_absent", "row_without_key", "value_dim_larger", "bias_hides",
-                   "hidden_nan"})
+        .share(4, {"lse_absent", "row_without_key", "value_dim_larger", "hidden_nan"})
         .share(2, {"wide_dim", "broadcast", "reversed"})
         .share(1, {"queries_without_keys", "keys_without_queries"})
         .share(0.5, {"many_keys", "many_queries"})
         .values(5, "layout")
         .values(5, "align")
         .values(2, "bias_type")
+        .values(1, "bias_values")
         .values(1, "bias")
         .values(1, "mask")
         .values(2, "kv_length")

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "properties/case/attention_data.h"
 #include "properties/case/row_order.h"
 #include "properties/case/values.h"
 #include "properties/operators/attention/case.h"
@@ -33,14 +34,16 @@ bool hides(std::uint64_t seed, std::size_t place, const std::vector<Int>& shape,
 void fill_bias(const Spec& spec, NeutralParts& parts) {
     const auto& shape = parts.shape.bias.shape;
     if (!parts.shape.bias.present) return;
-    const bool hiding = spec.number("bias_values") == static_cast<Int>(BiasValues::hides);
+    const auto kind = static_cast<BiasValues>(spec.number("bias_values"));
     parts.bias.resize(count_of(shape));
     for (std::size_t k = 0; k < parts.bias.size(); ++k) {
         const std::uint64_t hash = pair_hash(spec.seed, k, 81);
         double value = spec.recipe == Recipe::zeros  ? 0
                        : spec.recipe == Recipe::ints ? whole_number(hash, 2)
                                                      : normal_of(hash);
-        if (hiding && spec.recipe != Recipe::zeros && hides(spec.seed, k, shape, 83))
+        if (kind == BiasValues::far) value -= 60'000;
+        if (kind == BiasValues::hides && spec.recipe != Recipe::zeros &&
+            hides(spec.seed, k, shape, 83))
             value = -kInfinity;
         parts.bias[k] = ref::encode(parts.bias_dtype, value);
     }
@@ -253,12 +256,12 @@ public:
 
 }  // namespace
 
-bool NeutralParts::is(const char* key, Int value) const {
-    return fields[static_cast<std::size_t>(neutral_description(true).number(key))] == value;
+bool NeutralParts::is(const char* field, Int number) const {
+    return fields[static_cast<std::size_t>(neutral_description(true).number(field))] == number;
 }
 
-void NeutralParts::set(const char* key, Int value) {
-    fields[static_cast<std::size_t>(neutral_description(true).number(key))] = value;
+void NeutralParts::set(const char* field, Int number) {
+    fields[static_cast<std::size_t>(neutral_description(true).number(field))] = number;
 }
 
 NeutralParts neutral_shape_parts(const Spec& spec) {

@@ -413,7 +413,8 @@ void add_neutral_relations(std::vector<Property>& list, bool gradient) {
         [](Spec& spec, Random& random) {
             with_moderate_data(spec, random);
             packed(spec);
-            for (auto& list : spec.lists) list[0] = random.chance(50) ? list[0] / 2 : list[0];
+            for (auto& lengths : spec.lists)
+                if (random.chance(50)) lengths[0] /= 2;
         },
         is_packed);
     add("as_flash_attention", "the same as FlashAttentionScore where the candidate has both",
