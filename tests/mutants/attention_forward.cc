@@ -34,6 +34,7 @@ public:
 private:
     void tile(Int first, Int end) {
         scores_.assign(static_cast<std::size_t>(kNeutralTile), -kNeutralInfinity);
+        seen_.assign(static_cast<std::size_t>(kNeutralTile), false);
         const float before = max_;
         bool any = false;
         for (Int j = first; j < end; ++j) {
@@ -44,6 +45,7 @@ private:
                 p_.window_right < 0)
                 s = 0;
             scores_[static_cast<std::size_t>(j - first)] = s;
+            seen_[static_cast<std::size_t>(j - first)] = true;
             any = true;
             has_nan_ = has_nan_ || std::isnan(s);
             if (s > max_ || std::isnan(s)) max_ = s;
@@ -61,7 +63,10 @@ private:
         const float factor = std::exp(before - max_);
         sum_ *= factor;
         for (Int d = 0; d < p_.value_dim; ++d) acc_[d] *= factor;
-        for (Int j = first; j < end; ++j) add(j, scores_[static_cast<std::size_t>(j - first)]);
+        for (Int j = first; j < end; ++j) {
+            const auto lane = static_cast<std::size_t>(j - first);
+            add(j, seen_[lane], scores_[lane]);
+        }
         if (!p_.gradient && on<"WILD-52">() && first > 0)
             for (Int lane = end - first; lane < kNeutralTile; ++lane)
                 add_weighted(end - 1, probs_[static_cast<std::size_t>(lane)] * factor);
@@ -77,8 +82,8 @@ private:
         return !p_.gradient && on<"WILD-40">() && p_.window_left >= 0 && max_ != -kNeutralInfinity;
     }
 
-    void add(Int j, float s) {
-        if (s == -kNeutralInfinity) {
+    void add(Int j, bool seen, float s) {
+        if (!seen) {
             if (reads_hidden()) add_weighted(j, 0);
             return;
         }
@@ -139,6 +144,7 @@ private:
     std::vector<float>& stale_;
     float max_ = -kNeutralInfinity, sum_ = 0, sink_ = -kNeutralInfinity;
     bool has_nan_ = false;
+    std::vector<bool> seen_;
     std::vector<float> scores_, probs_ = std::vector<float>(kNeutralTile);
 };
 
