@@ -195,8 +195,8 @@ void add_host_arguments(Description& d) {
                 {"cu_seqlens_kv", in_both<A, &A::cu_seqlens_kv, &R::cu_seqlens_kv>, starts("kv"),
                  "layout=packed"},
                 {"kv_length", in_both<A, &A::kv_length, &R::kv_length>, used_keys, "kv_length"}};
-    d.integers = {{"window_left", in_both<A, &A::window_left, &R::window_left>, "window_left"},
-                  {"window_right", in_both<A, &A::window_right, &R::window_right>, "window_right"},
+    d.integers = {{"window_left", in_both<A, &A::window_left, &R::window_left>, "left"},
+                  {"window_right", in_both<A, &A::window_right, &R::window_right>, "right"},
                   {"align", in_both<A, &A::align, &R::align>, "align"}};
     RealField scale = scale_argument(in_both<A, &A::scale, &R::scale>);
     scale.name = "scale";
@@ -263,6 +263,11 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     d.lists = {{"q", 0, kLongest, 2048, "query"}, {"kv", 0, kLongest, 2048, "key"}};
     d.parallel_lists = true;
     d.symbols = uneven_head_symbols();
+    // Limits of a window are no enumeration, whose every value validation would try.
+    d.symbols.push_back(
+        {.name = "left", .value = [](const Extents& e) { return e["window_left"]; }});
+    d.symbols.push_back(
+        {.name = "right", .value = [](const Extents& e) { return e["window_right"]; }});
     add_tensors<A>(d);
     add_host_arguments<A>(d);
     add_rules(d, gradient);

@@ -173,6 +173,8 @@ void plain_data(Spec& spec) {
 
 EditGroups possible_edits(const Spec& spec) {
     EditGroups groups = derived_edits(extents_of(spec));
+    for (const char* window : {"window_left", "window_right"})
+        groups.push_back(values_of(window, {-1, -2, 0, 1, -1000, INT64_MAX, INT64_MIN}));
     const auto last = std::ssize(spec.lists[0]);
     for (const char* list : {"cu_seqlens_q", "cu_seqlens_kv"}) {
         if (!is_packed(spec)) continue;
