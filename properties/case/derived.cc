@@ -58,7 +58,7 @@ std::vector<std::int64_t> passed_shape(const TensorField& tensor, const Extents&
 /// The dimensions of the tensor as passed in the order of its form.
 DimOrder order_in_memory(const TensorField& tensor, const Extents& extents) {
     const Form* form = form_of(tensor, extents);
-    if (!form) return {};
+    if (!form || !tensor.present.holds(extents)) return {};
     DimOrder out{.repeated = static_cast<std::size_t>(form->repeated)};
     if (form->strides.empty()) return out;
     const auto& dims = form->shape.axes();
