@@ -20,10 +20,10 @@ struct CaseProblem {
     /// Judges outputs that have no expected value of their own, such as lists with ties; may be
     /// empty.
     std::function<Verdict(const CallResult&, const ref::RoundingClass&)> judge = {};
-    /// A verdict that names the misreading by which outputs are wrong; nullopt: none that is known.
-    std::function<std::optional<Verdict>(const CallResult&, const ref::RoundingClass&)> cause = {};
     /// For rules that allow a multiple of it.
     std::function<CompositionErrors()> composition_errors = {};
+    /// A verdict that names the misreading by which outputs are wrong; nullopt: none that is known.
+    std::function<std::optional<Verdict>(const CallResult&, const ref::RoundingClass&)> cause = {};
 };
 using MakeProblem = std::function<CaseProblem(const Spec&)>;
 
