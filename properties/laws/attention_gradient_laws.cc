@@ -237,7 +237,8 @@ Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyConte
     return all;
 }
 
-void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of) {
+void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of,
+                                 bool has_pair) {
     const auto add = [&](const char* name, const char* summary, AttentionLaw law) {
         list.push_back(attention_property(of, name, summary, law));
     };
@@ -248,7 +249,8 @@ void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOpe
     add("value_sum", "sum_j dV_j = sum_ij P_ij g_ij dO_i", value_sum);
     add("key_sum", "sum_j dK_j = scale sum_i f_i <dO_i, O*_i - O_i> q_i", key_sum);
     add("euler", "<dQ, Q> = <dK, K>, <dV, V> = sum f <dO, O*>", euler);
-    add("statistics_shift", "(row_max + c, row_sum exp(-c)) is the same P", statistics_shift);
+    if (has_pair)
+        add("statistics_shift", "(row_max + c, row_sum exp(-c)) is the same P", statistics_shift);
     add("statistics_used", "P follows the given row_sum", statistics_used);
     add("output_used", "delta follows the given output, dV does not depend on it", output_used);
     add("adjoint", "<dQ, r>, <dK, r>, <dV, r> are derivatives of the exact forward", adjoint);

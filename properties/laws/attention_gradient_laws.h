@@ -27,7 +27,9 @@ Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyConte
 Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict forward_backward(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
-/// Every law above as a property. `of` outlives the list.
-void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of);
+/// Every law above as a property; `has_pair`: the statistics are row_max and row_sum. `of` outlives
+/// the list.
+void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of,
+                                 bool has_pair);
 
 }  // namespace attncheck::properties

@@ -36,6 +36,17 @@ bool belongs_to(const AttentionProblem& problem, const AttentionOutput& output, 
     return std::find(first, first + group, 1) != first + group;
 }
 
+/// These keys and all that these rows see: a gradient that is not given the statistics of a row
+/// forms them from every key of it.
+std::vector<char> keys_of_rows(const AttentionProblem& problem, const std::vector<char>& rows,
+                               std::vector<char> keys) {
+    for_each_row(problem, [&](Int t, Int n, const std::vector<ref::KeyColumn>& columns) {
+        if (!rows[static_cast<std::size_t>(t * problem.shape.query_heads + n)]) return;
+        for (const ref::KeyColumn& column : columns) keys[key_number(problem, column, n)] = 1;
+    });
+    return keys;
+}
+
 /// NaN in these keys and in the queries of these rows changes no bit of what does not meet them:
 /// statistics, output, lists and dq of the other rows that see none of the keys, dk and dv of the
 /// other keys.
@@ -53,10 +64,13 @@ Verdict verdict_on_poison(const AttentionOperator& of, const AttentionProblem& p
         std::fill_n(poisoned.query.begin() + static_cast<Int>(row) * problem.shape.head_dim,
                     problem.shape.head_dim, nan);
     }
+    const bool forms_statistics = problem.gradient && problem.statistics == Statistics::none;
+    const std::vector<char> reached =
+        forms_statistics ? keys_of_rows(problem, touched, keys) : keys;
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
     return verdict_on_equal_bits(plain, changed, context, relation, [&](const std::string& name, std::size_t k) {
-            return !belongs_to(problem, problem.output_named(name), k, touched, keys);
+            return !belongs_to(problem, problem.output_named(name), k, touched, reached);
         });
 }
 

@@ -107,7 +107,7 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
     add("power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two);
     add("value_scale", "twice V gives twice O, to the bit", value_scale);
     if (gradient) {
-        add_attention_gradient_laws(list, of);
+        add_attention_gradient_laws(list, of, cases.has_pair);
         return;
     }
     if (cases.has_pair)
