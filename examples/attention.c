@@ -65,7 +65,7 @@ uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
 const char* attncheck_candidate_name(void) { return "naive causal attention"; }
 const char* attncheck_features(void) {
     return "attention: dtype=bf16 layout=bshd window_left=-1 window_right=0 bias=none mask=none kv_length=none sink=none "
-           "softcap=0 lse=absent";
+           "softcap=0 outputs=out";
 }
 
 int attncheck_attention(const attncheck_attention_args* a) {

@@ -109,6 +109,7 @@ TensorField lse_tensor(bool gradient, TensorArgument argument) {
     return {.name = "lse",
             .output = !gradient,
             .derived = gradient,
+            .optional = !gradient,
             .role = Role::lse,
             .logical = "q+ query_heads",
             .forms = {{"layout!=packed", "B query_heads q"}, {"layout=packed", "query_heads q+"}},
@@ -124,6 +125,7 @@ TensorField pairs(const char* name, Role role, const std::string& key, const cha
     TensorField tensor{.name = name,
                        .output = role == Role::other,
                        .integer = role == Role::mask,
+                       .optional = role == Role::other,
                        .role = role,
                        .types = std::move(types),
                        .present = present,
@@ -141,6 +143,7 @@ TensorField pairs(const char* name, Role role, const std::string& key, const cha
 TensorField sinks(const char* name, Role role, const char* present, TensorArgument argument) {
     return {.name = name,
             .output = role == Role::other,
+            .optional = role == Role::other,
             .role = role,
             .forms = {{"", "query_heads"}},
             .types = {{"", "fp32"}},

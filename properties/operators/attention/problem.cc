@@ -160,6 +160,11 @@ Call make_call(const NeutralParts& parts) {
     return call;
 }
 
+/// A case that does not ask for an optional output.
+bool withholds(const AttentionProblem& problem, const char* output) {
+    return std::ranges::find(problem.withheld, output) != problem.withheld.end();
+}
+
 /// Sums over rows, and where the rows of the other outputs lie.
 void place_outputs(const NeutralParts& parts, AttentionProblem& problem) {
     for (const bool gradient : {false, true}) {
@@ -182,12 +187,12 @@ void place_outputs(const NeutralParts& parts, AttentionProblem& problem) {
     };
     const auto& bias = parts.shape.bias;
     const bool wanted = problem.gradient;
-    if (wanted && bias.present && parts.is("dbias", 0)) {
+    if (wanted && bias.present && parts.is("dbias", 0) && !withholds(problem, "dbias")) {
         problem.bias_elements = count_of(bias.shape);
         problem.bias_dtype = parts.bias_dtype;
         add_sum("dbias", bias.shape[1], bias.shape[2] * bias.shape[3], parts.bias_dtype);
     }
-    if (wanted && !parts.shape.sink.empty() && parts.is("dsink", 0))
+    if (wanted && !parts.shape.sink.empty() && parts.is("dsink", 0) && !withholds(problem, "dsink"))
         add_sum("dsink", parts.shape.query_heads, 1, ref::Dtype::fp32);
 }
 
@@ -318,9 +323,10 @@ AttentionProblem neutral_problem(NeutralParts parts) {
     problem.scale = s.scale;
     problem.softcap = s.softcap;
     problem.sink = s.sink;
-    problem.statistics = parts.is("lse", 0) ? Statistics::lse : Statistics::none;
     problem.output_name = "out";
     const auto held = hold(problem, std::move(parts));
+    problem.statistics = held->is("lse", 0) && !withholds(problem, "lse") ? Statistics::lse
+                                                                          : Statistics::none;
     add_attention_outputs(problem);
     place_outputs(*held, problem);
     return problem;

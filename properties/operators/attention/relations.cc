@@ -272,8 +272,10 @@ Verdict packed_as_padded(const Spec& spec, PropertyContext& context) {
 /// Demand  the same bits.
 /// Kills   AT-19.
 Verdict lse_optional(const Spec& spec, PropertyContext& context) {
+    if (!context.gives_all_of(spec.schema->op)) return needs("lse");
     NeutralParts with = neutral_parts(spec);
     with.set("lse", 0);
+    with.withheld.clear();
     NeutralParts without = with;
     without.set("lse", 1);
     const AttentionOperator& of = neutral_operator();
