@@ -48,9 +48,11 @@ void sample_shape(Random& random, Spec& spec) {
     }
 }
 
-/// Long and thin: a case costs what a short one does. 32769 keys leave 16 bits.
+constexpr Int kBeyond16Bits = 33'001;
+
+/// Long and thin: a case costs what a short one does.
 void make_long(Random& random, Spec& spec) {
-    const Int length = random.pick<Int>({1023, 1024, 1025, 2047, 2049, 4097, 32'769});
+    const Int length = random.pick<Int>({1023, 1024, 1025, 2047, 2049, 4097, kBeyond16Bits, kBeyond16Bits});
     const Int few = length > 2049 ? random.between(1, 3) : random.between(1, 40);
     spec.set("kv_heads", 1), spec.set("group", 1);
     spec.set("dim", random.pick<Int>({1, 2, 8}));
@@ -128,6 +130,16 @@ void sample_data(Random& random, Spec& spec) {
             spec.layouts[i] = Layout::gap;
 }
 
+/// Positions that leave 16 bits, masked, with values of which few keys decide.
+void sample_far_positions(Random& random, Spec& spec) {
+    if (longest(spec.lists[1]) < kBeyond16Bits) return;
+    spec.recipe = random.pick({Recipe::spiky, Recipe::spiky, Recipe::normal, Recipe::onehot});
+    spec.set("logits", 0);
+    if (is_packed(spec) || random.chance(30)) return;
+    spec.set("window_left", -1), spec.set("window_right", -1);
+    spec.set("mask", number(random.pick({PairForm::full, PairForm::shared, PairForm::per_key})));
+}
+
 void sample_gradient(Random& random, Spec& spec) {
     if (spec.schema->number("out") < 0) return;
     spec.set("out", random.chance(15));
@@ -151,10 +163,11 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         Spec spec(schema);
         spec.profile = profile;
         sample_shape(random, spec);
-        if (random.chance(5)) make_long(random, spec);
+        if (random.chance(6)) make_long(random, spec);
         fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
         sample_features(random, spec);
         sample_data(random, spec);
+        sample_far_positions(random, spec);
         sample_gradient(random, spec);
         if (!illegal(spec)) return spec;
     }
