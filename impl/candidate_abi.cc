@@ -6,6 +6,8 @@
 #include "impl/validated_entry_points.h"
 #include "impl/operators/attention/attention.h"
 #include "impl/operators/attention/validate.h"
+#include "impl/operators/attention_decode/attention_decode.h"
+#include "impl/operators/attention_decode/validate.h"
 #include "impl/operators/attention_merge/attention_merge.h"
 #include "impl/operators/attention_merge/validate.h"
 #include "impl/operators/flash_attention/flash_attention.h"
@@ -88,6 +90,7 @@ std::span<const EntryPoint> entry_points() {
             "flash_attention_score_grad"),
         entry<attncheck_attention, validate_attention>("attention"),
         entry<attncheck_attention_grad, validate_attention_grad>("attention_grad"),
+        entry<attncheck_attention_decode, validate_attention_decode>("attention_decode"),
         entry<attncheck_attention_merge, validate_attention_merge>("attention_merge")};
     return kAll;
 }
@@ -164,6 +167,12 @@ int attncheck_attention(const attncheck_attention_args* args) {
 int attncheck_attention_grad(const attncheck_attention_grad_args* args) {
     namespace impl = attncheck::impl;
     return impl::guarded_call(args, impl::validate_attention_grad, impl::attention_grad,
+                              impl::default_attention_kernels);
+}
+
+int attncheck_attention_decode(const attncheck_attention_decode_args* args) {
+    namespace impl = attncheck::impl;
+    return impl::guarded_call(args, impl::validate_attention_decode, impl::attention_decode,
                               impl::default_attention_kernels);
 }
 

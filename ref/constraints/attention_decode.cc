@@ -1,0 +1,98 @@
+#include "ref/constraints/attention_decode.h"
+
+#include <cmath>
+
+#include "ref/constraints/examination.h"
+
+namespace attncheck::ref {
+namespace {
+
+constexpr std::int64_t kMostQueries = 16, kLargestPage = 256;
+constexpr double kFloatOverflow = 0x1.ffffffp127;  ///< rounds to infinity in fp32, as all above
+
+bool is_finite_float(double value) { return std::abs(value) < kFloatOverflow; }
+
+void examine_types(Examination& e, const AttentionDecodeArguments& a) {
+    e.present(a.query.present, "query", "a tensor [B,Sq,Hq,D]");
+    e.present(a.key_cache.present, "key_cache", "a tensor [pages,page_size,Hkv,D]");
+    e.present(a.value_cache.present, "value_cache", "a tensor [pages,page_size,Hkv,Dv]");
+    e.present(a.block_table.present, "block_table", "a tensor [B,max_pages]");
+    e.present(a.kv_length.present, "kv_length", "an array of B lengths");
+    e.present(a.out.present, "out", "a tensor [B,Sq,Hq,Dv]");
+    e.rank(a.query, "query", 4);
+    e.rank(a.key_cache, "key_cache", 4);
+    e.rank(a.value_cache, "value_cache", 4);
+    e.rank(a.block_table, "block_table", 2);
+    e.rank(a.out, "out", 4);
+    e.dtype(a.query, "query", {Dtype::fp16, Dtype::bf16, Dtype::fp32});
+    e.same_dtype(a.key_cache, "key_cache", a.query, "query");
+    e.same_dtype(a.value_cache, "value_cache", a.query, "query");
+    e.same_dtype(a.out, "out", a.query, "query");
+    e.dtype(a.block_table, "block_table", {Dtype::int32});
+    if (a.sink.present) {
+        e.rank(a.sink, "sink", 1);
+        e.dtype(a.sink, "sink", {Dtype::fp32});
+    }
+    if (a.lse.present) {
+        e.rank(a.lse, "lse", 3);
+        e.dtype(a.lse, "lse", {Dtype::fp32});
+    }
+}
+
+void examine_numbers(Examination& e, const AttentionDecodeArguments& a) {
+    e.rule(is_finite_float(a.scale), kInvalid, "scale", "is " + show(a.scale),
+           "values that are finite in fp32");
+    e.rule(is_finite_float(a.softcap) && a.softcap >= 0, kInvalid, "softcap",
+           "is " + show(a.softcap), "0 and positive values that are finite in fp32");
+    e.number(a.window_left >= -1, "window_left", a.window_left, "-1, 0 and positive values");
+}
+
+void examine_shapes(Examination& e, const AttentionDecodeArguments& a) {
+    const std::int64_t batches = a.query.shape[0], queries = a.query.shape[1];
+    const std::int64_t heads = a.query.shape[2], dim = a.query.shape[3];
+    const std::int64_t pages = a.key_cache.shape[0], page_size = a.key_cache.shape[1];
+    const std::int64_t kv_heads = a.key_cache.shape[2], value_dim = a.value_cache.shape[3];
+    const std::int64_t most_pages = a.block_table.shape[1];
+    e.extent(batches >= 0, "query", "B", batches, "B >= 0");
+    e.extent_within("query", "Sq", queries, 1, kMostQueries);
+    e.extent(heads >= 1, "query", "Hq", heads, "Hq >= 1");
+    e.extent(dim >= 1, "query", "D", dim, "D >= 1");
+    e.extent(pages >= 0, "key_cache", "pages", pages, "pages >= 0");
+    e.extent_within("key_cache", "page_size", page_size, 1, kLargestPage);
+    e.extent(kv_heads >= 1, "key_cache", "Hkv", kv_heads, "Hkv >= 1");
+    e.extent(value_dim >= 1, "value_cache", "Dv", value_dim, "Dv >= 1");
+    e.extent(most_pages >= 0, "block_table", "max_pages", most_pages, "max_pages >= 0");
+    if (!e.accepted()) return;
+    e.extent(heads % kv_heads == 0, "query", "Hq", heads, "a multiple of Hkv");
+    e.shape(a.key_cache, "key_cache", "[pages,page_size,Hkv,D]", {pages, page_size, kv_heads, dim});
+    e.shape(a.value_cache, "value_cache", "[pages,page_size,Hkv,Dv]",
+            {pages, page_size, kv_heads, value_dim});
+    e.shape(a.block_table, "block_table", "[B,max_pages]", {batches, most_pages});
+    e.shape(a.out, "out", "[B,Sq,Hq,Dv]", {batches, queries, heads, value_dim});
+    if (a.lse.present) e.shape(a.lse, "lse", "[B,Hq,Sq]", {batches, heads, queries});
+    if (a.sink.present) e.shape(a.sink, "sink", "[Hq]", {heads});
+    e.array_size(a.kv_length.size == batches, a.kv_length, "kv_length", "B lengths");
+    if (!e.accepted()) return;
+    for (std::size_t b = 0; b < a.kv_length.values.size(); ++b) {
+        const std::int64_t length = a.kv_length.values[b];
+        e.place = place_of(b, a.kv_length.values.size());
+        e.number(length >= 0, "kv_length", length, "lengths >= 0", "below");
+        // In whole pages: the product of both extents may not be a number of 64 bits.
+        e.number(length / page_size + (length % page_size > 0) <= most_pages, "kv_length",
+                 length, "at most max_pages * page_size", "above");
+    }
+    e.place.clear();
+}
+
+}  // namespace
+
+Ruling rule_attention_decode(const AttentionDecodeArguments& a) {
+    Examination e;
+    examine_types(e, a);
+    examine_numbers(e, a);
+    if (e.accepted()) examine_shapes(e, a);
+    e.ruling.any_status = !e.accepted();
+    return e.ruling;
+}
+
+}  // namespace attncheck::ref
