@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <string_view>
 
 #include "properties/case/data.h"
@@ -103,6 +105,23 @@ std::optional<double> offset_of(std::string_view logits) {
     return std::nullopt;
 }
 
+/// The key rows of each sequence, by position, and those behind the last one.
+std::vector<std::vector<Int>> rows_of_sequences(const Spec& spec, const InputRecipe& how,
+                                                Int key_rows) {
+    if (how.key_rows) return *how.key_rows;
+    std::vector<Int> lengths = spec.lists[1];
+    if (how.shapes_rows_beyond)
+        lengths.push_back(std::accumulate(lengths.begin(), lengths.end(), key_rows, std::minus<>()));
+    std::vector<std::vector<Int>> out;
+    Int first = 0;
+    for (const Int length : lengths) {
+        out.emplace_back(static_cast<std::size_t>(std::max<Int>(length, 0)));
+        std::iota(out.back().begin(), out.back().end(), first);
+        first += length;
+    }
+    return out;
+}
+
 /// Channel 0 of query and key carries the part of the logits that is no noise.
 void shape_logits(const Spec& spec, const InputRecipe& how, const std::vector<Int>& key_shape,
                   std::size_t query_dim, std::vector<double>& query, std::vector<double>& key) {
@@ -119,22 +138,18 @@ void shape_logits(const Spec& spec, const InputRecipe& how, const std::vector<In
     const double part = offset ? std::sqrt(std::fabs(*offset / how.scale)) : 64;
     if (!equal)
         for (std::size_t i = 0; i < query.size(); i += query_dim) query[i] = part;
-    std::vector<Int> lengths = spec.lists[1];
-    if (how.shapes_rows_beyond) {
-        Int beyond = key_shape[0];
-        for (const Int length : lengths) beyond -= length;
-        lengths.push_back(beyond);
-    }
     Int first = 0;
-    for (const Int length : lengths) {
+    for (const std::vector<Int>& rows : rows_of_sequences(spec, how, key_shape[0])) {
+        const Int length = std::ssize(rows);
         for (Int j = 0; j < length; ++j)
             for (std::size_t n = 0; n < heads; ++n) {
-                const auto row = [&](Int r) {
-                    return key.data() + (static_cast<std::size_t>(r) * heads + n) * dim;
+                const auto row = [&](Int position) {
+                    const Int number = rows[static_cast<std::size_t>(position)];
+                    return key.data() + (static_cast<std::size_t>(number) * heads + n) * dim;
                 };
-                double* const here = row(first + j);
+                double* const here = row(j);
                 if (equal)
-                    std::copy_n(row(first), dim, here);
+                    std::copy_n(row(0), dim, here);
                 else if (offset)
                     here[0] = sign * std::copysign(part, *offset);
                 else

@@ -29,6 +29,8 @@ struct InputRecipe {
                        std::int64_t head)>
         leads;
     bool shapes_rows_beyond = true;  ///< key rows behind the last sequence are shaped like one
+    /// The rows of the keys of each sequence, by position; nothing: sequence after sequence.
+    std::optional<std::vector<std::vector<std::int64_t>>> key_rows = {};
     /// Instead of the recipe; nullopt: the recipe's.
     std::function<std::optional<double>(const InputElement&)> own = {};
 };

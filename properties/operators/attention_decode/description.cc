@@ -1,0 +1,169 @@
+// AttentionDecode as data: fields, tensors, arguments and rules.
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "properties/case/attention_fields.h"
+#include "properties/case/claims.h"
+#include "properties/operators/attention_decode/case.h"
+#include "ref/constraints/attention_decode.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+using A = attncheck_attention_decode_args;
+using R = ref::AttentionDecodeArguments;
+
+constexpr Int kLongest = 1 << 20;
+constexpr Int kMostQueries = 16, kLargestPage = 256, kMostSequences = 1024;
+constexpr Int kMostElements = 1 << 27;  ///< of a cache
+
+std::vector<NumberField> fields() {
+    return {{.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
+            {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
+            {.key = "group", .min = 1, .max = 128},
+            {.key = "dim", .min = 1, .max = 512, .word = "channel"},
+            {.key = "value_dim", .min = 1, .max = 512, .word = "channel"},
+            {.key = "page", .min = 1, .max = kLargestPage, .word = "slot"},
+            {.key = "cache", .max = 2, .fallback = 0, .names = {"slots", "heads", "transposed"}},
+            {.key = "pages", .max = 2, .fallback = 0,
+             .names = {"ascending", "descending", "shuffled"}},
+            {.key = "shared", .max = 2, .fallback = 0, .names = {"none", "prefix", "all"}},
+            {.key = "spare", .max = 4096, .fallback = 0},
+            {.key = "slack", .max = 64, .fallback = 0},
+            {.key = "tail", .max = 3, .fallback = 0,
+             .names = {"minus_one", "huge", "foreign", "mixed"}},
+            {.key = "rest", .max = 3, .fallback = 0,
+             .names = {"normal", "nan", "infinite", "huge"}},
+            {.key = "window", .min = -1, .max = kLongest, .fallback = -1},
+            {.key = "softcap", .max = 4, .fallback = 0,
+             .names = {"none", "fifty", "thirty", "one", "tenth"}},
+            {.key = "sink", .max = 4, .fallback = 0,
+             .names = {"absent", "normal", "high", "low", "mixed"}},
+            scale_field(),
+            logits_field(),
+            {.key = "lse", .max = 1, .fallback = 0, .names = {"given", "absent"}}};
+}
+
+/// Rows of the cache as people lay them out: slot after slot, head after head in each page, or with
+/// the slots of a page innermost (keys as columns).
+TensorField cache(const char* name, Role role, const std::string& width, TensorArgument argument) {
+    TensorField tensor = row_tensor(name, role, "page_number*page kv_heads " + width, argument);
+    const std::string shape = "page_number page kv_heads " + width;
+    tensor.forms = {{.when = "cache=heads",
+                     .shape = shape,
+                     .strides = "page_number kv_heads page " + width,
+                     .repeated = 2},
+                    {.when = "cache=transposed",
+                     .shape = shape,
+                     .strides = "page_number kv_heads " + width + " page",
+                     .repeated = 2},
+                    {.shape = shape, .repeated = 2}};
+    return tensor;
+}
+
+TensorField of_queries(const char* name, Role role, const std::string& width,
+                       TensorArgument argument) {
+    TensorField tensor = row_tensor(name, role, "q+ query_heads " + width, argument);
+    tensor.forms = {{.shape = "B q query_heads " + width, .repeated = 2}};
+    return tensor;
+}
+
+void add_tensors(Description& d) {
+    TensorField lse = row_tensor("lse", Role::statistic, "q+ query_heads lanes", both<&A::lse, &R::lse>);
+    lse.forms = {{.shape = "B query_heads q"}};
+    lse.types = {{"", "fp32"}};
+    lse.present = "lse=given";
+    d.tensors = {of_queries("query", Role::query, "dim", both<&A::query, &R::query>),
+                 cache("key_cache", Role::key, "dim", both<&A::key_cache, &R::key_cache>),
+                 cache("value_cache", Role::value, "value_dim",
+                       both<&A::value_cache, &R::value_cache>),
+                 {.name = "block_table",
+                  .derived = true,
+                  .integer = true,
+                  .role = Role::list,
+                  .logical = "B table_columns",
+                  .types = {{"", "int32"}},
+                  .argument = both<&A::block_table, &R::block_table>},
+                 {.name = "sink",
+                  .logical = "query_heads",
+                  .types = {{"", "fp32"}},
+                  .present = "sink!=absent",
+                  .argument = both<&A::sink, &R::sink>},
+                 as_output(of_queries("out", Role::output, "value_dim", both<&A::out, &R::out>)),
+                 as_output(lse)};
+}
+
+double softcap_of(Int kind) {
+    constexpr double kCaps[] = {0, 50, 30, 1, 0.1};
+    return kCaps[kind];
+}
+
+bool all_equal(const std::vector<Int>& lengths) {
+    return std::ranges::adjacent_find(lengths, std::not_equal_to<>()) == lengths.end();
+}
+
+void add_rules(Description& d) {
+    d.rules = {
+        {{}, [](const Extents& e) { return all_equal(e.lengths("q")); },
+         "all sequences have the same number of queries"},
+        {{}, [](const Extents& e) { return e["query_heads"] <= 256; },
+         "kv_heads * group is more than 256"},
+        {{},
+         [](const Extents& e) {
+             const Int slots = e["kv_heads"] * std::max(e["dim"], e["value_dim"]) * e["page"];
+             return e["page_number"] <= kMostElements / slots;
+         },
+         "the cache has more than 2^27 elements"},
+        {{},
+         [](const Extents& e) { return e["table_columns"] * e.sequences() <= kMostElements; },
+         "the block table has more than 2^27 entries"}};
+}
+
+void add_claims(Description& d) {
+    constexpr Int kLargest = 512;  // buffers are really laid out
+    d.claims = field_claims({"dtype", "kv_heads", "dim", "value_dim"}, kLargest);
+    // Limits of a case, not of the operator: a kernel may take more.
+    const auto zero_only = [](const Extents&) { return std::vector<Int>{0}; };
+    for (std::size_t k = 1; k < d.claims.size(); ++k) d.claims[k].tried = zero_only;
+    d.claims.push_back(uneven_head_claim());
+}
+
+Description describe() {
+    Description d{.op = "attention_decode", .numbers = fields()};
+    d.lists = {{"q", 1, kMostQueries, kMostSequences, "query"},
+               {"kv", 0, kLongest, kMostSequences, "key"}};
+    d.parallel_lists = true;
+    d.symbols = uneven_head_symbols();
+    d.symbols.back() = {.name = "lanes", .value = [](const Extents&) { return Int{1}; }};
+    d.symbols.push_back({.name = "page_number", .word = "page", .value = decode_pages});
+    d.symbols.push_back({.name = "table_columns", .word = "entry", .value = decode_table_columns});
+    d.symbols.push_back(
+        {.name = "window_left", .value = [](const Extents& e) { return e["window"]; }});
+    add_tensors(d);
+    d.arrays = {{"kv_length", both<&A::kv_length, &R::kv_length>,
+                 [](const Extents& e) { return e.lengths("kv"); }}};
+    d.integers = {{"window_left", both<&A::window_left, &R::window_left>, "window_left"}};
+    RealField scale = scale_argument(both<&A::scale, &R::scale>);
+    scale.name = "scale";
+    scale.tried = {"nan", "inf", "-inf", "1e300", "0", "-1"};
+    d.reals = {scale,
+               {"softcap", both<&A::softcap, &R::softcap>,
+                [](const Extents& e) { return softcap_of(e["softcap"]); },
+                {"nan", "inf", "-1", "-0.001", "1e300", "0", "20"}}};
+    add_rules(d);
+    add_claims(d);
+    d.entry = entry_point<A>(ref::rule_attention_decode);
+    d.build = build_decode_call;
+    return resolved(std::move(d));
+}
+
+}  // namespace
+
+const Description& decode_description() {
+    static const Description only = describe();
+    return only;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,269 @@
+#include "properties/operators/attention_decode/problem.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "properties/case/row_order.h"
+#include "properties/case/values.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+std::uint64_t hash_of(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0) {
+    return mix(mix(seed ^ 0x64656364u) + a * 0x9E3779B185EBCA87ull + b * 0xC2B2AE3D27D4EB4Full);
+}
+
+DecodeParts parts_without_values(const Spec& spec) {
+    const Extents e = extents_of(spec);
+    const Call call = outline_of(e);
+    DecodeParts parts;
+    parts.dtype = parts.result = call.tensors.front().type();
+    parts.scale = call.real("scale");
+    parts.softcap = call.real("softcap");
+    parts.gives_lse = call.tensor("lse").present;
+    parts.cache_order = e["cache"];
+    ref::DecodeShape& s = parts.shape;
+    s.queries = longest(e.lengths("q"));
+    s.kv_lengths = e.lengths("kv");
+    s.kv_heads = e["kv_heads"];
+    s.query_heads = e["query_heads"];
+    s.head_dim = e["dim"];
+    s.value_dim = e["value_dim"];
+    s.pages = e["page_number"];
+    s.page_size = e["page"];
+    s.table_columns = e["table_columns"];
+    s.window_left = e["window"];
+    parts.block_table = decode_block_table(e);
+    return parts;
+}
+
+/// A logit for each head: about as large as those of the keys, far above or far below them.
+std::vector<float> sinks(const Spec& spec, Int heads) {
+    const auto kind = static_cast<SinkKind>(spec.numbers[kDecSink]);
+    std::vector<float> out;
+    if (kind == SinkKind::absent) return out;
+    for (Int head = 0; head < heads; ++head) {
+        const std::uint64_t hash = hash_of(spec.seed, static_cast<std::uint64_t>(head), 90);
+        const double near = static_cast<double>(hash % 65) / 16 - 2;  // -2 .. 2
+        SinkKind own = kind;
+        if (own == SinkKind::mixed)
+            own = std::array{SinkKind::normal, SinkKind::high, SinkKind::low,
+                             SinkKind::absent}[hash >> 32 & 3];
+        const double sink = own == SinkKind::high  ? 30 + near
+                            : own == SinkKind::low ? near - 40
+                                                   : near;
+        out.push_back(own == SinkKind::absent && head % 2 == 0
+                          ? -std::numeric_limits<float>::infinity()
+                          : static_cast<float>(spec.recipe == Recipe::zeros ? 0 : sink));
+    }
+    return out;
+}
+
+InputRecipe recipe_of(const Spec& spec, const DecodeParts& parts) {
+    InputRecipe how{
+        .scale = static_cast<float>(parts.scale),
+        .hash =
+            [seed = spec.seed](const InputElement& at) {
+                return hash_of(seed + 131 * static_cast<std::uint64_t>(at.tensor),
+                               static_cast<std::uint64_t>(at.row * 1024 + at.head),
+                               static_cast<std::uint64_t>(at.channel));
+            },
+        .leads = [](Int position, Int, Int, Int) { return position % 16 == 0; },
+        .shapes_rows_beyond = false};
+    how.key_rows.emplace();
+    for (std::size_t b = 0; b < parts.shape.kv_lengths.size(); ++b) {
+        how.key_rows->emplace_back();
+        for (Int j = 0; j < parts.shape.kv_lengths[b]; ++j)
+            how.key_rows->back().push_back(parts.row_of(b, j));
+    }
+    return how;
+}
+
+double rest_value(RestValues kind, ref::Dtype dtype) {
+    if (kind == RestValues::nan) return std::numeric_limits<double>::quiet_NaN();
+    return kind == RestValues::huge ? ref::max_finite(dtype)
+                                    : std::numeric_limits<double>::infinity();
+}
+
+/// Slots of no sequence get what the field `rest` says; elements that `set` names keep its value.
+void fill_rest(const Spec& spec, DecodeParts& parts) {
+    const auto kind = static_cast<RestValues>(spec.numbers[kDecRest]);
+    if (kind == RestValues::normal) return;
+    const std::vector<char> owned = owned_rows(parts);
+    const auto fill = [&](Bits& bits, Int width) {
+        const std::uint32_t value = ref::encode(parts.dtype, rest_value(kind, parts.dtype));
+        for (std::size_t row = 0; row < owned.size(); ++row)
+            if (!owned[row])
+                std::fill_n(bits.begin() + static_cast<Int>(row) * width, width, value);
+    };
+    fill(parts.key, parts.shape.kv_heads * parts.shape.head_dim);
+    fill(parts.value, parts.shape.kv_heads * parts.shape.value_dim);
+    apply_overrides(spec, [&](std::size_t tensor) {
+        const Role role = spec.schema->tensors[tensor].role;
+        return role == Role::key ? &parts.key : role == Role::value ? &parts.value : nullptr;
+    });
+}
+
+/// The sinks that `set` names.
+void override_sinks(const Spec& spec, DecodeParts& parts) {
+    if (parts.sink.empty()) return;
+    Bits bits;
+    for (const float sink : parts.sink) bits.push_back(ref::encode(ref::Dtype::fp32, sink));
+    const auto tensor = static_cast<std::size_t>(spec.schema->tensor("sink"));
+    apply_overrides(spec, [&](std::size_t i) { return i == tensor ? &bits : nullptr; });
+    for (std::size_t h = 0; h < bits.size(); ++h)
+        parts.sink[h] = static_cast<float>(ref::decode(ref::Dtype::fp32, bits[h]));
+}
+
+/// The extents of parts, whatever case they come from.
+Extents extents_of_parts(const DecodeParts& parts) {
+    const ref::DecodeShape& s = parts.shape;
+    Spec spec(decode_description());
+    auto& n = spec.numbers;
+    n[kDecDtype] = parts.dtype == ref::Dtype::fp16 ? 0 : parts.dtype == ref::Dtype::bf16 ? 1 : 2;
+    n[kDecKvHeads] = s.kv_heads;
+    n[kDecDim] = s.head_dim;
+    n[kDecValueDim] = s.value_dim;
+    n[kDecPage] = s.page_size;
+    n[kDecCache] = parts.cache_order;
+    n[kDecSink] = parts.sink.empty() ? 0 : 1;
+    n[kDecLse] = parts.gives_lse ? 0 : 1;
+    spec.lists = {std::vector<Int>(s.kv_lengths.size(), s.queries), s.kv_lengths};
+    Extents extents = extents_of(spec);
+    extents.claim("query_heads", s.query_heads);
+    extents.claim("page_number", s.pages);
+    extents.claim("table_columns", s.table_columns);
+    extents.claim("window_left", s.window_left);
+    return extents;
+}
+
+void give_values(const DecodeParts& parts, const Extents& extents, Call& call) {
+    give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
+        tensor.bits.clear();
+        if (role == Role::list)
+            for (const std::int32_t page : parts.block_table)
+                tensor.bits.push_back(static_cast<std::uint32_t>(page));
+        else
+            for (const float sink : parts.sink)
+                tensor.bits.push_back(ref::encode(ref::Dtype::fp32, sink));
+    });
+}
+
+Call make_call(const DecodeParts& parts) {
+    const Extents extents = extents_of_parts(parts);
+    Call call = outline_of(extents);
+    call.real("scale") = parts.scale;
+    call.real("softcap") = parts.softcap;
+    give_values(parts, extents, call);
+    return call;
+}
+
+class Decode : public PartsOperator<DecodeParts> {
+public:
+    Decode() : PartsOperator(decode_inputs, decode_problem, make_call) {}
+
+    void move_extras(const DecodeParts& from, const std::vector<Int>& query,
+                     const std::vector<Int>&, DecodeParts& to) const override {
+        if (!from.sink.empty()) to.sink = gather_heads(from.sink, std::ssize(from.sink), query, 1);
+    }
+    /// On the cache of all, or on pages of its own.
+    std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
+                                                    Random& random) const override {
+        const DecodeParts parts = parts_of<DecodeParts>(problem);
+        DecodeParts one = alone_on_own_pages(parts, b);
+        if (random.chance(50)) {
+            one.key = parts.key, one.value = parts.value;
+            one.shape.pages = parts.shape.pages;
+            one.shape.table_columns = parts.shape.table_columns;
+            const auto row = parts.block_table.begin() +
+                             static_cast<Int>(b) * parts.shape.table_columns;
+            one.block_table.assign(row, row + parts.shape.table_columns);
+        }
+        return decode_problem(std::move(one));
+    }
+    /// Positions of its sequence that the row does not see.
+    std::vector<char> masked_keys(const AttentionProblem& problem, Int t) const override {
+        const auto& parts = extras_of<DecodeParts>(problem);
+        const ref::DecodeShape& s = parts.shape;
+        const auto b = static_cast<std::size_t>(t / s.queries);
+        const ref::SeenPositions seen = ref::seen_positions(s, b, t % s.queries);
+        std::vector<char> masked(static_cast<std::size_t>(problem.key_rows()));
+        for (Int j = 0; j < s.kv_lengths[b]; ++j)
+            if (j < seen.begin || j >= seen.end)
+                std::fill_n(masked.begin() + parts.row_of(b, j) * s.kv_heads, s.kv_heads, 1);
+        return masked;
+    }
+};
+
+}  // namespace
+
+AttentionProblem decode_inputs(const Spec& spec) {
+    DecodeParts parts = parts_without_values(spec);
+    parts.sink = sinks(spec, parts.shape.query_heads);
+    override_sinks(spec, parts);
+    fill_values(spec, recipe_of(spec, parts), parts);
+    fill_rest(spec, parts);
+    return decode_problem(std::move(parts));
+}
+
+DecodeParts decode_parts(const Spec& spec) { return parts_of<DecodeParts>(decode_inputs(spec)); }
+
+AttentionProblem decode_problem(DecodeParts parts) {
+    const ref::DecodeShape& s = parts.shape;
+    AttentionProblem problem;
+    problem.shape = s.dense();
+    problem.query_lengths.assign(s.kv_lengths.size(), s.queries);
+    problem.kv_lengths = s.kv_lengths;
+    problem.columns = shared_columns(ref::decode_columns(
+        s, std::vector<Int>(parts.block_table.begin(), parts.block_table.end())));
+    problem.scale = static_cast<float>(parts.scale);
+    problem.softcap = static_cast<float>(parts.softcap);
+    problem.sink.assign(parts.sink.begin(), parts.sink.end());
+    const auto held = hold(problem, std::move(parts));
+    add_neutral_outputs(problem, held->gives_lse);
+    const Extents extents = extents_of_parts(*held);
+    for (AttentionOutput& output : problem.forward_outputs) {
+        const auto tensor = static_cast<std::size_t>(decode_description().tensor(output.name));
+        if (const RowOrder order(decode_description().tensors[tensor], extents); order.moves())
+            output.row_in_call = order;
+    }
+    return problem;
+}
+
+DecodeParts alone_on_own_pages(const DecodeParts& parts, std::size_t b) {
+    const ref::DecodeShape& s = parts.shape;
+    DecodeParts one = parts;
+    one.shape.kv_lengths = {s.kv_lengths[b]};
+    one.shape.pages = one.shape.table_columns = s.pages_of(b);
+    one.query = slice(parts.query, static_cast<Int>(b) * s.queries, s.queries,
+                      s.query_heads * s.head_dim);
+    one.key.clear(), one.value.clear(), one.block_table.clear();
+    const Int key = s.page_size * s.kv_heads * s.head_dim,
+              value = s.page_size * s.kv_heads * s.value_dim;
+    for (Int p = 0; p < s.pages_of(b); ++p) {
+        const Bits keys = slice(parts.key, parts.entry(b, p), 1, key),
+                   values = slice(parts.value, parts.entry(b, p), 1, value);
+        one.key.insert(one.key.end(), keys.begin(), keys.end());
+        one.value.insert(one.value.end(), values.begin(), values.end());
+        one.block_table.push_back(static_cast<std::int32_t>(p));
+    }
+    return one;
+}
+
+Call build_decode_call(const Spec& spec) {
+    return build_of(spec, [](const Spec& of, Call& call) {
+        if (has_extents_of(of, call)) return give_values(decode_parts(of), extents_of(of), call);
+        fill_with_zeros(call);  // no reference is defined on claimed extents
+    });
+}
+
+const AttentionOperator& decode_operator() {
+    static const Decode kOperator;
+    return kOperator;
+}
+
+}  // namespace attncheck::properties
