@@ -1,0 +1,206 @@
+// The generator of decoding: which shapes, pages and data are drawn how often, and steps to smaller
+// cases that change several fields.
+#include <algorithm>
+
+#include "properties/case/attention_draws.h"
+#include "properties/operators/attention_decode/problem.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+Int cost(const Spec& spec) {
+    const Int kv_heads = spec.number("kv_heads"), dims = spec.number("dim") + spec.number("value_dim");
+    Int pairs = 0;
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        pairs += spec.lists[0][b] * spec.lists[1][b];
+    const Int slots = decode_pages(extents_of(spec)) * spec.number("page");
+    return pairs * kv_heads * spec.number("group") * dims + 8 * slots * kv_heads * dims;
+}
+
+void sample_heads(Random& random, Spec& spec) {
+    spec.set("kv_heads", random.chance(40) ? 1 : random.pick<Int>({2, 2, 2, 3, 4, 5}));
+    spec.set("group", random.pick<Int>({1, 1, 2, 3, 4, 4, 5, 7, 8, 8, 9, 15, 16, 17}));
+    spec.set("dim", random.pick<Int>({64, 64, 128, 80, 96, 16, 8, 1, 2, 7, 17, 33, 65, 100, 192,
+                                      256, random.between(1, 160)}));
+    spec.set("value_dim", random.chance(60) ? spec.number("dim")
+                                            : random.pick<Int>({1, 5, 16, 31, 64, 65, 128, 160}));
+}
+
+/// Around whole pages; now and then shorter than the queries, or nothing.
+Int sample_length(Random& random, Int page, Int queries) {
+    if (random.chance(7)) return 0;
+    if (random.chance(7)) return random.between(1, queries);
+    if (random.chance(30)) return random.between(1, 3 * page + 40);
+    const Int pages = random.pick<Int>({1, 1, 2, 2, 3, 4, 5, page < 4 ? 33 : 7});
+    return std::max<Int>(pages * page + random.between(-1, 1), 1);
+}
+
+void sample_sequences(Random& random, Spec& spec) {
+    const Int queries = random.chance(55) ? 1 : random.pick<Int>({2, 2, 3, 4, 5, 7, 8, 15, 16});
+    const Int sequences = random.pick<Int>({1, 1, 2, 2, 3, 3, 4, 5, 9});
+    spec.lists = {std::vector<Int>(static_cast<std::size_t>(sequences), queries), {}};
+    for (Int b = 0; b < sequences; ++b)
+        spec.lists[1].push_back(sample_length(random, spec.number("page"), queries));
+    // Common prefixes need something in common.
+    if (sequences > 1 && random.chance(25))
+        spec.lists[1][1] = spec.lists[1][0] + random.pick<Int>({0, 0, 1, spec.number("page")});
+}
+
+void sample_pages(Random& random, Spec& spec) {
+    spec.set("cache", random.pick<Int>({0, 0, 0, 1, 1, 2}));
+    spec.set("pages", random.pick<Int>({0, 1, 2, 2, 2, 2}));
+    spec.set("shared", random.pick<Int>({0, 0, 1, 1, 2}));
+    if (random.chance(50)) spec.set("spare", random.between(1, 3));
+    if (random.chance(40)) spec.set("slack", random.between(1, 4));
+    spec.set("tail", random.between(0, 3));
+    spec.set("rest", random.pick<Int>({0, 0, 1, 1, 1, 1, 1, 1, 2, 3}));
+}
+
+void sample_features(Random& random, Spec& spec) {
+    if (random.chance(35)) {
+        const Int longest_kv = longest(spec.lists[1]), page = spec.number("page");
+        spec.set("window", random.pick<Int>({0, 1, page - 1, page, page + 1, longest_kv / 2,
+                                             longest_kv, random.between(0, longest_kv + 2)}));
+    }
+    if (random.chance(30)) spec.set("softcap", random.between(1, 4));
+    if (random.chance(35)) spec.set("sink", random.between(1, 4));
+    if (random.chance(12)) spec.set("lse", 1);
+}
+
+void sample_data(Random& random, Spec& spec) {
+    spec.seed = random.next() >> 40;
+    spec.recipe = random.pick<Recipe>(
+        {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ints,
+         Recipe::ones, Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky,
+         Recipe::huge, Recipe::subnormal, Recipe::specials});
+    spec.set("scale", random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6}));
+    spec.set("logits", random.chance(58) ? 0 : random.between(1, 7));
+    draw_layouts(spec, random);
+}
+
+void fit_budget(Random& random, Spec& spec, Int budget) {
+    for (int tries = 0; tries < 200 && cost(spec) > budget; ++tries) {
+        auto& kv = spec.lists[1];
+        const auto at = static_cast<std::size_t>(random.between(0, std::ssize(kv) - 1));
+        switch (random.between(0, 5)) {
+            case 0:
+                if (tries > 10 && spec.number("kv_heads") > 1)
+                    spec.set("kv_heads", spec.number("kv_heads") - 1);
+                break;
+            case 1:
+                set_queries(spec, (spec.lists[0][0] + 1) / 2);
+                break;
+            case 2:
+                if (kv[at] > 1) kv[at] = (kv[at] + 1) / 2;
+                break;
+            case 3:
+                if (tries > 8 && kv.size() > 2) remove_sequence(spec, at);
+                break;
+            case 4:
+                if (tries > 5) spec.set("dim", (spec.number("dim") + 1) / 2);
+                break;
+            default:
+                if (tries > 15) spec.set("group", (spec.number("group") + 1) / 2);
+                break;
+        }
+    }
+}
+
+std::vector<Spec> joint_shrinks(const Spec& spec) {
+    ChangedCases cases(spec);
+    const Int queries = spec.lists[0][0];
+    for (const Int fewer : {Int{1}, queries / 2, queries - 1}) {
+        if (fewer < 1 || fewer >= queries) continue;
+        cases.with([&](Spec& to) { set_queries(to, fewer); });
+        cases.with([&](Spec& to) {  // the same first row
+            set_queries(to, fewer);
+            for (auto& length : to.lists[1]) length = std::max<Int>(length - queries + fewer, 0);
+        });
+    }
+    // The same number of pages, and the same place in the last one, with smaller pages.
+    const Int page = spec.number("page");
+    for (const Int smaller : {Int{1}, Int{2}, page / 2, page - 1}) {
+        if (smaller < 1 || smaller >= page) continue;
+        cases.with([&](Spec& to) { to.set("page", smaller); });
+        cases.with([&](Spec& to) {
+            to.set("page", smaller);
+            for (auto& length : to.lists[1])
+                if (length > 0)
+                    length = (length - 1) / page * smaller +
+                             std::min((length - 1) % page + 1, smaller);
+        });
+    }
+    cases.with([](Spec& to) {
+        for (const char* field : {"cache", "pages", "shared", "spare", "slack", "tail", "rest"})
+            to.set(field, 0);
+    });
+    cases.with([](Spec& to) {
+        to.set("window", -1);
+        for (const char* field : {"softcap", "sink", "lse", "logits"}) to.set(field, 0);
+    });
+    const Int narrow = std::min(spec.number("dim"), spec.number("value_dim"));
+    cases.with([&](Spec& to) { to.set("dim", narrow), to.set("value_dim", narrow); });
+    cases.with_one_group();
+    return cases.take();
+}
+
+}  // namespace
+
+void set_queries(Spec& spec, Int queries) {
+    std::ranges::fill(spec.lists[0], queries);
+}
+
+Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
+    Spec spec(schema);
+    spec.set("dtype", random.between(0, 2));
+    sample_heads(random, spec);
+    spec.set("page", random.pick<Int>({16, 16, 16, 32, 64, 1, 2, 3, 4, 5, 8, 8, 12, 17, 128, 256,
+                                       random.between(1, 40)}));
+    sample_sequences(random, spec);
+    fit_budget(random, spec, (Int{1} << 18) + (Int{12} << 10) * size);
+    sample_pages(random, spec);
+    sample_features(random, spec);
+    sample_data(random, spec);
+    return spec;
+}
+
+/// What servers run: pages of 16, one query, widths 64 and 128, groups 1, 4 and 8, lengths around
+/// whole pages, a slice of the cache in no order.
+Spec plain_decode(const Schema& schema, Random& random) {
+    Spec spec(schema);
+    spec.set("dtype", random.pick<Int>({0, 1, 1, 0, 2}));
+    spec.set("kv_heads", random.pick<Int>({1, 1, 2}));
+    spec.set("group", random.pick<Int>({1, 4, 4, 8}));
+    spec.set("dim", random.pick<Int>({64, 64, 128}));
+    spec.set("value_dim", spec.number("dim"));
+    spec.set("page", 16);
+    spec.set("scale", static_cast<Int>(ScaleKind::rsqrt));
+    const auto sequences = static_cast<std::size_t>(random.pick<Int>({1, 2, 2, 3, 4}));
+    spec.lists = {std::vector<Int>(sequences, random.chance(80) ? 1 : random.between(2, 5)), {}};
+    for (std::size_t b = 0; b < sequences; ++b)
+        spec.lists[1].push_back(std::max<Int>(16 * random.between(0, 6) + random.between(-1, 1), 1));
+    spec.set("pages", static_cast<Int>(PageOrder::shuffled));
+    if (random.chance(30)) spec.set("shared", static_cast<Int>(PageSharing::prefix));
+    spec.set("spare", random.between(0, 2));
+    spec.set("rest", static_cast<Int>(RestValues::nan));
+    if (random.chance(20)) spec.set("window", random.pick<Int>({15, 16, 31, 40}));
+    spec.seed = random.next() >> 40;
+    return spec;
+}
+
+std::unique_ptr<Operator> make_attention_decode() {
+    return make_operator({.schema = decode_description(),
+                          .properties = decode_properties(),
+                          .required = decode_required_classes(),
+                          .labels = decode_labels,
+                          .draw = sample_decode,
+                          .joint_shrinks = joint_shrinks,
+                          .large_cases = decode_large_cases,
+                          .plain = plain_decode,
+                          .excluded_pairs = attention_decode_excluded_pairs,
+                          .attention = decode_operator});
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,193 @@
+// The properties of decoding, and the cases that they want.
+#include <algorithm>
+#include <utility>
+
+#include "properties/case/attention_data.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_full_size.h"
+#include "properties/laws/attention_laws.h"
+#include "properties/laws/attention_run.h"
+#include "properties/operators/attention_decode/problem.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+void make_lattice(Spec& spec, Random& random) {
+    spec.recipe = Recipe::ints;
+    spec.set("logits", random.between(1, 2));  // equal, dominant
+    spec.set("scale", static_cast<Int>(
+                          random.pick({ScaleKind::one, ScaleKind::eighth, ScaleKind::rsqrt})));
+    spec.set("softcap", 0), spec.set("sink", 0);
+    if (spec.number("rest") == static_cast<Int>(RestValues::huge)) spec.set("rest", 1);
+    if (!random.chance(70)) return;
+    // A power of two of visible keys: one query, all keys or a window.
+    set_queries(spec, 1);
+    const Int keys = random.pick<Int>({1, 2, 4, 8, 16, 32, 64, 128});
+    const bool window = random.chance(40);
+    spec.set("window", window ? keys - 1 : -1);
+    for (auto& length : spec.lists[1])
+        if (length > 0) length = window ? keys + random.between(0, 40) : keys;
+}
+
+/// Other attributes at the same shapes: what a plan cached by shapes would miss.
+Spec earlier_case(const Spec& spec) {
+    Spec before = with_other_data(spec);
+    reverse_sequences(before);
+    before.set("window", spec.number("window") < 0 ? 0 : -1);
+    before.set("softcap", spec.number("softcap") == 0 ? 1 : 0);
+    return before;
+}
+
+/// One case in sixteen has tens of thousands of keys: positions that leave 16 bits.
+void now_and_then_far(Spec& spec, Random& random) {
+    if (!random.chance(6)) return;
+    spec.set("kv_heads", 1), spec.set("group", random.between(1, 2));
+    spec.set("dim", random.between(1, 8)), spec.set("value_dim", random.between(1, 8));
+    spec.set("page", random.pick<Int>({1, 16, 16, 128}));
+    spec.set("window", random.chance(50) ? -1 : random.between(0, 100));
+    spec.set("shared", 0);
+    const Int queries = random.between(1, 3);
+    spec.lists = {{queries}, {random.pick<Int>({4097, 32'769, 32'769, 65'537})}};
+    if (spec.recipe == Recipe::specials) spec.recipe = Recipe::normal;
+}
+
+/// Some hundred rows: many sequences, as a query has few rows of its own.
+void make_decode_tier_case(Spec& spec, Random& random) {
+    spec.recipe = Recipe::normal;
+    spec.overrides.clear();
+    std::ranges::fill(spec.layouts, Layout::dense);
+    spec.set("logits", 0);
+    spec.set("scale", static_cast<Int>(
+                          random.pick({ScaleKind::rsqrt, ScaleKind::rsqrt, ScaleKind::rsqrt,
+                                       ScaleKind::eighth, ScaleKind::negative, ScaleKind::tenth})));
+    spec.set("kv_heads", random.between(1, 3));
+    spec.set("group", random.pick<Int>({1, 2, 4, 8}));
+    const Int heads = spec.number("kv_heads") * spec.number("group"), dims = [&] {
+        return spec.number("dim") + spec.number("value_dim") + 16;
+    }();
+    const Int queries = random.pick<Int>({1, 1, 2, 4, 7, 16});
+    const Int sequences =
+        std::clamp<Int>(random.between(160, 420) / (heads * queries), 1, 200);
+    const Int room = 2'000'000 / (dims * heads * queries * sequences);
+    const bool is_long = random.chance(kLongTierCases);
+    const Int keys = is_long ? random.between(512, 4096)
+                             : std::clamp<Int>(random.between(24, 200), 8, std::max<Int>(room, 8));
+    spec.lists = {std::vector<Int>(static_cast<std::size_t>(is_long ? 2 : sequences), queries), {}};
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        spec.lists[1].push_back(keys + random.between(0, 5));
+    if (is_long) spec.set("dim", 16), spec.set("value_dim", 16);
+}
+
+void with_unread(Spec& spec, Random& random) {
+    if (random.chance(50))
+        spec.set("window", random.between(0, longest(spec.lists[1]) / 2));
+    else
+        spec.set("spare", random.between(1, 3));
+}
+
+bool hides_keys(const Spec& spec) {
+    return spec.number("window") >= 0 || longest(spec.lists[0]) > 1;
+}
+
+void with_hidden_keys(Spec& spec, Random& random) {
+    if (random.chance(50)) spec.set("window", random.between(0, longest(spec.lists[1]) / 2));
+    if (spec.number("window") < 0) set_queries(spec, random.between(2, 5));
+}
+
+void with_sequences(Spec& spec, Random& random) {
+    with_fewer_queries(spec, random);
+    if (spec.lists[0].size() > 1) return;
+    spec.lists[0].push_back(spec.lists[0][0]);
+    spec.lists[1].push_back(random.between(0, 3 * spec.number("page")));
+}
+
+void with_several_heads(Spec& spec, Random& random) {
+    with_fewer_queries(spec, random);
+    with_more_heads(spec, random);
+}
+
+void with_group(Spec& spec, Random& random) {
+    with_fewer_queries(spec, random);
+    with_larger_group(spec, random);
+}
+
+const AttentionCases kCases = {.unseen_keys = with_unread,
+                               .masked = with_hidden_keys,
+                               .is_masked = hides_keys,
+                               .several_sequences = with_sequences,
+                               .several_heads = with_several_heads,
+                               .group = with_group,
+                               .hidden = "unread"};
+
+double pairs_of(const ref::DecodeShape& s) {
+    double pairs = 0;
+    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
+        for (Int i = 0; i < s.queries; ++i) {
+            const ref::SeenPositions seen = ref::seen_positions(s, b, i);
+            pairs += static_cast<double>(seen.end - seen.begin);
+        }
+    return pairs * static_cast<double>(s.query_heads);
+}
+
+Verdict check_full_size(const Spec& spec, PropertyContext& context) {
+    AttentionProblem problem = decode_inputs(spec);
+    const double pairs = pairs_of(extras_of<DecodeParts>(problem).shape);
+    FullSizeAttention of = full_size(decode_operator(), spec, std::move(problem), pairs);
+    of.has_tiers = is_tier_data(spec);
+    return check_sampled(std::move(of), context);
+}
+
+}  // namespace
+
+/// A batch of long sequences on shuffled pages of 16 with a common prefix; short queries with a
+/// window; and few heads over positions that leave 16 bits.
+std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
+    const Int odd = Random(seed).between(1, 15), half = std::max<Int>(length / 2, 32);
+    const auto make = [&](std::vector<Int> kv, Int queries, std::uint64_t more) {
+        const std::vector<Int> q(kv.size(), queries);
+        Spec spec = large_case(schema, q, std::move(kv), seed + more);
+        spec.set("page", 16);
+        spec.set("pages", static_cast<Int>(PageOrder::shuffled));
+        spec.set("rest", static_cast<Int>(RestValues::nan));
+        spec.set("spare", 2);
+        return spec;
+    };
+    Spec batch = make({half + odd, half, half - odd, 0, half / 4, 17, half, 1}, 1, 0);
+    batch.set("kv_heads", 8), batch.set("group", 4);
+    batch.set("shared", static_cast<Int>(PageSharing::prefix));
+    Spec window = make({half + odd, half}, 8, 1);
+    window.numbers[0] = 0;
+    window.set("kv_heads", 2), window.set("group", 3);
+    window.set("dim", 96), window.set("value_dim", 64);
+    window.set("window", 1024);
+    Spec far = make({std::max<Int>(length, length >= 16'384 ? 65'536 : length) + odd}, 2, 2);
+    far.set("group", 4), far.set("dim", 64), far.set("value_dim", 64);
+    return {batch, window, far};
+}
+
+std::vector<Property> decode_properties() {
+    const AttentionOperator& of = decode_operator();
+    std::vector<Property> list;
+    // Agreement: any order of accumulation, any tiling, any number of splits of the keys stays
+    // within the bound of verification.md 4.3.
+    // Domain  every legal case, every data recipe, every layout of the cache.
+    // Kills   the mutants AD-* and WILD-*.
+    // Shrinks to one sequence, one query, one page of one slot, one channel.
+    add_attention_checks(
+        list, of,
+        {.adapt_agreement = now_and_then_far,
+         .earlier = earlier_case,
+         .earlier_words = "the sequences in the opposite order, other data, scale, window and softcap",
+         .lattice = make_lattice,
+         .tier_case = make_decode_tier_case});
+    list[0].case_factor = 2;  // many features
+    add_decode_validation(list);
+    add_attention_laws(list, of, false, kCases);
+    add_decode_laws(list);
+    list.push_back(full_size_property("rows", check_full_size));
+    return list;
+}
+
+}  // namespace attncheck::properties
