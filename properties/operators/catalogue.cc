@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "properties/operators/attention/case.h"
+#include "properties/operators/attention_decode/case.h"
 #include "properties/operators/attention_merge/problem.h"
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_compress_attention/case.h"
@@ -24,6 +25,7 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
         all.push_back(make_flash_attention_score());
         all.push_back(make_flash_attention_score_grad());
         all.push_back(make_nsa_module());
+        all.push_back(make_attention_decode());
         all.push_back(make_attention_merge());
         all.push_back(make_attention());
         all.push_back(make_attention_grad());

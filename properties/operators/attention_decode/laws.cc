@@ -9,6 +9,7 @@
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
+#include "properties/laws/attention_sight.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/attention_decode/problem.h"
 #include "ref/operators/attention_merge.h"
