@@ -46,7 +46,7 @@ enum class PageSharing { none, prefix, all };
 enum class TailEntries { minus_one, huge, foreign, mixed };
 /// What slots hold that are no position of a sequence.
 enum class RestValues { normal, nan, infinite, huge };
-enum class SinkKind { absent, normal, high, low, mixed };
+enum class SinkKind { none, normal, large, low, mixed };
 
 /// A problem as dense parts: what relations change and build again. Keys and values are the rows of
 /// the cache [pages * page_size, Hkv, ...].

@@ -36,11 +36,10 @@ std::vector<NumberField> fields() {
              .names = {"minus_one", "huge", "foreign", "mixed"}},
             {.key = "rest", .max = 3, .fallback = 0,
              .names = {"normal", "nan", "infinite", "huge"}},
-            {.key = "window", .min = -1, .max = kLongest, .fallback = -1},
-            {.key = "softcap", .max = 4, .fallback = 0,
-             .names = {"none", "fifty", "thirty", "one", "tenth"}},
+            {.key = "window_left", .min = -1, .max = kLongest, .fallback = -1},
+            {.key = "softcap", .max = 1000, .fallback = 0},
             {.key = "sink", .max = 4, .fallback = 0,
-             .names = {"absent", "normal", "high", "low", "mixed"}},
+             .names = {"none", "normal", "large", "low", "mixed"}},
             scale_field(),
             logits_field(),
             {.key = "lse", .max = 1, .fallback = 0, .names = {"given", "absent"}}};
@@ -89,15 +88,10 @@ void add_tensors(Description& d) {
                  {.name = "sink",
                   .logical = "query_heads",
                   .types = {{"", "fp32"}},
-                  .present = "sink!=absent",
+                  .present = "sink",
                   .argument = both<&A::sink, &R::sink>},
                  as_output(of_queries("out", Role::output, "value_dim", both<&A::out, &R::out>)),
                  as_output(lse)};
-}
-
-double softcap_of(Int kind) {
-    constexpr double kCaps[] = {0, 50, 30, 1, 0.1};
-    return kCaps[kind];
 }
 
 bool all_equal(const std::vector<Int>& lengths) {
@@ -139,18 +133,19 @@ Description describe() {
     d.symbols.back() = {.name = "lanes", .value = [](const Extents&) { return Int{1}; }};
     d.symbols.push_back({.name = "page_number", .word = "page", .value = decode_pages});
     d.symbols.push_back({.name = "table_columns", .word = "entry", .value = decode_table_columns});
-    d.symbols.push_back(
-        {.name = "window_left", .value = [](const Extents& e) { return e["window"]; }});
+    // A symbol: the values of a field are all tried by validation.
+    d.symbols.push_back({.name = "window_passed",
+                         .value = [](const Extents& e) { return e["window_left"]; }});
     add_tensors(d);
     d.arrays = {{"kv_length", both<&A::kv_length, &R::kv_length>,
                  [](const Extents& e) { return e.lengths("kv"); }}};
-    d.integers = {{"window_left", both<&A::window_left, &R::window_left>, "window_left"}};
+    d.integers = {{"window_left", both<&A::window_left, &R::window_left>, "window_passed"}};
     RealField scale = scale_argument(both<&A::scale, &R::scale>);
     scale.name = "scale";
     scale.tried = {"nan", "inf", "-inf", "1e300", "0", "-1"};
     d.reals = {scale,
                {"softcap", both<&A::softcap, &R::softcap>,
-                [](const Extents& e) { return softcap_of(e["softcap"]); },
+                [](const Extents& e) { return static_cast<double>(e["softcap"]); },
                 {"nan", "inf", "-1", "-0.001", "1e300", "0", "20"}}};
     add_rules(d);
     add_claims(d);

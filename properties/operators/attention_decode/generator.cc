@@ -61,10 +61,10 @@ void sample_pages(Random& random, Spec& spec) {
 void sample_features(Random& random, Spec& spec) {
     if (random.chance(35)) {
         const Int longest_kv = longest(spec.lists[1]), page = spec.number("page");
-        spec.set("window", random.pick<Int>({0, 1, page - 1, page, page + 1, longest_kv / 2,
+        spec.set("window_left", random.pick<Int>({0, 1, page - 1, page, page + 1, longest_kv / 2,
                                              longest_kv, random.between(0, longest_kv + 2)}));
     }
-    if (random.chance(30)) spec.set("softcap", random.between(1, 4));
+    if (random.chance(30)) spec.set("softcap", random.pick<Int>({1, 20, 30, 50}));
     if (random.chance(35)) spec.set("sink", random.between(1, 4));
     if (random.chance(12)) spec.set("lse", 1);
 }
@@ -137,7 +137,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
             to.set(field, 0);
     });
     cases.with([](Spec& to) {
-        to.set("window", -1);
+        to.set("window_left", -1);
         for (const char* field : {"softcap", "sink", "lse", "logits"}) to.set(field, 0);
     });
     const Int narrow = std::min(spec.number("dim"), spec.number("value_dim"));
@@ -185,7 +185,7 @@ Spec plain_decode(const Schema& schema, Random& random) {
     if (random.chance(30)) spec.set("shared", static_cast<Int>(PageSharing::prefix));
     spec.set("spare", random.between(0, 2));
     spec.set("rest", static_cast<Int>(RestValues::nan));
-    if (random.chance(20)) spec.set("window", random.pick<Int>({15, 16, 31, 40}));
+    if (random.chance(20)) spec.set("window_left", random.pick<Int>({15, 16, 31, 40}));
     spec.seed = random.next() >> 40;
     return spec;
 }

@@ -9,9 +9,9 @@ using Int = std::int64_t;
 
 std::vector<std::string> decode_labels(const Spec& spec) {
     Labels labels(spec);
-    labels.head({"logits", "scale", "softcap", "sink", "cache", "pages", "shared", "rest", "tail"});
+    labels.head({"logits", "scale", "sink", "cache", "pages", "shared", "rest", "tail"});
     const auto& kv = spec.lists[1];
-    const Int page = spec.number("page"), window = spec.number("window"),
+    const Int page = spec.number("page"), window = spec.number("window_left"),
               queries = longest(spec.lists[0]);
     labels.add(queries == 1, "one_query");
     labels.add(queries > 1, "several_queries");
@@ -25,6 +25,7 @@ std::vector<std::string> decode_labels(const Spec& spec) {
     labels.add(page > 64, "large_page");
     labels.add(page % 16 == 0, "even_page");
     labels.add(window >= 0, "window");
+    labels.add(spec.number("softcap") > 0, "softcap");
     labels.some([window, queries](Int, Int length) {
         return window >= 0 && length - queries > window;
     }, "hidden_past");
@@ -44,14 +45,13 @@ std::vector<RequiredClass> decode_required_classes() {
     return Required(decode_description())
         .share(30, {"one_query", "several_queries", "several_sequences", "grouped_heads"})
         .share(20, {"fp16", "bf16", "fp32", "several_kv_heads", "ragged_page", "several_pages"})
-        .share(10, {"window", "hidden_past", "full_page", "odd_dim", "even_page", "spare_pages",
+        .share(10, {"window", "softcap", "hidden_past", "full_page", "odd_dim", "even_page", "spare_pages",
                     "slack_entries", "other_value_dim", "strided"})
         .share(3, {"no_keys", "fewer_keys", "page_of_one", "large_page", "lse_absent"})
         .share(2, {"broadcast", "reversed"})
         .recipes(0.5)
         .values(1, "logits")
         .values(1, "scale")
-        .values(2, "softcap")
         .values(2, "sink")
         .values(5, "cache")
         .values(5, "pages")

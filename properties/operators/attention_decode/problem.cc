@@ -36,7 +36,7 @@ DecodeParts parts_without_values(const Spec& spec) {
     s.pages = e["page_number"];
     s.page_size = e["page"];
     s.table_columns = e["table_columns"];
-    s.window_left = e["window"];
+    s.window_left = e["window_left"];
     parts.block_table = decode_block_table(e);
     return parts;
 }
@@ -45,18 +45,18 @@ DecodeParts parts_without_values(const Spec& spec) {
 std::vector<float> sinks(const Spec& spec, Int heads) {
     const auto kind = static_cast<SinkKind>(spec.numbers[kDecSink]);
     std::vector<float> out;
-    if (kind == SinkKind::absent) return out;
+    if (kind == SinkKind::none) return out;
     for (Int head = 0; head < heads; ++head) {
         const std::uint64_t hash = hash_of(spec.seed, static_cast<std::uint64_t>(head), 90);
         const double near = static_cast<double>(hash % 65) / 16 - 2;  // -2 .. 2
         SinkKind own = kind;
         if (own == SinkKind::mixed)
-            own = std::array{SinkKind::normal, SinkKind::high, SinkKind::low,
-                             SinkKind::absent}[hash >> 32 & 3];
-        const double sink = own == SinkKind::high  ? 30 + near
+            own = std::array{SinkKind::normal, SinkKind::large, SinkKind::low,
+                             SinkKind::none}[hash >> 32 & 3];
+        const double sink = own == SinkKind::large ? 30 + near
                             : own == SinkKind::low ? near - 40
                                                    : near;
-        out.push_back(own == SinkKind::absent && head % 2 == 0
+        out.push_back(own == SinkKind::none
                           ? -std::numeric_limits<float>::infinity()
                           : static_cast<float>(spec.recipe == Recipe::zeros ? 0 : sink));
     }
@@ -137,7 +137,7 @@ Extents extents_of_parts(const DecodeParts& parts) {
     extents.claim("query_heads", s.query_heads);
     extents.claim("page_number", s.pages);
     extents.claim("table_columns", s.table_columns);
-    extents.claim("window_left", s.window_left);
+    extents.claim("window_passed", s.window_left);
     return extents;
 }
 
@@ -224,7 +224,9 @@ AttentionProblem decode_problem(DecodeParts parts) {
     problem.softcap = static_cast<float>(parts.softcap);
     problem.sink.assign(parts.sink.begin(), parts.sink.end());
     const auto held = hold(problem, std::move(parts));
-    add_neutral_outputs(problem, held->gives_lse);
+    problem.statistics = held->gives_lse ? Statistics::lse : Statistics::none;
+    problem.output_name = "out";
+    add_attention_outputs(problem);
     const Extents extents = extents_of_parts(*held);
     for (AttentionOutput& output : problem.forward_outputs) {
         const auto tensor = static_cast<std::size_t>(decode_description().tensor(output.name));

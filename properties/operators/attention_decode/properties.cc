@@ -26,7 +26,7 @@ void make_lattice(Spec& spec, Random& random) {
     set_queries(spec, 1);
     const Int keys = random.pick<Int>({1, 2, 4, 8, 16, 32, 64, 128});
     const bool window = random.chance(40);
-    spec.set("window", window ? keys - 1 : -1);
+    spec.set("window_left", window ? keys - 1 : -1);
     for (auto& length : spec.lists[1])
         if (length > 0) length = window ? keys + random.between(0, 40) : keys;
 }
@@ -35,7 +35,7 @@ void make_lattice(Spec& spec, Random& random) {
 Spec earlier_case(const Spec& spec) {
     Spec before = with_other_data(spec);
     reverse_sequences(before);
-    before.set("window", spec.number("window") < 0 ? 0 : -1);
+    before.set("window_left", spec.number("window_left") < 0 ? 0 : -1);
     before.set("softcap", spec.number("softcap") == 0 ? 1 : 0);
     return before;
 }
@@ -46,7 +46,7 @@ void now_and_then_far(Spec& spec, Random& random) {
     spec.set("kv_heads", 1), spec.set("group", random.between(1, 2));
     spec.set("dim", random.between(1, 8)), spec.set("value_dim", random.between(1, 8));
     spec.set("page", random.pick<Int>({1, 16, 16, 128}));
-    spec.set("window", random.chance(50) ? -1 : random.between(0, 100));
+    spec.set("window_left", random.chance(50) ? -1 : random.between(0, 100));
     spec.set("shared", 0);
     const Int queries = random.between(1, 3);
     spec.lists = {{queries}, {random.pick<Int>({4097, 32'769, 32'769, 65'537})}};
@@ -82,18 +82,18 @@ void make_decode_tier_case(Spec& spec, Random& random) {
 
 void with_unread(Spec& spec, Random& random) {
     if (random.chance(50))
-        spec.set("window", random.between(0, longest(spec.lists[1]) / 2));
+        spec.set("window_left", random.between(0, longest(spec.lists[1]) / 2));
     else
         spec.set("spare", random.between(1, 3));
 }
 
 bool hides_keys(const Spec& spec) {
-    return spec.number("window") >= 0 || longest(spec.lists[0]) > 1;
+    return spec.number("window_left") >= 0 || longest(spec.lists[0]) > 1;
 }
 
 void with_hidden_keys(Spec& spec, Random& random) {
-    if (random.chance(50)) spec.set("window", random.between(0, longest(spec.lists[1]) / 2));
-    if (spec.number("window") < 0) set_queries(spec, random.between(2, 5));
+    if (random.chance(50)) spec.set("window_left", random.between(0, longest(spec.lists[1]) / 2));
+    if (spec.number("window_left") < 0) set_queries(spec, random.between(2, 5));
 }
 
 void with_sequences(Spec& spec, Random& random) {
@@ -119,6 +119,7 @@ const AttentionCases kCases = {.unseen_keys = with_unread,
                                .several_sequences = with_sequences,
                                .several_heads = with_several_heads,
                                .group = with_group,
+                               .has_pair = false,
                                .hidden = "unread"};
 
 double pairs_of(const ref::DecodeShape& s) {
@@ -161,7 +162,7 @@ std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint
     window.numbers[0] = 0;
     window.set("kv_heads", 2), window.set("group", 3);
     window.set("dim", 96), window.set("value_dim", 64);
-    window.set("window", 1024);
+    window.set("window_left", 1024);
     Spec far = make({std::max<Int>(length, length >= 16'384 ? 65'536 : length) + odd}, 2, 2);
     far.set("group", 4), far.set("dim", 64), far.set("value_dim", 64);
     return {batch, window, far};
