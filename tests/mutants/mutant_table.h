@@ -7,6 +7,7 @@
 
 #include "mutant.h"
 #include "mutants_attention.h"
+#include "mutants_attention_decode.h"
 #include "mutants_attention_merge.h"
 #include "mutants_compress.h"
 #include "mutants_compress_attention.h"
@@ -32,7 +33,8 @@ inline constexpr auto kMutants = [] {
     std::array<Mutant, std::size(kCompressMutants) + std::size(kSelectedMutants) +
                            std::size(kCompressAttentionMutants) + std::size(kFlashMutants) +
                            std::size(kModuleMutants) + std::size(kAttentionMergeMutants) +
-                           std::size(kNeutralMutants)>
+                           std::size(kNeutralMutants) +
+                           std::size(kAttentionDecodeMutants)>
         all{};
     auto* end = std::copy(std::begin(kCompressMutants), std::end(kCompressMutants), all.begin());
     end = std::copy(std::begin(kSelectedMutants), std::end(kSelectedMutants), end);
@@ -41,7 +43,8 @@ inline constexpr auto kMutants = [] {
     end = std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
     end = std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
     end = std::copy(std::begin(kAttentionMergeMutants), std::end(kAttentionMergeMutants), end);
-    std::copy(std::begin(kNeutralMutants), std::end(kNeutralMutants), end);
+    end = std::copy(std::begin(kNeutralMutants), std::end(kNeutralMutants), end);
+    std::copy(std::begin(kAttentionDecodeMutants), std::end(kAttentionDecodeMutants), end);
     for (Mutant& mutant : all) mutant = with_traits(mutant);
     return all;
 }();
