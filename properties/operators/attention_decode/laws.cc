@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
+#include <utility>
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/laws/attention_sight.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/attention_decode/problem.h"
-#include "ref/operators/attention_merge.h"
 
 namespace attncheck::properties {
 namespace {
@@ -103,7 +100,7 @@ Verdict page_sharing(const Spec& spec, PropertyContext& context) {
 /// Why     the contract; servers leave there what earlier requests had, or nothing at all.
 /// Domain  any data; the entries become others, the table gets one more column, the slots NaN.
 /// Demand  the same bits, and no access outside the cache.
-/// Kills   AD-05 06 07, WILD-45.
+/// Kills   AD-05 06 07, AD-WILD-45.
 /// Shrinks to one sequence of one key in a page of two slots.
 Verdict unowned(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
@@ -176,7 +173,7 @@ Verdict page_size(const Spec& spec, PropertyContext& context) {
 /// Why     query i of Sq stands at kv_length - Sq + i and sees nothing behind itself.
 /// Domain  moderate data.
 /// Bound   twice that of the case.
-/// Kills   AD-10 11 12, WILD-26: a diagonal through another corner.
+/// Kills   AD-10 11 12, AD-WILD-26: a diagonal through another corner.
 /// Shrinks to two queries, two keys.
 Verdict single_queries(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
@@ -247,6 +244,7 @@ void add_decode_laws(std::vector<Property>& list) {
             with_moderate_data(spec, random);
             if (spec.lists[0][0] == 1) set_queries(spec, random.between(2, 6));
         });
+    list.push_back(split_keys_law());
 }
 
 }  // namespace attncheck::properties

@@ -18,5 +18,6 @@ const AttentionOperator& decode_operator();
 DecodeParts alone_on_own_pages(const DecodeParts& parts, std::size_t sequence);
 
 void add_decode_laws(std::vector<Property>& list);
+Property split_keys_law();
 
 }  // namespace attncheck::properties
