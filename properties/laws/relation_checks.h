@@ -86,7 +86,8 @@ std::optional<Verdict> first_trouble(std::initializer_list<const Run*> runs) {
 /// exactly in all types.
 void quantise(ref::Dtype dtype, std::vector<std::uint32_t>& bits);
 
-/// The element-wise change of a tensor; false when a result cannot be stored exactly.
+/// The element-wise change of a tensor; false when a result cannot be stored exactly. NaN, which
+/// unread elements may hold, stays NaN.
 bool change_exactly(ref::Dtype dtype, std::vector<std::uint32_t>& bits,
                     const std::function<double(double value, std::size_t k)>& change);
 

@@ -113,12 +113,19 @@ void with_group(Spec& spec, Random& random) {
     with_larger_group(spec, random);
 }
 
+/// A sink keeps its weight when values or logits are shifted, and a softcap bends logits.
+void without_sink_and_softcap(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    spec.set("sink", 0), spec.set("softcap", 0);
+}
+
 const AttentionCases kCases = {.unseen_keys = with_unread,
                                .masked = with_hidden_keys,
                                .is_masked = hides_keys,
                                .several_sequences = with_sequences,
                                .several_heads = with_several_heads,
                                .group = with_group,
+                               .several_runs = without_sink_and_softcap,
                                .has_pair = false,
                                .hidden = "unread"};
 
