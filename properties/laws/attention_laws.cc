@@ -33,7 +33,7 @@ Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
     if (run.trouble) return *run.trouble;
-    return judge_attention(problem, context.rounding,
+    return judge_attention(of.in_order(problem), context.rounding,
                            [&](const std::string& name) { return run.first_lanes(name); });
 }
 

@@ -32,6 +32,10 @@ public:
                                                             std::size_t sequence,
                                                             Random& random) const = 0;
 
+    /// The problem with the keys of each sequence one behind the other, by position, as tiers and
+    /// hypotheses name them; the outputs are the same.
+    virtual AttentionProblem in_order(const AttentionProblem& problem) const { return problem; }
+
     /// Keys [T2,N2] that the mask hides from query row t of a sequence: by default the keys of its
     /// sequence that none of its heads sees.
     virtual std::vector<char> masked_keys(const AttentionProblem& problem, std::int64_t t) const;

@@ -58,13 +58,13 @@ struct DecodeParts : AttentionParts {
     bool gives_lse = true;
     std::int64_t cache_order = 0;          ///< field `cache`
 
-    /// Page of the cache that holds page p of sequence b.
-    std::int32_t& entry(std::size_t b, std::int64_t p) {
-        return block_table[b * static_cast<std::size_t>(shape.table_columns) +
-                           static_cast<std::size_t>(p)];
+    std::size_t entry_number(std::size_t b, std::int64_t p) const {
+        return b * static_cast<std::size_t>(shape.table_columns) + static_cast<std::size_t>(p);
     }
+    /// Page of the cache that holds page p of sequence b.
+    std::int32_t& entry(std::size_t b, std::int64_t p) { return block_table[entry_number(b, p)]; }
     std::int32_t entry(std::size_t b, std::int64_t p) const {
-        return const_cast<DecodeParts&>(*this).entry(b, p);
+        return block_table[entry_number(b, p)];
     }
     /// Row of the cache that holds a position.
     std::int64_t row_of(std::size_t b, std::int64_t position) const {

@@ -27,17 +27,6 @@ void copy_page(const DecodeParts& source, Int from, DecodeParts& target, Int to)
     copy(source.value, target.value, s.value_dim);
 }
 
-/// Every element of the cache is what nobody may read.
-void poison_cache(DecodeParts& parts, Int pages, const PropertyContext& context) {
-    const ref::DecodeShape& s = parts.shape;
-    const std::uint32_t poison = poison_of(parts.dtype, context);
-    parts.shape.pages = pages;
-    parts.key.assign(static_cast<std::size_t>(pages * s.page_size * s.kv_heads * s.head_dim),
-                     poison);
-    parts.value.assign(static_cast<std::size_t>(pages * s.page_size * s.kv_heads * s.value_dim),
-                       poison);
-}
-
 /// Runs visit(sequence, page of the sequence) for every entry that is read.
 template <class Visit>
 void for_each_entry(const DecodeParts& parts, Visit&& visit) {
@@ -83,15 +72,8 @@ Verdict page_order(const Spec& spec, PropertyContext& context) {
 Verdict page_sharing(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
     const DecodeParts parts = parts_of<DecodeParts>(problem);
-    Int pages = 0;
-    for_each_entry(parts, [&](std::size_t, Int) { ++pages; });
-    if (pages == 0) return inapplicable();
-    DecodeParts own = parts;
-    poison_cache(own, pages, context);
-    for_each_entry(parts, [&](std::size_t b, Int p) {
-        own.entry(b, p) = static_cast<std::int32_t>(--pages);
-        copy_page(parts, parts.entry(b, p), own, pages);
-    });
+    if (parts.shape.pages == 0) return inapplicable();
+    DecodeParts own = on_own_pages(parts, parts.shape.page_size, poison_of(parts.dtype, context));
     return identical(problem, std::move(own), context, "with a page of its own for every entry");
 }
 
@@ -138,33 +120,14 @@ Verdict page_size(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
     const DecodeParts parts = parts_of<DecodeParts>(problem);
     Random random(mix(spec.seed));
-    DecodeParts other = parts;
-    do other.shape.page_size = random.pick<Int>({1, 2, 3, 7, 8, 15, 16, 16, 32, 64, 128, 256});
-    while (other.shape.page_size == parts.shape.page_size);
     const ref::DecodeShape& s = parts.shape;
-    Int pages = 0, columns = 0;
-    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b) {
-        pages += other.shape.pages_of(b);
-        columns = std::max(columns, other.shape.pages_of(b));
-    }
-    other.shape.table_columns = columns;
-    other.block_table.assign(s.kv_lengths.size() * static_cast<std::size_t>(columns), -1);
-    poison_cache(other, pages, context);
+    Int size = s.page_size;
+    while (size == s.page_size)
+        size = random.pick<Int>({1, 2, 3, 7, 8, 15, 16, 16, 32, 64, 128, 256});
     if (!is_poison_judged(problem, context)) return inapplicable();
-    for_each_entry(other, [&](std::size_t b, Int p) {
-        other.entry(b, p) = static_cast<std::int32_t>(--pages);
-    });
-    const auto copy = [&](const Bits& from, Bits& to, Int source, Int target, Int width) {
-        std::copy_n(from.begin() + source * width, width, to.begin() + target * width);
-    };
-    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
-        for (Int j = 0; j < s.kv_lengths[b]; ++j) {
-            const Int source = parts.row_of(b, j), target = other.row_of(b, j);
-            copy(parts.key, other.key, source, target, s.kv_heads * s.head_dim);
-            copy(parts.value, other.value, source, target, s.kv_heads * s.value_dim);
-        }
-    const std::string relation = fmt::format("on pages of {} instead of {} slots",
-                                             other.shape.page_size, s.page_size);
+    DecodeParts other = on_own_pages(parts, size, poison_of(parts.dtype, context));
+    const std::string relation =
+        fmt::format("on pages of {} instead of {} slots", size, s.page_size);
     return verdict_on_equal_problems(decode_operator(), problem, decode_problem(std::move(other)),
                                      context, relation);
 }

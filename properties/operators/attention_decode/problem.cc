@@ -173,17 +173,17 @@ public:
     /// On the cache of all, or on pages of its own.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random& random) const override {
-        const DecodeParts parts = parts_of<DecodeParts>(problem);
-        DecodeParts one = alone_on_own_pages(parts, b);
-        if (random.chance(50)) {
-            one.key = parts.key, one.value = parts.value;
-            one.shape.pages = parts.shape.pages;
-            one.shape.table_columns = parts.shape.table_columns;
-            const auto row = parts.block_table.begin() +
-                             static_cast<Int>(b) * parts.shape.table_columns;
-            one.block_table.assign(row, row + parts.shape.table_columns);
-        }
+        DecodeParts one = parts_of<DecodeParts>(problem);
+        const ref::DecodeShape s = one.shape;
+        one.query = slice(one.query, static_cast<Int>(b) * s.queries, s.queries,
+                          s.query_heads * s.head_dim);
+        one.block_table = slice(one.block_table, static_cast<Int>(b), 1, s.table_columns);
+        one.shape.kv_lengths = {s.kv_lengths[b]};
+        if (random.chance(50)) one = on_own_pages(one, s.page_size);
         return decode_problem(std::move(one));
+    }
+    AttentionProblem in_order(const AttentionProblem& problem) const override {
+        return decode_problem(on_own_pages(parts_of<DecodeParts>(problem), 1));
     }
     /// Positions of its sequence that the row does not see.
     std::vector<char> masked_keys(const AttentionProblem& problem, Int t) const override {
@@ -236,24 +236,27 @@ AttentionProblem decode_problem(DecodeParts parts) {
     return problem;
 }
 
-DecodeParts alone_on_own_pages(const DecodeParts& parts, std::size_t b) {
-    const ref::DecodeShape& s = parts.shape;
-    DecodeParts one = parts;
-    one.shape.kv_lengths = {s.kv_lengths[b]};
-    one.shape.pages = one.shape.table_columns = s.pages_of(b);
-    one.query = slice(parts.query, static_cast<Int>(b) * s.queries, s.queries,
-                      s.query_heads * s.head_dim);
-    one.key.clear(), one.value.clear(), one.block_table.clear();
-    const Int key = s.page_size * s.kv_heads * s.head_dim,
-              value = s.page_size * s.kv_heads * s.value_dim;
-    for (Int p = 0; p < s.pages_of(b); ++p) {
-        const Bits keys = slice(parts.key, parts.entry(b, p), 1, key),
-                   values = slice(parts.value, parts.entry(b, p), 1, value);
-        one.key.insert(one.key.end(), keys.begin(), keys.end());
-        one.value.insert(one.value.end(), values.begin(), values.end());
-        one.block_table.push_back(static_cast<std::int32_t>(p));
-    }
-    return one;
+DecodeParts on_own_pages(const DecodeParts& parts, Int page_size, std::uint32_t rest) {
+    DecodeParts own = parts;
+    ref::DecodeShape& s = own.shape;
+    s.page_size = page_size;
+    s.pages = s.table_columns = 0;
+    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
+        s.table_columns = std::max(s.table_columns, s.pages_of(b));
+    own.block_table.assign(s.kv_lengths.size() * static_cast<std::size_t>(s.table_columns), -1);
+    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
+        for (Int p = 0; p < s.pages_of(b); ++p)
+            own.entry(b, p) = static_cast<std::int32_t>(s.pages++);
+    const auto copy = [&](const Bits& from, Bits& to, Int width) {
+        to.assign(static_cast<std::size_t>(s.pages * s.page_size * width), rest);
+        for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
+            for (Int j = 0; j < s.kv_lengths[b]; ++j)
+                std::copy_n(from.begin() + parts.row_of(b, j) * width, width,
+                            to.begin() + own.row_of(b, j) * width);
+    };
+    copy(parts.key, own.key, s.kv_heads * s.head_dim);
+    copy(parts.value, own.value, s.kv_heads * s.value_dim);
+    return own;
 }
 
 Call build_decode_call(const Spec& spec) {

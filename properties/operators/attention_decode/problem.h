@@ -13,9 +13,9 @@ DecodeParts decode_parts(const Spec& spec);
 
 const AttentionOperator& decode_operator();
 
-/// The rows of the cache of one sequence, in the order of positions, on pages of its own; queries
-/// as they are.
-DecodeParts alone_on_own_pages(const DecodeParts& parts, std::size_t sequence);
+/// The same sequences on pages of this size, one behind the other, none of them shared; slots of no
+/// sequence hold `rest`.
+DecodeParts on_own_pages(const DecodeParts& parts, std::int64_t page_size, std::uint32_t rest = 0);
 
 void add_decode_laws(std::vector<Property>& list);
 Property split_keys_law();
