@@ -70,7 +70,7 @@ TensorField of_queries(const char* name, Role role, const std::string& width,
 }
 
 void add_tensors(Description& d) {
-    TensorField lse = row_tensor("lse", Role::statistic, "q+ query_heads lanes", both<&A::lse, &R::lse>);
+    TensorField lse = row_tensor("lse", Role::lse, "q+ query_heads", both<&A::lse, &R::lse>);
     lse.forms = {{.shape = "B query_heads q"}};
     lse.types = {{"", "fp32"}};
     lse.present = "lse=given";
@@ -86,6 +86,7 @@ void add_tensors(Description& d) {
                   .types = {{"", "int32"}},
                   .argument = both<&A::block_table, &R::block_table>},
                  {.name = "sink",
+                  .role = Role::sink,
                   .logical = "query_heads",
                   .types = {{"", "fp32"}},
                   .present = "sink",
@@ -130,7 +131,7 @@ Description describe() {
                {"kv", 0, kLongest, kMostSequences, "key"}};
     d.parallel_lists = true;
     d.symbols = uneven_head_symbols();
-    d.symbols.back() = {.name = "lanes", .value = [](const Extents&) { return Int{1}; }};
+    d.symbols.pop_back();  // the lanes of statistics
     d.symbols.push_back({.name = "page_number", .word = "page", .value = decode_pages});
     d.symbols.push_back({.name = "table_columns", .word = "entry", .value = decode_table_columns});
     // A symbol: the values of a field are all tried by validation.

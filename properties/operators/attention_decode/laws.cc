@@ -208,6 +208,7 @@ void add_decode_laws(std::vector<Property>& list) {
             if (spec.lists[0][0] == 1) set_queries(spec, random.between(2, 6));
         });
     list.push_back(split_keys_law());
+    list.push_back(last_rows_law());
 }
 
 }  // namespace attncheck::properties

@@ -13,10 +13,6 @@ namespace {
 
 using Int = std::int64_t;
 
-std::uint64_t hash_of(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0) {
-    return mix(mix(seed ^ 0x64656364u) + a * 0x9E3779B185EBCA87ull + b * 0xC2B2AE3D27D4EB4Full);
-}
-
 DecodeParts parts_without_values(const Spec& spec) {
     const Extents e = extents_of(spec);
     const Call call = outline_of(e);
@@ -47,7 +43,7 @@ std::vector<float> sinks(const Spec& spec, Int heads) {
     std::vector<float> out;
     if (kind == SinkKind::none) return out;
     for (Int head = 0; head < heads; ++head) {
-        const std::uint64_t hash = hash_of(spec.seed, static_cast<std::uint64_t>(head), 90);
+        const std::uint64_t hash = pair_hash(spec.seed, static_cast<std::uint64_t>(head), 90);
         const double near = static_cast<double>(hash % 65) / 16 - 2;  // -2 .. 2
         SinkKind own = kind;
         if (own == SinkKind::mixed)
@@ -66,12 +62,7 @@ std::vector<float> sinks(const Spec& spec, Int heads) {
 InputRecipe recipe_of(const Spec& spec, const DecodeParts& parts) {
     InputRecipe how{
         .scale = static_cast<float>(parts.scale),
-        .hash =
-            [seed = spec.seed](const InputElement& at) {
-                return hash_of(seed + 131 * static_cast<std::uint64_t>(at.tensor),
-                               static_cast<std::uint64_t>(at.row * 1024 + at.head),
-                               static_cast<std::uint64_t>(at.channel));
-            },
+        .hash = indexed_hash(spec.seed),
         .leads = [](Int position, Int, Int, Int) { return position % 16 == 0; },
         .shapes_rows_beyond = false};
     how.key_rows.emplace();

@@ -19,5 +19,6 @@ DecodeParts on_own_pages(const DecodeParts& parts, std::int64_t page_size, std::
 
 void add_decode_laws(std::vector<Property>& list);
 Property split_keys_law();
+Property last_rows_law();
 
 }  // namespace attncheck::properties
