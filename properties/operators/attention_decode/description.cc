@@ -19,6 +19,14 @@ constexpr Int kLongest = 1 << 20;
 constexpr Int kMostQueries = 16, kLargestPage = 256, kMostSequences = 1024;
 constexpr Int kMostElements = 1 << 27;  ///< of a cache
 
+/// And logits beyond the smallest number of fp16, which some kernels take for -infinity.
+NumberField far_logits_field() {
+    NumberField field = logits_field();
+    field.names.emplace_back("minus60000");
+    ++field.max;
+    return field;
+}
+
 std::vector<NumberField> fields() {
     return {{.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
             {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
@@ -41,7 +49,7 @@ std::vector<NumberField> fields() {
             {.key = "sink", .max = 4, .fallback = 0,
              .names = {"none", "normal", "large", "low", "mixed"}},
             scale_field(),
-            logits_field(),
+            far_logits_field(),
             {.key = "lse", .max = 1, .fallback = 0, .names = {"given", "absent"}}};
 }
 
