@@ -15,7 +15,9 @@ AttentionProblem packed_problem(const DecodeParts& decode) {
     const ref::DecodeShape& s = decode.shape;
     NeutralParts parts;
     parts.fields = Spec(neutral_description(false)).numbers;
+    parts.set("dtype", decode_dtype_field(decode.dtype));
     parts.set("layout", static_cast<Int>(NeutralLayout::packed));
+    parts.set("align", 1);
     parts.set("lse", decode.gives_lse ? 0 : 1);
     parts.set("sink", decode.sink.empty() ? 0 : 1);
     parts.dtype = parts.result = decode.dtype;

@@ -115,7 +115,7 @@ Extents extents_of_parts(const DecodeParts& parts) {
     const ref::DecodeShape& s = parts.shape;
     Spec spec(decode_description());
     auto& n = spec.numbers;
-    n[kDecDtype] = parts.dtype == ref::Dtype::fp16 ? 0 : parts.dtype == ref::Dtype::bf16 ? 1 : 2;
+    n[kDecDtype] = decode_dtype_field(parts.dtype);
     n[kDecKvHeads] = s.kv_heads;
     n[kDecDim] = s.head_dim;
     n[kDecValueDim] = s.value_dim;
@@ -199,6 +199,10 @@ AttentionProblem decode_inputs(const Spec& spec) {
     fill_values(spec, recipe_of(spec, parts), parts);
     fill_rest(spec, parts);
     return decode_problem(std::move(parts));
+}
+
+Int decode_dtype_field(ref::Dtype dtype) {
+    return dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2;
 }
 
 DecodeParts decode_parts(const Spec& spec) { return parts_of<DecodeParts>(decode_inputs(spec)); }

@@ -19,9 +19,8 @@ DecodeParts part_of(const DecodeParts& whole, const std::vector<Int>& first,
     const ref::DecodeShape& s = whole.shape;
     DecodeParts part = whole;
     for (std::size_t b = 0; b < s.kv_lengths.size(); ++b) {
-        const Int begin = first[b] * s.page_size,
-                  end = std::min(last[b] * s.page_size, s.kv_lengths[b]);
-        part.shape.kv_lengths[b] = end - begin;
+        const auto position = [&](Int page) { return std::min(page * s.page_size, s.kv_lengths[b]); };
+        part.shape.kv_lengths[b] = position(last[b]) - position(first[b]);
         for (Int p = 0; p < s.table_columns; ++p)
             part.entry(b, p) = first[b] + p < s.pages_of(b) ? whole.entry(b, first[b] + p) : -1;
     }
