@@ -17,12 +17,12 @@ using Args = attncheck_attention_decode_args;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::int64_t kSplits = 4;
 
-/// Softmax over some of the keys: maximum, sum of weights, and their sum of values.
+/// Softmax over some of the keys: maximum, sum of weights, and their sum of values. Keys whose logits
+/// are -infinity weigh 0, but 0 times a NaN is one.
 struct Part {
     float max = -kInfinity, sum = 0;
     std::vector<float> values;
-
-    bool is_empty() const { return max == -kInfinity; }
+    bool is_empty = true;
 };
 
 class Row {
@@ -50,7 +50,7 @@ public:
             const std::int64_t begin = std::min(seen.begin + split * chunk, seen.end);
             Part part = part_of(begin, std::min(begin + chunk, seen.end));
             if (on<"AD-WILD-38">() && split > 0 && count > 8) add_sink(part);
-            if (on<"AD-WILD-41">() && part.is_empty() && !all.is_empty()) part = left_over();
+            if (on<"AD-WILD-41">() && part.is_empty && !all.is_empty) part = left_over();
             merge(all, part);
         }
         if (on<"AD-WILD-40">()) touch_front(seen.begin, all);
@@ -94,9 +94,9 @@ private:
             if (std::isnan(part.max)) break;
         }
         if (on<"AD-WILD-44">()) part.max = std::max(part.max, -5e4f);
-        if (part.is_empty()) return part;
+        part.is_empty = false;
         for (std::int64_t j = begin; j < end; ++j) {
-            const float weight = std::exp(at(j) - part.max);
+            const float weight = part.max == -kInfinity ? 0 : std::exp(at(j) - part.max);
             part.sum += weight;
             add_value(part, j, weight);
         }
@@ -123,24 +123,27 @@ private:
                                                        a_.sink.strides[0]];
     }
 
-    void add_sink(Part& part) const { add_lane(part, sink()); }
+    void add_sink(Part& part) const {
+        if (sink() != -kInfinity) add_lane(part, sink());
+    }
 
     /// A logit without a value.
     static void add_lane(Part& part, float logit) {
-        merge(part, {logit, 1, std::vector<float>(part.values.size(), 0.0f)});
+        merge(part, {logit, 1, std::vector<float>(part.values.size(), 0.0f), false});
     }
 
     /// `from` becomes part of `to`; what has seen no key counts for nothing.
     static void merge(Part& to, const Part& from) {
-        if (from.is_empty()) return;
-        if (to.is_empty()) {
+        if (from.is_empty) return;
+        if (to.is_empty) {
             to = from;
             return;
         }
         const float max = std::isnan(to.max) || std::isnan(from.max)
                               ? std::numeric_limits<float>::quiet_NaN()
                               : std::max(to.max, from.max);
-        const float keep = std::exp(to.max - max), take = std::exp(from.max - max);
+        const auto factor = [max](float own) { return own == max ? 1 : std::exp(own - max); };
+        const float keep = factor(to.max), take = factor(from.max);
         to.sum = to.sum * keep + from.sum * take;
         for (std::size_t d = 0; d < to.values.size(); ++d)
             to.values[d] = to.values[d] * keep + from.values[d] * take;
@@ -150,7 +153,7 @@ private:
     /// What a split of an earlier row left in memory.
     Part left_over() const {
         Part part;
-        part.max = 0, part.sum = 1;
+        part.max = 0, part.sum = 1, part.is_empty = false;
         part.values.assign(static_cast<std::size_t>(value_dim_), 0.5f);
         return part;
     }
@@ -172,7 +175,7 @@ private:
             for (std::size_t j = seen; j % 256 != 0; ++j) add_lane(all, 0);
         if (on<"AD-WILD-52">() && seen > 64)
             for (std::size_t j = seen; j % 64 != 0; ++j) add_lane(all, logits_[j - 64]);
-        const bool empty = all.is_empty();
+        const bool empty = all.is_empty;
         if (on<"AD-28">() && empty) return;
         std::int64_t to = out.offset(b_, i_, head_), step = out.stride(3);
         if (on<"AD-WILD-47">()) {
@@ -189,7 +192,7 @@ private:
         float value = all.max + std::log(all.sum);
         if (on<"AD-18">() && sink() != -kInfinity)
             value += std::log1p(-std::exp(sink() - value));
-        if (all.is_empty()) value = on<"AD-29">() ? -3.4e38f : -kInfinity;
+        if (all.is_empty) value = on<"AD-29">() ? -3.4e38f : -kInfinity;
         if (on<"AD-WILD-42">() && sequence_.length() == 0) value = 0;
         if (on<"AD-19">()) value *= 1.44269504f;
         const std::int64_t at = on<"AD-20">()
