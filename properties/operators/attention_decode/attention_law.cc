@@ -11,14 +11,14 @@ namespace {
 using Int = std::int64_t;
 
 /// The same sequences packed, each with the keys of its positions in order.
-AttentionProblem packed_problem(const DecodeParts& decode) {
+AttentionProblem packed_problem(const DecodeParts& decode, bool with_lse) {
     const ref::DecodeShape& s = decode.shape;
     NeutralParts parts;
     parts.fields = Spec(neutral_description(false)).numbers;
     parts.set("dtype", decode_dtype_field(decode.dtype));
     parts.set("layout", static_cast<Int>(NeutralLayout::packed));
     parts.set("align", 1);
-    parts.set("lse", decode.gives_lse ? 0 : 1);
+    parts.set("lse", with_lse ? 0 : 1);
     parts.set("sink", decode.sink.empty() ? 0 : 1);
     parts.dtype = parts.result = decode.dtype;
     parts.scale = decode.scale;
@@ -59,17 +59,19 @@ AttentionProblem packed_problem(const DecodeParts& decode) {
 /// Shrinks to one sequence, one query, one key.
 Verdict last_rows(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("attention")) return inapplicable();
-    const AttentionProblem problem = decode_inputs(spec),
-                           packed = packed_problem(parts_of<DecodeParts>(problem));
+    const AttentionProblem problem = decode_inputs(spec);
+    const bool with_lse =
+        problem.statistics == Statistics::lse && context.gives_all_of("attention");
+    const AttentionProblem packed = packed_problem(parts_of<DecodeParts>(problem), with_lse);
     const AttentionRun decoded(decode_operator(), problem, context),
         attended(neutral_operator(), packed, context);
     if (auto trouble = first_trouble({&decoded, &attended})) return *trouble;
     const ExpectedOutputs left = expected_of(problem, context.rounding),
                           right = expected_of(packed, context.rounding);
     Verdict all;
-    for (const auto& [name, expected] : left)
+    for (const auto& [name, expected] : right)
         join(all, verdict_within(problem, name, decoded.values(name), attended.values(name),
-                                 sum_of(allowance(expected), allowance(tensor_of(right, name))),
+                                 sum_of(allowance(tensor_of(left, name)), allowance(expected)),
                                  "decoding against attention over the same keys"));
     return all;
 }

@@ -82,6 +82,7 @@ void add_tensors(Description& d) {
     lse.forms = {{.shape = "B query_heads q"}};
     lse.types = {{"", "fp32"}};
     lse.present = "lse=given";
+    lse.optional = true;
     d.tensors = {of_queries("query", Role::query, "dim", both<&A::query, &R::query>),
                  cache("key_cache", Role::key, "dim", both<&A::key_cache, &R::key_cache>),
                  cache("value_cache", Role::value, "value_dim",

@@ -219,7 +219,8 @@ AttentionProblem decode_problem(DecodeParts parts) {
     problem.softcap = static_cast<float>(parts.softcap);
     problem.sink.assign(parts.sink.begin(), parts.sink.end());
     const auto held = hold(problem, std::move(parts));
-    problem.statistics = held->gives_lse ? Statistics::lse : Statistics::none;
+    const bool is_withheld = std::ranges::find(problem.withheld, "lse") != problem.withheld.end();
+    problem.statistics = held->gives_lse && !is_withheld ? Statistics::lse : Statistics::none;
     problem.output_name = "out";
     add_attention_outputs(problem);
     const Extents extents = extents_of_parts(*held);

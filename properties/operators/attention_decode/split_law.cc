@@ -68,7 +68,8 @@ struct Merged {
 
 Merged merge_of(const MergeProblem& merge, const ref::ExpectedMerge& exact,
                 PropertyContext& context) {
-    if (!context.candidate.info().implements("attention_merge"))
+    const char* merge_op = "attention_merge";
+    if (!context.candidate.info().implements(merge_op) || !context.gives_all_of(merge_op))
         return {exact.output.value, exact.lse.value, {}};
     const Call call = merge.call();
     const CallResult result = context.candidate.run(call, {});
@@ -92,6 +93,7 @@ Verdict split_keys(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
     const DecodeParts whole = parts_of<DecodeParts>(problem);
     const ref::DecodeShape& s = whole.shape;
+    if (spec.withheld != 0) return needs("lse");
     if (s.queries != 1 || s.window_left >= 0 || !whole.gives_lse) return inapplicable();
     const AttentionRun run(decode_operator(), problem, context);
     if (run.trouble) return *run.trouble;
