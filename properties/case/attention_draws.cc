@@ -58,14 +58,23 @@ void remove_sequence(Spec& spec, std::size_t b) {
     for (auto& list : spec.lists) list.erase(list.begin() + static_cast<std::ptrdiff_t>(b));
 }
 
+void draw_data(Spec& spec, Random& random, std::initializer_list<std::pair<Recipe, int>> weights) {
+    spec.seed = random.next() >> 40;
+    int all = 0;
+    for (const auto& [recipe, weight] : weights) all += weight;
+    auto at = static_cast<int>(random.between(0, all - 1));
+    for (const auto& [recipe, weight] : weights) {
+        spec.recipe = recipe;
+        if ((at -= weight) < 0) return;
+    }
+}
+
 void draw_layouts(Spec& spec, Random& random, Layout most, int cases, int tensors) {
     if (!random.chance(cases)) return;
     for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
         if (!random.chance(tensors)) continue;
         const TensorField& field = spec.schema->tensors[i];
-        const Layout last = field.output    ? Layout::spread
-                            : field.derived ? Layout::reversed
-                                            : most;
+        const Layout last = field.output ? Layout::spread : field.derived ? Layout::reversed : most;
         spec.layouts[i] = static_cast<Layout>(random.between(1, static_cast<int>(last)));
     }
 }

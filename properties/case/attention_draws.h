@@ -1,6 +1,8 @@
 // What the generators of attention operators draw and count alike.
 #pragma once
 
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "properties/case/random.h"
@@ -26,6 +28,10 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed);
 
 /// Removes sequence b from all lists.
 void remove_sequence(Spec& spec, std::size_t b);
+
+/// The seed of the data, short to read (16 million data sets per shape), and its recipe, drawn by
+/// these weights.
+void draw_data(Spec& spec, Random& random, std::initializer_list<std::pair<Recipe, int>> weights);
 
 /// Layouts for this share of the tensors of this share of the cases, in percent; `most` is the last
 /// one that an input may have.

@@ -45,8 +45,7 @@ TensorField statistic(const char* name, bool gradient, TensorArgument argument) 
             .argument = argument};
 }
 
-TensorField mask_tensor(const char* name, const char* key, Axes logical,
-                        TensorArgument argument) {
+TensorField mask_tensor(const char* name, const char* key, Axes logical, TensorArgument argument) {
     return {.name = name,
             .integer = true,
             .role = Role::mask,
@@ -68,18 +67,16 @@ RealField scale_argument(RealArgument argument) {
 }
 
 std::vector<Symbol> uneven_head_symbols() {
-    return {{.name = "uneven", .value = [](const Extents&) { return std::int64_t{0}; }},
-            {.name = "query_heads",
-             .word = "head",
-             .value = [](const Extents& e) { return e["kv_heads"] * e["group"] + e["uneven"]; }},
-            {.name = "lanes", .word = "lane", .value = [](const Extents&) {
-                 return std::int64_t{8};
-             }}};
+    return {
+        {.name = "uneven", .value = [](const Extents&) { return std::int64_t{0}; }},
+        {.name = "query_heads",
+         .word = "head",
+         .value = [](const Extents& e) { return e["kv_heads"] * e["group"] + e["uneven"]; }},
+        {.name = "lanes", .word = "lane", .value = [](const Extents&) { return std::int64_t{8}; }}};
 }
 
 Claim uneven_head_claim() {
-    return {.key = "heads.uneven",
-            .apply = [](Extents& e, std::int64_t) { e.claim("uneven", 1); }};
+    return {.key = "heads.uneven", .apply = [](Extents& e, std::int64_t) { e.claim("uneven", 1); }};
 }
 
 Rule value_dim_rule() {
@@ -88,14 +85,23 @@ Rule value_dim_rule() {
             "value_dim={value_dim} is larger than dim={dim}"};
 }
 
+std::vector<Rule> window_rules() {
+    return {{{},
+             [](const Extents& e) { return e["stride"] <= e["block"]; },
+             "stride={stride} must be at most block={block}"},
+            {{},
+             [](const Extents& e) {
+                 return e["select"] >= e["block"] && e["select"] % e["stride"] == 0;
+             },
+             "select={select} must be a multiple of stride={stride} and at least block={block}"}};
+}
+
 void add_row_rules(std::vector<Rule>& rules, const std::vector<std::string>& lists) {
     for (const std::string& list : lists)
-        rules.push_back({{},
-                         [list](const Extents& e) {
-                             return e.rows(list) >= 1 && e.rows(list) <= kMostRows;
-                         },
-                         list + " and beyond_" + list +
-                             " must give at least 1 row and at most 2 Mi rows"});
+        rules.push_back(
+            {{},
+             [list](const Extents& e) { return e.rows(list) >= 1 && e.rows(list) <= kMostRows; },
+             list + " and beyond_" + list + " must give at least 1 row and at most 2 Mi rows"});
 }
 
 }  // namespace attncheck::properties

@@ -19,8 +19,7 @@ void add_given_fields(std::vector<NumberField>& fields);
 TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument argument);
 /// Statistics [row, query head, lane], given to a gradient.
 TensorField statistic(const char* name, bool gradient, TensorArgument argument);
-TensorField mask_tensor(const char* name, const char* key, Axes logical,
-                        TensorArgument argument);
+TensorField mask_tensor(const char* name, const char* key, Axes logical, TensorArgument argument);
 TensorField as_output(TensorField tensor);
 
 RealField scale_argument(RealArgument argument);
@@ -30,6 +29,9 @@ std::vector<Symbol> uneven_head_symbols();
 Claim uneven_head_claim();
 
 Rule value_dim_rule();
+/// Of compression and the blocks that are selected from it: stride <= block <= select, which is a
+/// multiple of stride.
+std::vector<Rule> window_rules();
 /// At least one row and at most 2 Mi in each list.
 void add_row_rules(std::vector<Rule>& rules, const std::vector<std::string>& lists);
 

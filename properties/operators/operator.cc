@@ -28,6 +28,9 @@ public:
     std::vector<ExcludedPairs> excluded_pairs() const override {
         return parts_.excluded_pairs ? parts_.excluded_pairs() : std::vector<ExcludedPairs>{};
     }
+    std::vector<std::string> entry_points() const override {
+        return parts_.entry_points ? parts_.entry_points() : Operator::entry_points();
+    }
     const AttentionOperator* attention() const override {
         return parts_.attention ? &parts_.attention() : nullptr;
     }

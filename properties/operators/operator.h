@@ -132,6 +132,8 @@ struct OperatorParts {
     Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
     const std::vector<ExcludedPairs>& (*excluded_pairs)() = nullptr;
     const AttentionOperator& (*attention)() = nullptr;
+    /// See Operator::entry_points; without it the one of its own name.
+    const std::vector<std::string>& (*entry_points)() = nullptr;
 };
 std::unique_ptr<Operator> make_operator(OperatorParts parts);
 

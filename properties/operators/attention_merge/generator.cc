@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/case/attention_draws.h"
 #include "properties/operators/attention_merge/problem.h"
 
 namespace attncheck::properties {
@@ -14,11 +15,17 @@ void sample_data(Random& random, Spec& spec) {
     if (random.chance(20)) spec.set("shift", random.between(1, 2));
     if (random.chance(45)) spec.set("dead", random.between(1, 3));
     if (random.chance(15)) spec.set("statistics", 1);
-    spec.seed = random.next() >> 40;  // short to read; 16 million data sets per shape
-    spec.recipe = random.pick<Recipe>(
-        {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ones,
-         Recipe::signs, Recipe::cancelling, Recipe::spiky, Recipe::huge, Recipe::subnormal,
-         Recipe::specials});
+    using enum Recipe;
+    draw_data(spec, random,
+              {{normal, 4},
+               {ints, 1},
+               {ones, 1},
+               {signs, 1},
+               {cancelling, 1},
+               {spiky, 1},
+               {huge, 1},
+               {subnormal, 1},
+               {specials, 1}});
     if (!random.chance(50)) return;
     for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
         if (!random.chance(50)) continue;
@@ -28,41 +35,23 @@ void sample_data(Random& random, Spec& spec) {
     }
 }
 
-class MergeOperator final : public Operator {
-public:
-    const Schema& schema() const override { return merge_description(); }
-    const std::vector<Property>& properties() const override { return properties_; }
-    const std::vector<RequiredClass>& required_classes() const override { return required_; }
-    std::vector<std::string> labels(const Spec& spec) const override { return merge_labels(spec); }
-    std::vector<ExcludedPairs> excluded_pairs() const override {
-        return attention_merge_excluded_pairs();
-    }
-
-    /// All parts alike, and heads as rows.
-    std::vector<Spec> joint_shrinks(const Spec& spec) const override {
-        std::vector<Spec> out;
-        Spec plain = spec;
-        for (const char* field : {"weights", "shift", "dead"}) plain.set(field, 0);
-        out.push_back(plain);
-        Spec turned = spec;
-        const std::int64_t rows = spec.number("rows") * spec.number("heads");
-        turned.set("rows", std::min<std::int64_t>(rows, 4096));
-        turned.set("heads", 1);
-        out.push_back(turned);
-        return out;
-    }
-
-private:
-    Spec draw(Random& random, int size, Profile) const override {
-        return sample_merge(schema(), random, size);
-    }
-    std::vector<Property> properties_ = merge_properties();
-    std::vector<RequiredClass> required_ = merge_required_classes();
-};
+/// All parts alike, and heads as rows.
+std::vector<Spec> joint_shrinks(const Spec& spec) {
+    std::vector<Spec> out;
+    Spec plain = spec;
+    for (const char* field : {"weights", "shift", "dead"}) plain.set(field, 0);
+    out.push_back(plain);
+    Spec turned = spec;
+    const std::int64_t rows = spec.number("rows") * spec.number("heads");
+    turned.set("rows", std::min<std::int64_t>(rows, 4096));
+    turned.set("heads", 1);
+    out.push_back(turned);
+    return out;
+}
 
 }  // namespace
 
-Spec sample_merge(const Schema& schema, Random& random, int size) {
+Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     spec.set("dtype", random.between(0, 2));
     spec.set("parts", random.pick<std::int64_t>({0, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17,
@@ -135,6 +124,14 @@ std::vector<RequiredClass> merge_required_classes() {
     return required;
 }
 
-std::unique_ptr<Operator> make_attention_merge() { return std::make_unique<MergeOperator>(); }
+std::unique_ptr<Operator> make_attention_merge() {
+    return make_operator({.schema = merge_description(),
+                          .properties = merge_properties(),
+                          .required = merge_required_classes(),
+                          .labels = merge_labels,
+                          .draw = sample_merge,
+                          .joint_shrinks = joint_shrinks,
+                          .excluded_pairs = attention_merge_excluded_pairs});
+}
 
 }  // namespace attncheck::properties

@@ -63,11 +63,17 @@ std::int64_t cost(const Spec& spec) {
 }
 
 void sample_data(Random& random, Spec& spec) {
-    spec.seed = random.next() >> 40;  // short to read; 16 million data sets per shape
-    spec.recipe = random.pick<Recipe>(
-        {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ints,
-         Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky, Recipe::huge,
-         Recipe::huge, Recipe::subnormal, Recipe::subnormal, Recipe::specials});
+    using enum Recipe;
+    draw_data(spec, random,
+              {{normal, 4},
+               {ints, 2},
+               {onehot, 1},
+               {signs, 1},
+               {cancelling, 1},
+               {spiky, 1},
+               {huge, 2},
+               {subnormal, 2},
+               {specials, 1}});
     draw_layouts(spec, random, Layout::broadcast, 40, 50);
 }
 

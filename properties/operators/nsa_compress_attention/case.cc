@@ -1,4 +1,4 @@
-// The operator: legality of elements, and shrinking.
+// The operator, and its larger steps of shrinking.
 #include "properties/operators/nsa_compress_attention/case.h"
 
 #include <algorithm>
@@ -15,20 +15,6 @@ std::int64_t select_blocks(const Spec& spec, std::int64_t cmp) {
     const std::int64_t keys = keys_per_select(spec);
     return (cmp + keys - 1) / keys;
 }
-
-}  // namespace
-
-std::optional<std::string> element_rules(const Spec& spec) {
-    for (const auto& [ref, value] : spec.overrides) {
-        if (ref.tensor != kAttenMask && ref.tensor != kForcedBlocks) continue;
-        const std::int64_t kind = spec.numbers[ref.tensor == kAttenMask ? kMask : kTopkMask];
-        const double most = kind == static_cast<std::int64_t>(MaskKind::boolean) ? 1 : 255;
-        if (!(value >= 0 && value <= most)) return "set gives a mask a value it cannot hold";
-    }
-    return std::nullopt;
-}
-
-namespace {
 
 std::vector<Spec> joint_shrinks(const Spec& spec) {
     std::vector<Spec> out;

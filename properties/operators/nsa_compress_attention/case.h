@@ -16,8 +16,8 @@
 #include "properties/case/attention_data.h"
 #include "properties/laws/attention_parts.h"
 #include "properties/operators/operator.h"
-#include "ref/operators/nsa_compress_attention.h"
 #include "ref/constraints/nsa_compress_attention.h"
+#include "ref/operators/nsa_compress_attention.h"
 #include "ref/operators/nsa_compress_attention_selection.h"
 
 namespace attncheck::properties::compress_attention {
@@ -114,7 +114,6 @@ InputRecipe recipe_of(const Spec& spec, const Parts& parts);
 const Description& description();
 
 Call build_call(const Spec& spec);
-std::optional<std::string> element_rules(const Spec& spec);
 
 /// topk_indices as numbers.
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);

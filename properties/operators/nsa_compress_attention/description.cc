@@ -25,31 +25,30 @@ std::vector<Int> select_blocks(const Extents& e) {
 }
 
 std::vector<NumberField> fields() {
-    return {
-        {.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
-        {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
-        {.key = "group", .min = 1, .max = 64},
-        {.key = "dim", .min = 1, .max = 768, .word = "channel"},
-        {.key = "value_dim", .min = 1, .max = 768, .word = "channel"},
-        {.key = "block", .min = 16, .max = 128, .step = 16},
-        {.key = "stride", .min = 16, .max = 64, .step = 16},
-        {.key = "select", .min = 16, .max = 128, .step = 16},
-        {.key = "count", .min = 1, .max = 32, .word = "entry"},
-        mask_field("mask"),
-        {.key = "hides",
-         .max = 4,
-         .fallback = 0,
-         .names = {"random", "causal", "ramp", "all", "striped"}},
-        mask_field("topk_mask"),
-        {.key = "forces",
-         .max = 4,
-         .fallback = 0,
-         .names = {"random", "paper", "most", "last", "all"}},
-        {.key = "sparse", .max = 1, .fallback = 0},
-        scale_field(),
-        logits_field({"dominant", "single"}),
-        {.key = "beyond_q", .max = kLongestQuery, .fallback = 0},
-        {.key = "beyond_cmp", .max = kLongestQuery, .fallback = 0}};
+    return {{.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
+            {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
+            {.key = "group", .min = 1, .max = 64},
+            {.key = "dim", .min = 1, .max = 768, .word = "channel"},
+            {.key = "value_dim", .min = 1, .max = 768, .word = "channel"},
+            {.key = "block", .min = 16, .max = 128, .step = 16},
+            {.key = "stride", .min = 16, .max = 64, .step = 16},
+            {.key = "select", .min = 16, .max = 128, .step = 16},
+            {.key = "count", .min = 1, .max = 32, .word = "entry"},
+            mask_field("mask"),
+            {.key = "hides",
+             .max = 4,
+             .fallback = 0,
+             .names = {"random", "causal", "ramp", "all", "striped"}},
+            mask_field("topk_mask"),
+            {.key = "forces",
+             .max = 4,
+             .fallback = 0,
+             .names = {"random", "paper", "most", "last", "all"}},
+            {.key = "sparse", .max = 1, .fallback = 0},
+            scale_field(),
+            logits_field({"dominant", "single"}),
+            {.key = "beyond_q", .max = kLongestQuery, .fallback = 0},
+            {.key = "beyond_cmp", .max = kLongestQuery, .fallback = 0}};
 }
 
 std::vector<Symbol> symbols() {
@@ -76,24 +75,23 @@ TensorField head_statistic(const char* name, TensorArgument argument) {
 }
 
 std::vector<TensorField> tensors() {
-    return {
-        row_tensor("query", Role::query, "q+ query_heads dim", both<&A::query, &R::query>),
-        row_tensor("key", Role::key, "cmp+ kv_heads dim", both<&A::key, &R::key>),
-        row_tensor("value", Role::value, "cmp+ kv_heads value_dim", both<&A::value, &R::value>),
-        mask_tensor("atten_mask", "mask", "mask_rows mask_columns",
-                    both<&A::atten_mask, &R::atten_mask>),
-        mask_tensor("topk_mask", "topk_mask", "mask_rows mask_blocks",
-                    both<&A::topk_mask, &R::topk_mask>),
-        head_statistic("softmax_max", both<&A::softmax_max, &R::softmax_max>),
-        head_statistic("softmax_sum", both<&A::softmax_sum, &R::softmax_sum>),
-        as_output(row_tensor("attention_out", Role::output, "q+ query_heads value_dim",
-                             both<&A::attention_out, &R::attention_out>)),
-        {.name = "topk_indices",
-         .output = true,
-         .role = Role::list,
-         .logical = "q+ kv_heads count",
-         .types = {{"", "int32"}},
-         .argument = both<&A::topk_indices, &R::topk_indices>}};
+    return {row_tensor("query", Role::query, "q+ query_heads dim", both<&A::query, &R::query>),
+            row_tensor("key", Role::key, "cmp+ kv_heads dim", both<&A::key, &R::key>),
+            row_tensor("value", Role::value, "cmp+ kv_heads value_dim", both<&A::value, &R::value>),
+            mask_tensor("atten_mask", "mask", "mask_rows mask_columns",
+                        both<&A::atten_mask, &R::atten_mask>),
+            mask_tensor("topk_mask", "topk_mask", "mask_rows mask_blocks",
+                        both<&A::topk_mask, &R::topk_mask>),
+            head_statistic("softmax_max", both<&A::softmax_max, &R::softmax_max>),
+            head_statistic("softmax_sum", both<&A::softmax_sum, &R::softmax_sum>),
+            as_output(row_tensor("attention_out", Role::output, "q+ query_heads value_dim",
+                                 both<&A::attention_out, &R::attention_out>)),
+            {.name = "topk_indices",
+             .output = true,
+             .role = Role::list,
+             .logical = "q+ kv_heads count",
+             .types = {{"", "int32"}},
+             .argument = both<&A::topk_indices, &R::topk_indices>}};
 }
 
 bool has_enough_blocks(const Extents& e, std::size_t b) {
@@ -102,25 +100,20 @@ bool has_enough_blocks(const Extents& e, std::size_t b) {
 }
 
 std::vector<Rule> rules() {
-    std::vector<Rule> out = {
-        {{},
-         [](const Extents& e) { return kGroupLanes % e["group"] == 0; },
-         "group={group} must be one of 1, 2, 4, 8, 16, 32, 64"},
-        value_dim_rule(),
-        {{},
-         [](const Extents& e) { return e["stride"] <= e["block"]; },
-         "stride={stride} must be at most block={block}"},
-        {{},
-         [](const Extents& e) {
-             return e["select"] >= e["block"] && e["select"] % e["stride"] == 0;
-         },
-         "select={select} must be a multiple of stride={stride} and at least block={block}"},
-        {.when = "hides!=random", .message = "hides needs a mask", .needs = "mask"},
-        {.when = "forces!=random", .message = "forces needs a topk_mask", .needs = "topk_mask"},
-        {.message = "cmp length {length} must give at least count={count} selection blocks of "
-                    "select={select} divided by stride={stride} keys, unless the sequence is empty",
-         .list = "cmp",
-         .each = has_enough_blocks}};
+    std::vector<Rule> out = window_rules();
+    out.insert(
+        out.end(),
+        {{{},
+          [](const Extents& e) { return kGroupLanes % e["group"] == 0; },
+          "group={group} must be one of 1, 2, 4, 8, 16, 32, 64"},
+         value_dim_rule(),
+         {.when = "hides!=random", .message = "hides needs a mask", .needs = "mask"},
+         {.when = "forces!=random", .message = "forces needs a topk_mask", .needs = "topk_mask"},
+         {.message =
+              "cmp length {length} must give at least count={count} selection blocks of "
+              "select={select} divided by stride={stride} keys, unless the sequence is empty",
+          .list = "cmp",
+          .each = has_enough_blocks}});
     add_row_rules(out, {"q", "cmp"});
     return out;
 }
@@ -135,9 +128,9 @@ void claim_last_sequence(Extents& e, Int rows) {
 
 std::vector<Claim> claims() {
     constexpr Int kLargest = 1024;  // buffers are really laid out
-    std::vector<Claim> out = field_claims({"dtype", "kv_heads", "group", "dim", "value_dim",
-                                           "block", "stride", "select", "count"},
-                                          kLargest);
+    std::vector<Claim> out = field_claims(
+        {"dtype", "kv_heads", "group", "dim", "value_dim", "block", "stride", "select", "count"},
+        kLargest);
     out.push_back(joint_claim("all.dims", {"dim", "value_dim"}, kLargest));
     out.push_back(uneven_head_claim());
     // Around as many selection blocks in one sequence as a query needs.
@@ -159,6 +152,16 @@ std::vector<Claim> claims() {
     out.push_back(length_claim("cmp", {}));
     out.back().apply = claim_last_sequence;
     return out;
+}
+
+std::optional<std::string> element_rules(const Spec& spec) {
+    for (const auto& [ref, value] : spec.overrides) {
+        if (ref.tensor != kAttenMask && ref.tensor != kForcedBlocks) continue;
+        const std::int64_t kind = spec.numbers[ref.tensor == kAttenMask ? kMask : kTopkMask];
+        const double most = kind == static_cast<std::int64_t>(MaskKind::boolean) ? 1 : 255;
+        if (!(value >= 0 && value <= most)) return "set gives a mask a value it cannot hold";
+    }
+    return std::nullopt;
 }
 
 }  // namespace
@@ -183,15 +186,15 @@ const Description& description() {
                      .ends_of = "blocks"}},
          .texts = {{"input_layout", both<&A::input_layout, &R::input_layout>,
                     [](const Extents&) { return "TND"; }}},
-         .integers =
-             {{"head_num", both<&A::head_num, &R::head_num>, "query_heads", 128},
-              {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
-              {"compress_block_size", both<&A::compress_block_size, &R::compress_block_size>,
-               "block"},
-              {"compress_stride", both<&A::compress_stride, &R::compress_stride>, "stride"},
-              {"select_block_size", both<&A::select_block_size, &R::select_block_size>, "select"},
-              {"select_block_count", both<&A::select_block_count, &R::select_block_count>,
-               "count", 32}},
+         .integers = {{"head_num", both<&A::head_num, &R::head_num>, "query_heads", 128},
+                      {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
+                      {"compress_block_size",
+                       both<&A::compress_block_size, &R::compress_block_size>, "block"},
+                      {"compress_stride", both<&A::compress_stride, &R::compress_stride>, "stride"},
+                      {"select_block_size", both<&A::select_block_size, &R::select_block_size>,
+                       "select"},
+                      {"select_block_count", both<&A::select_block_count, &R::select_block_count>,
+                       "count", 32}},
          .reals = {scale_argument(both<&A::scale_value, &R::scale_value>)},
          .rules = rules(),
          .claims = claims(),

@@ -127,11 +127,18 @@ void sample_masks(Random& random, Spec& spec) {
 }
 
 void sample_data(Random& random, Spec& spec) {
-    spec.seed = random.next() >> 40;
-    spec.recipe = random.pick<Recipe>(
-        {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal,
-         Recipe::ints, Recipe::ints, Recipe::ones, Recipe::onehot, Recipe::signs,
-         Recipe::cancelling, Recipe::spiky, Recipe::huge, Recipe::subnormal, Recipe::specials});
+    using enum Recipe;
+    draw_data(spec, random,
+              {{normal, 5},
+               {ints, 2},
+               {ones, 1},
+               {onehot, 1},
+               {signs, 1},
+               {cancelling, 1},
+               {spiky, 1},
+               {huge, 1},
+               {subnormal, 1},
+               {specials, 1}});
     spec.numbers[kScale] = random.pick<Int>({1, 1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 8);
     draw_layouts(spec, random);

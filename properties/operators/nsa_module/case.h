@@ -92,7 +92,6 @@ const Description& description();
 /// The same, and behind its tensors one output for each tensor that operators hand each other.
 const Description& run_description();
 
-std::optional<std::string> element_rules(const Spec& spec);
 Call build_call(const Spec& spec);
 
 /// The fields of the parts, as a case of this description.
@@ -102,7 +101,7 @@ Call make_call(const Parts& parts, const Description& description);
 /// "query_grad"
 std::string gradient_name(int input);
 
-Spec sample(const Schema& schema, Random& random, int size);
+Spec sample(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> labels_of(const Spec& spec);
 std::vector<RequiredClass> required_classes();
 

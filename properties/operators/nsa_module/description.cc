@@ -1,5 +1,7 @@
 // The NSA module as data: fields, tensors and rules, and the tensors that its operators hand each
 // other.
+#include <fmt/format.h>
+
 #include "properties/case/attention_fields.h"
 #include "properties/operators/nsa_module/case.h"
 
@@ -11,27 +13,26 @@ using Int = std::int64_t;
 constexpr Int kLongest = 4096;  ///< a module case is meant to be small
 
 std::vector<NumberField> fields() {
-    return {
-        {.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
-        {.key = "kv_heads", .min = 1, .max = 16, .word = "head"},
-        {.key = "group", .min = 1, .max = 16},
-        {.key = "dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
-        {.key = "value_dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
-        {.key = "block", .min = 16, .max = 128, .step = 16, .word = "offset"},
-        {.key = "stride", .min = 16, .max = 128, .step = 16},
-        {.key = "select", .min = 16, .max = 128, .step = 16},
-        {.key = "count", .min = 1, .max = 32, .word = "entry"},
-        {.key = "window", .min = 1, .max = kLongest},
-        {.key = "tied", .max = 1, .fallback = 0, .names = {"no", "yes"}},
-        {.key = "forced", .max = 1, .fallback = 0, .names = {"no", "yes"}},
-        {.key = "gates",
-         .max = 5,
-         .fallback = 0,
-         .names = {"half", "random", "compress", "select", "window", "closed"}},
-        {.key = "weights", .max = 2, .fallback = 0, .names = {"recipe", "onehot", "mean"}},
-        {.key = "logits", .max = 1, .fallback = 0, .names = {"plain", "lattice"}},
-        scale_field(),
-        {.key = "beyond", .max = kLongest, .fallback = 0}};
+    return {{.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
+            {.key = "kv_heads", .min = 1, .max = 16, .word = "head"},
+            {.key = "group", .min = 1, .max = 16},
+            {.key = "dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
+            {.key = "value_dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
+            {.key = "block", .min = 16, .max = 128, .step = 16, .word = "offset"},
+            {.key = "stride", .min = 16, .max = 128, .step = 16},
+            {.key = "select", .min = 16, .max = 128, .step = 16},
+            {.key = "count", .min = 1, .max = 32, .word = "entry"},
+            {.key = "window", .min = 1, .max = kLongest},
+            {.key = "tied", .max = 1, .fallback = 0, .names = {"no", "yes"}},
+            {.key = "forced", .max = 1, .fallback = 0, .names = {"no", "yes"}},
+            {.key = "gates",
+             .max = 5,
+             .fallback = 0,
+             .names = {"half", "random", "compress", "select", "window", "closed"}},
+            {.key = "weights", .max = 2, .fallback = 0, .names = {"recipe", "onehot", "mean"}},
+            {.key = "logits", .max = 1, .fallback = 0, .names = {"plain", "lattice"}},
+            scale_field(),
+            {.key = "beyond", .max = kLongest, .fallback = 0}};
 }
 
 std::vector<Int> blocks_of(const Extents& e) {
@@ -52,21 +53,20 @@ std::vector<TensorField> inputs() {
                            .forms = {{"tied=yes", "0 kv_heads 0"}},
                            .present = "tied=no"};
     };
-    return {{.name = "query", .role = Role::query, .logical = query},
-            {.name = "key_compress", .role = Role::key, .logical = key},
-            {.name = "value_compress", .role = Role::value, .logical = value},
-            branch("key_select", key),
-            branch("value_select", value),
-            branch("key_window", key),
-            branch("value_window", value),
-            {.name = "key_weight", .role = Role::weight, .logical = weight},
-            {.name = "value_weight", .role = Role::weight, .logical = weight},
-            {.name = "gate_logits",
-             .logical = "seq+ query_heads branches",
-             .types = {{"", "fp32"}}},
-            {.name = "attention_out_grad",
-             .role = Role::output_grad,
-             .logical = "seq+ query_heads value_dim"}};
+    return {
+        {.name = "query", .role = Role::query, .logical = query},
+        {.name = "key_compress", .role = Role::key, .logical = key},
+        {.name = "value_compress", .role = Role::value, .logical = value},
+        branch("key_select", key),
+        branch("value_select", value),
+        branch("key_window", key),
+        branch("value_window", value),
+        {.name = "key_weight", .role = Role::weight, .logical = weight},
+        {.name = "value_weight", .role = Role::weight, .logical = weight},
+        {.name = "gate_logits", .logical = "seq+ query_heads branches", .types = {{"", "fp32"}}},
+        {.name = "attention_out_grad",
+         .role = Role::output_grad,
+         .logical = "seq+ query_heads value_dim"}};
 }
 
 std::vector<TensorField> tensors() {
@@ -89,8 +89,7 @@ std::vector<TensorField> tensors() {
 std::vector<TensorField> handed_on() {
     std::vector<TensorField> out;
     const auto add = [&](const std::string& name, const char* logical, const char* type = "dtype") {
-        out.push_back(
-            {.name = name, .output = true, .logical = logical, .types = {{"", type}}});
+        out.push_back({.name = name, .output = true, .logical = logical, .types = {{"", type}}});
     };
     const auto add_pair = [&](const std::string& key, const std::string& value, bool blocks) {
         add(key, blocks ? "blocks+ kv_heads dim" : "seq+ kv_heads dim");
@@ -110,51 +109,58 @@ std::vector<TensorField> handed_on() {
 }
 
 std::vector<Rule> rules() {
-    return {value_dim_rule(),
-            {{},
-             [](const Extents& e) { return (e["group"] & (e["group"] - 1)) == 0; },
-             "group={group} must be one of 1, 2, 4, 8, 16"},
-            {{},
-             [](const Extents& e) { return e["stride"] <= e["block"]; },
-             "stride={stride} must be at most block={block}"},
-            {{},
-             [](const Extents& e) { return e["stride"] != e["block"] || e["block"] <= 112; },
-             "block={block} equal to stride must be at most 112"},
-            {{},
-             [](const Extents& e) {
-                 return e["select"] >= e["block"] && e["select"] % e["stride"] == 0;
-             },
-             "select={select} must be a multiple of stride={stride} and at least block={block}"},
-            {{},
-             [](const Extents& e) { return e.rows("seq") >= 1; },
-             "seq and beyond: at least one token is needed"}};
+    std::vector<Rule> out = window_rules();
+    out.insert(out.end(),
+               {value_dim_rule(),
+                {{},
+                 [](const Extents& e) { return (e["group"] & (e["group"] - 1)) == 0; },
+                 "group={group} must be one of 1, 2, 4, 8, 16"},
+                {{},
+                 [](const Extents& e) { return e["stride"] != e["block"] || e["block"] <= 112; },
+                 "block={block} equal to stride must be at most 112"},
+                {{},
+                 [](const Extents& e) { return e.rows("seq") >= 1; },
+                 "seq and beyond: at least one token is needed"}});
+    return out;
+}
+
+std::optional<std::string> element_rules(const Spec& spec) {
+    if (spec.recipe >= Recipe::spiky)
+        return fmt::format(
+            "data={} may leave the range of a tensor that one operator hands to the next; "
+            "allowed: zeros ones ints onehot signs normal cancelling",
+            name_of(spec.recipe));
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
+        if (spec.layouts[i] != Layout::dense)
+            return fmt::format("{}.layout={}: layouts are for single operators",
+                               spec.schema->tensors[i].name, name_of(spec.layouts[i]));
+    return std::nullopt;
 }
 
 Description describe(std::vector<TensorField> tensors) {
-    return resolved({.op = "nsa_module",
-                     .numbers = fields(),
-                     .lists = {{"seq", 0, kLongest, 64, "token", "beyond"}},
-                     .tensors = std::move(tensors),
-                     .symbols = {{.name = "query_heads",
-                                  .word = "head",
-                                  .value =
-                                      [](const Extents& e) { return e["kv_heads"] * e["group"]; }},
-                                 {.name = "branches",
-                                  .word = "branch",
-                                  .value =
-                                      [](const Extents&) { return Int{ref::kModuleBranches}; }},
-                                 {.name = "blocks", .word = "block", .lengths = blocks_of}},
-                     .arrays = {{.name = "actual_seq_len", .ends_of = "seq"}},
-                     .integers = {{"compress_block_size", {}, "block"},
-                                  {"compress_stride", {}, "stride"},
-                                  {"select_block_size", {}, "select"},
-                                  {"select_block_count", {}, "count"},
-                                  {"window_size", {}, "window"},
-                                  {"force_blocks", {}, "forced"}},
-                     .reals = {scale_argument({})},
-                     .rules = rules(),
-                     .element_rules = element_rules,
-                     .build = build_call});
+    return resolved(
+        {.op = "nsa_module",
+         .numbers = fields(),
+         .lists = {{"seq", 0, kLongest, 64, "token", "beyond"}},
+         .tensors = std::move(tensors),
+         .symbols = {{.name = "query_heads",
+                      .word = "head",
+                      .value = [](const Extents& e) { return e["kv_heads"] * e["group"]; }},
+                     {.name = "branches",
+                      .word = "branch",
+                      .value = [](const Extents&) { return Int{ref::kModuleBranches}; }},
+                     {.name = "blocks", .word = "block", .lengths = blocks_of}},
+         .arrays = {{.name = "actual_seq_len", .ends_of = "seq"}},
+         .integers = {{"compress_block_size", {}, "block"},
+                      {"compress_stride", {}, "stride"},
+                      {"select_block_size", {}, "select"},
+                      {"select_block_count", {}, "count"},
+                      {"window_size", {}, "window"},
+                      {"force_blocks", {}, "forced"}},
+         .reals = {scale_argument({})},
+         .rules = rules(),
+         .element_rules = element_rules,
+         .build = build_call});
 }
 
 }  // namespace

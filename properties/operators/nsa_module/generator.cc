@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/case/attention_draws.h"
 #include "properties/operators/labels.h"
 #include "properties/operators/nsa_module/case.h"
 
@@ -108,10 +109,9 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
 
 void sample_data(Random& random, Spec& spec) {
     auto& n = spec.numbers;
-    spec.seed = random.next() >> 40;
-    spec.recipe = random.pick<Recipe>({Recipe::normal, Recipe::normal, Recipe::normal,
-                                       Recipe::normal, Recipe::ints, Recipe::ones, Recipe::onehot,
-                                       Recipe::signs, Recipe::cancelling});
+    using enum Recipe;
+    draw_data(spec, random,
+              {{normal, 4}, {ints, 1}, {ones, 1}, {onehot, 1}, {signs, 1}, {cancelling, 1}});
     n[kGates] = random.pick<Int>({0, 1, 1, 1, 1, 1, 1, 2, 3, 4});
     if (random.chance(4)) n[kGates] = static_cast<Int>(Gates::closed);
     n[kWeights] = random.pick<Int>({0, 0, 0, 0, 1, 2});
@@ -125,7 +125,7 @@ void sample_data(Random& random, Spec& spec) {
 
 }  // namespace
 
-Spec sample(const Schema& schema, Random& random, int size) {
+Spec sample(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     auto& n = spec.numbers;
     n[kDtype] = random.between(0, 1);

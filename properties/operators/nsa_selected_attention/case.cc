@@ -1,4 +1,4 @@
-// The operators: legality of elements, and shrinking.
+// The operators, and their larger steps of shrinking.
 #include "properties/operators/nsa_selected_attention/case.h"
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 #include "properties/case/attention_draws.h"
 #include "properties/case/values.h"
 #include "properties/operators/nsa_selected_attention/problem.h"
-#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 namespace {
@@ -48,9 +47,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
                 to.numbers[kSelBeyondKv] = 1;
         });
     // Rows behind the last sequence become part of it, kv heads become members of one group.
-    cases.with([](Spec& to) {
-        to.lists[0].back() += std::exchange(to.numbers[kSelBeyondQ], 0);
-    });
+    cases.with([](Spec& to) { to.lists[0].back() += std::exchange(to.numbers[kSelBeyondQ], 0); });
     cases.with([&](Spec& to) {
         to.numbers[kSelBeyondKv] = 0;
         to.lists[1].back() = std::max(to.lists[1].back(), block * count);
@@ -66,26 +63,6 @@ void carry_lists(const Spec& from, Spec& to, const std::vector<int>& kept) {
         std::erase_if(to.overrides, [&](const auto& item) { return item.first.tensor == topk; });
     }
 }
-
-}  // namespace
-
-std::optional<std::string> selected_element_rules(const Spec& spec) {
-    if (spec.overrides.empty()) return std::nullopt;
-    const int topk = tensor_with(Role::list, *spec.schema);
-    const auto places = ref::sequence_places(spec.lists[0], extents_of(spec).rows("q"));
-    for (const auto& [element, value] : spec.overrides) {
-        if (element.tensor != topk) continue;
-        const std::int64_t sequence = places[static_cast<std::size_t>(element.index[0])].sequence;
-        if (sequence < 0) continue;
-        const std::int64_t length = spec.lists[1][static_cast<std::size_t>(sequence)];
-        if (length > 0 &&
-            !(value >= 0 && value < static_cast<double>(length / spec.numbers[kSelBlock])))
-            return "set gives topk_indices a block outside its sequence";
-    }
-    return std::nullopt;
-}
-
-namespace {
 
 std::unique_ptr<Operator> make(bool gradient) {
     return make_operator({.schema = selected_description(gradient),

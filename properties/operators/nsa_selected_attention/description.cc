@@ -4,7 +4,9 @@
 
 #include "properties/case/attention_fields.h"
 #include "properties/case/claims.h"
+#include "properties/case/values.h"
 #include "properties/operators/nsa_selected_attention/case.h"
+#include "ref/attention/rounding_noise.h"
 
 namespace attncheck::properties {
 namespace {
@@ -64,7 +66,7 @@ void add_tensors(Description& d) {
          row_tensor("key", Role::key, key_heads, both<&A::key, &R::key>),
          row_tensor("value", Role::value, value_heads, both<&A::value, &R::value>)};
     TensorField out = row_tensor("attention_out", Role::output, output_heads,
-                           both<&A::attention_out, &R::attention_out>);
+                                 both<&A::attention_out, &R::attention_out>);
     out.output = !gradient;
     out.derived = gradient;
     const TensorField topk{.name = "topk_indices",
@@ -73,14 +75,14 @@ void add_tensors(Description& d) {
                            .logical = "q+ kv_heads count",
                            .types = {{"", "int32"}},
                            .argument = both<&A::topk_indices, &R::topk_indices>},
-                      mask = mask_tensor("atten_mask", "mask", "mask_rows mask_columns",
+        mask = mask_tensor("atten_mask", "mask", "mask_rows mask_columns",
                            both<&A::atten_mask, &R::atten_mask>),
         row_max = statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>),
         row_sum = statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>);
     if constexpr (gradient) {
         t.insert(t.end(), {out,
                            row_tensor("attention_out_grad", Role::output_grad, output_heads,
-                                both<&A::attention_out_grad, &R::attention_out_grad>),
+                                      both<&A::attention_out_grad, &R::attention_out_grad>),
                            row_max, row_sum, topk, mask});
         for (TensorField field :
              {row_tensor("dq", Role::query_grad, query_heads, both<&A::dq, &R::dq>),
@@ -101,8 +103,9 @@ void add_rules(Description& d) {
         {.when = "mask_shape!=exact",
          .message = "mask_shape needs a mask and sparse=2",
          .needs = "mask sparse=2"},
-        {.message = "kv length {length} must be 0 or a multiple of block={block} and at least block "
-                    "times count={count}",
+        {.message =
+             "kv length {length} must be 0 or a multiple of block={block} and at least block "
+             "times count={count}",
          .list = "kv",
          .each = [](const Extents& e, std::size_t b) {
              const Int block = e["block"], length = e.lengths("kv")[b];
@@ -113,8 +116,8 @@ void add_rules(Description& d) {
 
 void add_claims(Description& d) {
     constexpr Int kLargest = 512;  // buffers are really laid out
-    d.claims = field_claims(
-        {"dtype", "kv_heads", "group", "dim", "value_dim", "block", "count"}, kLargest);
+    d.claims = field_claims({"dtype", "kv_heads", "group", "dim", "value_dim", "block", "count"},
+                            kLargest);
     d.claims.push_back(joint_claim("all.dims", {"dim", "value_dim"}, kLargest));
     d.claims.push_back(uneven_head_claim());
     for (const char* list : {"q", "kv"}) {
@@ -135,9 +138,10 @@ void add_claims(Description& d) {
                                 }
                             },
                         .shapes = false,
-                        .tried = [](const Extents&) {
-                            return std::vector<Int>{kMostSequences, kMostSequences + 1};
-                        }});
+                        .tried =
+                            [](const Extents&) {
+                                return std::vector<Int>{kMostSequences, kMostSequences + 1};
+                            }});
 }
 
 /// The rules read the lists. An edit may claim rows that are not there, which would hold block 0.
@@ -190,12 +194,28 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
 
 }  // namespace
 
+std::optional<std::string> selected_element_rules(const Spec& spec) {
+    if (spec.overrides.empty()) return std::nullopt;
+    const int topk = tensor_with(Role::list, *spec.schema);
+    const auto places = ref::sequence_places(spec.lists[0], extents_of(spec).rows("q"));
+    for (const auto& [element, value] : spec.overrides) {
+        if (element.tensor != topk) continue;
+        const std::int64_t sequence = places[static_cast<std::size_t>(element.index[0])].sequence;
+        if (sequence < 0) continue;
+        const std::int64_t length = spec.lists[1][static_cast<std::size_t>(sequence)];
+        if (length > 0 &&
+            !(value >= 0 && value < static_cast<double>(length / spec.numbers[kSelBlock])))
+            return "set gives topk_indices a block outside its sequence";
+    }
+    return std::nullopt;
+}
+
 const Description& selected_description(bool gradient) {
-    static const Description
-        forward = describe<attncheck_nsa_selected_attention_args>(
-            "nsa_selected_attention", ref::rule_nsa_selected_attention),
-        backward = describe<attncheck_nsa_selected_attention_grad_args>(
-            "nsa_selected_attention_grad", ref::rule_nsa_selected_attention_grad);
+    static const Description forward = describe<attncheck_nsa_selected_attention_args>(
+                                 "nsa_selected_attention", ref::rule_nsa_selected_attention),
+                             backward = describe<attncheck_nsa_selected_attention_grad_args>(
+                                 "nsa_selected_attention_grad",
+                                 ref::rule_nsa_selected_attention_grad);
     return gradient ? backward : forward;
 }
 
