@@ -1,9 +1,11 @@
 #include "properties/aclnn_adapter/device_call.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 namespace attncheck::aclnn_adapter {
 namespace {
@@ -219,6 +221,8 @@ int DeviceCall::execute(const std::string& api, SecondPhase* second, std::uint64
             return ATTNCHECK_ERR_INTERNAL;
         }
         blocks_.push_back({nullptr, 0, static_cast<std::byte*>(workspace), false});
+        if (!fill_workspace(api, static_cast<std::byte*>(workspace), workspace_bytes))
+            return ATTNCHECK_ERR_INTERNAL;
     }
     const aclrtStream stream = thread_stream().get();
     const int launched = second(workspace, workspace_bytes, executor, stream);
@@ -234,6 +238,23 @@ int DeviceCall::execute(const std::string& api, SecondPhase* second, std::uint64
         return rejected ? finished : ATTNCHECK_ERR_INTERNAL;
     }
     return copy_out(api) ? ATTNCHECK_OK : ATTNCHECK_ERR_INTERNAL;
+}
+
+/// With numbers of the size of 1, others at every call: nobody promises that a workspace is zero.
+bool DeviceCall::fill_workspace(const std::string& api, std::byte* workspace, std::uint64_t bytes) {
+    static std::atomic<unsigned> calls{0};
+    constexpr std::size_t kChunk = 1 << 20;
+    const std::vector<std::byte> fill(std::min<std::uint64_t>(bytes, kChunk),
+                                      calls++ % 2 == 0 ? std::byte{0x40} : std::byte{0xBF});
+    for (std::uint64_t done = 0; done < bytes; done += fill.size()) {
+        const std::size_t part = std::min<std::uint64_t>(fill.size(), bytes - done);
+        const int status =
+            runtime().memcpy(workspace + done, part, fill.data(), part, ACL_MEMCPY_HOST_TO_DEVICE);
+        if (status == 0) continue;
+        complain(api, "aclrtMemcpy to the workspace", status);
+        return false;
+    }
+    return true;
 }
 
 bool DeviceCall::copy_in(const std::string& api) {

@@ -65,6 +65,7 @@ private:
                 aclOpExecutor* executor);
     bool place_deferred();  ///< whether there were any
     bool copy_in(const std::string& api);
+    bool fill_workspace(const std::string& api, std::byte* workspace, std::uint64_t bytes);
     bool copy_out(const std::string& api);
     std::byte* allocate(std::size_t bytes);
 

@@ -50,6 +50,10 @@ void with_size(std::size_t size, const Work& work) {
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
 constexpr std::byte kInputFill{0xFF};
 
+/// Heap memory that nobody initialised: this byte and its complement, repeated, are numbers between
+/// 1 and 4 in size in every float type of more than a byte, so that sums that begin with them show.
+constexpr std::uint32_t kHeapFill = 0x40;
+
 }  // namespace
 
 Arena::Arena() {
@@ -82,7 +86,7 @@ std::shared_ptr<Arena> Arena::shared() {
 
 std::int64_t Arena::resident_mib() const {
     constexpr std::int64_t kBlock = 512;  // st_blocks counts these
-    struct stat file{};
+    struct stat file {};
     return fstat(fd_, &file) == 0 ? file.st_blocks * kBlock >> 20 : 0;
 }
 
@@ -134,6 +138,16 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
     next_ += kPage;
     request_.guard_count = static_cast<std::uint32_t>(guards_.size() / 2);
     request_.guards = control(guards_.data(), guards_.size() * sizeof guards_[0]);
+    if (options_.locks_inputs)
+        for (const Buffer& buffer : buffers_) {
+            if (buffer.tensor && buffer.tensor->output) continue;
+            inputs_.push_back(buffer.first_page);
+            inputs_.push_back(buffer.pages_end - buffer.first_page);
+        }
+    request_.input_count = static_cast<std::uint32_t>(inputs_.size() / 2);
+    if (!inputs_.empty())
+        request_.inputs = control(inputs_.data(), inputs_.size() * sizeof inputs_[0]);
+    request_.heap = options_.poison == Poison::ones ? kHeapFill : kHeapFill ^ 0xFFu;
 }
 
 std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
@@ -234,8 +248,7 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         // What was written into an output's elements is taken out, so that the rest can be compared
         // with what stood there before.
         const bool is_output = buffer.tensor && buffer.tensor->output;
-        if (is_output)
-            result.outputs[buffer.index] = take_elements(buffer, now.subspan(start));
+        if (is_output) result.outputs[buffer.index] = take_elements(buffer, now.subspan(start));
         if (std::memcmp(now.data(), buffer.image.data(), now.size()) == 0) continue;
         const auto differs = std::mismatch(now.begin(), now.end(), buffer.image.begin()).first;
         const std::int64_t element = ((differs - now.begin()) - static_cast<std::int64_t>(start)) /
@@ -270,6 +283,19 @@ std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) cons
                 (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
                 buffer.name);
         }
+    }
+    return {};
+}
+
+std::string PlacedCalls::locate_in_input(std::uint64_t address, std::string& tensor) const {
+    for (const Buffer& buffer : buffers_) {
+        if (address < buffer.first_page || address >= buffer.pages_end) continue;
+        if (buffer.tensor && buffer.tensor->output) continue;
+        tensor = buffer.name;
+        if (address < buffer.begin || address >= buffer.end)
+            return fmt::format("memory beside {}", buffer.name);
+        return fmt::format("element offset {} of {}",
+                           (address - buffer.begin) / buffer.element_size, buffer.name);
     }
     return {};
 }

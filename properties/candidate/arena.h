@@ -47,6 +47,9 @@ public:
     /// none.
     std::string locate(std::uint64_t address, std::string& tensor) const;
 
+    /// Element of an input at this address: "element 2 of query"; empty if none.
+    std::string locate_in_input(std::uint64_t address, std::string& tensor) const;
+
 private:
     struct Buffer {
         std::size_t call = 0, index = 0;  // index: of the tensor in its call
@@ -71,7 +74,7 @@ private:
     RunOptions options_;
     Request request_{};
     std::uint64_t next_ = 0, next_control_ = 0;
-    std::vector<std::uint64_t> guards_;
+    std::vector<std::uint64_t> guards_, inputs_;
     std::vector<Buffer> buffers_;
     std::vector<std::size_t> tensor_counts_;  // per call
 };

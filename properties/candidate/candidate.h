@@ -45,12 +45,13 @@ struct CallResult {
         returned,
         crashed,
         out_of_bounds,
+        wrote_input,  ///< while its pages were locked
         timed_out,
         out_of_memory
     } kind = Kind::returned;
     int status = 0;      ///< return value, when returned
     std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...
-    std::string where;   ///< tensor concerned, for out_of_bounds
+    std::string where;   ///< tensor concerned, for out_of_bounds and wrote_input
     std::vector<std::vector<std::uint32_t>>
         outputs;  ///< per tensor of the call; empty for inputs; row-major bits
     struct Damage {
@@ -68,6 +69,7 @@ struct RunOptions {
     Poison poison = Poison::ones;
     double patience = 1;  ///< the time limit times this, for calls that have much to do
     std::int64_t more_memory_mib = 0;  ///< beyond the configured limit
+    bool locks_inputs = false;  ///< their pages cannot be written while the call runs
 };
 
 class Candidate {

@@ -40,6 +40,9 @@ struct Request {
     std::uint64_t arguments[kMaxCalls];  ///< address of the argument struct in the arena
     std::uint64_t guards;                ///< address of the guard table: pairs {address, bytes}
     std::uint32_t guard_count;
+    std::uint32_t input_count;
+    std::uint64_t inputs;  ///< the same for the pages of inputs, read-only while the calls run
+    std::uint32_t heap;    ///< byte that freed heap memory holds; fresh memory holds its complement
 };
 
 struct Reply {

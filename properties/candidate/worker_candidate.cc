@@ -133,6 +133,14 @@ private:
                 if (!place.empty()) {
                     results.front().kind = CallResult::Kind::out_of_bounds;
                     results.front().detail = fmt::format("out-of-bounds {} {}", access, place);
+                } else if (const std::string input =
+                               reply.is_write ? placed.locate_in_input(
+                                                    reply.address, results.front().where)
+                                              : std::string();
+                           !input.empty()) {
+                    results.front().kind = CallResult::Kind::wrote_input;
+                    results.front().detail =
+                        fmt::format("wrote {}, an input, while the call ran", input);
                 } else if (reply.signal == SIGSEGV || reply.signal == SIGBUS) {
                     results.front().detail +=
                         fmt::format(" ({} of address {:#x})", access, reply.address);

@@ -4,6 +4,7 @@
 // LIBS is for a LIB that stands in front of other libraries.
 #include <attncheck/candidate.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -100,10 +101,27 @@ void install_fault_handler() {
     for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(s, &action, nullptr);
 }
 
-void protect(const Request& request, int protection) {
-    const auto* table = reinterpret_cast<const std::uint64_t*>(request.guards);
-    for (std::uint32_t i = 0; i < request.guard_count; ++i)
+void protect(std::uint64_t table_address, std::uint32_t count, int protection) {
+    const auto* table = reinterpret_cast<const std::uint64_t*>(table_address);
+    for (std::uint32_t i = 0; i < count; ++i)
         mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
+}
+
+/// Fills heap memory that comes and goes, so that a kernel which takes fresh memory for zeros shows
+/// in its first call. Large blocks come from the heap too: the system's own are zero.
+void fill_heap(std::uint32_t fill) {
+#if defined(M_PERTURB)
+    static std::uint32_t filled = 0;
+    if (filled == 0) {
+        constexpr int kMostOnHeap = 32 << 20;  // what the C library allows
+        mallopt(M_MMAP_THRESHOLD, kMostOnHeap);
+        mallopt(M_TRIM_THRESHOLD, 2 * kMostOnHeap);
+    }
+    if (filled != fill) mallopt(M_PERTURB, static_cast<int>(fill));
+    filled = fill;
+#else
+    (void)fill;
+#endif
 }
 
 /// Runs work(0) to work(count - 1), each on its own thread, when all threads are there. False
@@ -132,7 +150,9 @@ Reply serve(const Request& request, void* library) {
     EntryPoint entry[kMaxCalls] = {};
     for (std::uint32_t i = 0; i < request.calls; ++i)
         entry[i] = reinterpret_cast<EntryPoint>(entry_named(library, request.op[i]));
-    protect(request, PROT_NONE);
+    fill_heap(request.heap);
+    protect(request.guards, request.guard_count, PROT_NONE);
+    protect(request.inputs, request.input_count, PROT_READ);
     const auto start = std::chrono::steady_clock::now();
     const auto seconds = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -149,7 +169,8 @@ Reply serve(const Request& request, void* library) {
     else if (!at_once(request.calls, repeat))
         reply.kind = Reply::not_run;
     reply.seconds = seconds();
-    protect(request, PROT_READ | PROT_WRITE);
+    protect(request.guards, request.guard_count, PROT_READ | PROT_WRITE);
+    protect(request.inputs, request.input_count, PROT_READ | PROT_WRITE);
     return reply;
 }
 

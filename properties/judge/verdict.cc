@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <stdexcept>
 
 #include "properties/case/derived.h"
@@ -81,6 +82,8 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
         }
         case CallResult::Kind::out_of_bounds:
             return Verdict::fail("out of bounds: " + result.where, result.detail, Tier::memory);
+        case CallResult::Kind::wrote_input:
+            return Verdict::fail("memory: " + result.where, result.detail, Tier::memory);
         case CallResult::Kind::timed_out:
             return Verdict::fail(kTimedOut, result.detail, Tier::crash);
         case CallResult::Kind::out_of_memory:
@@ -104,6 +107,15 @@ std::string place_of(const Spec& spec, const Call& call, const std::string& tens
     return fmt::format("[{}]", describe(spec, tensor, index));
 }
 
+namespace {
+
+/// Elements with an infinite bound.
+std::int64_t unjudged_of(const ref::ExpectedTensor& expected) {
+    return std::ranges::count(expected.bound, std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+
 Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
                           const ExpectedOutputs& expected) {
     Verdict verdict;
@@ -113,6 +125,7 @@ Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& 
         const std::vector<std::uint32_t>& got = result.outputs[tensor_index(call, name)];
         const Comparison c = compare(values, got, tensor.type());
         if (!(c.worst_ratio <= verdict.worst_ratio)) verdict.worst_ratio = c.worst_ratio;
+        verdict.elements.add({std::ssize(values.bound), unjudged_of(values)});
         if (c.ok() || verdict.failed()) continue;
         verdict.kind = Verdict::Kind::failed;
         verdict.tier = Tier::bound;

@@ -25,6 +25,20 @@ struct CastEvidence {
     double found = 0, expected = 0;
 };
 
+/// Elements that were compared with their expectation, and those of them about which the bound says
+/// nothing: any result is accepted there.
+struct ElementCount {
+    std::int64_t compared = 0, unjudged = 0;
+
+    void add(const ElementCount& other) {
+        compared += other.compared;
+        unjudged += other.unjudged;
+    }
+    double share() const {
+        return compared > 0 ? static_cast<double>(unjudged) / static_cast<double>(compared) : 0;
+    }
+};
+
 /// Adds up evidence for the same word.
 void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one);
 
@@ -37,6 +51,7 @@ struct Verdict {
     Tier tier = Tier::relation;
     std::vector<CastEvidence> casts = {};
     std::int64_t differing = 0;  ///< elements whose bits differed where any order of sums is right
+    ElementCount elements = {};
 
     static Verdict fail(std::string failure, std::string message, Tier tier = Tier::relation) {
         return {Kind::failed, std::move(failure), std::move(message), 0, tier, {}};

@@ -13,6 +13,8 @@
 namespace attncheck::properties {
 namespace {
 
+constexpr std::size_t kCallsAtOnce = 4;
+
 /// True if the element still holds the pattern its output was filled with.
 bool holds_pattern(std::uint32_t bits, std::size_t element_size, Poison poison) {
     std::uint32_t pattern = 0;
@@ -46,8 +48,7 @@ std::optional<Verdict> find_unwritten(const Spec& spec, const Call& call, const 
 /// Two results of one call. Outputs without an expectation are the judge's where the order of sums
 /// is open.
 Verdict same_outputs(const Spec& spec, const PropertyContext& context, const CaseProblem& problem,
-                     const CallResult& left, const CallResult& right,
-                     const std::string& relation) {
+                     const CallResult& left, const CallResult& right, const std::string& relation) {
     const Call& call = problem.call;
     const bool open = context.rounding.any_order;
     std::optional<ExpectedOutputs> expected;
@@ -56,8 +57,8 @@ Verdict same_outputs(const Spec& spec, const PropertyContext& context, const Cas
         const Tensor& tensor = call.tensors[i];
         if (!tensor.output || left.outputs[i] == right.outputs[i]) continue;
         if (open && !expected) expected = problem.expected(context.rounding);
-        if (open && std::ranges::find(*expected, tensor.name, &ExpectedOutputs::value_type::first) ==
-                        expected->end()) {
+        if (open && std::ranges::find(*expected, tensor.name,
+                                      &ExpectedOutputs::value_type::first) == expected->end()) {
             for (const CallResult* result : {&left, &right})
                 join(all, problem.judge(*result, context.rounding));
             ++all.differing;
@@ -92,6 +93,46 @@ bool concerns_withheld(const Spec& spec, const Call& call, const ref::Ruling& ru
         });
 }
 
+/// The case with one illegal argument, the same one at every replay.
+std::optional<Spec> rejected_neighbour(const Spec& spec) {
+    constexpr int kTries = 64;
+    const EditGroups groups = derived_edits(extents_of(spec));
+    Random random(spec.seed ^ 0x9d17ec7ed);
+    for (int tries = 0; tries < kTries && !groups.empty(); ++tries) {
+        Spec broken = spec;
+        broken.edits = {random.pick(random.pick(groups))};
+        const std::optional<Call> call = broken_call(broken);
+        if (!call) continue;
+        const ref::Ruling ruling = rule(*call);
+        if (!ruling.accepted() && !concerns_withheld(broken, *call, ruling)) return broken;
+    }
+    return std::nullopt;
+}
+
+/// Legal cases of other shapes, up to `count`: half of every sequence, or half of one field.
+std::vector<Spec> of_other_shapes(const Spec& spec, std::size_t count) {
+    std::vector<Spec> out;
+    const auto add = [&](Spec other) {
+        other.overrides.clear();
+        if (out.size() < count && !illegal(other) &&
+            shapes_of(extents_of(other)) != shapes_of(extents_of(spec)))
+            out.push_back(std::move(other));
+    };
+    Spec halved = spec;
+    for (auto& list : halved.lists)
+        for (auto& length : list) length = (length + 1) / 2;
+    add(halved);
+    for (std::size_t i = 0; i < spec.numbers.size(); ++i) {
+        const NumberField& field = spec.schema->numbers[i];
+        if (field.word.empty() || spec.numbers[i] <= field.min) continue;
+        Spec other = spec;
+        const std::int64_t half = spec.numbers[i] / 2;
+        other.numbers[i] = std::max(field.min, half - (half - field.min) % field.step);
+        add(other);
+    }
+    return out;
+}
+
 /// Whether a call with this ruling may return this status.
 bool is_status_of(const ref::Ruling& ruling, int status) {
     if (status == ruling.status) return true;
@@ -112,8 +153,10 @@ Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const Ca
         if (auto named = problem.cause(result, context.rounding)) return *named;
     if (verdict.failed() || !problem.judge) return verdict;
     const double worst = verdict.worst_ratio;
+    const ElementCount elements = verdict.elements;
     verdict = problem.judge(result, context.rounding);
     verdict.worst_ratio = std::max(worst, verdict.worst_ratio);
+    verdict.elements.add(elements);
     return verdict;
 }
 
@@ -136,8 +179,9 @@ Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProbl
     const CallResult ones =
         context.candidate.run(problem.call, {Placement::ends_at_guard, Poison::ones});
     if (auto verdict = verdict_unless_ok(ones)) return *verdict;
-    const CallResult mixed =
-        context.candidate.run(problem.call, {Placement::begins_at_guard, Poison::mixed});
+    const CallResult mixed = context.candidate.run(
+        problem.call,
+        {.placement = Placement::begins_at_guard, .poison = Poison::mixed, .locks_inputs = true});
     if (auto verdict = verdict_unless_ok(mixed)) return *verdict;
     for (const CallResult* result : {&ones, &mixed})
         if (!result->damage.empty())
@@ -164,25 +208,32 @@ Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseP
     return verdict;
 }
 
-Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseProblem& problem,
-                         const CaseProblem& other) {
-    const CallResult alone = context.candidate.run(problem.call, {});
+Verdict check_concurrent(const Spec& spec, PropertyContext& context,
+                         const std::vector<CaseProblem>& problems) {
+    const CallResult alone = context.candidate.run(problems.front().call, {});
     if (auto verdict = verdict_unless_ok(alone)) return *verdict;
-    const ExpectedOutputs expected = problem.expected(context.rounding),
-                          other_expected = other.expected(context.rounding);
+    std::vector<const Call*> calls;
+    std::vector<ExpectedOutputs> expected;
+    for (const CaseProblem& problem : problems) {
+        calls.push_back(&problem.call);
+        expected.push_back(problem.expected(context.rounding));
+    }
     constexpr int kRounds = 3, kRepetitions = 16;
     for (int round = 0; round < kRounds; ++round) {
-        const CaseProblem* problems[] = {&problem, &other};
-        const Call* calls[] = {&problem.call, &other.call};
         const auto results = context.candidate.run_together(calls, kRepetitions);
-        for (std::size_t k = 0; k < 2; ++k) {
-            if (auto verdict = verdict_unless_ok(results[k])) return *verdict;
-            Verdict verdict = verdict_on_result(spec, *problems[k], results[k],
-                                                k == 0 ? expected : other_expected, context);
-            if (!verdict.failed()) continue;
-            verdict.failure = "wrong when called from two threads";
-            verdict.message =
-                "two calls at once (this case with seed and seed+1): " + verdict.message;
+        for (std::size_t k = 0; k < results.size(); ++k) {
+            auto failed = verdict_unless_ok(results[k]);
+            if (failed && failed->kind == Verdict::Kind::declined && k > 0) continue;
+            Verdict verdict =
+                failed ? *failed
+                       : verdict_on_result(spec, problems[k], results[k], expected[k], context);
+            if (!verdict.failed() && !failed) continue;
+            if (verdict.tier == Tier::crash || verdict.tier == Tier::memory) return verdict;
+            verdict.failure = "wrong when called from several threads";
+            verdict.message = fmt::format(
+                "{} calls at once (this case, the next seed, other shapes; wrong: {}): {}",
+                results.size(), k == 0 ? "this case" : fmt::format("the one behind it by {}", k),
+                verdict.message);
             return verdict;
         }
     }
@@ -193,14 +244,33 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProb
                       const CaseProblem& problem, const std::string& earlier) {
     context.candidate.restart();
     const CallResult first = context.candidate.run(before.call, {});
-    auto earlier_verdict = verdict_unless_ok(first);  // a refused call too may leave something behind
-    if (earlier_verdict && earlier_verdict->kind != Verdict::Kind::declined) return *earlier_verdict;
+    auto earlier_verdict =
+        verdict_unless_ok(first);  // a refused call too may leave something behind
+    if (earlier_verdict && earlier_verdict->kind != Verdict::Kind::declined)
+        return *earlier_verdict;
     const CallResult result = context.candidate.run(problem.call, {});
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
     Verdict verdict =
         verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
     if (verdict.failed())
         verdict.message = fmt::format("after a call with {}: {}", earlier, verdict.message);
+    return verdict;
+}
+
+Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
+                              const CaseProblem& problem) {
+    const std::optional<Spec> broken = rejected_neighbour(spec);
+    if (!broken) return inapplicable();
+    context.candidate.restart();
+    const CallResult first = context.candidate.run(*broken_call(*broken), {});
+    if (first.died() || first.status == ATTNCHECK_OK) return inapplicable();  // validation tells
+    const CallResult result = context.candidate.run(problem.call, {});
+    if (auto verdict = verdict_unless_ok(result)) return *verdict;
+    Verdict verdict =
+        verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
+    if (verdict.failed())
+        verdict.message = fmt::format("after a call that was rejected for {}: {}",
+                                      print(broken->edits.front()), verdict.message);
     return verdict;
 }
 
@@ -319,11 +389,16 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                     {},
                     {}});
     list.push_back({"concurrent",
-                    "calls from two threads do not disturb each other",
+                    "calls from several threads do not disturb each other",
                     [of](const Spec& spec, PropertyContext& context) {
                         Spec other = spec;
                         other.seed = spec.seed + 1;
-                        return check_concurrent(spec, context, of.problem(spec), of.problem(other));
+                        std::vector<CaseProblem> problems;
+                        problems.push_back(of.problem(spec));
+                        problems.push_back(of.problem(other));
+                        for (const Spec& shape : of_other_shapes(spec, kCallsAtOnce - 2))
+                            problems.push_back(of.problem(shape));
+                        return check_concurrent(spec, context, problems);
                     },
                     [](Spec& spec, Random&) { without_extremes(spec); },
                     {}});
@@ -338,6 +413,19 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                         if (of.adapt_history) of.adapt_history(spec, random);
                     },
                     {}});
+    Property rejection{"after_rejection",
+                       "a call does not depend on a rejected one before it",
+                       [of](const Spec& spec, PropertyContext& context) {
+                           return check_after_rejection(spec, context, of.problem(spec));
+                       },
+                       [of](Spec& spec, Random& random) {
+                           without_extremes(spec);
+                           if (of.adapt_history) of.adapt_history(spec, random);
+                       },
+                       {}};
+    rejection.validation = true;
+    rejection.case_divisor = 2;  // each starts a process
+    list.push_back(std::move(rejection));
 }
 
 }  // namespace attncheck::properties

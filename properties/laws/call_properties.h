@@ -44,11 +44,11 @@ Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProbl
 ///         old output, uninitialised scratch, results that depend on alignment.
 Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
-/// Two calls at once on two threads give what each gives alone.
-/// Why     the interface allows calls from several threads.
-/// Kills   ALL-10.
-Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseProblem& problem,
-                         const CaseProblem& other);
+/// Calls at once, each on a thread of its own, give what each gives alone.
+/// Why     the interface allows calls from several threads, with whatever shapes.
+/// Kills   ALL-10 ALL-x16.
+Verdict check_concurrent(const Spec& spec, PropertyContext& context,
+                         const std::vector<CaseProblem>& problems);
 
 /// A result does not depend on the call before it, although that had tensors of the same shapes.
 /// Why     a call is a pure function of its arguments. Runs in a fresh process, so that the case
@@ -57,6 +57,13 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context, const CaseP
 ///         the call before was.
 Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProblem& before,
                       const CaseProblem& problem, const std::string& earlier);
+
+/// A result does not depend on the call before it, which was rejected.
+/// Why     all rejection happens before anything is computed or kept. The illegal argument is drawn
+///         from the case's seed; runs in a fresh process, so that the case replays.
+/// Kills   VAL-x24: what a rejected call leaves behind for the next one.
+Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
+                              const CaseProblem& problem);
 
 /// Accepts exactly what the contract accepts, with its status, and leaves the outputs alone when it
 /// does not.
@@ -75,7 +82,7 @@ Verdict check_validation(const Spec& spec, PropertyContext& context);
 void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
                                EditGroups (*edits)(const Spec&), int factor = 8);
 
-/// agreement, non_finite, memory, repeatable, concurrent and history of an operator; `earlier`
+/// agreement, non_finite, memory, repeatable, concurrent, history and after_rejection of an operator; `earlier`
 /// turns a Spec into that of the call before (same shapes, other values), described by
 /// `earlier_words`.
 struct CallProperties {

@@ -19,11 +19,14 @@ void join(Verdict& all, const Verdict& one) {
     if (all.failed()) return;
     const double worst = std::max(all.worst_ratio, one.worst_ratio);
     const std::int64_t differing = all.differing + one.differing;
+    ElementCount elements = all.elements;
+    elements.add(one.elements);
     if (one.failed())
         all = one;
     else
         all.worst_ratio = worst;
     all.differing = differing;
+    all.elements = elements;
 }
 
 std::vector<double> allowance(const ref::ExpectedTensor& expected) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "properties/case/many_sequences.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -56,6 +58,7 @@ std::unique_ptr<Operator> make_operator(OperatorParts parts) {
 Spec Operator::sample(Random& random, int size, Profile profile) const {
     Spec spec = draw(random, size, profile);
     spec.profile = profile;
+    draw_many_sequences(spec);
     return spec;
 }
 

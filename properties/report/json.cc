@@ -47,6 +47,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"worst_ratio", number_or_text(report.worst_ratio)},
               {"waivers", report.waivers},
               {"differing", report.differing},
+              {"elements", {report.elements.compared, report.elements.unjudged}},
               {"casts", casts_json(report.casts)},
               {"note", report.note},
               {"coverage", report.coverage},
@@ -94,6 +95,7 @@ PropertyReport property_from_text(const std::string& text,
     report.note = json.at("note");
     report.coverage = json.at("coverage").get<std::vector<std::string>>();
     report.differing = json.at("differing");
+    report.elements = {json.at("elements").at(0), json.at("elements").at(1)};
     add_casts(json, report.casts);
     report.seconds = json.at("seconds");
     report.interrupted = json.at("interrupted");
@@ -154,6 +156,9 @@ std::string to_json(const RunReport& report) {
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
         if (p.differing > 0) entry["bits_differed"] = p.differing;
+        if (p.elements.compared > 0)
+            entry["elements"] = {{"compared", p.elements.compared},
+                                 {"unjudged", p.elements.unjudged}};
         if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.coverage.empty()) entry["coverage"] = p.coverage;

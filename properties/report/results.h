@@ -82,6 +82,7 @@ struct PropertyReport {
     PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;
     std::int64_t differing = 0;       ///< cases whose bits differed as the order of sums allows
+    ElementCount elements;            ///< over all cases
     std::vector<CastEvidence> casts;  ///< by word, over all cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used

@@ -61,6 +61,9 @@ void print_table(std::ostream& out, const RunReport& report) {
         if (p.replayed > 0)
             note += fmt::format("{}{} replayed", note.empty() ? "" : "; ", p.replayed);
         if (p.waived > 0) note += fmt::format("{}{} waived", note.empty() ? "" : "; ", p.waived);
+        if (p.elements.unjudged > 0)
+            note += fmt::format("{}{:.2g} % of elements unjudged", note.empty() ? "" : "; ",
+                                100 * p.elements.share());
         rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases),
                         std::to_string(p.declined), std::to_string(p.waived),
                         ratio_text(p.worst_ratio), note});

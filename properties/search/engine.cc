@@ -293,6 +293,7 @@ private:
         count(spec, labels);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         report_.differing += verdict.differing > 0;
+        report_.elements.add(verdict.elements);
         for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
         on_case_(report_);
         if (!verdict.failed()) return {};

@@ -42,6 +42,14 @@ void stumble(const Problem& problem, const Plan& plan) {
     }
 }
 
+/// A defect: an input that is worked on in place. Values are as before when the call ends.
+void touch_input(const Problem& problem) {
+    if (problem.x.elements() == 0) return;
+    volatile std::uint16_t* const first = problem.x.at(0, 0, 0);
+    *first = *first ^ 0x8000;
+    *first = *first ^ 0x8000;
+}
+
 /// A defect: the rows that no block reads are cleared, as if they were padding.
 void clear_uncovered_input(const Problem& problem, const Plan& plan) {
     const auto clear = [&](std::int64_t begin, std::int64_t end) {
@@ -64,11 +72,16 @@ using namespace attncheck::mutants;
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
     const Composed composed(args);
     Problem problem;
-    if (const int status = accept(composed.args(), problem)) return status;
+    if (const int status = accept(composed.args(), problem)) {
+        note_rejection(true);
+        return status;
+    }
     distort_views(problem);
+    if (on<"ALL-x15">()) touch_input(problem);
     const Plan plan = make_plan(problem);
     stumble(problem, plan);
     compress(problem, plan);
+    note_rejection(false);
     if (on<"ALL-14">()) clear_uncovered_input(problem, plan);
     return ATTNCHECK_OK;
 }
@@ -78,6 +91,7 @@ int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args* args) {
     Problem problem;
     if (const int status = accept(composed.args(), problem)) return status;
     distort_views(problem);
+    if (on<"ALL-x15">()) touch_input(problem);
     const Plan plan = make_plan(problem);
     compress_grad(problem, plan);
     if (on<"ALL-14">()) clear_uncovered_input(problem, plan);

@@ -12,6 +12,8 @@ namespace attncheck::mutants {
 
 namespace {
 
+bool g_rejected = false;  ///< the call before was; only read under ALL-x18
+
 constexpr int kWorkers = 3;
 constexpr std::int64_t kVector = 64;  // channels per step
 
@@ -104,6 +106,7 @@ private:
     }
 
     bool is_left_out(const Sequence& sequence) const {
+        if (on<"ALL-x18">() && g_rejected && sequence.first_block == 0) return true;
         return on<"NC-x06">() && sequence.first_block + sequence.blocks != plan_.blocks;
     }
 
@@ -115,7 +118,8 @@ private:
         for (std::int64_t p = begin * d; p < (end - 1) * d + l; ++p) {
             const bool opens = p % d == 0 && p / d < end;
             const bool first_of_call = head_ == 0 && sequence.first_block == 0 && p == 0;
-            if (opens && !(on<"NC-x21">() && first_of_call))
+            const bool kept = on<"NC-x21">() || (on<"ALL-x17">() && calls_ == 0);
+            if (opens && !(kept && first_of_call))
                 std::fill_n(window(p / d), channels_, 0.0f);
             const std::int64_t oldest = p < l ? begin : std::max(begin, (p - l) / d + 1);
             const std::int64_t newest = std::min(end - 1, p / d);
@@ -187,6 +191,8 @@ private:
     }
 
     static inline std::uint64_t calls = 0;  ///< only counted, and only used, under NC-x20
+    std::uint64_t calls_ = on<"ALL-x17">() ? computed++ : 0;  ///< of this process, before this one
+    static inline std::uint64_t computed = 0;
 
     const Problem& problem_;
     const Plan& plan_;
@@ -199,8 +205,10 @@ private:
 }  // namespace
 
 ScratchDefects scratch_defects(bool keeps_old) {
-    return {keeps_old, on<"ALL-10">(), on<"ALL-11">()};
+    return {keeps_old, on<"ALL-10">(), on<"ALL-11">(), on<"ALL-x17">()};
 }
+
+void note_rejection(bool rejected) { g_rejected = rejected; }
 
 void compress(const Problem& problem, const Plan& plan) {
     Stream stream(problem, plan);

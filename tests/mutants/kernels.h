@@ -22,6 +22,9 @@ void compress_grad(const Problem& problem, const Plan& plan);
 
 ScratchDefects scratch_defects(bool keeps_old);
 
+/// Remembers how a call ended, for the defect of a flag that outlives it.
+void note_rejection(bool rejected);
+
 /// Tokens at the start of a sequence that some block covers.
 inline std::int64_t covered_length(const Problem& problem, const Sequence& sequence) {
     return sequence.blocks == 0 ? 0 : (sequence.blocks - 1) * problem.stride + problem.block;

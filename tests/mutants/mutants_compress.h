@@ -147,6 +147,15 @@ inline constexpr Mutant kCompressMutants[] = {
      Status::contract_dependent,
      "equal bits for any number of threads are promised by the built-in implementation only; near "
      "rounding noise"},
+    {"NC-x30", kCompress, kHard, "table of 16 sequences: those behind it begin where the 16th does"},
+    {"ALL-x15", kCompressBoth, kHard,
+     "first element of the input changed in place and put back before the call ends"},
+    {"ALL-x16", kCompress, kHard,
+     "plan of the last shape kept where all threads see it: another shape's plan at times"},
+    {"ALL-x17", kCompress, kHard,
+     "first window of a process's first call begins with fresh heap memory, taken for zeros"},
+    {"ALL-x18", kCompress, kHard,
+     "error flag of a rejected call not reset: the next call skips its first sequence"},
     {"ALL-14", kCompressBoth, kHard, "rows of the input that no block covers zeroed in place"},
 };
 

@@ -35,6 +35,9 @@ Scratch::Scratch(std::initializer_list<std::size_t> sizes, ScratchDefects defect
     } else if (defects.is_shared && total <= kSharedFloats) {
         base_ = shared_scratch;
         std::fill_n(base_, total, 0.0f);
+    } else if (defects.is_fresh) {
+        own_ = std::make_unique_for_overwrite<float[]>(total);
+        base_ = own_.get();
     } else {
         own_ = std::make_unique<float[]>(total);
         base_ = own_.get();

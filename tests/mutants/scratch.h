@@ -12,6 +12,7 @@ struct ScratchDefects {
     bool keeps_old = false;  ///< the memory is this thread's, and holds what the last call left
     bool is_shared = false;  ///< the memory is every thread's
     bool overlaps = false;   ///< region starts are rounded down instead of up
+    bool is_fresh = false;   ///< the memory is as the heap gives it
 };
 
 /// Regions of floats, all zero at first, each starting at a multiple of one vector of 64.

@@ -1,0 +1,14 @@
+// Cases of many short sequences: kernels keep tables of sequences, and a table has a size.
+#pragma once
+
+#include "properties/case/spec.h"
+
+namespace attncheck::properties {
+
+/// Turns about two cases of a hundred into one of 7 to 33 short sequences, and one of a thousand
+/// into one of 1024 and some, with few heads and channels. Which ones follows from the case itself,
+/// so that the cases around them stay as they are. No change where the operator has no list of
+/// lengths or the case would not be legal.
+void draw_many_sequences(Spec& spec);
+
+}  // namespace attncheck::properties
