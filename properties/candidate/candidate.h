@@ -46,7 +46,8 @@ struct CallResult {
         crashed,
         out_of_bounds,
         timed_out,
-        out_of_memory
+        out_of_memory,
+        left_processes
     } kind = Kind::returned;
     int status = 0;      ///< return value, when returned
     std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...

@@ -1,6 +1,7 @@
 // Candidates that lack operators, completed with the built-in ones.
 #include "properties/candidate/mixed_candidate.h"
 
+#include "properties/candidate/installation.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/report/json.h"
 #include "properties/search/run.h"

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "properties/operators/nsa_module/runs.h"
+#include "properties/candidate/installation.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 
