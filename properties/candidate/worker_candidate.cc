@@ -183,7 +183,7 @@ private:
     /// The worker is gone, or lost its socket. Always false.
     bool crashed(CallResult& result) {
         result.kind = CallResult::Kind::crashed;
-        result.detail = describe_end(process_->end(false), options_.memory_mib);
+        result.detail = describe_end(process_->end(false), options_);
         process_.reset();
         return false;
     }

@@ -16,8 +16,7 @@ struct WorkerOptions {
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
-    /// Memory of the worker and of what it forks, beyond the buffers it is handed; also the size of
-    /// a file that it may write.
+    /// Memory of the worker and of what it forks, beyond the buffers it is handed.
     std::int64_t memory_mib = 8192;
     bool show_stderr = false;  ///< let the candidate's own messages through
     std::function<bool()> stopped = [] { return false; };  ///< asked while a call or a load runs

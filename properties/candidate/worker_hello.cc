@@ -1,6 +1,7 @@
 #include "properties/candidate/worker_hello.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <sstream>
@@ -37,8 +38,7 @@ public:
             if (news == WorkerProcess::News::silence)
                 check_limits();
             else if (n <= 0)
-                refuse(describe_end(process_.end(false), options_.memory_mib) +
-                       " while it was loaded");
+                refuse_end(process_.end(false));
             to += n;
             bytes -= static_cast<std::size_t>(n);
         }
@@ -49,6 +49,12 @@ public:
     }
 
 private:
+    [[noreturn]] void refuse_end(int status) const {
+        if (WIFEXITED(status) && WEXITSTATUS(status) == kNoWorker)
+            throw LoadError(fmt::format("cannot start the worker {}", options_.worker));
+        refuse(describe_end(status, options_) + " while it was loaded");
+    }
+
     void check_limits() const {
         if (options_.stopped()) throw Stopped();
         if (const std::string why = trouble_(); !why.empty()) refuse(why + " while it was loaded");

@@ -48,6 +48,13 @@ void prefer_for_out_of_memory() {
     close(file);
 }
 
+/// Of a file that a candidate may write, in MiB: more than memory has to be, because some reserve
+/// large files that they never fill.
+std::int64_t largest_file(const WorkerOptions& options) {
+    constexpr std::int64_t kLeast = 16 << 10;
+    return std::max(options.memory_mib, kLeast);
+}
+
 void limit_files(std::int64_t largest_mib) {
     rlimit limit{};
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
@@ -101,7 +108,7 @@ void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int s
     dup2(null, 1);  // a candidate that prints must not spoil reports
     dup2(messages >= 0 ? messages : null, 2);
     prefer_for_out_of_memory();
-    limit_files(options.memory_mib);
+    limit_files(largest_file(options));
     for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
         signal(ignored, SIG_DFL);
     const std::string socket_text = std::to_string(socket), arena_text = std::to_string(arena);
@@ -119,7 +126,7 @@ void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int s
             environment.push_back(*variable);
     environment.push_back(nullptr);
     execve(options.worker.c_str(), const_cast<char* const*>(arguments), environment.data());
-    _exit(127);
+    _exit(kNoWorker);
 }
 
 bool WorkerProcess::send(const Request& request) const {
@@ -222,7 +229,7 @@ int WorkerProcess::count_left(const std::vector<pid_t>& others) {
     return static_cast<int>(left.size());
 }
 
-std::string describe_end(int status, std::int64_t largest_file_mib) {
+std::string describe_end(int status, const WorkerOptions& options) {
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status) == kConnectionLost
                    ? "closed the suite's connection"
@@ -232,7 +239,7 @@ std::string describe_end(int status, std::int64_t largest_file_mib) {
         "crashed: {}{}", signal_name(number),
         number == SIGKILL ? " (killed from outside, perhaps for lack of memory)"
         : number == SIGXFSZ
-            ? fmt::format(" (wrote a file of more than {} MiB)", largest_file_mib)
+            ? fmt::format(" (wrote a file of more than {} MiB)", largest_file(options))
             : "");
 }
 

@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -58,8 +57,11 @@ private:
     std::size_t shown_ = 0;  ///< bytes of it
 };
 
-/// How a worker ended, by the status of waitpid. `largest_file_mib` is its limit.
-std::string describe_end(int status, std::int64_t largest_file_mib);
+/// Exit status of a process that could not become a worker.
+inline constexpr int kNoWorker = 127;
+
+/// How a worker ended, by the status of waitpid.
+std::string describe_end(int status, const WorkerOptions& options);
 
 /// Ends what workers of this process left to it.
 void end_left_processes();

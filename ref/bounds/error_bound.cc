@@ -146,8 +146,14 @@ RoundingClass parse_rounding_class(std::string_view text) {
         rounding.prob_rounded = rounding.score_grad_rounded = false;
         return rounding;
     }
+    std::vector<std::string_view> keys;
     for (const std::string_view word : words) {
         const std::size_t equals = word.find('=');
+        if (std::ranges::find(keys, word.substr(0, equals)) != keys.end())
+            throw std::invalid_argument("rounding class: '" +
+                                        std::string(word.substr(0, equals)) +
+                                        "' is given twice, allowed: once");
+        keys.push_back(word.substr(0, equals));
         if (equals == word.npos ||
             !apply(word.substr(0, equals), word.substr(equals + 1), rounding))
             throw std::invalid_argument(
