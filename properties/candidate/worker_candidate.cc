@@ -133,13 +133,13 @@ private:
                 throw Stopped();
             }
             if (news == WorkerProcess::News::bytes) {
-                const ssize_t n =
+                const std::size_t n =
                     process_->receive(reinterpret_cast<char*>(&reply) + got, sizeof reply - got);
-                if (n <= 0) {
+                if (n == 0) {
                     reply.kind = Reply::returned;
                     return crashed(result);
                 }
-                got += static_cast<std::size_t>(n);
+                got += n;
                 continue;
             }
             if (const auto excess = excess_over(limit_mib))

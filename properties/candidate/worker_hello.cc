@@ -33,14 +33,14 @@ public:
         char* to = static_cast<char*>(data);
         while (bytes > 0) {
             const WorkerProcess::News news = process_.wait(20);
-            const ssize_t n =
+            const std::size_t n =
                 news == WorkerProcess::News::bytes ? process_.receive(to, bytes) : 0;
             if (news == WorkerProcess::News::silence)
                 check_limits();
-            else if (n <= 0)
+            else if (n == 0)
                 refuse_end(process_.end(false));
             to += n;
-            bytes -= static_cast<std::size_t>(n);
+            bytes -= n;
         }
     }
 

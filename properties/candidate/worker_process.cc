@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <iostream>
 #include <iterator>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -60,6 +61,12 @@ void limit_files(std::int64_t largest_mib) {
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
     limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(largest_mib) << 20);
     setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/// Of the system, not of the candidate.
+[[noreturn]] void fail(const char* what) {
+    throw std::runtime_error(
+        fmt::format("cannot {} the worker process: {}", what, std::strerror(errno)));
 }
 
 void close_all(std::initializer_list<int> descriptors) {
@@ -130,14 +137,20 @@ void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int s
 }
 
 bool WorkerProcess::send(const Request& request) const {
-    return ::send(socket_, &request, sizeof request, MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(sizeof request);
+    ssize_t sent = 0;
+    do
+        sent = ::send(socket_, &request, sizeof request, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EPIPE && errno != ECONNRESET) fail("send to");
+    return sent == static_cast<ssize_t>(sizeof request);
 }
 
 WorkerProcess::News WorkerProcess::wait(int milliseconds) {
     // A descriptor of -1 is left out by poll.
     pollfd waiting[] = {{socket_, POLLIN, 0}, {ended_, POLLIN, 0}, {messages_, POLLIN, 0}};
-    if (poll(waiting, std::size(waiting), milliseconds) <= 0) return News::silence;
+    const int ready = poll(waiting, std::size(waiting), milliseconds);
+    if (ready < 0 && errno != EINTR) fail("wait for");
+    if (ready <= 0) return News::silence;
     if (waiting[2].revents != 0) show_messages();
     if (waiting[0].revents != 0) return News::bytes;
     if (waiting[1].revents == 0) return News::silence;
@@ -145,8 +158,13 @@ WorkerProcess::News WorkerProcess::wait(int milliseconds) {
     return poll(waiting, 1, 0) > 0 ? News::bytes : News::ended;
 }
 
-ssize_t WorkerProcess::receive(void* to, std::size_t bytes) const {
-    return ::recv(socket_, to, bytes, 0);
+std::size_t WorkerProcess::receive(void* to, std::size_t bytes) const {
+    ssize_t got = 0;
+    do
+        got = ::recv(socket_, to, bytes, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno != ECONNRESET) fail("read from");  // reset: it left a request unread
+    return got < 0 ? 0 : static_cast<std::size_t>(got);
 }
 
 std::vector<pid_t> WorkerProcess::family() const {

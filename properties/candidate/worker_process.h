@@ -21,7 +21,7 @@ public:
     WorkerProcess(const WorkerProcess&) = delete;
     WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-    /// False when the socket is broken.
+    /// False when the worker closed the socket. Throws std::runtime_error when the system fails.
     bool send(const Request& request) const;
 
     enum class News {
@@ -29,10 +29,10 @@ public:
         silence,  ///< for so long
         ended     ///< the process; its children may still hold the socket
     };
-    News wait(int milliseconds);
+    News wait(int milliseconds);  ///< throws std::runtime_error when the system fails
 
-    /// As recv(2).
-    ssize_t receive(void* to, std::size_t bytes) const;
+    /// How many bytes came; 0: the worker closed the socket. Throws std::runtime_error.
+    std::size_t receive(void* to, std::size_t bytes) const;
 
     /// The process and those it forked, directly or not.
     std::vector<pid_t> family() const;

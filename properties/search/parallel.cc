@@ -155,7 +155,8 @@ void Processes::ask(std::size_t number, const std::string& question) {
     if (idle == children_.end()) throw std::logic_error("no process is idle");
     idle->busy = true;
     idle->number = number;
-    write_text(idle->fd, question);  // a process that is gone shows when its answer is read
+    // A process that is gone shows when its answer is read.
+    if (!write_text(idle->fd, question)) kill(idle->pid, SIGKILL);
 }
 
 bool Processes::any_idle() {
@@ -194,7 +195,14 @@ bool Processes::wait(double seconds, Answer& answer) {
             fds.push_back({child.fd, POLLIN, 0});
             waiting.push_back(&child);
         }
-    if (poll(fds.data(), fds.size(), static_cast<int>(seconds * 1000)) <= 0) return false;
+    const int ready = poll(fds.data(), fds.size(), static_cast<int>(seconds * 1000));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
+    if (ready < 0) {  // no memory for it: without news, the processes are of no use
+        for (std::size_t k = 0; k < fds.size(); ++k) {
+            kill(waiting[k]->pid, SIGKILL);
+            fds[k].revents = POLLIN;
+        }
+    }
     for (std::size_t k = 0; k < fds.size(); ++k) {
         if (fds[k].revents == 0) continue;
         Child& child = *waiting[k];

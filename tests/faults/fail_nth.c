@@ -152,16 +152,16 @@ int socketpair(int domain, int type, int protocol, int pair[2]) {
 }
 
 int poll(struct pollfd* files, nfds_t number, int milliseconds) {
-    if (fails("poll", EINTR)) return -1;
+    if (fails("poll", ENOMEM)) return -1;
     return (int)syscall(SYS_poll, files, number, milliseconds);
 }
 
 ssize_t send(int file, const void* from, size_t bytes, int flags) {
-    if (fails("send", EPIPE)) return -1;
+    if (fails("send", ENOBUFS)) return -1;
     return syscall(SYS_sendto, file, from, bytes, flags, NULL, 0);
 }
 
 ssize_t recv(int file, void* to, size_t bytes, int flags) {
-    if (fails("recv", ECONNRESET)) return -1;
+    if (fails("recv", ENOMEM)) return -1;
     return syscall(SYS_recvfrom, file, to, bytes, flags, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -71,18 +72,22 @@ protected:
 TEST_P(FaultTest, EndsHonestly) {
     const auto start = std::chrono::steady_clock::now();
     int fired = 0;
-    for (const bool is_correct : {true, false}) {
-        const std::string library = is_correct ? "prints" : "one_element_past_output";
-        for (const char* more : {"", "+"})
-            // Calls are many and alike after the first ones.
-            for (int n = 1; n <= 1000; n += 1 + n / 12) {
-                if (std::chrono::steady_clock::now() - start > std::chrono::seconds(SECONDS)) break;
-                if (!run_with(library, n, more)) break;
+    bool is_there = true;
+    // Calls are many and alike after the first ones.
+    for (int n = 1; is_there; n += 1 + n / 12) {
+        is_there = false;
+        for (const bool is_correct : {true, false})
+            for (const char* more : {"", "+"}) {
+                if (std::chrono::steady_clock::now() - start > std::chrono::seconds(SECONDS))
+                    continue;
+                const std::string library = is_correct ? "prints" : "one_element_past_output";
+                if (!run_with(library, n, more)) continue;
+                is_there = true;
                 ++fired;
                 expect_honest_end(library, is_correct);
             }
     }
-    RecordProperty("fired", fired);
+    std::cout << fired << " runs had a call that failed\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, FaultTest,
