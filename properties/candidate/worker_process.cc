@@ -229,14 +229,13 @@ void WorkerProcess::end_family() {
     end_left_processes();
 }
 
-int WorkerProcess::count_left(const std::vector<pid_t>& others) {
-    constexpr int kMostMilliseconds = 300;
+int WorkerProcess::count_left(const std::vector<pid_t>& others, int milliseconds) {
     const auto is_gone = [](pid_t pid) { return !is_running(pid); };
     std::vector<pid_t> left = others;
     kill(pid_, SIGKILL);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
-    for (int waited = 0; !left.empty() && waited < kMostMilliseconds; waited += 10) {
+    for (int waited = 0; !left.empty() && waited < milliseconds; waited += 10) {
         std::erase_if(left, is_gone);
         if (!left.empty()) usleep(10'000);
     }

@@ -41,9 +41,9 @@ public:
     /// forked. The status is that of waitpid.
     int end(bool at_once);
 
-    /// Ends the process alone and returns how many of `others` go on after a moment; those are
-    /// ended too.
-    int count_left(const std::vector<pid_t>& others);
+    /// Ends the process alone and returns how many of `others` still go on after so long; those
+    /// are ended too.
+    int count_left(const std::vector<pid_t>& others, int milliseconds);
 
 private:
     void become_worker(const WorkerOptions& options, int arena, int socket, int messages) const;

@@ -66,7 +66,10 @@ void Findings::keep(const Operator& op, const std::string& property, const Count
     }
 }
 
-void Findings::close(std::size_t i) { properties_[i].is_closed = true; }
+void Findings::close(std::size_t i) {
+    properties_[i].is_closed = true;
+    save();
+}
 
 void Findings::take_over(std::size_t i, const PropertyReport& report) {
     properties_[i] = {report, report.counterexamples.size(), true};

@@ -38,7 +38,7 @@ public:
     /// before; saves when there are any, or when the last time was seconds ago.
     void update(std::size_t i, const Operator& op, const PropertyReport& now);
 
-    /// The report of property i is its last one.
+    /// The report of property i is its last one: saved, so that no later run begins it again.
     void close(std::size_t i);
     /// An earlier run came to this report, and printed it.
     void take_over(std::size_t i, const PropertyReport& report);

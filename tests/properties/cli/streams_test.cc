@@ -119,6 +119,9 @@ TEST_F(StreamsTest, OptionsAreWhatTheySay) {
     EXPECT_EQ(attncheck(kShort + " --seed 18446744073709551615").status, 0);
     expect_refusal(kShort + " --json " + file("x") + " --junit " + file("x"),
                    {"two reports have the name"});
+    expect_refusal(kShort + " --json " + file("x") + " --html " + file("./x"),
+                   {"two reports have the name"});
+    expect_refusal(kShort + " --precision 'acc=fp32 p=half acc=half'", {"'acc' is given twice"});
 }
 
 // A waiver is counted in the last line, one that matches nothing is named.
@@ -132,6 +135,13 @@ TEST_F(StreamsTest, WaiversAreMentioned) {
                 AllOf(HasSubstr("every property held, 5 cases waived"),
                       HasSubstr("no failure matched the waiver '* history multi_head nothing'"),
                       Not(HasSubstr("waiver 'nsa_compress"))));
+}
+
+// A folder that is not there has no cases, which is said: it may be misspelt.
+TEST_F(StreamsTest, MissingCorpusIsMentioned) {
+    const Ran ran = attncheck(kShort + " --corpus " + file("corpsu"));
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_THAT(ran.printed, HasSubstr("corpsu of --corpus is not there yet"));
 }
 
 // Any standard stream may be closed.
