@@ -93,7 +93,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
         ->check(seconds_between(0.001, 1e6))
         ->capture_default_str();
-    command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")
+    command.add_option("--memory", arguments.memory, "limit on memory of the library and of processes that it starts, in MiB")
         ->type_name("MIB")
         ->check(CLI::Range(1, 1 << 24))
         ->capture_default_str();

@@ -99,6 +99,21 @@ TEST(Limits, ProcessesLeftBehindAreAFailure) {
     }
 }
 
+// A call that forks without end is not waited for.
+TEST(Limits, ProcessesAreBounded) {
+    const WithVariable variable("FORK", "many");
+    EXPECT_EQ(opened("leaves_processes", 60)->run(call_of_ones(), {}).detail,
+              "started more than 256 processes");
+    EXPECT_THAT(own_children(), IsEmpty());
+}
+
+// So is the size of a file.
+TEST(Limits, FilesAreBounded) {
+    const WithVariable variable("HOARD", "large file");
+    const CallResult result = opened("hoards_memory")->run(call_of_ones(), {});
+    EXPECT_EQ(result.detail, "crashed: SIGXFSZ (wrote a file of more than 16384 MiB)");
+}
+
 // So are those of a library that starts them when it is loaded.
 TEST(Limits, ProcessesLeftByLoadingAreAFailure) {
     const WithVariable variable("FORK", "+daemon");

@@ -27,6 +27,8 @@ static void hoard(const char* how) {
             if (write(file, bytes, chunk) != chunk) return;
     }
     if (strcmp(how, "arena") == 0) touch((volatile char*)(0x2a0000000000 + (8ll << 30)));
+    if (strcmp(how, "large file") == 0 && ftruncate(memfd_create("hoard", 0), 17ll << 30) != 0)
+        return;
     if (strcmp(how, "child") == 0) {
         if (fork() == 0) {
             touch(malloc(total));
