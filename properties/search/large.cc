@@ -166,7 +166,7 @@ private:
 /// for a reference. `nothing` is the report when the process dies before it says anything.
 PropertyReport answer_of(Processes& pool, const std::string& op, const Clock& clock,
                          PropertyReport nothing) {
-    constexpr double kGrace = 0.5;  ///< seconds
+    constexpr double kGrace = 0.2;  ///< seconds: gigabytes have to be freed in the rest of one
     std::optional<double> told;
     pool.ask(0, op);
     for (;;) {
