@@ -90,12 +90,16 @@ std::int64_t Arena::resident_mib() const {
     return fstat(fd_, &file) == 0 ? file.st_blocks * kBlock >> 20 : 0;
 }
 
-void Arena::give_back(std::uint64_t bytes_used) {
+void Arena::give_back(std::uint64_t bytes_used, std::int64_t before_mib) {
     constexpr std::uint64_t kKeep =
         64 << 20;  // pages of small cases stay: faulting them in again costs more
     if (bytes_used > kKeep)
         fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kKeep),
                   static_cast<off_t>(bytes_used - kKeep));
+    const std::uint64_t placed = round_up(bytes_used);
+    if (resident_mib() > before_mib)  // written by the candidate, outside of its buffers
+        fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(placed),
+                  static_cast<off_t>(kArenaBytes - placed));
 }
 
 PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options,

@@ -25,7 +25,9 @@ public:
     static std::shared_ptr<Arena> shared();
     int descriptor() const { return fd_; }
     std::int64_t resident_mib() const;  ///< pages that exist, whoever made them
-    void give_back(std::uint64_t bytes_used);  ///< returns pages to the system after a large case
+    /// Returns pages to the system after a large case, and those that were not there before the
+    /// call, when the arena had `before_mib`.
+    void give_back(std::uint64_t bytes_used, std::int64_t before_mib);
 
 private:
     int fd_ = -1;

@@ -47,7 +47,8 @@ struct CallResult {
         out_of_bounds,
         wrote_input,  ///< while its pages were locked
         timed_out,
-        out_of_memory
+        out_of_memory,
+        left_processes
     } kind = Kind::returned;
     int status = 0;      ///< return value, when returned
     std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "properties/candidate/installation.h"
+
 namespace attncheck::properties {
 namespace {
 

@@ -51,6 +51,8 @@ struct Reply {
     std::int32_t status[kMaxCalls];
     std::int32_t signal;  ///< fault: signal number, address, and whether it was a write
     std::uint32_t is_write;
+    std::uint32_t has_children;  ///< of the worker, whether they still run or not
+    std::int64_t peak_mib;       ///< resident memory of the worker, the most so far
     std::uint64_t address;
     double seconds;  ///< time inside the candidate
 };

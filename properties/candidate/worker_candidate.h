@@ -1,5 +1,5 @@
 // A candidate behind a worker process: buffers in shared memory between guard pages, poisoned
-// outputs, a time limit, a limit on resident memory, and a new worker after a crash.
+// outputs, a time limit, a limit on memory, and a new worker after a crash.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,13 @@ struct WorkerOptions {
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
-    std::int64_t memory_mib =
-        8192;                  ///< resident memory of the worker beyond the buffers it is handed
+    /// Memory of the worker and of what it forks, beyond the buffers it is handed.
+    std::int64_t memory_mib = 8192;
     bool show_stderr = false;  ///< let the candidate's own messages through
     std::function<bool()> stopped = [] { return false; };  ///< asked while a call or a load runs
 };
 
 /// Loads the library in a worker. Throws LoadError.
 std::unique_ptr<Candidate> open_worker_candidate(const WorkerOptions& options);
-
-/// Path of attncheck-worker, of the built-in library, of the adapter to the vendor's two-phase
-/// functions and of our own library of those, looked for beside the running program and
-/// where `cmake --install` puts it; the environment variable named first wins. Throws LoadError
-/// when there is none.
-std::string find_worker();
-std::string find_builtin_library();
-std::string find_aclnn_adapter();
-std::string find_acl_library();
-
-/// Path of the library of mutants, looked for in the same way; it is not installed.
-std::string find_mutants_library();
 
 }  // namespace attncheck::properties

@@ -4,11 +4,13 @@
 // LIBS is for a LIB that stands in front of other libraries.
 #include <attncheck/candidate.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -171,6 +173,11 @@ Reply serve(const Request& request, void* library) {
     reply.seconds = seconds();
     protect(request.guards, request.guard_count, PROT_READ | PROT_WRITE);
     protect(request.inputs, request.input_count, PROT_READ | PROT_WRITE);
+    siginfo_t child{};
+    reply.has_children = waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0;
+    constexpr std::int64_t kKibPerMib = 1024;
+    rusage usage{};
+    if (getrusage(RUSAGE_SELF, &usage) == 0) reply.peak_mib = usage.ru_maxrss / kKibPerMib;
     return reply;
 }
 
@@ -182,7 +189,9 @@ int main(int argc, char** argv) {
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // a daemon of the candidate's stays below this process
     g_socket = std::atoi(argv[1]);
+    fcntl(g_socket, F_SETFD, FD_CLOEXEC);  // a program that the candidate starts cannot hold it
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,

@@ -1,6 +1,7 @@
 #include "properties/case/derived.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -138,6 +139,23 @@ std::optional<std::string> illegal_lists(const Spec& spec) {
             if (length < field.min || length > field.max)
                 return fmt::format("{} holds {}, allowed: {}..{}", field.key, length, field.min,
                                    field.max);
+    }
+    return std::nullopt;
+}
+
+/// Elements that one tensor of a case may have. Inputs, outputs and expectations are really laid
+/// out, several times; 2^26 is the query of a case of full size with 65536 tokens.
+constexpr std::int64_t kMostElements = 1 << 26;
+
+std::optional<std::string> too_large(const Description& d,
+                                     const std::vector<std::vector<std::int64_t>>& shapes) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+        double elements = 1;  // a product of extents may be beyond 2^63
+        for (const std::int64_t extent : shapes[i]) elements *= static_cast<double>(extent);
+        if (elements > static_cast<double>(kMostElements))
+            return fmt::format("{} has {:.0f} elements, shape [{}], allowed in a case: {}",
+                               d.tensors[i].name, elements, fmt::join(shapes[i], ","),
+                               kMostElements);
     }
     return std::nullopt;
 }
@@ -340,8 +358,8 @@ std::optional<std::string> illegal(const Spec& spec) {
     for (const Rule& rule : spec.schema->rules)
         if (auto reason = broken(rule, extents)) return reason;
     if (auto reason = illegal_layouts(spec, extents)) return reason;
-    const auto shapes = spec.overrides.empty() ? std::vector<std::vector<std::int64_t>>{}
-                                               : shapes_of(extents);
+    const auto shapes = shapes_of(extents);
+    if (auto reason = too_large(*spec.schema, shapes)) return reason;
     for (const auto& [element, value] : spec.overrides) {
         const TensorField& tensor = spec.schema->tensors[static_cast<std::size_t>(element.tensor)];
         if (!is_inside(element, shapes[static_cast<std::size_t>(element.tensor)]))

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "properties/case/outputs.h"
+#include "properties/case/printable.h"
 
 namespace attncheck::properties {
 namespace {
@@ -25,7 +26,8 @@ constexpr std::array<std::string_view, 11> kRecipeNames = {
     "cancelling", "spiky", "huge", "subnormal", "specials"};
 
 [[noreturn]] void fail(const std::string& message) {
-    throw std::invalid_argument("case: " + message);
+    constexpr std::size_t kLongest = 1000;  // a line may have megabytes
+    throw std::invalid_argument("case: " + printable_line(message, kLongest));
 }
 
 template <std::size_t N>
@@ -136,17 +138,33 @@ void parse_number(const NumberField& field, std::string_view text, std::int64_t&
                          field.max, field.step));
 }
 
+bool is_blank(char ch) { return ch == ' ' || ch == '\t' || ch == '\n'; }
+
+/// Throws for a blank at `i` that stands between two entries of a list: "[1 28]" is not 128.
+void check_blank(std::string_view body, std::size_t i) {
+    constexpr std::string_view kSeparators = "[],=";
+    const auto before = body.substr(0, i).find_last_not_of(" \t\n"),
+               after = body.find_first_not_of(" \t\n", i);
+    if (before != body.npos && after != body.npos &&
+        kSeparators.find(body[before]) == kSeparators.npos &&
+        kSeparators.find(body[after]) == kSeparators.npos)
+        fail(fmt::format("'{}' has a blank inside brackets, entries are separated by commas",
+                         printable_line(body.substr(before), 40)));
+}
+
 /// Words separated by blanks. Blanks inside brackets do not separate and are left out, those inside
 /// double quotes stay.
 std::vector<std::string> words_of(std::string_view body) {
     std::vector<std::string> words;
     std::string word;
     Nesting nesting;
-    for (const char ch : body) {
-        nesting.step(ch);
-        if ((ch != ' ' && ch != '\t' && ch != '\n') || nesting.quoted())
-            word += ch;
-        else if (nesting.outside() && !word.empty())
+    for (std::size_t i = 0; i < body.size(); ++i) {
+        nesting.step(body[i]);
+        if (!is_blank(body[i]) || nesting.quoted())
+            word += body[i];
+        else if (!nesting.outside())
+            check_blank(body, i);
+        else if (!word.empty())
             words.push_back(std::exchange(word, {}));
     }
     if (!nesting.outside())

@@ -30,9 +30,10 @@ void say(fmt::format_string<T...> text, T&&... values) {
 
 struct Arguments {
     std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
+        resume,
         case_line, property, merged;
     Profile profile = Profile::ascend910b;
-    std::vector<std::string> ops, properties, files;
+    std::vector<std::string> ops, properties, files, required;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
@@ -53,6 +54,12 @@ std::unique_ptr<Candidate> completed(std::unique_ptr<Candidate> candidate,
 /// With a gradient but not its forward, the built-in forward gives the statistics of large cases.
 std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
                                          const Arguments& arguments);
+
+/// A line for each export "attncheck_NAME" that is no entry point, with the one that it resembles.
+std::vector<std::string> unknown_exports(const CandidateInfo& info);
+
+/// Throws UsageError when an operator of --require is not implemented.
+void check_required(const Arguments& arguments, const CandidateInfo& info);
 
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate);
 

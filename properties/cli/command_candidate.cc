@@ -3,8 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "properties/candidate/candidate_option.h"
+#include "properties/case/printable.h"
 #include "properties/cli/command.h"
 #include "properties/search/clock.h"
 #include "properties/search/large.h"
@@ -26,6 +29,19 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
     options.show_stderr = show_stderr;
     options.stopped = [] { return system_clock().interrupted(); };
     return open_worker_candidate(options);
+}
+
+/// Letters to add, remove or replace (Levenshtein 1966).
+int edit_distance(const std::string& a, const std::string& b) {
+    std::vector<int> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        int diagonal = std::exchange(row[0], row[0] + 1);
+        for (std::size_t j = 0; j < b.size(); ++j)
+            diagonal = std::exchange(
+                row[j + 1], std::min({diagonal + (a[i] != b[j]), row[j + 1] + 1, row[j] + 1}));
+    }
+    return row.back();
 }
 
 std::unique_ptr<Candidate> with_builtin(std::unique_ptr<Candidate> candidate,
@@ -63,6 +79,40 @@ std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
             return with_builtin(std::move(candidate), arguments);
     }
     return candidate;
+}
+
+std::vector<std::string> unknown_exports(const CandidateInfo& info) {
+    constexpr std::size_t kMost = 20, kLongestName = 100;
+    constexpr int kResembles = 3;  ///< letters that differ
+    std::vector<std::string> known, own_functions, notes;
+    for (const auto& op : operators()) {
+        known.push_back(op->name());
+        for (const std::string& entry : op->entry_points()) known.push_back(entry);
+        if (op->is_composition()) own_functions.push_back(op->name() + "_");
+    }
+    for (const std::string& name : info.operators) {
+        const auto is_own = [&](const std::string& prefix) { return name.starts_with(prefix); };
+        if (std::ranges::find(known, name) != known.end() ||
+            std::ranges::any_of(own_functions, is_own))
+            continue;
+        const auto nearest = std::ranges::min_element(
+            known, {}, [&](const std::string& one) { return edit_distance(name, one); });
+        notes.push_back(
+            fmt::format("the library exports attncheck_{}, which is no entry point{}",
+                        printable_line(name, kLongestName),
+                        edit_distance(name, *nearest) <= kResembles
+                            ? fmt::format(" (attncheck_{} is one)", *nearest)
+                            : ""));
+        if (notes.size() == kMost) break;
+    }
+    return notes;
+}
+
+void check_required(const Arguments& arguments, const CandidateInfo& info) {
+    for (const std::string& name : arguments.required)
+        if (!find_operator(name)->implemented_by(info))
+            throw UsageError(
+                fmt::format("--require {}: {} does not implement it", name, info.name));
 }
 
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate) {

@@ -5,10 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 
+#include "properties/case/printable.h"
 #include "properties/cli/command.h"
 #include "properties/search/large.h"
 #include "properties/cli/mutants_command.h"
@@ -31,6 +30,8 @@ int list(const Arguments& arguments) {
         say(
             "candidate: {}\nprecision: {}\n\n", candidate->info().name,
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
+    if (candidate)
+        for (const std::string& note : unknown_exports(candidate->info())) say("note: {}\n", note);
     for (const auto& op : operators()) {
         say("{}{}\n", op->name(),
                    !candidate                              ? ""
@@ -45,11 +46,7 @@ int list(const Arguments& arguments) {
 int merge(const Arguments& arguments) {
     std::vector<std::pair<std::string, std::string>> texts;
     for (const auto& path : arguments.files) {
-        std::ifstream in(path, std::ios::binary);
-        if (!in) throw UsageError(fmt::format("cannot read {}", path));
-        std::ostringstream text;
-        text << in.rdbuf();
-        texts.emplace_back(path, text.str());
+        texts.emplace_back(path, read_report(path));
     }
     const MergedReport merged = merge_json(texts);
     if (!merged.missing_shards.empty() && !arguments.partial)
@@ -96,7 +93,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command.add_option("--timeout", arguments.timeout, "time limit of one call, in seconds")
         ->check(seconds_between(0.001, 1e6))
         ->capture_default_str();
-    command.add_option("--memory", arguments.memory, "limit on the library's own resident memory")
+    command.add_option("--memory", arguments.memory, "limit on memory of the library and of processes that it starts, in MiB")
         ->type_name("MIB")
         ->check(CLI::Range(1, 1 << 24))
         ->capture_default_str();
@@ -148,6 +145,10 @@ int run(int argc, char** argv) {
                      "properties checked at once, each in a process of its own; one for each core, "
                      "at most 4, if left out")
         ->check(CLI::Range(1, 256));
+    verify
+        ->add_option("--require", arguments.required,
+                     "an operator that the library must implement (may be given several times)")
+        ->type_name("NAME");
     verify->add_flag("--no-validation", arguments.no_validation,
                      "the library checks no arguments: run legal cases only");
     verify->add_flag("--stop-at-first", arguments.stop_at_first,
@@ -189,6 +190,11 @@ int run(int argc, char** argv) {
     verify->add_option("--samples", arguments.samples, kSamplesText)
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
+    verify
+        ->add_option("--resume", arguments.resume,
+                     "JSON report of a stopped run of the same options, library and version: its "
+                     "finished properties are taken over, its seed is used")
+        ->type_name("FILE");
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
     verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")
         ->type_name("FILE");
@@ -227,7 +233,7 @@ int run(int argc, char** argv) {
         if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);
     } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files
-        std::cerr << "attncheck: " << e.what() << "\n";
+        std::cerr << "attncheck: " << printable(e.what()) << "\n";
         return kUsage;
     }
 }

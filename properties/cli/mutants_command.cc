@@ -18,7 +18,7 @@
 #include "properties/operators/catalogue.h"
 #include "properties/report/files.h"
 #include "properties/judge/rules.h"
-#include "properties/candidate/worker_candidate.h"
+#include "properties/candidate/installation.h"
 
 namespace attncheck::properties {
 namespace {

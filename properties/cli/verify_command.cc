@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <random>
@@ -16,10 +17,12 @@
 #include "properties/candidate/candidate_option.h"
 #include "properties/candidate/mixed_candidate.h"
 #include "properties/candidate/sha256.h"
+#include "properties/candidate/worker_process.h"
 #include "properties/case/printable.h"
 #include "properties/report/files.h"
 #include "properties/report/json.h"
 #include "properties/report/markup.h"
+#include "properties/report/resume.h"
 #include "properties/report/table.h"
 #include "properties/judge/rules.h"
 #include "properties/search/run.h"
@@ -43,6 +46,7 @@ void check_names(const Arguments& arguments) {
                     fmt::format("unknown {} '{}', known: {}", what, name, fmt::join(known, " ")));
     };
     check("operator", arguments.ops, ops);
+    check("operator", arguments.required, ops);
     check("property", arguments.properties, properties);
 }
 
@@ -115,6 +119,24 @@ std::vector<std::string> unused_waivers(const std::vector<Waiver>& waivers,
     return notes;
 }
 
+InterruptedRun run_to_resume(const std::string& path) {
+    try {
+        return interrupted_run_from(read_report(path), schemas());
+    } catch (const std::runtime_error& e) {
+        throw UsageError(fmt::format("--resume {}: {}", path, e.what()));
+    }
+}
+
+void go_on_with(const InterruptedRun& before, const std::string& path, const RunReport& report,
+                VerifyOptions& options) {
+    try {
+        check_same_run(before, report);
+    } catch (const std::runtime_error& e) {
+        throw UsageError(fmt::format("--resume {}: {}", path, e.what()));
+    }
+    options.finished = before.finished;
+}
+
 /// False when one could not be written, which is said.
 bool write_reports(const Arguments& arguments, const RunReport& report) {
     bool written = true;
@@ -150,7 +172,7 @@ int verify_command(const Arguments& arguments) {
         if (paths[k].empty()) continue;
         check_writable(paths[k]);
         for (std::size_t other = 0; other < k; ++other)
-            if (paths[k] == paths[other] && is_replaceable(paths[k]))
+            if (is_same_file(paths[k], paths[other]) && is_replaceable(paths[k]))
                 throw UsageError(fmt::format("two reports have the name {}", paths[k]));
     }
     VerifyOptions options;
@@ -165,8 +187,11 @@ int verify_command(const Arguments& arguments) {
         options.engine.rule = find_rule(arguments.rule);
         options.properties = {"agreement"};
     }
+    std::optional<InterruptedRun> before;
+    if (!arguments.resume.empty()) before = run_to_resume(arguments.resume);
     // Shards of one run must agree on the seed without being told.
     const std::uint64_t seed = arguments.seed             ? *arguments.seed
+                               : before                   ? before->seed
                                : arguments.shard != "1/1" ? 1
                                                           : std::random_device{}();
     options.engine.seed = seed;
@@ -192,6 +217,7 @@ int verify_command(const Arguments& arguments) {
         candidate = with_forwards(std::move(candidate), arguments);
         leave_out_completions(*candidate, options.operators);
     }
+    check_required(arguments, candidate->info());
     options.engine.rounding = rounding_of(arguments, *candidate);
     options.engine.features = checked_features(arguments, *candidate);
     const CandidateInfo info = candidate->info();
@@ -209,8 +235,12 @@ int verify_command(const Arguments& arguments) {
     report.shard = options.engine.shard;
     report.shards = options.engine.shards;
     report.options = deciding_options(arguments);
+    if (before) go_on_with(*before, arguments.resume, report, options);
     catch_interrupts();
     if (corpus) report.notes = corpus->warnings();
+    if (corpus && !std::filesystem::exists(arguments.corpus))
+        report.notes.push_back(fmt::format("the folder {} of --corpus is not there yet: nothing was replayed", arguments.corpus));
+    std::ranges::copy(unknown_exports(info), std::back_inserter(report.notes));
     if (!arguments.json.empty() && is_replaceable(arguments.json))
         options.save = [&arguments](const RunReport& now) {
             try {
@@ -220,6 +250,9 @@ int verify_command(const Arguments& arguments) {
             }
         };
     say("checking {}, seed {}\n", report.candidate, seed);
+    if (before)
+        say("{} finished properties are taken over from {}\n", options.finished.size(),
+            arguments.resume);
     std::cout.flush();
     std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
     const auto open_again = [&] {
@@ -237,6 +270,8 @@ int verify_command(const Arguments& arguments) {
         verify_side_by_side(info, open_again, jobs, options, system_clock(), report, std::cout,
                             progress);
     }
+    if (before) report.duration_s += before->duration_s;
+    end_left_processes();  // of a process of the run that was ended
     if (!report.interrupted)
         std::ranges::copy(unused_waivers(options.engine.waivers, report),
                           std::back_inserter(report.notes));

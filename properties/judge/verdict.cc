@@ -88,6 +88,8 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
             return Verdict::fail(kTimedOut, result.detail, Tier::crash);
         case CallResult::Kind::out_of_memory:
             return Verdict::fail("out of memory", result.detail, Tier::crash);
+        case CallResult::Kind::left_processes:
+            return Verdict::fail("left processes behind", result.detail, Tier::crash);
         case CallResult::Kind::returned:
             break;
     }

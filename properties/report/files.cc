@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string_view>
 
@@ -103,6 +105,16 @@ void write_file(const std::string& path, const std::string& text) {
         throw std::runtime_error(fmt::format("cannot write {}", path));
 }
 
+std::string read_report(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::string text(kLargestReport + 1, '\0');
+    in.read(text.data(), std::ssize(text));
+    if (in.bad() || (!in.eof() && in.gcount() == 0))
+        throw std::runtime_error(fmt::format("cannot read {}", path));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    return text;
+}
+
 void check_writable(const std::string& path) {
     const auto refuse = [&](const char* why) {
         throw std::runtime_error(fmt::format("cannot write {}{}", path, why));
@@ -122,6 +134,14 @@ void check_writable(const std::string& path) {
         close(fd);
         std::remove(temporary.c_str());
     }
+}
+
+bool is_same_file(const std::string& one, const std::string& other) {
+    std::error_code error;
+    const auto full = [&](const std::string& path) {
+        return fs::weakly_canonical(fs::absolute(target_of(path).path, error), error);
+    };
+    return full(one) == full(other);
 }
 
 bool is_replaceable(const std::string& path) { return target_of(path).is_replaced(); }

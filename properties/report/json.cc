@@ -1,8 +1,11 @@
 #include "properties/report/json.h"
 
 #include <cmath>
+#include <stdexcept>
 
+#include "properties/report/files.h"
 #include "properties/report/json_parts.h"
+#include "properties/report/resume.h"
 
 namespace attncheck::properties {
 
@@ -27,6 +30,22 @@ void add_casts(const Json& property, std::vector<CastEvidence>& all) {
     if (!property.contains("casts")) return;
     for (const auto& [word, sums] : property["casts"].items())
         add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
+}
+
+Json parsed_report(const std::string& text) {
+    constexpr std::size_t kMostBytes = kLargestReport, kDeepest = 64, kMostFields = 2000;
+    if (text.size() > kMostBytes)
+        throw std::runtime_error("has " + std::to_string(text.size()) + " bytes, allowed: " +
+               std::to_string(kMostBytes));
+    std::vector<std::size_t> fields(kDeepest + 2);  // of the objects that are open, by depth
+    return Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
+        const auto level = static_cast<std::size_t>(depth);
+        if (level > kDeepest) throw std::runtime_error("nests deeper than a report does");
+        if (event == Json::parse_event_t::object_start) fields[level + 1] = 0;
+        if (event == Json::parse_event_t::key && ++fields[level] > kMostFields)
+            throw std::runtime_error("has an object of more than " + std::to_string(kMostFields) + " fields");
+        return true;
+    });
 }
 
 Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing) {
@@ -179,6 +198,11 @@ std::string to_json(const RunReport& report) {
         {"shard", {{"parts", {report.shard + 1}}, {"of", report.shards}}},
         {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
         {"properties", properties}};
+    if (report.interrupted) {  // for the run that goes on
+        whole["finished"] = Json::array();
+        for (const auto& p : report.properties)
+            if (is_finished(p)) whole["finished"].push_back(Json::parse(property_to_text(p)));
+    }
     if (!report.version.empty()) whole["version"] = report.version;
     if (!report.host.empty()) whole["hosts"] = {report.host};
     if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;

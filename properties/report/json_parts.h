@@ -11,6 +11,12 @@ namespace attncheck::properties {
 
 using Json = nlohmann::ordered_json;
 
+/// The JSON of a report that anybody may have written. Throws Json::parse_error, or
+/// std::runtime_error for what is larger, deeper or has more fields than any report does: reading
+/// and writing it would need memory and time without end (a field is searched for among its
+/// neighbours).
+Json parsed_report(const std::string& text);
+
 /// JSON has no infinity and no NaN: they become the texts "inf", "-inf" and "nan".
 Json number_or_text(double value);
 double to_number(const Json& value);

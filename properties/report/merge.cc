@@ -155,15 +155,6 @@ void merge_shard(const Json& report, const std::string& first, Json& merged) {
     merged["hosts"] = hosts;
 }
 
-/// Throws for what nests deeper than any report does: writing it would need memory without end.
-Json parsed(const std::string& text) {
-    constexpr int kDeepest = 64;
-    return Json::parse(text, [](int depth, Json::parse_event_t, Json&) {
-        if (depth > kDeepest) refuse("nests deeper than a report does");
-        return true;
-    });
-}
-
 Json empty_like(const Json& report) {
     Json empty = {{"schema", 1},
             {"candidate", report["candidate"]},
@@ -239,20 +230,22 @@ void merge_pairs(const Json& pairs, std::map<std::string, PairCoverage>& merged)
     }
 }
 
+/// Place of a property in the merged list, by operator and name.
+using Places = std::map<std::pair<std::string, std::string>, std::size_t>;
+
 /// Adds a checked report to what is merged so far.
-void merge_report(const Json& report, Json& merged) {
+void merge_report(const Json& report, Json& merged, Places& places) {
     const double duration = merged["duration_s"].get<double>() + report["duration_s"].get<double>();
     if (!std::isfinite(duration)) refuse("has a duration that is no number of seconds");
     merged["duration_s"] = duration;
     if (report.value("interrupted", false)) merged["interrupted"] = true;
     for (const Json& entry : report["properties"]) {
-        Json* into = nullptr;
-        for (Json& known : merged["properties"])
-            if (known["op"] == entry["op"] && known["property"] == entry["property"]) into = &known;
-        if (into)
-            merge_property(entry, *into);
+        Json& known = merged["properties"];
+        const auto [at, is_first] = places.try_emplace({entry["op"], entry["property"]}, known.size());
+        if (is_first)
+            known.push_back(entry);
         else
-            merged["properties"].push_back(entry);
+            merge_property(entry, known[at->second]);
     }
 }
 
@@ -261,9 +254,10 @@ void merge_report(const Json& report, Json& merged) {
 MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
     Json merged;
     std::map<std::string, PairCoverage> pairs;
+    Places places;
     for (const auto& [name, text] : name_and_text) {
         try {
-            const Json report = parsed(text);
+            const Json report = parsed_report(text);
             check_report(report);
             if (merged.is_null())
                 merged = empty_like(report);
@@ -272,7 +266,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
             if (report.value("implementations", Json()) != merged["implementations"])
                 refuse("ran on other operators than " + name_and_text.front().first);
             merge_shard(report, name_and_text.front().first, merged);
-            merge_report(report, merged);
+            merge_report(report, merged, places);
             if (report.contains("pairs")) merge_pairs(report["pairs"], pairs);
         } catch (const Json::parse_error&) {
             throw std::runtime_error(name + ": is not JSON");

@@ -66,9 +66,18 @@ void Findings::keep(const Operator& op, const std::string& property, const Count
     }
 }
 
+void Findings::close(std::size_t i) {
+    properties_[i].is_closed = true;
+    save();
+}
+
+void Findings::take_over(std::size_t i, const PropertyReport& report) {
+    properties_[i] = {report, report.counterexamples.size(), true};
+}
+
 std::optional<PropertyReport> Findings::left_by(std::size_t i) const {
     std::optional<PropertyReport> left = properties_[i].report;
-    if (!left) return left;
+    if (!left || properties_[i].is_closed) return left;
     left->interrupted = true;
     if (!left->counterexamples.empty())
         left->status = PropertyReport::Status::falsified;

@@ -38,6 +38,11 @@ public:
     /// before; saves when there are any, or when the last time was seconds ago.
     void update(std::size_t i, const Operator& op, const PropertyReport& now);
 
+    /// The report of property i is its last one: saved, so that no later run begins it again.
+    void close(std::size_t i);
+    /// An earlier run came to this report, and printed it.
+    void take_over(std::size_t i, const PropertyReport& report);
+
     /// The last report of a property that did not come to its end; nothing when there was none.
     std::optional<PropertyReport> left_by(std::size_t i) const;
 
@@ -48,6 +53,7 @@ private:
     struct OfProperty {
         std::optional<PropertyReport> report;
         std::size_t printed = 0;  ///< of its counterexamples
+        bool is_closed = false;
     };
     void keep(const Operator& op, const std::string& property, const Counterexample& found);
 

@@ -173,7 +173,7 @@ private:
 /// for a reference. `nothing` is the report when the process dies before it says anything.
 PropertyReport answer_of(Processes& pool, const std::string& op, const Clock& clock,
                          PropertyReport nothing) {
-    constexpr double kGrace = 0.5;  ///< seconds
+    constexpr double kGrace = 0.2;  ///< seconds: gigabytes have to be freed in the rest of one
     std::optional<double> told;
     pool.ask(0, op);
     for (;;) {
@@ -193,6 +193,7 @@ PropertyReport answer_of(Processes& pool, const std::string& op, const Clock& cl
             nothing.note = "its process ended without an answer";
             continue;
         }
+        nothing.note = answer.why;
         if (!nothing.counterexamples.empty())
             nothing.status = PropertyReport::Status::falsified;
         else if (told && nothing.cases > 0)
@@ -257,7 +258,10 @@ void verify_large(const CandidateInfo& info,
         one.property = kProperty;
         one.status = PropertyReport::Status::error;
         one.note = "its process ended without an answer";
-        if (!op->implemented_by(info)) {
+        const auto before = std::ranges::find(options.finished, op->name(), &PropertyReport::op);
+        if (before != options.finished.end()) {
+            one = *before;
+        } else if (!op->implemented_by(info)) {
             one.status = PropertyReport::Status::not_implemented;
             one.note.clear();
         } else if (pool.any_idle()) {

@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <stdexcept>
 
 namespace attncheck::properties {
@@ -57,6 +60,22 @@ bool write_text(int fd, const std::string& text) {
 /// not tried for ever.
 constexpr int kMostReplacements = 4;
 
+constexpr double kLookEvery = 1;  ///< seconds, at the state of processes
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/// By SIGSTOP or a debugger.
+bool is_stopped(pid_t pid) {
+    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const auto name_end = text.rfind(')');  // the name may hold anything
+    return name_end != std::string::npos && name_end + 2 < text.size() &&
+           (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
+}
+
 /// In front of what a process says.
 constexpr char kNews = 'n', kAnswer = 'a';
 
@@ -82,10 +101,13 @@ struct Processes::Child {
     int fd = -1;
     bool busy = false;
     std::size_t number = 0;
+    int stopped = 0;  ///< how often in a row it was seen stopped
 };
 
-Processes::Processes(int count, const std::function<Serve()>& start)
-    : start_(start), replacements_left_(kMostReplacements) {
+Processes::Processes(int count, const std::function<Serve()>& start, double patience)
+    : start_(start),
+      most_looks_(static_cast<int>(patience / kLookEvery)),
+      replacements_left_(kMostReplacements) {
     for (int k = 0; k < count; ++k)
         if (!start_one(children_.emplace_back())) {
             children_.pop_back();
@@ -114,7 +136,7 @@ bool Processes::start_one(Child& child) {
         serve_until_closed(pair[1], start_);
     }
     close(pair[1]);
-    child = {pid, pair[0], false, 0};
+    child = {pid, pair[0], false, 0, 0};
     return true;
 }
 
@@ -133,7 +155,8 @@ void Processes::ask(std::size_t number, const std::string& question) {
     if (idle == children_.end()) throw std::logic_error("no process is idle");
     idle->busy = true;
     idle->number = number;
-    write_text(idle->fd, question);  // a process that is gone shows when its answer is read
+    // A process that is gone shows when its answer is read.
+    if (!write_text(idle->fd, question)) kill(idle->pid, SIGKILL);
 }
 
 bool Processes::any_idle() {
@@ -151,7 +174,20 @@ bool Processes::any_busy() const {
                        [](const Child& child) { return child.busy; });
 }
 
+/// Looks are counted, not seconds: with the suite itself stopped, none is lost.
+void Processes::end_stopped() {
+    const double now = seconds_now();
+    if (now - looked_ < kLookEvery) return;
+    looked_ = now;
+    for (Child& child : children_) {
+        if (!child.busy || child.stopped > most_looks_) continue;
+        child.stopped = is_stopped(child.pid) ? child.stopped + 1 : 0;
+        if (child.stopped > most_looks_) kill(child.pid, SIGKILL);
+    }
+}
+
 bool Processes::wait(double seconds, Answer& answer) {
+    end_stopped();
     std::vector<pollfd> fds;
     std::vector<Child*> waiting;
     for (Child& child : children_)
@@ -159,7 +195,14 @@ bool Processes::wait(double seconds, Answer& answer) {
             fds.push_back({child.fd, POLLIN, 0});
             waiting.push_back(&child);
         }
-    if (poll(fds.data(), fds.size(), static_cast<int>(seconds * 1000)) <= 0) return false;
+    const int ready = poll(fds.data(), fds.size(), static_cast<int>(seconds * 1000));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
+    if (ready < 0) {  // no memory for it: without news, the processes are of no use
+        for (std::size_t k = 0; k < fds.size(); ++k) {
+            kill(waiting[k]->pid, SIGKILL);
+            fds[k].revents = POLLIN;
+        }
+    }
     for (std::size_t k = 0; k < fds.size(); ++k) {
         if (fds[k].revents == 0) continue;
         Child& child = *waiting[k];
@@ -170,6 +213,9 @@ bool Processes::wait(double seconds, Answer& answer) {
         child.busy = !answer.is_final;
         if (!answer.lost) replacements_left_ = kMostReplacements;
         if (answer.lost) {
+            answer.why = child.stopped > most_looks_
+                             ? "its process was stopped from outside and did not go on"
+                             : "its process ended without an answer";
             close(child.fd);
             kill(child.pid, SIGKILL);
             waitpid(child.pid, nullptr, 0);

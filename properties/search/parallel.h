@@ -17,7 +17,8 @@ public:
     using Tell = std::function<void(const std::string& news)>;
     using Serve = std::function<std::string(const std::string& question, const Tell& tell)>;
 
-    Processes(int count, const std::function<Serve()>& start);
+    /// A process that others stopped (SIGSTOP) for `patience` seconds is ended.
+    Processes(int count, const std::function<Serve()>& start, double patience = 10);
     ~Processes();
     Processes(const Processes&) = delete;
     Processes& operator=(const Processes&) = delete;
@@ -27,6 +28,7 @@ public:
         std::string text;
         bool is_final = true;  ///< not only news on the way to it
         bool lost = false;     ///< the process ended without an answer
+        std::string why;       ///< it was lost
     };
 
     /// Hands a question to an idle process; there must be one.
@@ -47,8 +49,11 @@ public:
 private:
     struct Child;
     bool start_one(Child& child);
+    void end_stopped();
 
     std::function<Serve()> start_;
+    int most_looks_;  ///< at a stopped process, a second apart
+    double looked_ = 0;
     int replacements_left_;
     std::vector<Child> children_;
 };

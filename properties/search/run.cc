@@ -102,6 +102,7 @@ public:
         findings_.emplace(tasks_.size(), options, clock, report, out);
         order_tasks();
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
+            take_over(i);
             if (tasks_[i].op->implemented_by(info)) continue;
             done_[i] = unfinished(i);
             done_[i]->status = PropertyReport::Status::not_implemented;
@@ -158,6 +159,7 @@ public:
 
     void finish(std::size_t i, PropertyReport one) {
         observe(i, one);
+        findings_->close(i);
         if (!one.taken.text.empty()) report_.taken[one.op] = one.taken;
         done_[i] = std::move(one);
     }
@@ -215,6 +217,16 @@ private:
         const Operator* op;
         const Property* property;
     };
+
+    void take_over(std::size_t i) {
+        const auto one = std::ranges::find_if(options_.finished, [&](const PropertyReport& p) {
+            return p.op == tasks_[i].op->name() && p.property == tasks_[i].property->name;
+        });
+        if (one == options_.finished.end()) return;
+        findings_->take_over(i, *one);
+        if (!one->taken.text.empty()) report_.taken[one->op] = one->taken;
+        done_[i] = *one;
+    }
 
     /// First, for every operator, what finds most defects in the least time; then the rest, operator by operator.
     void order_tasks() {
@@ -352,7 +364,7 @@ void verify_side_by_side(const CandidateInfo& info,
         Processes::Answer answer;
         if (!pool.wait(0.1, answer)) continue;
         if (answer.lost) {
-            run.finish_without_answer(answer.number, "its process ended without an answer");
+            run.finish_without_answer(answer.number, answer.why);
             continue;
         }
         PropertyReport one = property_from_text(answer.text, schemas());

@@ -21,6 +21,7 @@ struct VerifyOptions {
     double total_seconds = 0;  ///< shared out over the properties; 0: no limit
     bool validation = true;
     bool stop_at_first = false;  ///< end the run with the first counterexample
+    std::vector<PropertyReport> finished;  ///< by an earlier run that this one goes on with
     /// Saves what is known while the run goes on; may be empty. Not called at the end.
     std::function<void(const RunReport&)> save;
 };

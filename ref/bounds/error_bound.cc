@@ -146,6 +146,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
         rounding.prob_rounded = rounding.score_grad_rounded = false;
         return rounding;
     }
+    std::vector<std::string_view> keys;
     for (const std::string_view word : words) {
         const std::size_t equals = word.find('=');
         if (equals == word.npos ||
@@ -158,6 +159,11 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "
                 "delta=half|fp32, group=half|fp32, in=fp32|tf32|bf16|bf16x2|bf16x3, "
                 "hidden=times_zero|skipped");
+        if (std::ranges::find(keys, word.substr(0, equals)) != keys.end())
+            throw std::invalid_argument("rounding class: '" +
+                                        std::string(word.substr(0, equals)) +
+                                        "' is given twice, allowed: once");
+        keys.push_back(word.substr(0, equals));
     }
     return rounding;
 }

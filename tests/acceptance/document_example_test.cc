@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "properties/operators/catalogue.h"
+#include "properties/candidate/installation.h"
 #include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties {

@@ -10,6 +10,7 @@
 #include "properties/operators/catalogue.h"
 #include "properties/report/results.h"
 #include "properties/search/run.h"
+#include "properties/candidate/installation.h"
 #include "properties/candidate/worker_candidate.h"
 
 namespace attncheck::properties {

@@ -114,6 +114,7 @@ bool is_system(const std::string& include) {
         "immintrin.h", "cpuid.h",  "x86intrin.h", "arm_neon.h", "arm_sve.h",  "arm_bf16.h",
         "link.h"};
     return include.starts_with("sys/") || include.starts_with("asm/") ||
+           include.starts_with("linux/") ||
            std::find(files.begin(), files.end(), include) != files.end();
 }
 

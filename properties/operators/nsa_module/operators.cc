@@ -122,7 +122,13 @@ template <class Args, ModuleOp op>
 int ModuleOperators::entry(const Args* args) {
     ModuleOperators& self = *current;
     Call call = read(*descriptions()[static_cast<std::size_t>(op)], args);
-    CallResult result = self.candidate_.run(call, {});
+    CallResult result;
+    try {
+        result = self.candidate_.run(call, {});
+    } catch (...) {
+        self.thrown_ = std::current_exception();
+        return ATTNCHECK_ERR_INTERNAL;
+    }
     const auto trouble = verdict_unless_ok(result);
     const int status =
         result.kind == CallResult::Kind::returned ? result.status : ATTNCHECK_ERR_INTERNAL;

@@ -4,6 +4,7 @@
 
 #include <attncheck/nsa_module.h>
 
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -44,8 +45,12 @@ public:
 
     attncheck_nsa_operators table() const;
     const std::vector<OperatorRecord>& records() const { return records_; }
-    /// The first call that did not return 0.
-    const std::optional<Verdict>& trouble() const { return trouble_; }
+    /// The first call that did not return 0. Throws what a call threw: the composition has C's
+    /// interface, where no exception passes.
+    const std::optional<Verdict>& trouble() const {
+        if (thrown_) std::rethrow_exception(thrown_);
+        return trouble_;
+    }
 
 private:
     template <class Args, ModuleOp op>
@@ -54,6 +59,7 @@ private:
     Candidate& candidate_;
     std::vector<OperatorRecord> records_;
     std::optional<Verdict> trouble_;
+    std::exception_ptr thrown_;  ///< the run was stopped, or the system failed
 };
 
 }  // namespace attncheck::properties

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "properties/candidate/installation.h"
 #include "tests/properties/candidate/running_candidate.h"
 
 namespace attncheck::properties {

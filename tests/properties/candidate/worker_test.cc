@@ -147,11 +147,9 @@ TEST(Worker, MemoryIsLimitedOverAllCalls) {
 TEST(Worker, ForkedProcessesEndWithTheWorker) {
     const auto candidate = opened("forks");
     const CallResult result = candidate->run(call_of_ones(), {});
-    ASSERT_EQ(result.kind, Kind::returned) << result.detail;
+    EXPECT_EQ(result.kind, Kind::left_processes);
     const pid_t child = result.status;
     ASSERT_GT(child, 1);
-    EXPECT_EQ(kill(child, 0), 0);
-    candidate->restart();
     const auto is_running = [&] {
         std::ifstream status("/proc/" + std::to_string(child) + "/stat");
         std::string number, name, state;

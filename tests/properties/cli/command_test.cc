@@ -133,6 +133,39 @@ TEST_F(CommandTest, FeaturesAreDeclared) {
     EXPECT_THAT(declined.printed, HasSubstr("inside the library's own declaration was declined"));
 }
 
+// A misspelt export is named with the entry point that it resembles, and an operator that must be
+// there can be asked for.
+TEST_F(CommandTest, MisspeltExportsAreNamed) {
+    const std::string library = quoted(candidate_path("misspelt_export"));
+    const std::string note =
+        "the library exports attncheck_flash_attention_scores, which is no entry point "
+        "(attncheck_flash_attention_score is one)";
+    const std::string verify =
+        "verify --op nsa_compress --property repeatable --cases 3 --candidate " + library;
+    const Ran ran = attncheck(verify + " --require nsa_compress");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("note: " + note));
+    EXPECT_THAT(attncheck("list --candidate " + library).printed, HasSubstr(note));
+    EXPECT_THAT(attncheck("list --candidate " + quoted(candidate_path("prints"))).printed,
+                Not(HasSubstr("no entry point")));
+    expect_refusal(verify + " --require flash_attention_score",
+                   {"--require flash_attention_score", "does not implement"});
+    expect_refusal(verify + " --require flash", {"unknown operator 'flash'"});
+}
+
+// No operator has a case that does not fit into memory: the tensor, its size and the limit are
+// named.
+TEST_F(CommandTest, CasesHaveABudget) {
+    expect_refusal(
+        "reproduce 'nsa_compress{dtype=fp16 seq=[1048576] heads=128 dim=256 block=16 stride=16 "
+        "data=ones seed=0}'",
+        {"input has 34359738368 elements", "[1048576,128,256]", "67108864"});
+    expect_refusal(
+        "reproduce 'flash_attention_score{dtype=fp16 q=[1000000] kv=[1] layout=BSND kv_heads=1 "
+        "group=256 dim=512 value_dim=512 data=ones seed=0}'",
+        {"query has 131072000000 elements"});
+}
+
 // Few accepted cases are no verdict: a kernel that takes one case of hundreds is asked for those.
 TEST_F(CommandTest, CasesOfARestrictedKernelAreAccepted) {
     const Ran ran = attncheck(
@@ -196,6 +229,18 @@ TEST_F(CommandTest, UnreadableCaseIsRefusedWithItsWord) {
     expect_refusal(
         "reproduce 'nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=32}'",
         {"stride=32"});
+}
+
+// Two lengths are no length.
+TEST_F(CommandTest, BlanksInListsAreRefused) {
+    const std::string line = "reproduce 'nsa_compress{dtype=fp16 seq=[%] heads=1 dim=16 block=16 "
+                             "stride=16 data=ones seed=0 set=[input[0, 0, 0] = 1]}'";
+    const auto with = [&](const char* lengths) {
+        return std::string(line).replace(line.find('%'), 1, lengths);
+    };
+    expect_refusal(with("1 28"), {"'1 28]", "separated by commas"});
+    expect_refusal(with("16,1\t6"), {"separated by commas"});
+    EXPECT_EQ(attncheck(with(" 16 , 16 ")).status, 0);
 }
 
 // Status 2: libraries that cannot be loaded.

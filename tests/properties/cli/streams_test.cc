@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "properties/case/printable.h"
 #include "tests/properties/cli/command_fixture.h"
 
 namespace attncheck::properties {
@@ -119,6 +120,9 @@ TEST_F(StreamsTest, OptionsAreWhatTheySay) {
     EXPECT_EQ(attncheck(kShort + " --seed 18446744073709551615").status, 0);
     expect_refusal(kShort + " --json " + file("x") + " --junit " + file("x"),
                    {"two reports have the name"});
+    expect_refusal(kShort + " --json " + file("x") + " --html " + file("./x"),
+                   {"two reports have the name"});
+    expect_refusal(kShort + " --precision 'acc=fp32 p=half acc=half'", {"'acc' is given twice"});
 }
 
 // A waiver is counted in the last line, one that matches nothing is named.
@@ -132,6 +136,37 @@ TEST_F(StreamsTest, WaiversAreMentioned) {
                 AllOf(HasSubstr("every property held, 5 cases waived"),
                       HasSubstr("no failure matched the waiver '* history multi_head nothing'"),
                       Not(HasSubstr("waiver 'nsa_compress"))));
+}
+
+// A folder that is not there has no cases, which is said: it may be misspelt.
+TEST_F(StreamsTest, MissingCorpusIsMentioned) {
+    const Ran ran = attncheck(kShort + " --corpus " + file("corpsu"));
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_THAT(ran.printed, HasSubstr("corpsu of --corpus is not there yet"));
+}
+
+/// The first byte that a terminal would obey or that is no UTF-8, as text; empty: there is none.
+std::string odd_byte(const std::string& text) {
+    return printable(text) == text ? "" : "odd bytes in\n" + printable(text);
+}
+
+// A library's name reaches no output as it is.
+TEST_F(StreamsTest, NamesArePrintableInEveryOutput) {
+    const Ran ran = attncheck("verify --op nsa_compress --property memory --cases 3 --jobs 1 --json " +
+                              file("out.json") + " --junit " + file("out.xml") + " --html " +
+                              file("out.html") + " --candidate " +
+                              quoted(candidate_path("odd_name")));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_EQ(odd_byte(ran.printed), "");
+    for (const char* name : {"out.json", "out.xml", "out.html"}) {
+        EXPECT_EQ(odd_byte(text_of(name)), "") << name;
+        EXPECT_THAT(text_of(name), HasSubstr("odd ?]0;title")) << name;
+    }
+    // Nor does what was typed, back in a message.
+    const Ran refused = attncheck("reproduce 'nsa_compress{heads=\x1b[2J}'");
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(odd_byte(refused.printed), "");
+    EXPECT_EQ(odd_byte(attncheck("verify --candidate '/tmp/\x1b[2J.so'").printed), "");
 }
 
 // Any standard stream may be closed.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "properties/operators/nsa_module/runs.h"
+#include "properties/candidate/installation.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 
@@ -33,6 +34,25 @@ Candidate& builtin() {
     }();
     return *candidate;
 }
+
+/// The built-in candidate of a run that is stopped before call number `calls`.
+class StoppedCandidate final : public Candidate {
+public:
+    explicit StoppedCandidate(int calls) : left_(calls) {}
+    const CandidateInfo& info() const override { return builtin().info(); }
+    CallResult run(const Call& call, const RunOptions& options) override {
+        if (left_-- == 0) throw Stopped();
+        return builtin().run(call, options);
+    }
+    std::vector<CallResult> run_together(std::span<const Call* const> calls, int times) override {
+        return builtin().run_together(calls, times);
+    }
+    void restart() override { builtin().restart(); }
+    void limit_time(std::chrono::duration<double> limit) override { builtin().limit_time(limit); }
+
+private:
+    int left_;
+};
 
 /// True if the composition breaks this property on one of the cases.
 bool is_killed_by(const std::string& name) {
@@ -69,6 +89,16 @@ void for_each_float(const attncheck_tensor& tensor, const Visit& visit) {
 TEST(NsaModuleComposition, TheRealOneHolds) {
     for (const Property& property : find_operator("nsa_module")->properties())
         EXPECT_FALSE(is_killed_by(property.name)) << property.name;
+}
+
+// Seen on an interrupted run: "the module failed: the run was stopped" was a counterexample.
+TEST(NsaModuleComposition, StoppedRunIsNoFailure) {
+    const Property& property = *find_operator("nsa_module")->property("end_to_end");
+    for (int calls = 0; calls < 7; ++calls) {
+        StoppedCandidate stopped(calls);
+        PropertyContext context{stopped, {}};
+        EXPECT_THROW(property.check(parse(kCases[0], schemas()), context), Stopped) << calls;
+    }
 }
 
 TEST(NsaModuleComposition, GateGradientWithoutTheDerivativeOfTheSigmoidIsKilled) {

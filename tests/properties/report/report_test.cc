@@ -308,6 +308,10 @@ TEST(Merge, RefusesDeepAndLongTexts) {
     std::string deep = report.dump();
     deep.insert(1, "\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + ",");
     EXPECT_THAT(refusal({{"a.json", deep}}), AllOf(StartsWith("a.json"), HasSubstr("nests")));
+    Json wide = report;
+    for (int k = 0; k < 10'000; ++k) wide["properties"][0]["labels"]["label" + std::to_string(k)] = 1;
+    EXPECT_THAT(refusal({{"a.json", wide.dump()}}), HasSubstr("more than 2000 fields"));
+    EXPECT_THAT(refusal({{"a.json", std::string(65 << 20, ' ')}}), HasSubstr("bytes, allowed"));
     report["properties"][0]["cases"] = std::string(1'000'000, '9');
     EXPECT_LT(refusal({{"a.json", report.dump()}}).size(), 500u);
 }

@@ -2,6 +2,7 @@
 #include "properties/search/parallel.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 namespace attncheck::properties {
@@ -10,6 +11,7 @@ namespace {
 Processes::Serve start() {
     return [](const std::string& question, const Processes::Tell& tell) {
         if (question == "die") _exit(3);
+        if (question == "stop") raise(SIGSTOP);
         if (question == "sleep") {
             tell("asleep");
             sleep(100);
@@ -55,6 +57,15 @@ TEST(Processes, TellNewsAndAreGivenUp) {
     EXPECT_TRUE(answer.lost);
     EXPECT_TRUE(answer.is_final);
     EXPECT_EQ(answer.number, 5u);
+}
+
+// A process that was stopped and is not told to go on is not waited for.
+TEST(Processes, ThatAreStoppedAreEnded) {
+    Processes pool(1, start, 2);
+    const Processes::Answer answer = answer_of(pool, "stop");
+    EXPECT_TRUE(answer.lost);
+    EXPECT_NE(answer.why.find("stopped from outside"), std::string::npos) << answer.why;
+    EXPECT_EQ(answer_of(pool, "this").text, "answer to this");
 }
 
 TEST(Processes, AreNotReplacedWithoutEnd) {

@@ -1,0 +1,38 @@
+// The processes that a worker forked, and the memory that all of them use together.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// Processes below this one that still run: children, their children, and so on. A worker adopts
+/// what its children leave behind, so that a daemon is among them.
+std::vector<pid_t> descendants_of(pid_t pid);
+
+/// Not one that ended and waits for its parent to ask.
+bool is_running(pid_t pid);
+
+/// Memory of processes in MiB, shared memory and files in memory included, the arena's
+/// `arena_mib` left out. Memory that several of them share counts once; an estimate that counts it
+/// several times is enough where that stays below `limit_mib`. `arena` is the descriptor of the
+/// arena in this process.
+std::int64_t memory_mib_of(std::span<const pid_t> processes, std::int64_t arena_mib, int arena,
+                           std::int64_t limit_mib);
+
+/// "NAME=VALUE" in the environment of everything that a run starts, the same in all processes of
+/// the run.
+const std::string& mark_of_run();
+
+/// From now on this process adopts what workers leave behind when they end.
+void adopt_orphans();
+
+/// Ends adopted processes that have the mark of the run and are not among `kept`. What the caller
+/// of the suite started itself stays. Returns how many.
+int end_adopted(std::span<const pid_t> kept);
+
+}  // namespace attncheck::properties

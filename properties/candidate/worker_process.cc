@@ -1,0 +1,269 @@
+#include "properties/candidate/worker_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <initializer_list>
+#include <iostream>
+#include <iterator>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "properties/candidate/candidate.h"
+#include "properties/candidate/process_family.h"
+#include "properties/candidate/worker_candidate.h"
+#include "properties/case/printable.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
+
+/// Workers of this process: what else it adopts was left behind.
+std::vector<pid_t>& running_workers() {
+    static std::vector<pid_t> pids;
+    return pids;
+}
+
+std::string signal_name(int number) {
+    const char* name = sigabbrev_np(number);
+    return name ? std::string("SIG") + name : fmt::format("signal {}", number);
+}
+
+/// In a container that runs out of memory the kernel shall take the worker, not the suite.
+void prefer_for_out_of_memory() {
+    const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    (void)!write(file, "1000", 4);
+    close(file);
+}
+
+/// Of a file that a candidate may write, in MiB: more than memory has to be, because some reserve
+/// large files that they never fill.
+std::int64_t largest_file(const WorkerOptions& options) {
+    constexpr std::int64_t kLeast = 16 << 10;
+    return std::max(options.memory_mib, kLeast);
+}
+
+void limit_files(std::int64_t largest_mib) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(largest_mib) << 20);
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/// Of the system, not of the candidate.
+[[noreturn]] void fail(const char* what) {
+    throw std::runtime_error(
+        fmt::format("cannot {} the worker process: {}", what, std::strerror(errno)));
+}
+
+void close_all(std::initializer_list<int> descriptors) {
+    for (const int descriptor : descriptors)
+        if (descriptor >= 0) close(descriptor);
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
+    adopt_orphans();
+    (void)mark_of_run();
+    int sockets[2] = {-1, -1}, messages[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0 ||
+        (options.show_stderr && pipe2(messages, O_CLOEXEC) != 0)) {
+        close_all({sockets[0], sockets[1]});
+        throw LoadError(fmt::format("cannot start a worker process: no socket or pipe is left: {}",
+                                    std::strerror(errno)));
+    }
+    pid_ = fork();
+    if (pid_ == 0) become_worker(options, arena, sockets[1], messages[1]);
+    const int problem = errno;
+    close_all({sockets[1], messages[1]});
+    if (pid_ < 0) {
+        close_all({sockets[0], messages[0]});
+        throw LoadError(fmt::format("cannot start a worker process: {}", std::strerror(problem)));
+    }
+    setpgid(pid_, pid_);  // whoever is first
+    socket_ = sockets[0];
+    messages_ = messages[0];
+    if (messages_ >= 0) fcntl(messages_, F_SETFL, O_NONBLOCK);
+    ended_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+    running_workers().push_back(pid_);
+}
+
+WorkerProcess::~WorkerProcess() { end(true); }
+
+/// Between fork and exec. Does not return.
+void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int socket,
+                                  int messages) const {
+    setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
+    fcntl(socket, F_SETFD, 0);
+    fcntl(arena, F_SETFD, 0);
+    const int null = open("/dev/null", O_RDWR);
+    dup2(null, 0);
+    dup2(null, 1);  // a candidate that prints must not spoil reports
+    dup2(messages >= 0 ? messages : null, 2);
+    prefer_for_out_of_memory();
+    limit_files(largest_file(options));
+    for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
+        signal(ignored, SIG_DFL);
+    const std::string socket_text = std::to_string(socket), arena_text = std::to_string(arena);
+    const char* arguments[] = {options.worker.c_str(),
+                               socket_text.c_str(),
+                               arena_text.c_str(),
+                               options.library.c_str(),
+                               options.behind.empty() ? nullptr : options.behind.c_str(),
+                               nullptr};
+    std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options.profile)),
+                mark = mark_of_run();
+    std::vector<char*> environment{profile.data(), mark.data()};
+    for (char** variable = environ; *variable != nullptr; ++variable)
+        if (!std::string_view(*variable).starts_with(kProfileVariable))
+            environment.push_back(*variable);
+    environment.push_back(nullptr);
+    execve(options.worker.c_str(), const_cast<char* const*>(arguments), environment.data());
+    _exit(kNoWorker);
+}
+
+bool WorkerProcess::send(const Request& request) const {
+    ssize_t sent = 0;
+    do
+        sent = ::send(socket_, &request, sizeof request, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EPIPE && errno != ECONNRESET) fail("send to");
+    return sent == static_cast<ssize_t>(sizeof request);
+}
+
+WorkerProcess::News WorkerProcess::wait(int milliseconds) {
+    // A descriptor of -1 is left out by poll.
+    pollfd waiting[] = {{socket_, POLLIN, 0}, {ended_, POLLIN, 0}, {messages_, POLLIN, 0}};
+    const int ready = poll(waiting, std::size(waiting), milliseconds);
+    if (ready < 0 && errno != EINTR) fail("wait for");
+    if (ready <= 0) return News::silence;
+    if (waiting[2].revents != 0) show_messages();
+    if (waiting[0].revents != 0) return News::bytes;
+    if (waiting[1].revents == 0) return News::silence;
+    // What it said before it ended comes first.
+    return poll(waiting, 1, 0) > 0 ? News::bytes : News::ended;
+}
+
+std::size_t WorkerProcess::receive(void* to, std::size_t bytes) const {
+    ssize_t got = 0;
+    do
+        got = ::recv(socket_, to, bytes, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno != ECONNRESET) fail("read from");  // reset: it left a request unread
+    return got < 0 ? 0 : static_cast<std::size_t>(got);
+}
+
+std::vector<pid_t> WorkerProcess::family() const {
+    std::vector<pid_t> all = descendants_of(pid_);
+    all.insert(all.begin(), pid_);
+    return all;
+}
+
+/// What a candidate says on standard error, fit for a terminal, and not without end.
+void WorkerProcess::show_messages() {
+    constexpr std::size_t kMost = 64 << 10;
+    char text[4096];
+    for (int rounds = 0; rounds < 256; ++rounds) {
+        const ssize_t got = read(messages_, text, sizeof text);
+        if (got <= 0) {
+            if (got == 0) close_all({std::exchange(messages_, -1)});
+            return;
+        }
+        if (shown_ > kMost) continue;
+        shown_ += static_cast<std::size_t>(got);
+        std::cerr << printable({text, static_cast<std::size_t>(got)});
+        if (shown_ > kMost)
+            std::cerr << "\nattncheck: the library says more than is shown\n";
+        std::cerr.flush();
+    }
+}
+
+int WorkerProcess::end(bool at_once) {
+    int status = 0;
+    if (pid_ <= 0) return status;
+#ifdef ATTNCHECK_COVERAGE  // an idle worker ends itself, and writes its counters first
+    at_once = false;
+#endif
+    close_all({std::exchange(socket_, -1)});
+    // One that closed its socket without dying is ended (the candidate called close, or _exit in a
+    // thread).
+    constexpr int kMostMilliseconds = 200;
+    bool is_over = false;
+    for (int tries = 0; !at_once && !is_over && tries < kMostMilliseconds; ++tries) {
+        is_over = waitpid(pid_, &status, WNOHANG) == pid_;
+        if (!is_over) usleep(1000);
+    }
+    std::vector<pid_t> forked = descendants_of(pid_);
+    if (!is_over) {
+        kill(pid_, SIGKILL);
+        while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+        }
+    }
+    kill(-pid_, SIGKILL);  // the group lives as long as one of them
+    for (const pid_t pid : forked) kill(pid, SIGKILL);
+    if (messages_ >= 0) show_messages();
+    end_family();
+    return status;
+}
+
+/// After the process itself.
+void WorkerProcess::end_family() {
+    std::erase(running_workers(), pid_);
+    close_all({std::exchange(socket_, -1), std::exchange(ended_, -1),
+               std::exchange(messages_, -1)});
+    pid_ = -1;
+    end_left_processes();
+}
+
+int WorkerProcess::count_left(const std::vector<pid_t>& others, int milliseconds) {
+    const auto is_gone = [](pid_t pid) { return !is_running(pid); };
+    std::vector<pid_t> left = others;
+    kill(pid_, SIGKILL);
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    for (int waited = 0; !left.empty() && waited < milliseconds; waited += 10) {
+        std::erase_if(left, is_gone);
+        if (!left.empty()) usleep(10'000);
+    }
+    std::erase_if(left, is_gone);
+    kill(-pid_, SIGKILL);
+    for (const pid_t pid : left) kill(pid, SIGKILL);
+    end_family();
+    return static_cast<int>(left.size());
+}
+
+std::string describe_end(int status, const WorkerOptions& options) {
+    if (!WIFSIGNALED(status))
+        return WEXITSTATUS(status) == kConnectionLost
+                   ? "closed the suite's connection"
+                   : fmt::format("ended the process with exit code {}", WEXITSTATUS(status));
+    const int number = WTERMSIG(status);
+    return fmt::format(
+        "crashed: {}{}", signal_name(number),
+        number == SIGKILL ? " (killed from outside, perhaps for lack of memory)"
+        : number == SIGXFSZ
+            ? fmt::format(" (wrote a file of more than {} MiB)", largest_file(options))
+            : "");
+}
+
+void end_left_processes() {
+    constexpr int kMostRounds = 100;  // something may fork faster than it is ended
+    for (int k = 0; k < kMostRounds && end_adopted(running_workers()) > 0; ++k) {
+    }
+}
+
+}  // namespace attncheck::properties

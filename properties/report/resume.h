@@ -1,0 +1,33 @@
+// A run that was stopped, read back from its report so that another run goes on with it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "properties/report/results.h"
+
+namespace attncheck::properties {
+
+/// Whether a run that goes on takes the property over: it came to its end, with a verdict.
+bool is_finished(const PropertyReport& property);
+
+struct InterruptedRun {
+    std::string version, library_sha256;
+    std::uint64_t seed = 1;
+    std::string shard;  ///< "1/4"
+    double duration_s = 0;
+    std::vector<std::pair<std::string, std::string>> options;
+    std::vector<PropertyReport> finished;
+};
+
+/// Reads the JSON report of an interrupted run. Throws std::runtime_error when it is none.
+InterruptedRun interrupted_run_from(const std::string& text,
+                                    const std::vector<const Schema*>& known);
+
+/// Throws std::runtime_error naming what differs when `now` is not the same run: another version of
+/// the suite, library, seed, shard or option.
+void check_same_run(const InterruptedRun& before, const RunReport& now);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,162 @@
+// What a candidate takes of the system: memory of any kind, processes, files and output, in calls
+// and while it is loaded.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "properties/candidate/process_family.h"
+#include "tests/properties/candidate/running_candidate.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+using Kind = CallResult::Kind;
+
+/// An environment variable for a scope in which nothing else runs.
+class WithVariable {
+public:
+    WithVariable(const char* name, const std::string& value) : name_(name) {
+        setenv(name, value.c_str(), 1);
+    }
+    ~WithVariable() { unsetenv(name_); }
+
+private:
+    const char* name_;
+};
+
+std::vector<pid_t> own_children() { return descendants_of(getpid()); }
+
+double seconds_of(const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string load_error(const WorkerOptions& options) {
+    try {
+        return "loaded: " + open_worker_candidate(options)->info().name;
+    } catch (const LoadError& e) {
+        return e.what();
+    }
+}
+
+// Memory counts wherever it is: nothing that a process can take is free.
+TEST(Limits, MemoryOfAnyKindCounts) {
+    WorkerOptions options = options_for("hoards_memory");
+    options.memory_mib = 100;
+    for (const char* how : {"private", "shared", "file", "arena", "child"}) {
+        const WithVariable variable("HOARD", how);
+        const auto candidate = open_worker_candidate(options);
+        CallResult result;
+        for (int calls = 0; calls < 200 && !result.died(); ++calls)
+            result = candidate->run(call_of_ones(), {});
+        EXPECT_EQ(result.kind, Kind::out_of_memory) << how << ": " << result.detail;
+        EXPECT_EQ(result.detail, "used more than 100 MiB of memory") << how;
+    }
+}
+
+// The same limit holds while a library is loaded.
+TEST(Limits, MemoryOfLoadingCounts) {
+    WorkerOptions options = options_for("hoards_memory");
+    options.memory_mib = 100;
+    for (const char* how : {"private", "shared", "file", "arena"}) {
+        const WithVariable variable("HOARD", std::string("+") + how);
+        EXPECT_THAT(load_error(options),
+                    HasSubstr("used more than 100 MiB of memory while it was loaded"))
+            << how;
+    }
+}
+
+// What lies within the limit is nobody's business.
+TEST(Limits, MemoryWithinTheLimitIsLeftAlone) {
+    for (const char* how : {"private", "shared", "file"}) {
+        const WithVariable variable("HOARD", how);
+        const auto candidate = opened("hoards_memory");
+        for (int calls = 0; calls < 5; ++calls)
+            EXPECT_TRUE(candidate->run(call_of_ones(), {}).ok()) << how;
+    }
+}
+
+// Processes that outlive the worker are a failure of the call that left them, and are ended.
+TEST(Limits, ProcessesLeftBehindAreAFailure) {
+    for (const auto& [how, count] : {std::pair("children", "50 processes"), {"daemon", "1 process"}}) {
+        const WithVariable variable("FORK", how);
+        const CallResult result = opened("leaves_processes")->run(call_of_ones(), {});
+        EXPECT_EQ(result.kind, Kind::left_processes) << how << ": " << result.detail;
+        EXPECT_EQ(result.detail, std::string("left ") + count + " behind");
+        EXPECT_THAT(own_children(), IsEmpty()) << how;
+    }
+}
+
+// A call that forks without end is not waited for.
+TEST(Limits, ProcessesAreBounded) {
+    const WithVariable variable("FORK", "many");
+    EXPECT_EQ(opened("leaves_processes", 60)->run(call_of_ones(), {}).detail,
+              "started more than 256 processes");
+    EXPECT_THAT(own_children(), IsEmpty());
+}
+
+// So is the size of a file.
+TEST(Limits, FilesAreBounded) {
+    const WithVariable variable("HOARD", "large file");
+    const CallResult result = opened("hoards_memory")->run(call_of_ones(), {});
+    EXPECT_EQ(result.detail, "crashed: SIGXFSZ (wrote a file of more than 16384 MiB)");
+}
+
+// So are those of a library that starts them when it is loaded.
+TEST(Limits, ProcessesLeftByLoadingAreAFailure) {
+    const WithVariable variable("FORK", "+daemon");
+    const auto candidate = opened("leaves_processes");
+    EXPECT_EQ(candidate->run(call_of_ones(), {}).detail,
+              "left 1 process behind when it was loaded");
+    EXPECT_THAT(own_children(), IsEmpty());
+}
+
+// A helper that ends with its parent is not left behind.
+TEST(Limits, HelpersMayRun) {
+    for (const char* how : {"helper", "+helper"}) {
+        const WithVariable variable("FORK", how);
+        const auto candidate = opened("leaves_processes");
+        for (int calls = 0; calls < 3; ++calls) {
+            const CallResult result = candidate->run(call_of_ones(), {});
+            EXPECT_TRUE(result.ok()) << result.detail;
+            EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
+        }
+    }
+}
+
+// The end of the worker is seen although a child still holds its socket.
+TEST(Limits, ChildThatHoldsTheSocketDoesNotCostTheLimit) {
+    const WithVariable variable("FORK", "holder");
+    const auto candidate = opened("leaves_processes", 60);
+    CallResult result;
+    EXPECT_LT(seconds_of([&] { result = candidate->run(call_of_ones(), {}); }), 5);
+    EXPECT_EQ(result.detail, "ended the process with exit code 5");
+    EXPECT_THAT(own_children(), IsEmpty());
+}
+
+// Messages of a candidate are shown, but neither obeyed nor shown without end.
+TEST(Limits, MessagesArePrintableAndBounded) {
+    WorkerOptions options = options_for("talks_without_end");
+    options.show_stderr = true;
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(open_worker_candidate(options)->run(call_of_ones(), {}).ok());
+    const std::string shown = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(shown, AllOf(HasSubstr("?[2J?[8m every property held"), Not(HasSubstr("\x1b")),
+                             HasSubstr("the library says more than is shown")));
+    EXPECT_LT(shown.size(), 100'000u);
+}
+
+}  // namespace
+}  // namespace attncheck::properties

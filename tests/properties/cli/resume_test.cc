@@ -1,0 +1,100 @@
+// A run that was stopped goes on: the same cases, no property twice, and only where it is the same
+// run.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/properties/cli/command_fixture.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Json = nlohmann::json;
+
+class ResumeTest : public CommandTest {
+protected:
+    static std::string verify(const std::string& library, const std::string& more) {
+        return "verify --no-validation --op nsa_compress --jobs 1 --candidate " +
+               quoted(candidate_path(library)) + " " + more;
+    }
+    /// Runs, and sends a signal as soon as a property is finished.
+    void stop(const std::string& signal, const std::string& arguments) const {
+        run_line(quoted(COMMAND_PATH) + " " + arguments + " --seed 5 --json " +
+                 file("stopped.json") + " > /dev/null 2>&1 & run=$!; for k in $(seq 400); do " +
+                 "if grep -q worst_ratio " + file("stopped.json") + " 2>/dev/null; then kill -" +
+                 signal + " $run; break; fi; sleep 0.05; done; wait $run 2>/dev/null");
+    }
+    const std::string three_ =
+        "--property agreement --property repeatable --property memory --cases 200 ";
+    Json report(const std::string& name) const { return Json::parse(text_of(name)); }
+};
+
+// Finished properties are taken over as they were, the others are run with the same seed.
+TEST_F(ResumeTest, RunsGoOn) {
+    stop("KILL", verify("prints", three_));
+    const Json stopped = report("stopped.json");
+    ASSERT_EQ(stopped.at("interrupted"), true);
+    ASSERT_GE(stopped.at("finished").size(), 1u);
+    ASSERT_LT(stopped.at("finished").size(), 3u);
+    const Ran ran = attncheck(verify("prints", three_ + "--json " + file("whole.json") +
+                                                             " --resume " + file("stopped.json")));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, AllOf(HasSubstr("seed 5"), HasSubstr("taken over from")));
+    const Json whole = report("whole.json");
+    EXPECT_EQ(whole.at("interrupted"), false);
+    EXPECT_FALSE(whole.contains("finished"));
+    EXPECT_EQ(whole.at("seed"), 5);
+    ASSERT_EQ(whole.at("properties").size(), 3u);
+    const Json& before = stopped["finished"][0];
+    for (const Json& property : whole["properties"]) {
+        EXPECT_EQ(property.at("status"), "held");
+        EXPECT_GE(property.at("cases"), 100);
+        if (property.at("property") == before.at("property")) {
+            EXPECT_EQ(property.at("seconds"), before.at("seconds"));
+        }
+    }
+    // The whole report is one like any other.
+    EXPECT_EQ(attncheck("merge " + file("whole.json")).status, 0);
+    expect_refusal(verify("prints", "--resume " + file("whole.json")),
+                   {"whole.json", "nothing is left to resume"});
+}
+
+// Another library, option or seed is another run.
+TEST_F(ResumeTest, OtherRunsAreRefused) {
+    stop("INT", verify("prints", three_));
+    const std::string same = three_ + "--resume " + file("stopped.json");
+    expect_refusal(verify("prints", same + " --rule torch"), {"option "});
+    expect_refusal(verify("prints", same + " --timeout 5"),
+                   {"option timeout", "'10'", "'5'"});
+    expect_refusal(verify("prints", same + " --seed 6"), {"seed", "'5'", "'6'"});
+    expect_refusal(verify("declines", same), {"library of SHA-256"});
+    expect_refusal(verify("prints", same + " --shard 1/2"), {"shard", "'1/1'"});
+    write("other.json", "{}");
+    expect_refusal(verify("prints", "--resume " + file("other.json")), {"other.json", "schema 1"});
+    expect_refusal(verify("prints", "--resume " + file("none.json")), {"cannot read"});
+}
+
+// What was found before is part of the verdict, and not looked for again.
+TEST_F(ResumeTest, CounterexamplesAreTakenOver) {
+    const auto run = [&](const std::string& more) {
+        return verify("writes_an_input",
+                      "--shrink 1 --property memory --property history --cases 300 " + more);
+    };
+    stop("KILL", run(""));
+    ASSERT_EQ(report("stopped.json").at("interrupted"), true);
+    ASSERT_EQ(report("stopped.json").at("finished").size(), 1u);
+    const Ran ran = attncheck(
+        run("--json " + file("again.json") + " --resume " + file("stopped.json")));
+    EXPECT_EQ(ran.status, 1) << ran.printed;
+    EXPECT_THAT(ran.printed, Not(HasSubstr("FALSIFIED nsa_compress.memory")));
+    const Json memory = report("again.json").at("properties").at(0);
+    EXPECT_EQ(memory.at("property"), "memory");
+    EXPECT_EQ(memory.at("status"), "falsified");
+    EXPECT_EQ(memory.at("counterexample").at("failure"), "memory: weight");
+}
+
+}  // namespace
+}  // namespace attncheck::properties
