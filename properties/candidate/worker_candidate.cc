@@ -124,6 +124,8 @@ private:
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
+                reply.message[k][kMessageBytes - 1] = '\0';
+                results[k].detail = printable(reply.message[k]);
                 placed.collect(k, results[k]);
             }
         } else {
@@ -229,12 +231,13 @@ private:
             throw LoadError("cannot create a socket pair");
         const std::string socket_text = std::to_string(pair[1]),
                           arena_text = std::to_string(arena_->descriptor());
-        const char* arguments[] = {options_.worker.c_str(),
-                                   socket_text.c_str(),
-                                   arena_text.c_str(),
-                                   options_.library.c_str(),
-                                   options_.behind.empty() ? nullptr : options_.behind.c_str(),
-                                   nullptr};
+        std::vector<const char*> arguments{options_.worker.c_str()};
+        for (const std::string& argument : options_.worker_arguments)
+            arguments.push_back(argument.c_str());
+        arguments.insert(arguments.end(), {socket_text.c_str(), arena_text.c_str(),
+                                           options_.library.c_str(),
+                                           options_.behind.empty() ? nullptr : options_.behind.c_str(),
+                                           nullptr});
         std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options_.profile));
         std::vector<char*> environment{profile.data()};
         for (char** variable = environ; *variable != nullptr; ++variable)
@@ -257,7 +260,7 @@ private:
             prefer_for_out_of_memory();
             for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
                 signal(ignored, SIG_DFL);
-            execve(options_.worker.c_str(), const_cast<char* const*>(arguments),
+            execve(options_.worker.c_str(), const_cast<char* const*>(arguments.data()),
                    environment.data());
             _exit(127);
         }
@@ -402,6 +405,17 @@ std::string find_aclnn_adapter() {
 std::string find_acl_library() {
     return find_beside("ATTNCHECK_ACL", {"../lib/libattncheck_acl.so", ATTNCHECK_ACL_FROM_BIN},
                        "libattncheck_acl.so");
+}
+
+std::string find_worker_library() {
+    return find_beside("ATTNCHECK_WORKER_LIBRARY",
+                       {"../lib/libattncheck_worker.so", ATTNCHECK_WORKER_LIBRARY_FROM_BIN},
+                       "libattncheck_worker.so");
+}
+
+std::string find_python_layer() {
+    return find_beside("ATTNCHECK_PYTHON_LAYER",
+                       {ATTNCHECK_PYTHON_FROM_BIN, ATTNCHECK_PYTHON_SOURCES}, "the Python layer");
 }
 
 std::string find_mutants_library() {

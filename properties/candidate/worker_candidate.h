@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "properties/candidate/candidate.h"
 
@@ -14,6 +15,7 @@ struct WorkerOptions {
     std::string library;    ///< path of the shared library
     std::string behind;     ///< libraries that it stands in front of, comma-separated; mostly none
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
+    std::vector<std::string> worker_arguments = {};  ///< before those of attncheck-worker
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
     std::int64_t memory_mib =
@@ -33,6 +35,10 @@ std::string find_worker();
 std::string find_builtin_library();
 std::string find_aclnn_adapter();
 std::string find_acl_library();
+
+/// The same for the worker as a library (worker_library.h) and for the folder of the Python package.
+std::string find_worker_library();
+std::string find_python_layer();
 
 /// Path of the library of mutants, looked for in the same way; it is not installed.
 std::string find_mutants_library();

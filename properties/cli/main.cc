@@ -14,6 +14,7 @@
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
 #include "properties/cli/standard_streams.h"
+#include "properties/operators/entry_table.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"
@@ -25,6 +26,10 @@ using namespace attncheck::properties;
 constexpr const char* kSamplesText =
     "random rows, and random keys, that `sampled` looks at beside the boundaries";
 int list(const Arguments& arguments) {
+    if (arguments.as_json) {
+        say("{}\n", catalogue_json());
+        return 0;
+    }
     std::unique_ptr<Candidate> candidate;
     if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
     if (candidate)
@@ -65,13 +70,22 @@ int merge(const Arguments& arguments) {
     return merged.exit_status;
 }
 
+void add_python_option(CLI::App& command, Arguments& arguments) {
+    command
+        .add_option("--python", arguments.python,
+                    "interpreter for --candidate python:..., a name or a path [python3]")
+        ->type_name("PROGRAM");
+}
+
 void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command
         .add_option("--candidate", arguments.candidate,
                     "shared library to check, or aclnn:LIB,... for libraries with the vendor's "
-                    "two-phase functions (aclnn: alone: the default ones); the built-in "
-                    "implementation if left out")
+                    "two-phase functions (aclnn: alone: the default ones), or python:FILE[:NAME] or "
+                    "python:MODULE[:NAME] for functions in Python; the built-in implementation if "
+                    "left out")
         ->type_name("LIB");
+    add_python_option(command, arguments);
     command
         .add_option("--precision", arguments.precision,
                     "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
@@ -115,8 +129,12 @@ int run(int argc, char** argv) {
     CLI::App* list_command =
         app.add_subcommand("list", "operators, properties, and what a library implements");
     list_command
-        ->add_option("--candidate", arguments.candidate, "shared library to ask, or aclnn:LIB,...")
+        ->add_option("--candidate", arguments.candidate,
+                     "shared library to ask, or aclnn:LIB,..., or python:...")
         ->type_name("LIB");
+    list_command->add_flag("--json", arguments.as_json,
+                           "the arguments of entry points and the properties, as JSON");
+    add_python_option(*list_command, arguments);
 
     CLI::App* verify =
         app.add_subcommand("verify", "check a library: every property over generated cases");
