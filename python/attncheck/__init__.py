@@ -7,9 +7,9 @@ plugin (:mod:`attncheck.pytest_plugin`). docs/python.md has examples.
 
 from __future__ import annotations
 
-from attncheck._kernels import Declined, Device, Invalid, Kernel, kernel
 from attncheck._command import command_path, version
+from attncheck._kernels import Declined, Device, Invalid, Kernel, example, kernel
 
-__all__ = ["Declined", "Device", "Invalid", "Kernel", "command_path", "kernel", "version"]
+__all__ = ["Declined", "Device", "Invalid", "Kernel", "command_path", "example", "kernel", "version"]
 
 __version__ = version()

@@ -112,6 +112,47 @@ def kernel(
     return mark
 
 
+@dataclass(frozen=True)
+class Example:
+    """A case that pytest replays: its line, and the property that it falsified once."""
+
+    case: str
+    property: str = ""
+
+
+_EXAMPLES = "__attncheck_examples__"
+
+
+def example(case: str, property: str = "") -> Callable[[Function], Function]:
+    """Pins a case to a kernel that is marked for pytest: it is replayed first, as a test of its own.
+
+    Args:
+        case: the line that a counterexample prints, "attention_merge{dtype=fp16 ...}".
+        property: what to check; empty: everything that applies to the case.
+    """
+
+    def pin(function: Function) -> Function:
+        setattr(function, _EXAMPLES, [Example(case, property), *getattr(function, _EXAMPLES, [])])
+        return function
+
+    return pin
+
+
+def examples_of(function: Callable[..., Any]) -> list[Example]:
+    """The pinned cases of a function, in the order of the source."""
+    return getattr(function, _EXAMPLES, [])
+
+
+def marks_of(function: Any) -> list[Kernel]:
+    """What marks a function as a kernel: attncheck.kernel, and the mark of pytest."""
+    marked: list[Kernel] = list(getattr(function, _MARK, []))
+    for mark in getattr(function, "pytestmark", []):
+        if getattr(mark, "name", "") == "attncheck" and "op" in mark.kwargs and not marked:
+            words = {k: v for k, v in mark.kwargs.items() if k in ("features", "tensors", "device", "precision")}
+            marked.append(Kernel(mark.kwargs["op"], function, **words))
+    return marked
+
+
 def load_module(target: str) -> ModuleType:
     """The module of a path that ends in .py or of a dotted name.
 
@@ -176,7 +217,7 @@ def kernels_of(module: ModuleType, table: Mapping[str, Any], only: str = "") -> 
         if value is None and only:
             known = ", ".join(n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_")
             raise CandidateError(f"there is no function {only}, there are: {known or 'none'}")
-        marked: list[Kernel] = getattr(value, _MARK, []) if callable(value) else []
+        marked = marks_of(value) if callable(value) else []
         entry = name.removeprefix("attncheck_")
         if not marked and entry in table and inspect.isroutine(value):
             marked = [Kernel(entry, value)]
