@@ -72,8 +72,7 @@ void choose_python(const std::string& text, const std::string& interpreter,
     }
     options.library = module;
     options.worker = chosen_interpreter(interpreter);
-    options.worker_arguments = {find_python_layer() + "/attncheck/_worker.py",
-                                find_worker_library(), entry_table, name};
+    options.worker_arguments = {find_python_worker(), find_worker_library(), entry_table, name};
 }
 
 }  // namespace attncheck::properties

@@ -413,9 +413,12 @@ std::string find_worker_library() {
                        "libattncheck_worker.so");
 }
 
-std::string find_python_layer() {
-    return find_beside("ATTNCHECK_PYTHON_LAYER",
-                       {ATTNCHECK_PYTHON_FROM_BIN, ATTNCHECK_PYTHON_SOURCES}, "the Python layer");
+std::string find_python_worker() {
+    const std::string file = "/attncheck/_worker.py";
+    return find_beside("ATTNCHECK_PYTHON_WORKER",
+                       {"../../_worker.py",  // in a wheel
+                        ATTNCHECK_PYTHON_FROM_BIN + file, ATTNCHECK_PYTHON_SOURCES + file},
+                       "the worker for Python");
 }
 
 std::string find_mutants_library() {

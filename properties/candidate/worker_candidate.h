@@ -36,9 +36,9 @@ std::string find_builtin_library();
 std::string find_aclnn_adapter();
 std::string find_acl_library();
 
-/// The same for the worker as a library (worker_library.h) and for the folder of the Python package.
+/// The same for the worker as a library (worker_library.h) and for its user in Python.
 std::string find_worker_library();
-std::string find_python_layer();
+std::string find_python_worker();
 
 /// Path of the library of mutants, looked for in the same way; it is not installed.
 std::string find_mutants_library();

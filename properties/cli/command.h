@@ -31,7 +31,7 @@ void say(fmt::format_string<T...> text, T&&... values) {
 
 struct Arguments {
     std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
-        case_line, property, merged, python;
+        case_line, property, merged, python, tensor_file, emit;
     Profile profile = Profile::ascend910b;
     std::vector<std::string> ops, properties, files;
     std::int64_t cases = -1, memory = 8192;
@@ -60,9 +60,10 @@ std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
 
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate);
 
-/// `attncheck verify` (verify_command.cc) and `attncheck reproduce` (reproduce_command.cc): the
-/// exit status.
+/// `attncheck verify` (verify_command.cc), `reproduce` (reproduce_command.cc) and `judge`
+/// (judge_command.cc): the exit status.
 int verify_command(const Arguments& arguments);
 int reproduce_command(const Arguments& arguments);
+int judge_command(const Arguments& arguments);
 
 }  // namespace attncheck::properties

@@ -1,4 +1,4 @@
-// The command line: attncheck list | verify | reproduce | merge | mutants.
+// The command line: attncheck list | verify | reproduce | judge | merge | mutants.
 // Exit status: see properties/report/exit_status.h.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "properties/cli/command.h"
+#include "properties/cli/emit_command.h"
 #include "properties/search/large.h"
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
@@ -77,6 +78,19 @@ void add_python_option(CLI::App& command, Arguments& arguments) {
         ->type_name("PROGRAM");
 }
 
+void add_profile_option(CLI::App& command, Arguments& arguments) {
+    command
+        .add_option_function<std::string>(
+            "--profile",
+            [&](const std::string& name) {
+                arguments.profile = static_cast<Profile>(
+                    std::ranges::find(kProfileNames, name) - kProfileNames.begin());
+            },
+            "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
+        ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
+        ->default_str(std::string(name_of(arguments.profile)));
+}
+
 void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command
         .add_option("--candidate", arguments.candidate,
@@ -92,16 +106,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
                     "tile=, order=, stats=, split=, scores=, delta=, group=, in=, hidden= such as "
                     "'acc=fp32 p=half ds=half sum=rounded order=fixed'")
         ->type_name("PROFILE");
-    command
-        .add_option_function<std::string>(
-            "--profile",
-            [&](const std::string& name) {
-                arguments.profile = static_cast<Profile>(
-                    std::ranges::find(kProfileNames, name) - kProfileNames.begin());
-            },
-            "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
-        ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
-        ->default_str(std::string(name_of(arguments.profile)));
+    add_profile_option(command, arguments);
     command
         .add_option("--features", arguments.features,
                     "what the library takes, as case lines have it: 'OPERATOR: field=values ...', lines separated by "
@@ -216,10 +221,31 @@ int run(int argc, char** argv) {
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
     replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
     replay->add_option("--property", arguments.property, "only this property")->type_name("NAME");
+    replay
+        ->add_option("--emit", arguments.emit,
+                     "print the case as a program of its own with a placeholder for the kernel")
+        ->check(CLI::IsMember(emitted_languages()));
     replay->add_option("--samples", arguments.samples, kSamplesText)
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
     add_candidate_options(*replay, arguments);
+
+    CLI::App* judge = app.add_subcommand(
+        "judge", "judge outputs that were computed elsewhere by the bounds and tiers of the suite");
+    judge
+        ->add_option("file", arguments.tensor_file,
+                     "arguments and outputs under their names, .npz or .safetensors; 'op' names the "
+                     "operator")
+        ->required();
+    judge->add_option("--op", arguments.ops, "the operator, where the file does not name it")
+        ->expected(1)
+        ->type_name("NAME");
+    judge->add_option("--precision", arguments.precision, "rounding class, as verify takes it")
+        ->type_name("PROFILE");
+    add_profile_option(*judge, arguments);
+    judge->add_option("--samples", arguments.samples, kSamplesText)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
     join->add_option("file", arguments.files, "JSON reports")->required();
@@ -241,7 +267,9 @@ int run(int argc, char** argv) {
     try {
         if (*list_command) return list(arguments);
         if (*verify) return verify_command(arguments);
-        if (*replay) return reproduce_command(arguments);
+        if (*replay)
+            return arguments.emit.empty() ? reproduce_command(arguments) : emit_command(arguments);
+        if (*judge) return judge_command(arguments);
         if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);
     } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files

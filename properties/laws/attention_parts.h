@@ -138,6 +138,7 @@ public:
         complete_gradient(spec, made);
         return made;
     }
+    AttentionProblem inputs(const Spec& spec) const override { return inputs_(spec); }
     Call call(const AttentionProblem& of) const override { return call_(parts_of<Parts>(of)); }
     AttentionProblem with_heads(const AttentionProblem& of,
                                 const std::vector<std::int64_t>& query,
@@ -149,9 +150,9 @@ public:
 
 protected:
     /// From a case, a gradient without what it is given; from parts; and the call of parts.
-    PartsOperator(AttentionProblem (*inputs)(const Spec&), AttentionProblem (*problem_of)(Parts),
+    PartsOperator(AttentionProblem (*inputs_of)(const Spec&), AttentionProblem (*problem_of)(Parts),
                   Call (*call_of)(const Parts&))
-        : inputs_(inputs), problem_(problem_of), call_(call_of) {}
+        : inputs_(inputs_of), problem_(problem_of), call_(call_of) {}
 
     /// What is beyond the values, with the heads moved.
     virtual void move_extras(const Parts& from, const std::vector<std::int64_t>& query_source,
