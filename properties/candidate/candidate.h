@@ -51,7 +51,8 @@ struct CallResult {
         left_processes
     } kind = Kind::returned;
     int status = 0;      ///< return value, when returned
-    std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...
+    std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...; when
+                         ///< returned: what the candidate says to its status, mostly nothing
     std::string where;   ///< tensor concerned, for out_of_bounds and wrote_input
     std::vector<std::vector<std::uint32_t>>
         outputs;  ///< per tensor of the call; empty for inputs; row-major bits

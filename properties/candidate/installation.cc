@@ -49,6 +49,20 @@ std::string find_acl_library() {
                        "libattncheck_acl.so");
 }
 
+std::string find_worker_library() {
+    return find_beside("ATTNCHECK_WORKER_LIBRARY",
+                       {"../lib/libattncheck_worker.so", ATTNCHECK_WORKER_LIBRARY_FROM_BIN},
+                       "libattncheck_worker.so");
+}
+
+std::string find_python_worker() {
+    const std::string file = "/attncheck/_worker.py";
+    return find_beside("ATTNCHECK_PYTHON_WORKER",
+                       {"../../_worker.py",  // in a wheel
+                        ATTNCHECK_PYTHON_FROM_BIN + file, ATTNCHECK_PYTHON_SOURCES + file},
+                       "the worker for Python");
+}
+
 std::string find_mutants_library() {
     return find_beside("ATTNCHECK_MUTANTS", {"../lib/libattncheck_mutants.so"},
                        "libattncheck_mutants.so");

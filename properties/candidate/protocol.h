@@ -18,6 +18,7 @@ inline constexpr std::uint64_t kControlBytes =
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr int kMaxCalls = 4;
 inline constexpr std::size_t kNameBytes = 64;  ///< of an entry point's name, with its NUL
+inline constexpr std::size_t kMessageBytes = 1024;  ///< of what a call says, with its NUL
 
 /// First message of the worker, followed by `bytes` of text: "ok\n<name>\n<precision>\n<features>\n
 /// <op> <op> ..." or the error. A new line in features is a semicolon there.
@@ -55,6 +56,8 @@ struct Reply {
     std::int64_t peak_mib;       ///< resident memory of the worker, the most so far
     std::uint64_t address;
     double seconds;  ///< time inside the candidate
+    /// Why a status is not 0, from candidates that can say it; mostly empty.
+    char message[kMaxCalls][kMessageBytes];
 };
 
 /// A library that stands in front of others exports two more symbols, so that the worker can hand

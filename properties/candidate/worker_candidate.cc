@@ -14,6 +14,7 @@
 #include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_hello.h"
 #include "properties/candidate/worker_process.h"
+#include "properties/case/printable.h"
 
 namespace attncheck::properties {
 namespace {
@@ -93,6 +94,8 @@ private:
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
+                reply.message[k][kMessageBytes - 1] = '\0';
+                results[k].detail = printable(reply.message[k]);
                 placed.collect(k, results[k]);
             }
             if (reply.has_children) note_left_processes(results);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "properties/candidate/candidate.h"
 
@@ -14,6 +15,7 @@ struct WorkerOptions {
     std::string library;    ///< path of the shared library
     std::string behind;     ///< libraries that it stands in front of, comma-separated; mostly none
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
+    std::vector<std::string> worker_arguments = {};  ///< before those of attncheck-worker
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
     /// Memory of the worker and of what it forks, beyond the buffers it is handed.

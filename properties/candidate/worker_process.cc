@@ -119,12 +119,12 @@ void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int s
     for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
         signal(ignored, SIG_DFL);
     const std::string socket_text = std::to_string(socket), arena_text = std::to_string(arena);
-    const char* arguments[] = {options.worker.c_str(),
-                               socket_text.c_str(),
-                               arena_text.c_str(),
-                               options.library.c_str(),
-                               options.behind.empty() ? nullptr : options.behind.c_str(),
-                               nullptr};
+    std::vector<const char*> arguments{options.worker.c_str()};
+    for (const std::string& argument : options.worker_arguments)
+        arguments.push_back(argument.c_str());
+    arguments.insert(arguments.end(),
+                     {socket_text.c_str(), arena_text.c_str(), options.library.c_str(),
+                      options.behind.empty() ? nullptr : options.behind.c_str(), nullptr});
     std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options.profile)),
                 mark = mark_of_run();
     std::vector<char*> environment{profile.data(), mark.data()};
@@ -132,7 +132,7 @@ void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int s
         if (!std::string_view(*variable).starts_with(kProfileVariable))
             environment.push_back(*variable);
     environment.push_back(nullptr);
-    execve(options.worker.c_str(), const_cast<char* const*>(arguments), environment.data());
+    execve(options.worker.c_str(), const_cast<char* const*>(arguments.data()), environment.data());
     _exit(kNoWorker);
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 #include "properties/report/exit_status.h"
 
@@ -30,18 +31,20 @@ void say(fmt::format_string<T...> text, T&&... values) {
 
 struct Arguments {
     std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
-        resume,
-        case_line, property, merged;
+        resume, case_line, property, merged, python, tensor_file, emit;
     Profile profile = Profile::ascend910b;
     std::vector<std::string> ops, properties, files, required;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
     int jobs = 0;
-    bool no_validation = false, stop_at_first = false, partial = false;
+    bool no_validation = false, stop_at_first = false, partial = false, as_json = false;
     double shrink = 30;
     std::int64_t large = 0, samples = kSampledRows;
 };
+
+/// Where --candidate leads, with the options of the command line. Throws LoadError.
+WorkerOptions worker_options(const Arguments& arguments);
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);
 
@@ -67,9 +70,10 @@ attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Cand
 /// operator, field and output is known.
 std::string checked_features(const Arguments& arguments, const Candidate& candidate);
 
-/// `attncheck verify` (verify_command.cc) and `attncheck reproduce` (reproduce_command.cc): the
-/// exit status.
+/// `attncheck verify` (verify_command.cc), `reproduce` (reproduce_command.cc) and `judge`
+/// (judge_command.cc): the exit status.
 int verify_command(const Arguments& arguments);
 int reproduce_command(const Arguments& arguments);
+int judge_command(const Arguments& arguments);
 
 }  // namespace attncheck::properties

@@ -13,21 +13,32 @@
 #include "properties/search/large.h"
 #include "properties/search/survey.h"
 #include "properties/candidate/mixed_candidate.h"
+#include "properties/candidate/python_candidate.h"
 #include "properties/candidate/worker_candidate.h"
+#include "properties/operators/entry_table.h"
 
 namespace attncheck::properties {
 
 namespace {
 
-std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arguments,
-                                bool show_stderr) {
+WorkerOptions options_for(const std::string& library, const Arguments& arguments) {
     WorkerOptions options;
-    choose_library(library, options);
+    if (library.starts_with(kPythonPrefix))
+        choose_python(library.substr(kPythonPrefix.size()), arguments.python, entry_table_json(),
+                      options);
+    else
+        choose_library(library, options);
     options.profile = arguments.profile;
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
-    options.show_stderr = show_stderr;
     options.stopped = [] { return system_clock().interrupted(); };
+    return options;
+}
+
+std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arguments,
+                                bool show_stderr) {
+    WorkerOptions options = options_for(library, arguments);
+    options.show_stderr = show_stderr;
     return open_worker_candidate(options);
 }
 
@@ -50,6 +61,10 @@ std::unique_ptr<Candidate> with_builtin(std::unique_ptr<Candidate> candidate,
 }
 
 }  // namespace
+
+WorkerOptions worker_options(const Arguments& arguments) {
+    return options_for(arguments.candidate, arguments);
+}
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
     return open(arguments.candidate, arguments, show_stderr);

@@ -1,4 +1,4 @@
-// The command line: attncheck list | verify | reproduce | merge | mutants.
+// The command line: attncheck list | verify | reproduce | judge | merge | mutants.
 // Exit status: see properties/report/exit_status.h.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,10 +9,12 @@
 
 #include "properties/case/printable.h"
 #include "properties/cli/command.h"
+#include "properties/cli/emit_command.h"
 #include "properties/search/large.h"
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
 #include "properties/cli/standard_streams.h"
+#include "properties/operators/entry_table.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"
@@ -24,6 +26,10 @@ using namespace attncheck::properties;
 constexpr const char* kSamplesText =
     "random rows, and random keys, that `sampled` looks at beside the boundaries";
 int list(const Arguments& arguments) {
+    if (arguments.as_json) {
+        say("{}\n", catalogue_json());
+        return 0;
+    }
     std::unique_ptr<Candidate> candidate;
     if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
     if (candidate)
@@ -62,19 +68,14 @@ int merge(const Arguments& arguments) {
     return merged.exit_status;
 }
 
-void add_candidate_options(CLI::App& command, Arguments& arguments) {
+void add_python_option(CLI::App& command, Arguments& arguments) {
     command
-        .add_option("--candidate", arguments.candidate,
-                    "shared library to check, or aclnn:LIB,... for libraries with the vendor's "
-                    "two-phase functions (aclnn: alone: the default ones); the built-in "
-                    "implementation if left out")
-        ->type_name("LIB");
-    command
-        .add_option("--precision", arguments.precision,
-                    "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
-                    "tile=, order=, stats=, split=, scores=, delta=, group=, in=, hidden= such as "
-                    "'acc=fp32 p=half ds=half sum=rounded order=fixed'")
-        ->type_name("PROFILE");
+        .add_option("--python", arguments.python,
+                    "interpreter for --candidate python:..., a name or a path [python3]")
+        ->type_name("PROGRAM");
+}
+
+void add_profile_option(CLI::App& command, Arguments& arguments) {
     command
         .add_option_function<std::string>(
             "--profile",
@@ -85,6 +86,24 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
             "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
         ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
         ->default_str(std::string(name_of(arguments.profile)));
+}
+
+void add_candidate_options(CLI::App& command, Arguments& arguments) {
+    command
+        .add_option("--candidate", arguments.candidate,
+                    "shared library to check, or aclnn:LIB,... for libraries with the vendor's "
+                    "two-phase functions (aclnn: alone: the default ones), or python:FILE[:NAME] or "
+                    "python:MODULE[:NAME] for functions in Python; the built-in implementation if "
+                    "left out")
+        ->type_name("LIB");
+    add_python_option(command, arguments);
+    command
+        .add_option("--precision", arguments.precision,
+                    "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
+                    "tile=, order=, stats=, split=, scores=, delta=, group=, in=, hidden= such as "
+                    "'acc=fp32 p=half ds=half sum=rounded order=fixed'")
+        ->type_name("PROFILE");
+    add_profile_option(command, arguments);
     command
         .add_option("--features", arguments.features,
                     "what the library takes, as case lines have it: 'OPERATOR: field=values ...', lines separated by "
@@ -112,8 +131,12 @@ int run(int argc, char** argv) {
     CLI::App* list_command =
         app.add_subcommand("list", "operators, properties, and what a library implements");
     list_command
-        ->add_option("--candidate", arguments.candidate, "shared library to ask, or aclnn:LIB,...")
+        ->add_option("--candidate", arguments.candidate,
+                     "shared library to ask, or aclnn:LIB,..., or python:...")
         ->type_name("LIB");
+    list_command->add_flag("--json", arguments.as_json,
+                           "the arguments of entry points and the properties, as JSON");
+    add_python_option(*list_command, arguments);
 
     CLI::App* verify =
         app.add_subcommand("verify", "check a library: every property over generated cases");
@@ -204,10 +227,31 @@ int run(int argc, char** argv) {
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
     replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
     replay->add_option("--property", arguments.property, "only this property")->type_name("NAME");
+    replay
+        ->add_option("--emit", arguments.emit,
+                     "print the case as a program of its own with a placeholder for the kernel")
+        ->check(CLI::IsMember(emitted_languages()));
     replay->add_option("--samples", arguments.samples, kSamplesText)
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
     add_candidate_options(*replay, arguments);
+
+    CLI::App* judge = app.add_subcommand(
+        "judge", "judge outputs that were computed elsewhere by the bounds and tiers of the suite");
+    judge
+        ->add_option("file", arguments.tensor_file,
+                     "arguments and outputs under their names, .npz or .safetensors; 'op' names the "
+                     "operator")
+        ->required();
+    judge->add_option("--op", arguments.ops, "the operator, where the file does not name it")
+        ->expected(1)
+        ->type_name("NAME");
+    judge->add_option("--precision", arguments.precision, "rounding class, as verify takes it")
+        ->type_name("PROFILE");
+    add_profile_option(*judge, arguments);
+    judge->add_option("--samples", arguments.samples, kSamplesText)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
     join->add_option("file", arguments.files, "JSON reports")->required();
@@ -229,7 +273,9 @@ int run(int argc, char** argv) {
     try {
         if (*list_command) return list(arguments);
         if (*verify) return verify_command(arguments);
-        if (*replay) return reproduce_command(arguments);
+        if (*replay)
+            return arguments.emit.empty() ? reproduce_command(arguments) : emit_command(arguments);
+        if (*judge) return judge_command(arguments);
         if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);
     } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files

@@ -68,8 +68,7 @@ int default_jobs() {
 }
 
 std::string digest_of_library(const Arguments& arguments) {
-    WorkerOptions chosen;
-    choose_library(arguments.candidate, chosen);
+    const WorkerOptions chosen = worker_options(arguments);
     std::vector<std::string> paths{chosen.library};
     std::istringstream names(chosen.behind);
     for (std::string name; std::getline(names, name, ',');) paths.push_back(name);

@@ -96,6 +96,9 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
     if (result.status == ATTNCHECK_OK) return std::nullopt;
     if (result.status == ATTNCHECK_DECLINED)
         return Verdict{Verdict::Kind::declined, {}, {}, 0, {}, {}};
+    if (!result.detail.empty())  // the class is before the colon, and the same for smaller cases
+        return Verdict::fail(result.detail.substr(0, result.detail.find(": ")), result.detail,
+                             Tier::crash);
     return Verdict::fail("rejected a legal call",
                          fmt::format("returned {} for a legal call, expected 0", result.status));
 }

@@ -19,6 +19,8 @@ public:
     /// The problem of a case, edits left out; a gradient has the statistics and output that the
     /// case gives it.
     virtual AttentionProblem problem(const Spec& spec) const = 0;
+    /// The same without what its gradient is given, which takes a whole reference.
+    virtual AttentionProblem inputs(const Spec& spec) const { return problem(spec); }
     /// The call of a problem, forward or gradient, all layouts dense.
     virtual Call call(const AttentionProblem& problem) const = 0;
 

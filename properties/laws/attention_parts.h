@@ -140,6 +140,7 @@ public:
         complete_gradient(spec, made);
         return made;
     }
+    AttentionProblem inputs(const Spec& spec) const override { return inputs_(spec); }
     Call call(const AttentionProblem& of) const override {
         Call made = call_(parts_of<Parts>(of));
         withhold(of.withheld, made);
@@ -155,9 +156,9 @@ public:
 
 protected:
     /// From a case, a gradient without what it is given; from parts; and the call of parts.
-    PartsOperator(AttentionProblem (*inputs)(const Spec&), AttentionProblem (*problem_of)(Parts),
+    PartsOperator(AttentionProblem (*inputs_of)(const Spec&), AttentionProblem (*problem_of)(Parts),
                   Call (*call_of)(const Parts&))
-        : inputs_(inputs), problem_(problem_of), call_(call_of) {}
+        : inputs_(inputs_of), problem_(problem_of), call_(call_of) {}
 
     /// What is beyond the values, with the heads moved.
     virtual void move_extras(const Parts& from, const std::vector<std::int64_t>& query_source,

@@ -1,0 +1,27 @@
+#include "properties/cli/emit_command.h"
+
+#include <iostream>
+
+#include "properties/cli/command.h"
+#include "properties/cli/emitted_case.h"
+#include "properties/cli/emitted_text.h"
+
+namespace attncheck::properties {
+
+std::vector<std::string> emitted_languages() { return {"numpy", "torch"}; }
+
+int emit_command(const Arguments& arguments) {
+    Spec spec;
+    try {
+        spec = parse(arguments.case_line, schemas());
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(e.what());
+    }
+    spec.profile = arguments.profile;
+    const Operator& op = *find_operator(spec.schema->op);
+    if (const auto why = op.illegal(spec)) throw UsageError("case: " + *why);
+    std::cout << emitted_python(emitted_case(op, spec), arguments.emit == "torch");
+    return kHeld;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,330 @@
+#include "properties/operators/judge_given.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "properties/case/derived.h"
+#include "properties/case/row_order.h"
+#include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_full_size.h"
+#include "properties/laws/attention_run.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+/// A reference of more products of a query and a key channel takes longer than a second.
+constexpr double kMostProducts = 4e8;
+
+/// Answers every call with what was given: outputs by name, those of a gradient's forward by what
+/// the gradient was given.
+class GivenOutputs final : public Candidate {
+public:
+    explicit GivenOutputs(const GivenCall& given) : given_(given) {
+        info_.name = "the given outputs";
+    }
+    const CandidateInfo& info() const override { return info_; }
+    CallResult run(const Call& call, const RunOptions&) override {
+        CallResult result;
+        for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+            const TensorField& field = call.description->tensors[i];
+            result.outputs.emplace_back();
+            if (!field.output || !call.tensors[i].present) continue;
+            const auto it = given_.bits.find(
+                field.role == Role::output && !given_.bits.contains(field.name) ? "attention_in"
+                                                                                : field.name);
+            if (it == given_.bits.end())
+                throw std::invalid_argument(field.name + " is missing");
+            result.outputs.back() = it->second;
+        }
+        return result;
+    }
+    std::vector<CallResult> run_together(std::span<const Call* const> calls, int) override {
+        std::vector<CallResult> results;
+        for (const Call* call : calls) results.push_back(run(*call, {}));
+        return results;
+    }
+    void restart() override {}
+    void limit_time(std::chrono::duration<double>) override {}
+
+private:
+    const GivenCall& given_;
+    CandidateInfo info_;
+};
+
+bool is_number_of_problem(Role role) {
+    return role == Role::query || role == Role::key || role == Role::value ||
+           role == Role::output_grad || role == Role::output || role == Role::statistic;
+}
+
+/// Elements of the inputs as overrides; `which` of them.
+template <class Which>
+void override_inputs(const GivenCall& given, Spec& spec, const Which& which) {
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
+        const TensorField& field = spec.schema->tensors[i];
+        const auto it = given.bits.find(field.name);
+        if (field.output || it == given.bits.end() || !which(field.role)) continue;
+        const auto& shape = shapes[i];
+        const std::vector<std::uint32_t> bits = RowOrder(field, extents).from_memory(it->second);
+        ElementRef at{static_cast<int>(i), {}};
+        const auto total = static_cast<std::size_t>(
+            std::accumulate(shape.begin(), shape.end(), Int{1}, std::multiplies<>()));
+        if (total == 0 || total != bits.size()) continue;  // contents are documented
+        for (std::size_t k = 0; k < total; ++k) {
+            spec.overrides.emplace_hint(spec.overrides.end(), at,
+                                        ref::decode(extents.type_of(field), bits[k]));
+            for (std::size_t d = shape.size(); d-- > 0;) {
+                if (++at.index[d] < shape[d]) break;
+                at.index[d] = 0;
+            }
+        }
+    }
+}
+
+/// Rows of `left` with those of `right`, a rope, behind them.
+Bits beside(const Bits& left, Int left_width, const Bits& right, Int right_width) {
+    if (left.empty()) return right;
+    Bits out;
+    for (auto l = left.begin(), r = right.begin(); l != left.end();
+         l += left_width, r += right_width) {
+        out.insert(out.end(), l, l + left_width);
+        out.insert(out.end(), r, r + right_width);
+    }
+    return out;
+}
+
+std::vector<float> first_lanes(const Bits& bits, Int lanes) {
+    std::vector<float> out;
+    for (std::size_t k = 0; k < bits.size(); k += static_cast<std::size_t>(lanes))
+        out.push_back(static_cast<float>(ref::decode(ref::Dtype::fp32, bits[k])));
+    return out;
+}
+
+/// An LSE alone, as a maximum and a sum of 1; -infinity is a row that sees nothing.
+void take_one_statistic(std::vector<float> lse, AttentionProblem& problem) {
+    constexpr float kMost = std::numeric_limits<float>::max();
+    problem.row_sum.assign(lse.size(), 1);
+    for (std::size_t row = 0; row < lse.size(); ++row)
+        if (std::isinf(lse[row]) && lse[row] < 0) {
+            lse[row] = -kMost;
+            problem.row_sum[row] = kMost;
+        }
+    problem.row_max = std::move(lse);
+}
+
+/// The given numbers in place of the case's.
+void take_numbers(const GivenCall& given, const Spec& spec, AttentionProblem& problem) {
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    const auto take = [&](Role role, Bits& numbers) {
+        Bits joined;
+        Int width = 0;
+        for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
+            const TensorField& field = spec.schema->tensors[i];
+            const auto it = given.bits.find(field.name);
+            if (field.role != role || field.output || it == given.bits.end()) continue;
+            joined = beside(joined, width, RowOrder(field, extents).from_memory(it->second),
+                            shapes[i].back());
+            width = shapes[i].back();
+        }
+        if (!joined.empty()) numbers = std::move(joined);
+    };
+    take(Role::query, problem.query);
+    take(Role::key, problem.key);
+    take(Role::value, problem.value);
+    take(Role::output_grad, problem.output_grad);
+    if (!problem.gradient) return;
+    take(Role::output, problem.output);
+    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
+        const TensorField& field = spec.schema->tensors[i];
+        const auto it = given.bits.find(field.name);
+        if (field.output || it == given.bits.end()) continue;
+        const auto lanes = [&](Int count) {
+            return first_lanes(RowOrder(field, extents).from_memory(it->second), count);
+        };
+        if (field.name == "softmax_max") problem.row_max = lanes(shapes[i].back());
+        if (field.name == "softmax_sum") problem.row_sum = lanes(shapes[i].back());
+        if (field.name == "lse") take_one_statistic(lanes(1), problem);
+    }
+}
+
+void take_reals(const GivenArguments& arguments, AttentionProblem& problem) {
+    for (const auto& [name, value] : arguments.reals) {
+        if (name.starts_with("scale")) problem.scale = static_cast<float>(value);
+        if (name == "keep_prob") problem.keep_prob = static_cast<float>(value);
+    }
+}
+
+/// Finite numbers around 0, as the tiers' model of rounding wants them.
+bool is_centred(const Bits& bits, ref::Dtype dtype, double& deviation) {
+    constexpr double kFar = 5;  // standard errors
+    double sum = 0, squares = 0;
+    for (const std::uint32_t one : bits) {
+        const double value = ref::decode(dtype, one);
+        if (!std::isfinite(value)) return false;
+        sum += value;
+        squares += value * value;
+    }
+    const auto n = static_cast<double>(bits.size());
+    if (!(n > 1) || !(squares > 0)) return false;
+    deviation = std::sqrt(squares / n);
+    return std::fabs(sum) <= kFar * deviation * std::sqrt(n);
+}
+
+bool has_tier_data(const AttentionProblem& problem) {
+    constexpr double kLeastSpread = 1e-3, kMostSpread = 4;
+    double query = 0, key = 0, other = 0;
+    if (!is_centred(problem.query, problem.dtype, query) ||
+        !is_centred(problem.key, problem.dtype, key) ||
+        !is_centred(problem.value, problem.dtype, other))
+        return false;
+    if (problem.gradient && !is_centred(problem.output_grad, problem.dtype, other)) return false;
+    const double spread = std::fabs(problem.scale) * query * key *
+                          std::sqrt(static_cast<double>(problem.shape.head_dim));
+    return spread >= kLeastSpread && spread <= kMostSpread;
+}
+
+/// Rows times keys times channels.
+double products_of(const AttentionProblem& problem) {
+    double pairs = 0;
+    for (std::size_t b = 0; b < problem.query_lengths.size(); ++b)
+        pairs += static_cast<double>(problem.query_lengths[b]) *
+                 static_cast<double>(problem.kv_lengths[b]);
+    return pairs * static_cast<double>(problem.shape.query_heads *
+                                       (problem.shape.head_dim + problem.shape.value_dim));
+}
+
+class AttentionJudge {
+public:
+    AttentionJudge(const AttentionOperator& of, const Spec& spec, const GivenCall& given,
+                   const ref::RoundingClass& rounding)
+        : of_(of), spec_(spec), given_(given), rounding_(rounding), problem_(of.inputs(spec)),
+          call_(outline_of(extents_of(spec))) {
+        take_reals(given.arguments, problem_);
+        take_numbers(given, spec, problem_);
+    }
+
+    Verdict run(std::int64_t samples, std::vector<std::string>& judged) {
+        for (const Tensor& tensor : call_.tensors)
+            if (tensor.output && has(tensor.name)) judged.push_back(tensor.name);
+        if (judged.empty()) throw std::invalid_argument("no output is given");
+        return products_of(problem_) > kMostProducts ? sampled(samples) : whole(judged);
+    }
+
+private:
+    bool has(const std::string& tensor) const { return given_.bits.contains(tensor); }
+
+    Verdict sampled(std::int64_t samples) {
+        GivenOutputs candidate(given_);
+        PropertyContext context{candidate, rounding_, nullptr, samples};
+        FullSizeAttention size = full_size(of_, spec_, problem_, 0);
+        size.has_tiers = has_tier_data(problem_);
+        return check_sampled(std::move(size), context);
+    }
+
+    CallResult result() const {
+        CallResult made;
+        for (const Tensor& tensor : call_.tensors)
+            made.outputs.push_back(tensor.output && has(tensor.name) ? given_.bits.at(tensor.name)
+                                                                     : Bits{});
+        return made;
+    }
+
+    Verdict whole(const std::vector<std::string>& judged) const {
+        const auto is_judged = [&](const std::string& name) {
+            return std::ranges::find(judged, name) != judged.end();
+        };
+        const CallResult made = result();
+        ExpectedOutputs expected = in_call_order(problem_, expected_of(problem_, rounding_));
+        std::erase_if(expected, [&](const auto& one) { return !is_judged(one.first); });
+        Verdict verdict = verdict_on_values(spec_, call_, made, expected);
+        for (const AttentionOutput& output : problem_.outputs())
+            if (output.is_list() && is_judged(output.name))
+                join(verdict, of_.judge_lists(problem_, packed_bits(output, call_, made), rounding_));
+        if (verdict.failed() || !has_tier_data(problem_)) return verdict;
+        const double worst = verdict.worst_ratio;
+        Verdict tiers = judge_tiers(tensors(judged, made, rounding_), rounding_,
+                                    [&](const ref::RoundingClass& other) {
+                                        return tensors(judged, made, other);
+                                    });
+        tiers.worst_ratio = std::max(worst, tiers.worst_ratio);
+        return tiers;
+    }
+
+    /// What rounding predicts of the outputs that are there, with what they are.
+    std::vector<TierTensor> tensors(const std::vector<std::string>& judged, const CallResult& made,
+                                    const ref::RoundingClass& rounding) const {
+        std::vector<TierTensor> all = tier_tensors(problem_, rounding);
+        const auto& outputs = problem_.outputs();
+        std::erase_if(all, [&](const TierTensor& tensor) {
+            const auto output = std::ranges::find(outputs, tensor.name, &AttentionOutput::name);
+            return output == outputs.end() ||
+                   !std::ranges::all_of(output->parts, [&](const OutputPart& part) {
+                       return std::ranges::find(judged, part.tensor) != judged.end();
+                   });
+        });
+        for (TierTensor& tensor : all) {
+            const AttentionOutput& output = problem_.output_named(tensor.name);
+            tensor.got = ref::decode_all(output.dtype, packed_bits(output, call_, made));
+            if (!output.is_statistic() || output.width == 1) continue;
+            std::size_t lane = 0;
+            std::erase_if(tensor.got, [&](double) {
+                return lane++ % static_cast<std::size_t>(output.width) != 0;
+            });
+        }
+        return all;
+    }
+
+    const AttentionOperator& of_;
+    const Spec& spec_;
+    const GivenCall& given_;
+    const ref::RoundingClass& rounding_;
+    AttentionProblem problem_;
+    Call call_;
+};
+
+/// Operators that are no attention: their agreement on a case with all elements overridden.
+Verdict judge_agreement(const Operator& op, const Spec& spec, const GivenCall& given,
+                        const ref::RoundingClass& rounding, std::vector<std::string>& judged) {
+    for (const Tensor& tensor : op.outline(spec).tensors)
+        if (tensor.output && tensor.present) judged.push_back(tensor.name);
+    GivenOutputs candidate(given);
+    PropertyContext context{candidate, rounding};
+    return op.property("agreement")->check(spec, context);
+}
+
+}  // namespace
+
+GivenVerdict judge_given(const Operator& op, const GivenCall& given,
+                         const ref::RoundingClass& rounding, Profile profile,
+                         std::int64_t samples) {
+    if (!op.schema().entry.pack)
+        throw std::invalid_argument(op.name() + " has no arguments of its own: it chains other operators");
+    for (const RealField& real : op.schema().reals)
+        if (!given.arguments.reals.contains(real.name))
+            throw std::invalid_argument(real.name + " is missing");
+    GivenVerdict out;
+    out.spec = spec_from_arguments(op.schema(), given.arguments, profile);
+    if (const auto why = op.illegal(out.spec)) throw std::invalid_argument(*why);
+    Spec spec = out.spec;
+    const AttentionOperator* const attention = op.attention();
+    override_inputs(given, spec, [&](Role role) { return !attention || !is_number_of_problem(role); });
+    if (attention) {
+        AttentionJudge judge(*attention, spec, given, rounding);
+        out.verdict = judge.run(samples, out.judged);
+    } else {
+        out.verdict = judge_agreement(op, spec, given, rounding, out.judged);
+    }
+    return out;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,172 @@
+"""One call of a kernel: arguments in, outputs out, and what both sides may do wrong."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import numpy as np
+
+from attncheck import _arguments
+from attncheck._errors import CandidateError, OutputError
+from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of
+
+OK, DECLINED, NULLPTR, INVALID, INTERNAL = 0, -1, 161001, 161002, 561000
+
+
+class Caller:
+    """A kernel ready to be called with the address of its argument struct."""
+
+    def __init__(self, kernel: Kernel, arguments: list[dict[str, Any]]) -> None:
+        """Raises CandidateError when a package that the kernel needs is missing."""
+        self._kernel = kernel
+        self._arguments = arguments
+        self._outputs = [a["name"] for a in arguments if a.get("output")]
+        parameters = parameters_of(kernel.function)
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        names = {p.name for p in parameters}
+        self._taken = [a["name"] for a in arguments if takes_all or a["name"] in names]
+        # A mask that the function cannot be given is a call that it does not do.
+        self._needed_absent = [
+            a["name"]
+            for a in arguments
+            if a["kind"] in ("tensor", "array") and not a.get("output") and a["name"] not in self._taken
+        ]
+        self._bridge: Bridge = NumpyBridge() if kernel.tensors == "numpy" else _torch_bridge(kernel)
+
+    def __call__(self, address: int) -> tuple[int, str]:
+        """Runs the kernel: a status of attncheck/candidate.h, and what there is to say to it."""
+        try:
+            values = _arguments.unpack(address, self._arguments)
+        except ValueError as error:
+            return INVALID, f"malformed argument: {error}"
+        for name in self._needed_absent:
+            if values[name] is not None:
+                return DECLINED, f"{self._kernel.place} has no parameter {name}"
+        outputs = {name: values[name] for name in self._outputs if values[name] is not None}
+        try:
+            given = {
+                name: self._bridge.give(value, name in outputs) if isinstance(value, np.ndarray) else value
+                for name, value in values.items()
+                if name in self._taken
+            }
+            returned = self._kernel.function(**given)
+            self._bridge.wait()
+            self._take(returned, given, outputs)
+        except Declined as reason:
+            return DECLINED, str(reason)
+        except NotImplementedError as reason:
+            return DECLINED, str(reason)
+        except Invalid as reason:
+            return reason.status, f"raised Invalid: {describe_error(reason)}"
+        except OutputError as error:
+            return INTERNAL, f"wrong output {error.output}: {self._kernel.place}: {error}"
+        except BaseException as error:  # noqa: BLE001: a kernel may raise anything
+            status = INVALID if isinstance(error, (ValueError, TypeError)) else INTERNAL
+            return status, self._raised(error)
+        return OK, ""
+
+    def _take(self, returned: Any, given: Mapping[str, Any], outputs: dict[str, np.ndarray]) -> None:
+        filled = [name for name in outputs if name in given]
+        if returned is None:
+            missing = [name for name in outputs if name not in filled]
+            if missing:
+                raise OutputError(
+                    missing[0], f"returned None, expected {', '.join(outputs)} or parameters of these names to fill"
+                )
+            for name in filled:
+                self._bridge.take_filled(given[name], outputs[name])
+            return
+        if isinstance(returned, Mapping):
+            wrong = [name for name in returned if name not in self._outputs]
+            if wrong:
+                raise OutputError(
+                    str(wrong[0]), f"returned an output {wrong[0]!r}, expected: {', '.join(outputs)}"
+                )
+            by_name = {name: returned[name] for name in outputs if name in returned}
+        else:
+            several = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+            # Those that are filled may be left out of what is returned.
+            for names in (list(outputs), [n for n in outputs if n not in filled], list(self._outputs)):
+                if len(several) == len(names):
+                    break
+            else:
+                raise OutputError(
+                    next(iter(outputs), ""),
+                    f"returned {len(several)} outputs, expected {len(outputs)}: {', '.join(outputs)}",
+                )
+            by_name = dict(zip(names, several))
+        for name, target in outputs.items():
+            if name not in by_name and name in filled:
+                self._bridge.take_filled(given[name], target)
+                continue
+            value = by_name.get(name)
+            if value is None:
+                raise OutputError(name, f"returned no {name}, expected {', '.join(outputs)}")
+            self._bridge.take(name, value, target)
+
+    def _raised(self, error: BaseException) -> str:
+        """The error, then the last calls that led to it, innermost last."""
+        import os
+        import traceback
+
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if os.path.dirname(f.filename) != os.path.dirname(__file__)]
+        lines = [f"raised {describe_error(error)}"]
+        lines += [
+            f"    {os.path.basename(f.filename)}:{f.lineno}, in {f.name}: {f.line or ''}".rstrip(" :")
+            for f in own[-4:]
+        ]
+        return "\n".join(lines)
+
+
+class Bridge:
+    """Between arrays in the memory of the suite and what a kernel takes and returns."""
+
+    def give(self, array: np.ndarray, output: bool) -> Any:
+        """What the kernel gets for a tensor; inputs are read-only where that is known."""
+        raise NotImplementedError
+
+    def take(self, name: str, value: Any, target: np.ndarray) -> None:
+        """Stores a returned output. Raises OutputError."""
+        raise NotImplementedError
+
+    def take_filled(self, value: Any, target: np.ndarray) -> None:
+        """Stores an output that the kernel was given to fill."""
+
+    def wait(self) -> None:
+        """Returns when the kernel is done."""
+
+
+class NumpyBridge(Bridge):
+    """Views of the memory itself."""
+
+    def give(self, array: np.ndarray, output: bool) -> np.ndarray:
+        return array
+
+    def take(self, name: str, value: Any, target: np.ndarray) -> None:
+        if value is target:
+            return
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise OutputError(name, f"{name} is of type {type(value).__name__}, expected numpy.ndarray")
+        check_output(name, tuple(value.shape), value.dtype.name, target)
+        target[...] = value
+
+
+def check_output(name: str, shape: tuple[int, ...], dtype: str, target: np.ndarray) -> None:
+    """Raises OutputError unless shape and type are those of the output."""
+    if shape != target.shape:
+        raise OutputError(name, f"{name} has shape {list(shape)}, expected {list(target.shape)}")
+    if dtype != target.dtype.name:
+        raise OutputError(name, f"{name} has type {dtype}, expected {target.dtype.name}")
+
+
+def _torch_bridge(kernel: Kernel) -> Bridge:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise CandidateError(f"{kernel.place} takes tensors of torch: {error}") from error
+    from attncheck._torch import TorchBridge
+
+    return TorchBridge(kernel.device)
+
+

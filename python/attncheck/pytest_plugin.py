@@ -1,0 +1,155 @@
+"""pytest: every property of a marked kernel is a test item.
+
+    @pytest.mark.attncheck(op="attention_merge", features="dtype=fp32", cases=50, seed=1)
+    def merge(parts, lses):
+        ...
+
+Keywords of the mark: op (required), features, tensors, device and precision as
+:func:`attncheck.kernel` takes them; cases per property [100], seed [1], timeout of a call in
+seconds [10], validation (whether illegal calls are tried) [False].
+
+What is falsified is kept under pytest's cache folder and replayed first the next time; a line to
+paste (:func:`attncheck.example`) pins it in the source.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+from attncheck._command import catalogue, command_path
+from attncheck._kernels import examples_of
+
+_MARK = "attncheck"
+_KEYWORDS = {
+    "op", "features", "tensors", "device", "precision", "cases", "seed", "timeout", "validation"
+}
+_HELD, _FALSIFIED, _NOTHING_CHECKED = 0, 1, 3
+_LONGEST_RUN_S = 3600
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the mark known."""
+    config.addinivalue_line(
+        "markers",
+        "attncheck(op, features, cases, seed, ...): the function is a kernel; each of its properties "
+        "is a test",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[pytest.Item] | None:
+    """A marked function gives items in place of a test function."""
+    if not isinstance(collector, pytest.Module) or not callable(obj):
+        return None
+    marks = [mark for mark in getattr(obj, "pytestmark", []) if mark.name == _MARK]
+    if not marks:
+        return None
+    return list(_items(collector, name, obj, marks[0]))
+
+
+def _items(collector: pytest.Module, name: str, function: Any, mark: pytest.Mark) -> Iterator[pytest.Item]:
+    wrong = set(mark.kwargs) - _KEYWORDS
+    operators = {op: one for op, one in catalogue().items() if "arguments" in one}
+    op = mark.kwargs.get("op")
+    if mark.args or wrong or op not in operators:
+        what = f"keywords {', '.join(sorted(wrong))}" if wrong else f"op={op!r}"
+        raise pytest.UsageError(
+            f"{collector.path}: mark of {name}: {what}, allowed: op= one of {', '.join(operators)}, "
+            f"and {', '.join(sorted(_KEYWORDS - {'op'}))}"
+        )
+    for k, one in enumerate(examples_of(function)):
+        yield KernelItem.from_parent(
+            collector, name=f"{name}[example{k}]", kernel=name, options=mark.kwargs, property=one.property,
+            case=one.case,
+        )
+    for one in operators[op]["properties"]:
+        if not one["large"] and (mark.kwargs.get("validation") or not one["validation"]):
+            yield KernelItem.from_parent(
+                collector, name=f"{name}[{one['name']}]", kernel=name, options=mark.kwargs,
+                property=one["name"],
+            )
+
+
+class Falsified(Exception):
+    """What the suite says of a counterexample."""
+
+
+class KernelItem(pytest.Item):
+    """One property of one kernel, or one pinned case."""
+
+    def __init__(self, *, kernel: str, options: dict[str, Any], property: str, case: str = "", **more: Any) -> None:
+        super().__init__(**more)
+        self._kernel = kernel
+        self._options = options
+        self._property = property
+        self._case = case
+
+    def runtest(self) -> None:
+        """Runs the program on this property; Falsified has its words."""
+        option = self._options
+        command = [str(command_path()), "reproduce" if self._case else "verify"]
+        if self._case:
+            command.append(self._case)
+        command += ["--candidate", f"python:{self.path}:{self._kernel}", "--python", sys.executable]
+        if self._property:
+            command += ["--property", self._property]
+        if "timeout" in option:
+            command += ["--timeout", str(option["timeout"])]
+        if not self._case:
+            command += ["--op", option["op"], "--cases", str(option.get("cases", 100))]
+            command += ["--seed", str(option.get("seed", 1)), "--jobs", "1"]
+            command += ["--corpus", str(self._corpus())]
+            if not option.get("validation"):
+                command += ["--no-validation"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN_S,
+                              cwd=self.config.rootpath)
+        if done.returncode == _HELD:
+            return
+        text = done.stdout + done.stderr
+        if done.returncode == _NOTHING_CHECKED:
+            pytest.skip(_last_note(text, self._property))
+        raise Falsified(_counterexamples(text) if done.returncode == _FALSIFIED else text.strip())
+
+    def _corpus(self) -> Path:
+        """What this property of this kernel failed once; a folder of its own, for runs side by side."""
+        cache = self.config.cache
+        assert cache is not None
+        place = re.sub(r"\W+", "_", os.path.relpath(self.path, self.config.rootpath))
+        return cache.mkdir(_MARK) / place / self._kernel / self._property
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """The suite's words for what it falsified; a traceback for what went wrong here."""
+        if isinstance(excinfo.value, (Falsified, FileNotFoundError)):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+
+def _counterexamples(text: str) -> str:
+    """Counterexamples without the table behind them, and the lines that pin them."""
+    lines = text.splitlines()
+    end = next((k for k, line in enumerate(lines) if line.startswith("operator  ")), len(lines))
+    out = [line for line in lines[:end] if not line.startswith("checking ")]
+    pins = []
+    for line in lines[:end]:
+        found = re.search(r"attncheck reproduce '([^']*)' --property (\w+)", line)
+        if found:
+            pins.append(f'@attncheck.example("{found[1]}", "{found[2]}")')
+    if pins:
+        out += ["", "to pin it, above the function:", *dict.fromkeys(pins)]
+    return "\n".join(out).strip()
+
+
+def _last_note(text: str, name: str) -> str:
+    """What the table says of a property that was not checked."""
+    row = next((line for line in text.splitlines() if f" {name} " in line), "")
+    return " ".join(row.split()) or "nothing was checked"

@@ -1,0 +1,124 @@
+"""Functions of Python as candidates: what holds, and what every kind of mistake is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from conftest import KERNELS
+
+CASE = "attention_merge{dtype=fp16 parts=2 rows=3 heads=2 dim=4 weights=near data=normal seed=1}"
+BF16 = CASE.replace("fp16", "bf16")
+FLASH = (
+    "flash_attention_score{{dtype={} q=[5] kv=[9] layout={} kv_heads=2 group=2 dim=8 value_dim=8 mask=bool "
+    "mask_form=head sparse=1 scale=rsqrt data=normal seed=3}}"
+)
+
+
+@pytest.mark.parametrize("case", [CASE, BF16, CASE.replace("}", " statistics=absent parts.layout=swapped}")])
+@pytest.mark.parametrize("property", ["agreement", "memory", "concurrent"])
+def test_a_kernel_in_numpy_holds(verify, case, property):
+    status, said = verify(KERNELS / "merge_numpy.py", case, property)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("layout", ["BSND", "BNSD"])
+def test_a_marked_kernel_holds(verify, dtype, layout):
+    status, said = verify(KERNELS / "flash_numpy.py", FLASH.format(dtype, layout))
+    assert status == 0, said
+
+
+def test_a_call_that_needs_a_parameter_the_function_lacks_is_declined(verify):
+    case = FLASH.format("fp16", "BSND").replace("scale=rsqrt", "pse=plain scale=rsqrt")
+    status, said = verify(KERNELS / "flash_numpy.py", case)
+    assert status == 3 and "declined" in said, said
+
+
+HEAD = "import numpy as np\nimport attncheck\n"
+MISTAKES = {
+    "raised ZeroDivisionError: division by zero (kernel.py:6)": "    helper()\ndef helper():\n    1 / 0\n",
+    "raised ValueError: assignment destination is read-only": "    parts[...] = 0\n",
+    "wrong output out: kernel.py, function attention_merge: out has shape [3, 2], expected [3, 2, 4]":
+        "    return parts[0, ..., 0], lses[0]\n",
+    "out has type float64, expected float16": "    return parts[0].astype(float), lses[0]\n",
+    "returned 3 outputs, expected 2: out, lse": "    return 1, 2, 3\n",
+    "returned None, expected out, lse or parameters of these names to fill": "    pass\n",
+    "out is of type list, expected numpy.ndarray": "    return [1], lses[0]\n",
+    "returned an output 'oot', expected: out, lse": "    return {'oot': parts[0]}\n",
+    "timed out after 5 s": "    while True: pass\n",
+    "out-of-bounds read": "    np.lib.stride_tricks.as_strided(lses, (lses.size + 1,), (4,)).sum()\n",
+    "crashed: SIGSEGV": "    import ctypes; ctypes.string_at(8)\n",
+    "ended the process with exit code 3": "    import os; os._exit(3)\n",
+    "out differs from the reference": "    return parts[0], lses[0]\n",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_in_a_kernel_is_a_verdict(verify, words):
+    status, said = verify(HEAD + "def attention_merge(parts, lses):\n" + MISTAKES[words], CASE)
+    assert status == 1 and words in said, said
+
+
+def test_a_traceback_names_the_last_calls(verify):
+    source = "def attention_merge(parts, lses):\n    return inner(parts)\ndef inner(p):\n    return p.nothing\n"
+    _, said = verify(source, CASE)
+    assert "kernel.py:2, in attention_merge: return inner(parts)" in said
+    assert "kernel.py:4, in inner: return p.nothing" in said
+
+
+def test_declined_and_rejected_calls(verify):
+    source = HEAD + "def attention_merge(parts, lses):\n    raise attncheck.Declined('no')\n"
+    assert verify(source, CASE)[0] == 3
+    status, said = verify(source.replace("Declined", "Invalid"), CASE)
+    assert status == 1 and "raised Invalid: Invalid: no" in said, said
+
+
+def test_outputs_may_be_filled_or_returned_by_name(verify):
+    body = KERNELS.joinpath("merge_numpy.py").read_text()
+    filled = body.replace("(parts, lses)", "(parts, lses, out, lse=None)").replace(
+        "out = (weights", "result = (weights"
+    ).replace("    return out.astype(parts.dtype), lse.astype(np.float32)",
+              "    out[...] = result\n    given[...] = lse").replace(
+        "    shift =", "    given = lse\n    shift =", 1)
+    status, said = verify(filled, CASE)
+    assert status == 0, said
+    named = body.replace("return out.astype(parts.dtype), lse.astype(np.float32)",
+                         "return {'lse': lse.astype(np.float32), 'out': out.astype(parts.dtype)}")
+    status, said = verify(named, CASE)
+    assert status == 0, said
+
+
+REFUSED = {
+    "import nothere\n": "the import failed: ModuleNotFoundError: No module named 'nothere' (kernel.py:1)",
+    "x = (\n": "the import failed: SyntaxError: '(' was never closed (kernel.py:1)",
+    "raise SystemExit(3)\n": "the import failed: SystemExit: 3 (kernel.py:1)",
+    "x = 1\n": "no kernel in it: mark a function with @attncheck.kernel",
+    "def attention_merge(parts, lsez): pass\n":
+        "function attention_merge: parameter lsez is no argument of attention_merge, those are: parts, lses, out, lse",
+    "def attention_merge(parts, /, lses): pass\n": "parameter parts is positional-only",
+    HEAD + "@attncheck.kernel('merge')\ndef f(parts): pass\n": "function f: no operator 'merge', known: ",
+    HEAD + "@attncheck.kernel('attention_merge', tensors='jax')\ndef f(parts): pass\n":
+        "tensors is 'jax', allowed: 'numpy' or 'torch'",
+    HEAD + "def attention_merge(parts): pass\n@attncheck.kernel('attention_merge')\ndef f(parts): pass\n":
+        "two functions for attention_merge: attention_merge and f; name one behind the file, FILE:f",
+}
+
+
+@pytest.mark.parametrize("source", REFUSED)
+def test_a_module_that_is_no_candidate_is_refused_in_one_line(verify, source):
+    status, said = verify(source, CASE)
+    assert status == 2 and said.count("\n") == 1, said
+    assert REFUSED[source] in said and "Traceback" not in said, said
+
+
+def test_names_that_lead_nowhere(attncheck, verify):
+    def lines(*arguments):
+        status, said = attncheck(*arguments)
+        assert status == 2 and said.count("\n") == 1, said
+        return said
+
+    assert "no file nofile.py" in lines("list", "--candidate", "python:nofile.py")
+    assert "neither a file that ends in .py nor the name of a module" in lines("list", "--candidate", "python:a b")
+    assert "No module named 'no_such_module'" in lines("list", "--candidate", "python:no_such_module")
+    status, said = verify(KERNELS / "merge_numpy.py", CASE, name="nothing")
+    assert status == 2 and "there is no function nothing, there are: attention_merge" in said, said

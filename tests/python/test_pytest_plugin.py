@@ -1,0 +1,58 @@
+"""The plugin: properties as items, a counterexample in the failure, what failed once first."""
+
+from __future__ import annotations
+
+import pytest
+
+PLUGIN = ["-p", "attncheck.pytest_plugin"]
+RIGHT = '''
+import numpy as np
+import pytest
+
+@pytest.mark.attncheck(op="attention_merge", features="dtype=fp32 dead=none parts=1..8 weights=equal,near", cases=10)
+def merge(parts, lses):
+    weights = np.exp(lses - lses.max(axis=0))
+    total = weights.sum(axis=0)
+    out = (weights[..., None] * parts).sum(axis=0) / total[..., None]
+    return out, lses.max(axis=0) + np.log(total)
+'''
+
+
+@pytest.fixture
+def pytester(pytester, request):
+    if request.config.pluginmanager.hasplugin("attncheck"):
+        PLUGIN.clear()  # installed as a plugin already
+    return pytester
+
+
+def test_every_property_is_an_item(pytester):
+    pytester.makepyfile(RIGHT)
+    result = pytester.runpytest(*PLUGIN, "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["*::merge[[]agreement]", "*::merge[[]memory]"])
+    result.stdout.no_fnmatch_line("*validation*")
+
+
+def test_a_kernel_holds_and_a_broken_one_shows_its_counterexample(pytester):
+    pytester.makepyfile(RIGHT)
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(passed=1)
+    pytester.makepyfile(RIGHT.replace("/ total[..., None]", ""))
+    result = pytester.runpytest(*PLUGIN, "-k", "agreement")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["FALSIFIED attention_merge.agreement: out is wrong*", '@attncheck.example("attention_merge{*}", "agreement")']
+    )
+
+
+def test_a_pinned_case_is_an_item(pytester):
+    case = "attention_merge{dtype=fp32 parts=2 rows=1 heads=1 dim=1 weights=equal data=zeros seed=0}"
+    pinned = RIGHT.replace("@pytest.mark", f'@attncheck.example("{case}", "agreement")\n@pytest.mark').replace(
+        "import pytest", "import attncheck\nimport pytest"
+    )
+    pytester.makepyfile(pinned)
+    pytester.runpytest(*PLUGIN, "-k", "example0").assert_outcomes(passed=1)
+
+
+def test_a_wrong_mark_is_one_line(pytester):
+    pytester.makepyfile(RIGHT.replace('op="attention_merge"', 'op="merge"'))
+    result = pytester.runpytest(*PLUGIN)
+    result.stdout.fnmatch_lines(["*mark of merge: op='merge', allowed: op= one of *"])
