@@ -78,7 +78,8 @@ private:
     };
     struct Found {
         std::int64_t decided = 0;
-        Witness best;
+        bool by_one_edit = false;
+        std::map<std::string, Witness> best;  ///< by the argument that was edited
     };
 
     static constexpr std::uint64_t kFully = 100;  ///< cases of which every edit is tried
@@ -119,8 +120,7 @@ private:
             const std::vector<Edit> two{random_.pick(all), random_.pick(all)};
             const auto ruling = ruling_on(spec, call, two);
             if (ruling && !ruling->accepted() &&
-                (!found_.contains(ruling->clause) ||
-                 found_.at(ruling->clause).best.broken.size() > 1))
+                (!found_.contains(ruling->clause) || !found_.at(ruling->clause).by_one_edit))
                 note(ruling->clause, spec, elements, two, std::nullopt);
         }
     }
@@ -179,16 +179,30 @@ private:
         for (const Edit& edit : broken)  // an extreme says less than a value beside the edge
             if (const auto* value = std::get_if<std::int64_t>(&edit.value))
                 cost += std::abs(static_cast<double>(*value)) > 1e9 ? 400 : 0;
-        if (cost >= found.best.cost) return;
-        found.best = {spec, broken, {}, cost};
-        if (legal) found.best.legal = {*legal};
+        if (broken.size() == 1 && !found.by_one_edit) {
+            found.by_one_edit = true;
+            found.best.clear();
+        }
+        Witness& best = found.best[broken.size() > 1 ? "" : broken.front().name];
+        if (cost >= best.cost) return;
+        best = {spec, broken, {}, cost};
+        if (legal) best.legal = {*legal};
     }
 
     FoundClause edges_of(const std::string& name, const Found& found) {
         FoundClause out{name, found.decided, {}};
-        Spec broken = found.best.spec, legal = found.best.spec;
-        broken.edits = found.best.broken;
-        legal.edits = found.best.legal;
+        std::vector<Witness> cheapest;
+        for (const auto& [argument, witness] : found.best) cheapest.push_back(witness);
+        std::ranges::stable_sort(cheapest, std::less<>(), &Witness::cost);
+        cheapest.resize(std::min(cheapest.size(), kArguments));
+        for (const Witness& witness : cheapest) add_edges(witness, out);
+        return out;
+    }
+
+    void add_edges(const Witness& witness, FoundClause& out) {
+        Spec broken = witness.spec, legal = witness.spec;
+        broken.edits = witness.broken;
+        legal.edits = witness.legal;
         const auto add = [&](const Spec& rejected, const std::optional<Spec>& accepted) {
             FoundEdge edge{rejected, std::nullopt};
             if (accepted && !accepted->edits.empty()) {
@@ -201,18 +215,15 @@ private:
                 }))
                 out.edges.push_back(std::move(edge));
         };
-        if (legal.edits.empty()) {
-            add(broken, std::nullopt);
-            return out;
-        }
+        if (legal.edits.empty()) return add(broken, std::nullopt);
         for (const std::int64_t step : {1, 8, 16}) {
-            const Edge near = nearest_edge({broken, legal}, name, step);
+            const Edge near = nearest_edge({broken, legal}, out.name, step);
             const auto ruling = ruling_of(near.broken);
-            if (ruling && ruling->clause == name) add(near.broken, near.legal);
+            if (ruling && ruling->clause == out.name) add(near.broken, near.legal);
         }
-        return out;
     }
 
+    static constexpr std::size_t kArguments = 3;  ///< that break a clause, cheapest first
     static constexpr std::int64_t kSmall = std::int64_t{1} << 20;
 
     const Operator& op_;
