@@ -58,7 +58,17 @@ void edit_tensor(const Edit& edit, Tensor& tensor) {
         tensor.shape[dim] = edit.integer();
         return;
     }
-    if (!edit.index.empty()) refuse(edit, "has an index: a tensor knows absent, present, dtype=, rank=, shape[k]=, lead= and spare=");
+    if (what == "swap" && edit.index.size() == 2) {
+        const auto one = static_cast<std::size_t>(edit.index[0]),
+                   other = static_cast<std::size_t>(edit.index[1]);
+        if (std::max(one, other) >= tensor.shape.size())
+            refuse(edit, "is outside the tensor's rank");
+        std::swap(tensor.shape[one], tensor.shape[other]);
+        return;
+    }
+    constexpr const char* kKnown =
+        "a tensor knows absent, present, dtype=, rank=, shape[k]=, swap[k,l], lead= and spare=";
+    if (!edit.index.empty()) refuse(edit, fmt::format("has an index: {}", kKnown));
     if (what == "absent" || what == "present") {
         tensor.present = what == "present";
     } else if (what == "dtype") {
@@ -72,8 +82,7 @@ void edit_tensor(const Edit& edit, Tensor& tensor) {
     } else if (what == "lead" || what == "spare") {
         extend_tensor(edit, tensor);
     } else {
-        refuse(edit,
-               "knows absent, present, dtype=, rank=, shape[k]=, lead= and spare= of a tensor");
+        refuse(edit, fmt::format("has no such attribute: {}", kKnown));
     }
 }
 

@@ -1,7 +1,7 @@
 // An Edit is one illegal change of a call, as a value: `break=[...]` of a case line is a list of them.
 //
 //   NAME=5   NAME=nan   NAME="text"   NAME.absent   NAME.present   NAME.dtype=0   NAME.rank=2
-//   NAME.shape[1]=7   NAME.lead=1   NAME.spare=9   NAME.size=-1   NAME.null
+//   NAME.shape[1]=7   NAME.swap[0,1]   NAME.lead=1   NAME.spare=9   NAME.size=-1   NAME.null
 //   NAME[0]=-5   NAME[0,2,1]=-5
 //   all.KEY=VALUE    gives a field another value in every shape and argument that follows from it
 //

@@ -85,6 +85,12 @@ void add_tensor_edits(EditGroups& groups, const std::string& tensor,
                                    {now + 1, now - 1, 0, -1, 2 * now + 16, std::int64_t{1} << 32,
                                     std::int64_t{1} << 62, INT64_MAX, INT64_MIN}));
     }
+    std::vector<Edit> swaps;  // a comparison that does not look at the order takes these
+    for (std::int64_t dim = 0; dim < rank; ++dim)
+        for (std::int64_t other = dim + 1; other < rank; ++other)
+            if (shape[static_cast<std::size_t>(dim)] != shape[static_cast<std::size_t>(other)])
+                swaps.emplace_back(fmt::format("{}.swap[{},{}]", tensor, dim, other));
+    if (!swaps.empty()) groups.push_back(swaps);
 }
 
 void add_tensor_edits(EditGroups& groups, const Call& call) {
@@ -156,10 +162,13 @@ void add_length_edits(EditGroups& groups, const std::string& array,
     std::int64_t end = 0;
     for (std::size_t k = 0; k < lengths.size(); ++k) {
         end += lengths[k];
-        if (k > 0 && k + 1 < lengths.size()) continue;  // the first and the last say it all
-        groups.push_back(
-            values_of(fmt::format("{}[{}]", array, k),
-                      {-1, -2, end - 1, end + 1, rows + 1, rows + 16, INT64_MAX, INT64_MIN}));
+        std::vector<std::int64_t> values{-1,       -2,        end - 1,   end + 1,
+                                         rows + 1, rows + 16, INT64_MAX, INT64_MIN};
+        // Less of this sequence and more of the next one: the sum of both stays.
+        if (k + 1 < lengths.size())
+            values.insert(values.end(), {end - lengths[k], end + lengths[k + 1], end - lengths[k] - 1,
+                                         end + lengths[k + 1] + 1});
+        groups.push_back(values_of(fmt::format("{}[{}]", array, k), values));
     }
 }
 

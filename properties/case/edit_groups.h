@@ -23,7 +23,8 @@ std::vector<Edit> values_of(const std::string& name, const std::vector<std::int6
 
 // ---- the parts ----
 
-/// Absent, ranks, dtypes and extents of one tensor, around what it is.
+/// Absent, ranks, dtypes and extents of one tensor, around what it is, and two of its extents
+/// swapped.
 void add_tensor_edits(EditGroups& groups, const std::string& tensor,
                       const std::vector<std::int64_t>& shape);
 /// Of every tensor; those that are absent share a group in which they are present.
@@ -37,7 +38,8 @@ void add_tensor_edits(EditGroups& groups, const Call& call);
 void add_number_edits(EditGroups& groups, const Call& call);
 void add_text_edits(EditGroups& groups, const Call& call);
 
-/// A cumulative length array: absent, sizes, and values of its first and last entry around `ends`.
+/// A cumulative length array: absent, sizes, and values of every entry around its own and those
+/// beside it.
 void add_length_edits(EditGroups& groups, const std::string& array,
                       const std::vector<std::int64_t>& lengths, std::int64_t rows);
 /// Of every one that is present.

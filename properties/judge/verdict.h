@@ -52,6 +52,7 @@ struct Verdict {
     std::vector<CastEvidence> casts = {};
     std::int64_t differing = 0;  ///< elements whose bits differed where any order of sums is right
     ElementCount elements = {};
+    std::string clause = {};     ///< of the documented constraints that rejects the call
 
     static Verdict fail(std::string failure, std::string message, Tier tier = Tier::relation) {
         return {Kind::failed, std::move(failure), std::move(message), 0, tier, {}};

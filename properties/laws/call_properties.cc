@@ -274,16 +274,11 @@ Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
     return verdict;
 }
 
-Verdict check_validation(const Spec& spec, PropertyContext& context) {
-    const std::optional<Call> call = broken_call(spec);
-    if (!call) return inapplicable();
-    if (std::any_of(call->arrays.begin(), call->arrays.end(),
-                    [](const HostArray& lengths) { return !lengths.present && lengths.size < 0; }))
-        return inapplicable();  // absent or illegal: both are
-    const ref::Ruling ruling = rule(*call);
-    if (ruling.accepted() && !runnable_after_edits(*call)) return inapplicable();
-    if (concerns_withheld(spec, *call, ruling)) return inapplicable();
-    const CallResult result = context.candidate.run(*call, {});
+namespace {
+
+/// `call` as the candidate answers it, against the ruling on it.
+Verdict verdict_on_answer(const Call& call, const ref::Ruling& ruling, PropertyContext& context) {
+    const CallResult result = context.candidate.run(call, {});
     if (result.died()) {
         Verdict verdict = *verdict_unless_ok(result);
         verdict.message += ruling.accepted() ? " on legal arguments"
@@ -308,8 +303,8 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
                              fmt::format("rejected, but {}: {}", result.damage.front().tensor,
                                          result.damage.front().what),
                              Tier::memory);
-    for (std::size_t i = 0; i < call->tensors.size(); ++i) {
-        const Tensor& tensor = call->tensors[i];
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+        const Tensor& tensor = call.tensors[i];
         if (!tensor.output || !tensor.present) continue;
         const std::uint32_t untouched = tensor.element_size() == 1   ? 0xFFu
                                         : tensor.element_size() == 2 ? 0xFFFFu
@@ -325,8 +320,25 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
     return {};
 }
 
+}  // namespace
+
+Verdict check_validation(const Spec& spec, PropertyContext& context) {
+    const std::optional<Call> call = broken_call(spec);
+    if (!call) return inapplicable();
+    if (std::any_of(call->arrays.begin(), call->arrays.end(),
+                    [](const HostArray& lengths) { return !lengths.present && lengths.size < 0; }))
+        return inapplicable();  // absent or illegal: both are
+    const ref::Ruling ruling = rule(*call);
+    if (ruling.accepted() && !runnable_after_edits(*call)) return inapplicable();
+    if (concerns_withheld(spec, *call, ruling)) return inapplicable();
+    Verdict verdict = verdict_on_answer(*call, ruling, context);
+    verdict.clause = ruling.clause;
+    return verdict;
+}
+
 void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
-                               EditGroups (*edits)(const Spec&), int factor) {
+                               EditGroups (*edits)(const Spec&), int factor,
+                               const std::vector<ClauseEdge>* clauses) {
     const auto random_edit = [edits](const Spec& spec, Random& random) {
         return random.pick(random.pick(edits(spec)));
     };
@@ -343,6 +355,8 @@ void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&)
                  meaningful};
     one.validation = true;
     one.case_factor = factor;
+    one.edits = edits;
+    one.clauses = clauses;
     Property several{"validation_combined",
                      "several illegal arguments at once: the first rule in order decides, no crash",
                      check_validation,

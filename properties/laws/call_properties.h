@@ -78,9 +78,11 @@ Verdict check_validation(const Spec& spec, PropertyContext& context);
 /// The two properties of validation. `plain` makes a Spec cheap to run (validation looks at
 /// arguments, not at elements); `edits` lists every single change that is tried. They get `factor`
 /// times the cases of other properties, or three eighths of it where several edits meet: 8 is for
-/// some 200 different edits, which are cheap to run.
+/// some 200 different edits, which are cheap to run. `clauses`: what the first one is run on before
+/// anything is drawn.
 void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
-                               EditGroups (*edits)(const Spec&), int factor = 8);
+                               EditGroups (*edits)(const Spec&), int factor = 8,
+                               const std::vector<ClauseEdge>* clauses = nullptr);
 
 /// agreement, non_finite, memory, repeatable, concurrent, history and after_rejection of an operator; `earlier`
 /// turns a Spec into that of the call before (same shapes, other values), described by

@@ -4,10 +4,12 @@
 #include <functional>
 #include <string>
 
+#include "properties/case/edit_groups.h"
 #include "properties/case/random.h"
 #include "properties/case/spec.h"
 #include "properties/judge/context.h"
 #include "properties/judge/verdict.h"
+#include "properties/laws/clauses.h"
 
 namespace attncheck::properties {
 
@@ -23,6 +25,10 @@ struct Property {
     int case_factor = 1;   ///< how many times the usual number of cases it gets
     int case_divisor = 1;  ///< what part of them: large cases say as much as many small ones
     bool large = false;    ///< made for cases of full size: runs only when asked for by name
+    /// Of validation: every single change of a case that is tried.
+    std::function<EditGroups(const Spec&)> edits = {};
+    /// Of validation: cases that are run before any is drawn, so that each clause decides some.
+    const std::vector<ClauseEdge>* clauses = nullptr;
 
     /// What judged a failed verdict of this property.
     Tier tier_of(const Verdict& verdict) const {

@@ -74,6 +74,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"interrupted", report.interrupted},
               {"taken", {report.taken.text, report.taken.refusals, to_text(report.taken.pairs)}},
               {"taken_classes", report.taken.classes},
+              {"clauses", {report.clauses.possible, report.clauses.missing, report.clauses.is_through}},
               {"counterexamples", Json::array()}};
     for (const Counterexample& found : report.counterexamples)
         text["counterexamples"].push_back({{"spec", print(found.spec)},
@@ -102,6 +103,9 @@ PropertyReport property_from_text(const std::string& text,
     const Json& taken = json.at("taken");
     report.taken = {taken.at(0), taken.at(1), json.at("taken_classes"),
                     pair_set_from(taken.at(2).get<std::string>())};
+    const Json& clauses = json.at("clauses");
+    report.clauses = {clauses.at(0).get<std::int64_t>(),
+                      clauses.at(1).get<std::vector<std::string>>(), clauses.at(2).get<bool>()};
     report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
     report.cases = json.at("cases");
     report.declined = json.at("declined");
@@ -181,6 +185,8 @@ std::string to_json(const RunReport& report) {
         if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.coverage.empty()) entry["coverage"] = p.coverage;
+        if (p.clauses.possible > 0 && p.clauses.is_through)
+            entry["clauses"] = pairs_json(p.clauses.possible, p.clauses.missing);
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
         if (!p.counterexamples.empty())
             entry["counterexample"] = to_json_value(report, p, p.counterexamples.front());

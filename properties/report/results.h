@@ -44,6 +44,13 @@ struct PairCoverage {
     std::int64_t reached() const { return possible - static_cast<std::int64_t>(missing.size()); }
 };
 
+/// What validation reached of an operator's documented constraints.
+struct ClauseCoverage {
+    std::int64_t possible = 0;         ///< clauses that calls inside of what is taken can break
+    std::vector<std::string> missing;  ///< that decided no call
+    bool is_through = false;           ///< every one was tried: a missing one is missing
+};
+
 /// "pairs 412 of 431"
 std::string pairs_text(std::int64_t reached, std::int64_t possible);
 
@@ -91,6 +98,7 @@ struct PropertyReport {
     double seconds = 0;
     bool interrupted = false;
     TakenCases taken;  ///< the same for all properties of an operator
+    ClauseCoverage clauses;  ///< of validation
 };
 
 std::string_view name_of(PropertyReport::Status status);

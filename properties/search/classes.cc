@@ -1,6 +1,7 @@
 #include "properties/search/classes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -74,6 +75,31 @@ void judge_classes(const Operator& op, RunReport& report) {
                          : has_declined ? PropertyReport::Status::declined
                                         : PropertyReport::Status::error;
         if (has_declined && !is_limited)
+            verdict.note = "the candidate declined cases: " + verdict.note;
+    }
+    report.properties.push_back(std::move(verdict));
+}
+
+void judge_clauses(const Operator& op, RunReport& report) {
+    const auto validation =
+        std::ranges::find_if(report.properties, [&](const PropertyReport& p) {
+            return p.op == op.name() && p.clauses.possible > 0;
+        });
+    if (validation == report.properties.end() || report.profile != Profile::ascend910b) return;
+    const ClauseCoverage& clauses = validation->clauses;
+    PropertyReport verdict;
+    verdict.op = op.name();
+    verdict.property = "required_clauses";
+    if (!clauses.is_through) {
+        verdict.status = PropertyReport::Status::declined;
+        verdict.note = "not judged: validation ended before every clause was tried";
+    } else if (!clauses.missing.empty()) {
+        verdict.status = validation->declined > 0 ? PropertyReport::Status::declined
+                                                  : PropertyReport::Status::error;
+        verdict.note = fmt::format("{} of {} clauses of the contract decided no call: {}",
+                                   clauses.missing.size(), clauses.possible,
+                                   fmt::join(clauses.missing, "; "));
+        if (validation->declined > 0)
             verdict.note = "the candidate declined cases: " + verdict.note;
     }
     report.properties.push_back(std::move(verdict));

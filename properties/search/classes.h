@@ -34,6 +34,11 @@ std::vector<std::string> missing_classes(const TakenCases& taken,
 /// cases are not judged.
 void judge_classes(const Operator& op, RunReport& report);
 
+/// Adds the entry "required_clauses" of an operator whose validation ran with planned cases: each
+/// clause of the documented constraints must have decided one. The clauses are those of the default
+/// profile.
+void judge_clauses(const Operator& op, RunReport& report);
+
 /// Adds which pairs of the operator's classes the run reached, unless it had no cases of it.
 void count_pairs(const Operator& op, RunReport& report);
 

@@ -13,6 +13,7 @@
 
 #include "properties/candidate/candidate.h"
 #include "properties/search/class_pairs.h"
+#include "properties/search/clause_plan.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
@@ -71,6 +72,8 @@ public:
         if (options.survey) report_.taken = options.survey->taken;
         if (options.survey && !options.survey->scope.is_open()) scope_ = options.survey->scope;
         report_.property = property.name;
+        if (property.clauses)
+            plan_.emplace(op, property, options.profile, options.shard, options.shards);
     }
 
     PropertyReport run() {
@@ -107,6 +110,7 @@ public:
             run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
         }
         report_.seconds = clock_.now() - start;
+        if (plan_) report_.clauses = plan_->coverage();
         report_.interrupted = clock_.interrupted();
         if (unconfirmed_ > 0) report_.status = PropertyReport::Status::error;
         if (!report_.counterexamples.empty())
@@ -200,8 +204,23 @@ private:
         return std::nullopt;
     }
 
+    /// A case that is planned, until every clause was tried; later every second one is.
+    std::optional<Spec> planned(Random& random, int size) {
+        if (!plan_ || (plan_->is_through() && random.chance(50))) return std::nullopt;
+        explores_ = false;
+        return plan_->next(
+            random,
+            [&] {
+                std::optional<Spec> other = try_to_draw(random, size, false);
+                if (other) other->edits.clear();
+                return other;
+            },
+            scope_ ? &*scope_ : nullptr);
+    }
+
     Spec draw(std::uint64_t seed, int size) {
         Random random(seed);
+        if (std::optional<Spec> spec = planned(random, size)) return *spec;
         const bool is_plain =
             drawn_ < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
         if (std::optional<Spec> spec = try_to_draw(random, size, is_plain)) return *spec;
@@ -291,6 +310,7 @@ private:
         if (scope_ && !replaying_) scope_->accept(spec);
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
+        if (plan_ && !replaying_) plan_->note(verdict.clause);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         report_.differing += verdict.differing > 0;
         report_.elements.add(verdict.elements);
@@ -416,6 +436,7 @@ private:
     std::int64_t most_drawn_ = 0;
     std::int64_t others_declined_ =
         0;                        ///< cases that are taken, but not what they are compared with
+    std::optional<ClausePlan> plan_;  ///< of validation
     std::optional<Scope> scope_;  ///< what is taken, as learned so far; none: everything
     bool explores_ = false;       ///< the case drawn last may lie outside of it
     bool is_outside_ = false;     ///< the property has no case that the candidate takes

@@ -125,12 +125,21 @@ public:
         return one;
     }
 
+    /// What a property gets of the time, against others: one that is to try hundreds of clauses
+    /// takes longer than one that looks for anything.
+    double weight(std::size_t i) const {
+        constexpr double kOfClauses = 5;
+        return tasks_[i].property->clauses ? kOfClauses : 1;
+    }
+
     /// What a property may take of the time that is left, when `at_once` run side by side.
-    double seconds_for(int at_once) const {
+    double seconds_for(std::size_t i, int at_once) const {
         if (options_.total_seconds <= 0) return 0;
         const double left = start_ + options_.total_seconds - clock_.now();
-        const auto behind = static_cast<double>(tasks_.size() - started_ + 1);
-        return std::max(0.001, left * std::min(1.0, at_once / behind));
+        double behind = weight(i);
+        for (std::size_t k = started_; k < order_.size(); ++k)
+            if (!done_[order_[k]]) behind += weight(order_[k]);
+        return std::max(0.001, left * std::min(1.0, at_once * weight(i) / behind));
     }
 
     PropertyReport run(std::size_t i, double seconds, Candidate& candidate, KnownMinima& known,
@@ -206,7 +215,7 @@ public:
                 i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
             if (last_of_operator) count_pairs(*tasks_[i].op, report_);
             if (last_of_operator && classes_are_judged(*tasks_[i].op))
-                judge_classes(*tasks_[i].op, report_);
+                judge_classes(*tasks_[i].op, report_), judge_clauses(*tasks_[i].op, report_);
         }
         report_.duration_s = clock_.now() - start_;
         report_.interrupted = clock_.interrupted();
@@ -301,7 +310,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     Pace pace;
     run.save();
     for (std::size_t i = run.next(); i < run.size() && !clock.interrupted(); i = run.next()) {
-        PropertyReport one = run.run(i, run.seconds_for(1), candidate, known, surveys,
+        PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known, surveys,
                                      [&](const PropertyReport& now) {
                                          if (pace.passes(now, clock.now())) run.observe(i, now);
                                      });
@@ -351,7 +360,7 @@ void verify_side_by_side(const CandidateInfo& info,
     std::optional<double> told;
     for (;;) {
         while (!run.is_ending() && next < run.size() && pool.any_idle()) {
-            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(processes)));
+            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(next, processes)));
             next = run.next();
         }
         if (!pool.any_busy()) break;

@@ -56,9 +56,9 @@ std::string side_of(const std::vector<std::int64_t>& shape,
     const auto nearest = std::min_element(
         allowed.begin(), allowed.end(),
         [&](const auto& a, const auto& b) { return differences(a) < differences(b); });
-    return nearest == allowed.end()
-               ? std::string()
-               : "rank " + std::to_string(shape.size()) + ", " + side_of(shape, *nearest);
+    if (nearest == allowed.end()) return {};
+    if (nearest->size() != shape.size()) return "another rank";
+    return "rank " + std::to_string(shape.size()) + ", " + side_of(shape, *nearest);
 }
 
 std::string place_of(std::size_t index, std::size_t count) {

@@ -322,7 +322,8 @@ void FlashExamination::examine_rope_shapes() {
     if (!accepted()) return;
     const std::int64_t rope_dim = a.query_rope.shape[2];
     extent(rope_dim >= kRopeGranule && rope_dim <= x.head_dim && rope_dim % kRopeGranule == 0, name,
-           "Dr", rope_dim, "a multiple of 8, " + range(kRopeGranule, x.head_dim));
+           "Dr", rope_dim, "a multiple of 8, " + range(kRopeGranule, x.head_dim),
+           side_of(rope_dim, kRopeGranule, x.head_dim));
     shape(a.query_rope, name, "[T1,N1,Dr]", {x.query_rows, x.num_query_heads, rope_dim});
     shape(a.key_rope, "key_rope", "[T2,N2,Dr]", {x.kv_rows, x.num_kv_heads, rope_dim});
 }

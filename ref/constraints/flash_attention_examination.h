@@ -146,8 +146,10 @@ struct FlashExamination : Examination {
     void examine_long_queries(std::size_t exempt);
     void examine_last_band();
     void examine_first_band();
-    void tokens(bool holds, const std::string& allowed);
+    void tokens(bool holds, const std::string& allowed, const std::string& side = {});
+    std::string side_of_band(std::int64_t kv_len, std::int64_t least, std::int64_t most) const;
     Starts take_starts();
+    bool is_aligned_at_first(const Starts& start) const;
     bool is_aligned(const Starts& start) const;
     void examine_pse_against_mode();
 

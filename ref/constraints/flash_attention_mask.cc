@@ -171,11 +171,20 @@ void FlashExamination::examine_sparse_mode() {
 }
 
 /// A rule on both tokens, of which pre_tokens is named.
-void FlashExamination::tokens(bool holds, const std::string& allowed) {
+void FlashExamination::tokens(bool holds, const std::string& allowed, const std::string& side) {
     rule(
         holds, kInvalid, "pre_tokens",
         "is " + std::to_string(a.pre_tokens) + " with next_tokens " + std::to_string(a.next_tokens),
-        allowed + " in sparse_mode " + std::to_string(a.sparse_mode));
+        allowed + " in sparse_mode " + std::to_string(a.sparse_mode), side);
+}
+
+/// Which of the two tokens leaves pre >= S2 and next in least..most.
+std::string FlashExamination::side_of_band(std::int64_t kv_len, std::int64_t least,
+                                           std::int64_t most) const {
+    const bool next_holds = a.next_tokens >= least && a.next_tokens <= most;
+    if (next_holds) return "pre_tokens";
+    const std::string next = "next_tokens " + side_of(a.next_tokens, least, most);
+    return a.pre_tokens >= kv_len ? next : "pre_tokens, " + next;
 }
 
 /// A token that is negative must leave the band inside the matrix. Once it is known to be larger
@@ -185,11 +194,13 @@ void FlashExamination::examine_top_left_band() {
     if (next < 0)
         tokens(next > -x.kv_len && pre >= -next,
                "next_tokens >= 0, or pre_tokens >= -next_tokens and -next_tokens < S2 = " +
-                   std::to_string(x.kv_len));
+                   std::to_string(x.kv_len),
+               next > -x.kv_len ? "the other token" : "beyond the matrix");
     if (pre < 0)
         tokens(pre > -x.query_len && next >= -pre,
                "pre_tokens >= 0, or next_tokens >= -pre_tokens and -pre_tokens < S1 = " +
-                   std::to_string(x.query_len));
+                   std::to_string(x.query_len),
+               pre > -x.query_len ? "the other token" : "beyond the matrix");
 }
 
 void FlashExamination::examine_prefix() {
@@ -216,7 +227,8 @@ void FlashExamination::examine_long_queries(std::size_t exempt) {
         place = place_of(b, x.sequences.size());
         number(false, "sparse_mode", a.sparse_mode,
                "one that allows S1 = " + std::to_string(s.query_len) +
-                   " > S2 = " + std::to_string(s.kv_len) + " of sequence " + std::to_string(b));
+                   " > S2 = " + std::to_string(s.kv_len) + " of sequence " + std::to_string(b),
+               x.sum_query > x.sum_kv ? "in total too" : "not in total");
     }
     place.clear();
 }
@@ -231,7 +243,8 @@ void FlashExamination::examine_last_band() {
     const std::int64_t least = s.query_len - s.kv_len;
     tokens(a.pre_tokens >= s.kv_len && a.next_tokens >= least && a.next_tokens <= 0,
            "pre_tokens >= S2 = " + std::to_string(s.kv_len) + " and next_tokens in " +
-               range(least, 0) + " for sequence " + std::to_string(after - 1));
+               range(least, 0) + " for sequence " + std::to_string(after - 1),
+           side_of_band(s.kv_len, least, 0));
 }
 
 /// Mode 8: the first sequence with queries is a band; nothing to check when there is none.
@@ -243,7 +256,8 @@ void FlashExamination::examine_first_band() {
     const std::int64_t least = s.query_len - s.kv_len;
     tokens(a.pre_tokens >= s.kv_len && a.next_tokens >= least,
            "pre_tokens >= S2 = " + std::to_string(s.kv_len) + " and next_tokens >= " +
-               std::to_string(least) + " for sequence " + std::to_string(b));
+               std::to_string(least) + " for sequence " + std::to_string(b),
+           side_of_band(s.kv_len, least, std::numeric_limits<std::int64_t>::max()));
 }
 
 /// The start indices count for slopes only, and only when both are given and not empty; 0
@@ -257,14 +271,18 @@ Starts FlashExamination::take_starts() {
     return {query.values.at(0), key.values.at(0)};
 }
 
-/// S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0, S1 == S2 in the others.
-bool FlashExamination::is_aligned(const Starts& start) const {
+/// S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0.
+bool FlashExamination::is_aligned_at_first(const Starts& start) const {
     const Sequence first = x.sequences.front();
     std::int64_t expected = 0;  // beyond int64 no key start equals it
-    if (__builtin_add_overflow(start.query, first.query_len - first.kv_len, &expected) ||
-        expected != start.key)
-        return false;
-    return std::all_of(x.sequences.begin() + 1, x.sequences.end(),
+    return !__builtin_add_overflow(start.query, first.query_len - first.kv_len, &expected) &&
+           expected == start.key;
+}
+
+/// That, and S1 == S2 in the others.
+bool FlashExamination::is_aligned(const Starts& start) const {
+    return is_aligned_at_first(start) &&
+           std::all_of(x.sequences.begin() + 1, x.sequences.end(),
                        [](const Sequence& s) { return s.query_len == s.kv_len; });
 }
 
@@ -278,16 +296,23 @@ void FlashExamination::examine_pse_against_mode() {
         rule(false, kInvalid, pse_name, given, "no position bias in sparse_mode 7");
     else if (masked && mode == 8)
         rule(is_aligned(start), kInvalid, pse_name, given,
-             "S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0, S1 == S2 in the others");
+             "S1 - S2 + q_start_idx - kv_start_idx == 0 in sequence 0, S1 == S2 in the others",
+             is_aligned_at_first(start) ? "another sequence" : "sequence 0");
     else if (is_slopes())
         rule(x.square, kInvalid, pse_name,
              given_with("pse_type " + std::to_string(a.pse_type) + " for different lengths"),
-             "S1 == S2 in every sequence");
+             "S1 == S2 in every sequence",
+             packed() && x.sum_query == x.sum_kv ? "not in total" : "in total too");
     const bool causal =
         mode == 2 || mode == 3 || (mode == 0 && a.pre_tokens >= x.query_len && a.next_tokens == 0);
     rule(!compressed_pse || (masked && causal), kInvalid, pse_name,
          "is compressed in sparse_mode " + std::to_string(mode) + (masked ? "" : " without a mask"),
-         "a mask and sparse_mode 2, 3, or 0 with pre_tokens >= S1 and next_tokens == 0");
+         "a mask and sparse_mode 2, 3, or 0 with pre_tokens >= S1 and next_tokens == 0",
+         !masked                         ? "no mask"
+         : mode != 0                     ? "another sparse_mode"
+         : a.pre_tokens >= x.query_len   ? "next_tokens"
+         : a.next_tokens == 0            ? "pre_tokens"
+                                         : "both tokens");
 }
 
 }  // namespace attncheck::ref::flash

@@ -218,7 +218,8 @@ private:
             rule(false, kInvalid, name,
                  at_index("has a sequence with selection blocks: ", blocks, b),
                  "at least select_block_count = " + std::to_string(a_.select_block_count) +
-                     ", unless the sequence has neither queries nor compressed keys");
+                     ", unless the sequence has neither queries nor compressed keys",
+                 length == 0 ? "no keys" : queries == 0 ? "no queries" : "too few");
         longest_.cmp = std::max(longest_.cmp, length);
         longest_.select_blocks = std::max(longest_.select_blocks, blocks);
     }
@@ -233,7 +234,8 @@ private:
                          const std::int64_t value = a_.actual_sel_seq_kv_len.values[b];
                          rule(value == sum, kInvalid, name, at_index("has value ", value, b),
                               std::to_string(sum) +
-                                  ", the sum of ceil(Cmp / (select_block_size / compress_stride))");
+                                  ", the sum of ceil(Cmp / (select_block_size / compress_stride))",
+                              side_of(value, sum, sum));
                      });
     }
 

@@ -125,11 +125,13 @@ Extents examine_query_key_value(Examination& e, const Arguments& a) {
     if (!e.accepted()) return {};
     e.extent(q[1] % k[1] == 0 && q[1] / k[1] <= kMaxGroup, "key", "N2", k[1],
              "N2 a divisor of N1 = " + std::to_string(q[1]) +
-                 " with N1 / N2 <= " + std::to_string(kMaxGroup));
+                 " with N1 / N2 <= " + std::to_string(kMaxGroup),
+             q[1] % k[1] != 0 ? "no divisor" : "above");
     e.extent(v[0] == k[0], "value", "T2", v[0], "T2 of key = " + std::to_string(k[0]));
     e.extent(v[1] == k[1], "value", "N2", v[1], "N2 of key = " + std::to_string(k[1]));
     e.extent(is_head_dim(v[2]) && v[2] <= q[2], "value", "Dv", v[2],
-             "Dv 128 or 192 and at most D = " + std::to_string(q[2]));
+             "Dv 128 or 192 and at most D = " + std::to_string(q[2]),
+             is_head_dim(v[2]) ? "above" : "another number");
     return x;
 }
 
@@ -174,7 +176,9 @@ void examine_key_lengths(Examination& e, const Arguments& a, const Extents& x,
             false, kInvalid, name, show_sequence(index, length),
             "0, or a multiple of selected_block_size = " + std::to_string(block) +
                 ", at least selected_block_size * selected_block_count = " + std::to_string(least),
-            length % block == 0 ? "too few blocks" : "a part of a block");
+            length % block == 0 ? "too few blocks"
+            : length >= least   ? "a part of a block"
+                                : "a part of a block, too few");
     };
     examine_lengths(e, array, name, "T2", x.kv_tokens, whole_blocks);
 }

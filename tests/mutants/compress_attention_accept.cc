@@ -141,9 +141,12 @@ void rule_on_candidates(const Args& a, Ruling& ruling) {
         if (queries > 0 || keys > 0)
             ruling.require(candidates(keys) >= a.select_block_count,
                            (on<"NCA-10">() && most >= a.select_block_count) ||
-                               (on<"NCA-VAL-x27">() && keys == 0));
+                               (on<"NCA-VAL-x27">() && keys == 0) ||
+                               (on<"NCA-VAL-x28">() && b > 0));
         sum += candidates(keys);
-        ruling.require(a.actual_sel_seq_kv_len.values[b] == sum, on<"NCA-VAL-x02">());
+        const bool is_last = b + 1 == a.actual_seq_q_len.size;
+        ruling.require(a.actual_sel_seq_kv_len.values[b] == sum,
+                       on<"NCA-VAL-x02">() || (on<"NCA-VAL-x29">() && !is_last));
     }
 }
 

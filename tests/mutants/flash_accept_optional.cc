@@ -103,8 +103,9 @@ void rule_on_prefix(const FlashArguments& a, const FlashExtents& x, FlashRuling&
         const std::size_t entry = static_cast<std::size_t>(b);
         const std::int64_t kv_len = x.kv_lens[entry], prefix = a.prefix.values[b];
         const std::int64_t least = std::max<std::int64_t>(0, kv_len - x.query_lens[entry]);
-        ruling.require(prefix >= least, on<"FA-VAL-x59">());
-        ruling.require(prefix <= kv_len, on<"FA-VAL-x60">());
+        const bool is_skipped = on<"FA-VAL-x115">() && b > 0 && b + 1 < x.batches;
+        ruling.require(prefix >= least, on<"FA-VAL-x59">() || is_skipped);
+        ruling.require(prefix <= kv_len, on<"FA-VAL-x60">() || is_skipped);
         ruling.refuse(on<"FA-VAL-x61">() && prefix == kv_len);
         ruling.refuse(on<"FA-VAL-x62">() && prefix == 0);
     }
@@ -115,7 +116,8 @@ void rule_on_band(const FlashArguments& a, const FlashExtents& x, FlashRuling& r
     const std::int64_t q = x.longest_query, k = x.longest_kv;
     const bool limits_swapped = on<"FA-VAL-x63">();
     if (a.sparse_mode == 0 && next < 0)
-        ruling.require(next > -(limits_swapped ? q : k) && pre >= -next, on<"FA-VAL-x64">());
+        ruling.require(next > -(limits_swapped ? q : k) && pre >= -next,
+                       on<"FA-VAL-x64">() || (on<"FA-VAL-x122">() && next == -k && pre >= k));
     if (a.sparse_mode == 0 && pre < 0)
         ruling.require(pre > -(limits_swapped ? k : q) && next >= -pre, on<"FA-VAL-x64">());
     if (a.sparse_mode == 0) ruling.refuse(on<"FA-VAL-x65">() && next < 0);
@@ -136,7 +138,10 @@ void rule_on_right_causal(const FlashExtents& x, std::int64_t exempt, FlashRulin
     for (std::size_t b = 0; b < x.query_lens.size(); ++b) {
         if (static_cast<std::int64_t>(b) == exempt) continue;
         const bool is_longer = x.query_lens[b] > x.kv_lens[b];
-        ruling.require(!is_longer || x.kv_lens[b] == 0, on<"FA-VAL-x71">());
+        const bool is_sum_longer = sum_of(x.query_lens) > sum_of(x.kv_lens);
+        ruling.require(!is_longer || x.kv_lens[b] == 0,
+                       on<"FA-VAL-x71">() || (on<"FA-VAL-x114">() && exempt >= 0) ||
+                           (on<"FA-VAL-x123">() && exempt < 0 && !is_sum_longer));
         ruling.refuse(on<"FA-VAL-x72">() && is_longer);
     }
 }
@@ -148,7 +153,8 @@ void rule_on_band_sequence(const FlashArguments& a, const FlashExtents& x, Flash
     const std::size_t entry = static_cast<std::size_t>(band);
     const std::int64_t kv_len = x.kv_lens[entry], query_len = x.query_lens[entry];
     ruling.require(a.pre_tokens >= kv_len, on<"FA-VAL-x73">());
-    ruling.require(a.next_tokens >= query_len - kv_len, on<"FA-VAL-x74">());
+    ruling.require(a.next_tokens >= query_len - kv_len,
+                   on<"FA-VAL-x74">() || (on<"FA-VAL-x119">() && a.sparse_mode == 7));
     if (a.sparse_mode == 7) ruling.require(a.next_tokens <= 0, on<"FA-VAL-x75">());
     if (a.sparse_mode == 8) ruling.refuse(on<"FA-VAL-x76">() && a.next_tokens > 0);
 }
@@ -160,6 +166,7 @@ bool is_aligned(const FlashArguments& a, const FlashExtents& x) {
         return false;
     if (x.query_lens.empty()) return true;
     if (start != x.kv_lens[0] - x.query_lens[0]) return false;
+    if (on<"FA-VAL-x118">()) return true;
     return std::equal(x.query_lens.begin() + 1, x.query_lens.end(), x.kv_lens.begin() + 1);
 }
 
@@ -199,6 +206,7 @@ void rule_on_ropes(const FlashArguments& a, const FlashExtents& x, FlashRuling& 
     if (ruling.is_settled()) return;
     const std::int64_t dr = a.query_rope.shape[2];
     ruling.require(dr % 8 == 0, on<"FA-VAL-x79">());
+    ruling.refuse(on<"FA-VAL-x120">() && dr == x.head_dim);
     ruling.require(is_between(dr, 8, x.head_dim), on<"FA-VAL-x80">() && dr > x.head_dim);
     ruling.require(has_flash_extents(a.query_rope, {x.query_rows, x.num_query_heads, dr}));
     ruling.require(has_flash_extents(a.key_rope, {x.key_rows, x.num_kv_heads, dr}),
@@ -264,7 +272,10 @@ bool rule_on_mask(const FlashArguments& a, const FlashExtents& x, FlashRuling& r
     if (ruling.is_settled()) return false;
     bool is_total = false;
     if (a.sparse_mode == 0 || a.sparse_mode == 1 || a.sparse_mode == 5) {
-        ruling.require(is_content_mask(a, x, is_total), on<"FA-VAL-x101">());
+        const bool is_swapped = has_flash_extents(a.mask, {x.longest_kv, x.longest_query});
+        ruling.require(is_content_mask(a, x, is_total),
+                       on<"FA-VAL-x101">() ||
+                           (on<"FA-VAL-x117">() && a.sparse_mode == 5 && is_swapped));
         ruling.refuse(on<"FA-VAL-x102">() && is_total);
         ruling.refuse(on<"FA-VAL-x103">() && a.mask.rank == 4 && a.is_tnd());
     } else {
@@ -299,12 +310,18 @@ void rule_on_pse_and_mask(const FlashArguments& a, const FlashExtents& x, PseFor
     else if (a.has_mask() && a.sparse_mode == 8)
         ruling.require(is_aligned(a, x), on<"FA-VAL-x110">());
     else if (a.pse_type >= 2)
-        ruling.require(lengths_agree(x), on<"FA-VAL-x111">());
+        ruling.require(lengths_agree(x),
+                       on<"FA-VAL-x111">() || (on<"FA-VAL-x116">() &&
+                                               sum_of(x.query_lens) == sum_of(x.kv_lens)));
     if (form != PseForm::compressed) return;
     const bool is_band_causal =
         a.sparse_mode == 0 && a.pre_tokens >= x.longest_query && a.next_tokens == 0;
     const bool is_causal = a.sparse_mode == 2 || a.sparse_mode == 3 || is_band_causal;
-    ruling.require(a.has_mask() && is_causal, on<"FA-VAL-x112">());
+    const bool is_nearly_causal =
+        a.sparse_mode == 0 && a.pre_tokens == x.longest_query - 1 && a.next_tokens == 0;
+    ruling.require(a.has_mask() && is_causal,
+                   on<"FA-VAL-x112">() ||
+                       (on<"FA-VAL-x121">() && a.has_mask() && is_nearly_causal));
     ruling.refuse(on<"FA-VAL-x113">() && is_band_causal);
 }
 

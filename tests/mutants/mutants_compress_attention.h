@@ -123,6 +123,10 @@ inline constexpr Mutant kCompressAttentionMutants[] = {
     {"NCA-VAL-x26", kCompressAttention, kHard, "d > 64 accepted"},
     {"NCA-VAL-x27", kCompressAttention, kHard,
      "sequence without compressed keys but with queries accepted"},
+    {"NCA-VAL-x28", kCompressAttention, kHard,
+     "too few compressed keys looked for in the first sequence only"},
+    {"NCA-VAL-x29", kCompressAttention, kHard,
+     "of actual_sel_seq_kv_len the last value compared only"},
 };
 
 }  // namespace attncheck::mutants

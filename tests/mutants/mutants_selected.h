@@ -246,6 +246,10 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NS-VAL-x45", kSelectedGrad, kHard, "extents of topk_indices not checked"},
     {"NS-VAL-x46", kSelectedBoth, kHard, "T1 and T2 above 2 Mi accepted"},
     {"NS-VAL-x47", kSelectedBoth, kHard, "sequences longer than 128 Ki accepted"},
+    {"NS-VAL-x48", kSelectedBoth, kHard, "S_kv that is no multiple of B accepted when their sum is"},
+    {"NS-VAL-x49", kSelectedBoth, kHard, "S_kv < B*K accepted when their sum is not"},
+    {"NS-VAL-x50", kSelectedBoth, kHard, "mode 0: mask [max S_kv, max S_q] accepted"},
+    {"NS-VAL-x51", kSelectedBoth, kHard, "legal block count 32 rejected"},
 
     {"NSF-ALL-02", kSelected, kHard, "strides of value ignored"},
     {"NSG-ALL-02", kSelectedGrad, kHard, "strides of attention_out_grad ignored"},

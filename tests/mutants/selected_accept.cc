@@ -111,6 +111,7 @@ void rule_on_attributes(const Arguments& a, Ruling& ruling) {
                    on<"NS-VAL-x10">() && a.sparse_mode == 1);
     ruling.require(a.block_size % 16 == 0, on<"NS-VAL-x15">() && a.block_size % 8 == 0);
     ruling.require(in(a.block_size, 1, 128), on<"NS-VAL-x14">() && a.block_size == 0);
+    ruling.refuse(on<"NS-VAL-x51">() && a.block_count == 32);
     ruling.require(in(a.block_count, 1, 32), (on<"NS-VAL-x14">() && a.block_count == 0) ||
                                                  (on<"NS-VAL-x16">() && a.block_count == 33));
 }
@@ -182,8 +183,13 @@ void rule_on_blocks(const Arguments& a, Ruling& ruling) {
         const std::int64_t length = a.key_ends.values[b] - previous;
         previous = a.key_ends.values[b];
         if (length == 0) continue;
-        ruling.require(length % a.block_size == 0, on<"NS-VAL-x01">());
-        ruling.require(length >= a.block_size * a.block_count, on<"NS-VAL-x02">());
+        const std::int64_t total = a.key_ends.values[a.key_ends.size - 1];
+        ruling.require(
+            length % a.block_size == 0,
+            on<"NS-VAL-x01">() || (on<"NS-VAL-x48">() && total % a.block_size == 0));
+        ruling.require(length >= a.block_size * a.block_count,
+                       on<"NS-VAL-x02">() ||
+                           (on<"NS-VAL-x49">() && total >= a.block_size * a.block_count));
     }
 }
 
@@ -198,7 +204,10 @@ void rule_on_mask(const Arguments& a, Ruling& ruling) {
     if (ruling.is_settled()) return;
     ruling.require(a.mask.shape[0] >= 0 && a.mask.shape[1] >= 0);
     const bool has_longest = has_extents(a.mask, {longest(a.query_ends), longest(a.key_ends)});
-    if (a.sparse_mode == 0) ruling.require(has_longest, on<"NS-VAL-x06">());
+    const bool is_swapped = has_extents(a.mask, {longest(a.key_ends), longest(a.query_ends)});
+    if (a.sparse_mode == 0)
+        ruling.require(has_longest,
+                       on<"NS-VAL-x06">() || (on<"NS-VAL-x50">() && is_swapped));
     if (a.sparse_mode == 2) ruling.refuse(on<"NS-VAL-x09">() && !has_longest);
 }
 

@@ -9,6 +9,7 @@
 #include "properties/laws/call_properties.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/attention_merge/problem.h"
+#include "properties/operators/attention_merge/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -353,7 +354,7 @@ std::vector<Property> merge_properties() {
     };
     of.earlier_words = "other data";
     add_call_properties(list, of);
-    add_validation_properties(list, plain_data, possible_edits, 4);
+    add_validation_properties(list, plain_data, possible_edits, 4, &attention_merge_clauses());
     add_relations(list);
     return list;
 }

@@ -6,6 +6,7 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/flash_attention/case.h"
+#include "properties/operators/flash_attention/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -258,7 +259,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_flash_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits, 20);  // some 500 different edits
+    add_validation_properties(list, plain_data, possible_edits, 20, &flash_attention_clauses());  // some 500 different edits
 }
 
 }  // namespace attncheck::properties

@@ -8,6 +8,7 @@
 #include "properties/laws/call_properties.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/nsa_compress/case.h"
+#include "properties/operators/nsa_compress/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -252,7 +253,8 @@ std::vector<Property> compress_properties(bool gradient) {
     tiers.case_divisor = 4;
     list.insert(list.begin() + 1, std::move(tiers));  // behind agreement
     add_validation_properties(list, plain_data,
-                              [](const Spec& spec) { return derived_edits(extents_of(spec)); });
+                              [](const Spec& spec) { return derived_edits(extents_of(spec)); }, 8,
+                              &nsa_compress_clauses());
     add_compress_relations(list);
     add_compress_linear_relations(list, gradient);
     Property large{"sampled", "full size: all elements agree with the reference; see verify --large",

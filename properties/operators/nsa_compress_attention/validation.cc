@@ -4,6 +4,7 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/nsa_compress_attention/case.h"
+#include "properties/operators/nsa_compress_attention/clauses.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
@@ -52,7 +53,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_validation(std::vector<Property>& list) {
-    add_validation_properties(list, plain_data, possible_edits, 24);
+    add_validation_properties(list, plain_data, possible_edits, 24, &nsa_compress_attention_clauses());
 }
 
 }  // namespace attncheck::properties::compress_attention

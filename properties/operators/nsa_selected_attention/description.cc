@@ -144,16 +144,26 @@ void add_claims(Description& d) {
                             }});
 }
 
-/// The rules read the lists. An edit may claim rows that are not there, which would hold block 0.
+/// The rules read the lists as they are passed: an edit may leave rows out, or claim rows that are
+/// not there, which would hold block 0.
 template <class R>
 void take_lists(const Call& call, R& arguments) {
-    for (const auto bits : call.tensor("topk_indices").bits)
-        arguments.topk_values.push_back(static_cast<std::int32_t>(bits));
+    const Tensor& lists = call.tensor("topk_indices");
+    const std::vector<Int>&shape = arguments.topk_indices.shape, &laid_out = lists.buffer_shape;
     Int claimed = 1;
-    for (const auto extent : arguments.topk_indices.shape)
+    for (const auto extent : shape)
         claimed = extent >= 0 && extent < (1 << 22) && claimed < (1 << 22) ? claimed * extent : 0;
-    if (claimed > std::ssize(arguments.topk_values) && claimed < (1 << 24))
-        arguments.topk_values.resize(static_cast<std::size_t>(claimed));
+    if (claimed >= (1 << 24)) return;
+    arguments.topk_values.reserve(static_cast<std::size_t>(claimed));
+    for (Int i = 0; i < claimed; ++i) {
+        Int offset = 0;
+        const std::vector<Int> at = coordinates(i, shape);
+        for (std::size_t k = 0; k < at.size() && offset >= 0; ++k)
+            offset = k < laid_out.size() && at[k] < laid_out[k] ? offset * laid_out[k] + at[k] : -1;
+        const bool is_there = offset >= 0 && offset < std::ssize(lists.bits);
+        arguments.topk_values.push_back(
+            is_there ? static_cast<std::int32_t>(lists.bits[static_cast<std::size_t>(offset)]) : 0);
+    }
 }
 
 /// Both directions; A is the C struct, R the arguments of the documented rules.

@@ -7,6 +7,7 @@
 
 #include "properties/laws/call_properties.h"
 #include "properties/operators/nsa_selected_attention/case.h"
+#include "properties/operators/nsa_selected_attention/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -69,7 +70,8 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_selected_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits, 24);
+    add_validation_properties(list, plain_data, possible_edits, 24,
+                              &nsa_selected_attention_clauses());
 }
 
 }  // namespace attncheck::properties

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <vector>
+
+#include "properties/laws/clauses.h"
+
+namespace attncheck::properties {
+
+const std::vector<ClauseEdge>& nsa_selected_attention_clauses();
+
+}  // namespace attncheck::properties
