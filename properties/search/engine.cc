@@ -99,6 +99,8 @@ public:
                       ? std::max<std::int64_t>(
                             1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
                       : 0;
+        if (options_.most_cases > 0)
+            wanted_ = wanted_ > 0 ? std::min(wanted_, options_.most_cases) : options_.most_cases;
         most_drawn_ = 2 * wanted_ + 4 * kConclusiveCases;
         constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
         while (replayed_ < options_.replay.size() && !finished())
@@ -160,6 +162,11 @@ private:
                (property_.validation || others_declined_ > report_.declined / 2);
     }
 
+    /// So many cases were declined that waiting for an accepted one costs more than it shows.
+    bool is_never_taken() const {
+        return options_.survey && judged_ == 0 && drawn_ >= 2 * kConclusiveCases && report_.declined == drawn_;
+    }
+
     bool lacks_an_operator_output() const {
         return std::ranges::any_of(op_.entry_points(), [&](const std::string& entry) {
             return !context_.gives_all_of(entry);
@@ -169,7 +176,7 @@ private:
     bool finished() const {
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
                (wanted_ > 0 && (judged_ >= wanted_ || drawn_ >= most_drawn_)) || is_outside_ ||
-               is_mostly_declined() ||
+               is_mostly_declined() || is_never_taken() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
                known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
                report_.status == PropertyReport::Status::error ||

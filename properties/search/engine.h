@@ -21,6 +21,7 @@ struct EngineOptions {
     std::uint64_t seed = 1;
     Profile profile = Profile::ascend910b;
     std::int64_t cases = 100;  ///< per property; 0: as many as the time allows
+    std::int64_t most_cases = 0;  ///< of a first look at a property; 0: no limit
     double seconds = 0;        ///< per property; 0: no limit
     double shrink_seconds = 30;
     int shard = 0, shards = 1;    ///< 0-based

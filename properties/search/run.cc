@@ -16,6 +16,7 @@
 #include "properties/operators/catalogue.h"
 #include "properties/report/json.h"
 #include "properties/report/table.h"
+#include "properties/search/agenda.h"
 #include "properties/search/classes.h"
 #include "properties/search/findings.h"
 #include "properties/search/parallel.h"
@@ -64,9 +65,16 @@ private:
     std::int64_t cases_ = 0;
 };
 
-/// What was learned of each operator, in one process: asked for when its first property is run.
+/// What was learned of each operator, in one process: told by another one, or asked for when its
+/// first property is run.
 class Surveys {
 public:
+    void tell(const Operator& op, const std::string& text, const EngineOptions& options) {
+        if (!text.empty() && !surveys_.contains(op.name()))
+            surveys_.emplace(op.name(),
+                             survey_from(text, op, features_of(options.features, op.name()),
+                                         options.profile));
+    }
     const Survey& of(const Operator& op, Candidate& candidate, const EngineOptions& options) {
         const auto known = surveys_.find(op.name());
         return known != surveys_.end()
@@ -109,44 +117,60 @@ public:
         }
     }
 
-    /// The next property to run, or the number of all.
+    /// Steps: the run of property i is number i, a first look at it is number i + size.
+    std::size_t end() const { return 2 * tasks_.size(); }
+    bool is_first_look(std::size_t step) const { return step >= tasks_.size(); }
+    /// The next step, or end().
     std::size_t next() {
-        while (started_ < order_.size() && done_[order_[started_]]) ++started_;
-        return started_ < order_.size() ? order_[started_++] : tasks_.size();
+        while (started_ < order_.size() && done_[property_of(order_[started_])]) ++started_;
+        return started_ < order_.size() ? order_[started_++] : end();
     }
-    std::size_t size() const { return tasks_.size(); }
+
+    /// The operator that must be surveyed before the step; nullptr: none.
+    const Operator* surveyed(std::size_t step) const {
+        const Operator* op = tasks_[property_of(step)].op;
+        return options_.engine.replay_only || op->is_composition() ? nullptr : op;
+    }
+    void tell_survey(std::size_t step, const std::string& text, Surveys& surveys) const {
+        if (const Operator* op = surveyed(step)) surveys.tell(*op, text, options_.engine);
+    }
+    const Survey& survey_for(std::size_t step, Candidate& candidate, Surveys& surveys) const {
+        return surveys.of(*surveyed(step), candidate, options_.engine);
+    }
 
     /// The report of a property that could not be judged.
-    PropertyReport unfinished(std::size_t i) const {
+    PropertyReport unfinished(std::size_t step) const {
         PropertyReport one;
-        one.op = tasks_[i].op->name();
-        one.property = tasks_[i].property->name;
+        one.op = tasks_[property_of(step)].op->name();
+        one.property = tasks_[property_of(step)].property->name;
         one.status = PropertyReport::Status::error;
         return one;
     }
 
     /// What a property gets of the time, against others: one that is to try hundreds of clauses
     /// takes longer than one that looks for anything.
-    double weight(std::size_t i) const {
+    double weight(std::size_t step) const {
         constexpr double kOfClauses = 5;
-        return tasks_[i].property->clauses ? kOfClauses : 1;
+        const std::size_t i = property_of(step);
+        return i < tasks_.size() && tasks_[i].property->clauses ? kOfClauses : 1;
     }
 
     /// What a property may take of the time that is left, when `at_once` run side by side.
-    double seconds_for(std::size_t i, int at_once) const {
+    double seconds_for(std::size_t step, int at_once, std::size_t held = 0) const {
         if (options_.total_seconds <= 0) return 0;
         const double left = start_ + options_.total_seconds - clock_.now();
-        double behind = weight(i);
+        double behind = weight(step) + static_cast<double>(held);
         for (std::size_t k = started_; k < order_.size(); ++k)
-            if (!done_[order_[k]]) behind += weight(order_[k]);
-        return std::max(0.001, left * std::min(1.0, at_once * weight(i) / behind));
+            if (!done_[property_of(order_[k])]) behind += weight(order_[k]);
+        return std::max(0.001, left * std::min(1.0, at_once * weight(step) / behind));
     }
 
-    PropertyReport run(std::size_t i, double seconds, Candidate& candidate, KnownMinima& known,
+    PropertyReport run(std::size_t step, double seconds, Candidate& candidate, KnownMinima& known,
                        Surveys& surveys, const CaseObserver& on_case) const {
-        const auto [op, property] = tasks_[i];
+        const auto [op, property] = tasks_[property_of(step)];
         EngineOptions engine = options_.engine;
         engine.seconds = seconds;
+        if (is_first_look(step)) engine.most_cases = kFirstLook;
         if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
             engine.shrink_seconds =
                 std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
@@ -158,7 +182,8 @@ public:
     }
 
     /// News of a property that goes on.
-    void observe(std::size_t i, const PropertyReport& now) {
+    void observe(std::size_t step, const PropertyReport& now) {
+        const std::size_t i = property_of(step);
         if (findings_->has_more(i, now)) progress_.erase();
         findings_->update(i, *tasks_[i].op, now);
         progress_.show(now, i, tasks_.size(), options_.engine.cases,
@@ -166,8 +191,10 @@ public:
                        findings_->cases());
     }
 
-    void finish(std::size_t i, PropertyReport one) {
+    void finish(std::size_t step, PropertyReport one) {
+        const std::size_t i = property_of(step);
         observe(i, one);
+        if (is_first_look(step) && one.status != PropertyReport::Status::falsified) return;
         findings_->close(i);
         if (!one.taken.text.empty()) report_.taken[one.op] = one.taken;
         done_[i] = std::move(one);
@@ -175,13 +202,14 @@ public:
 
     /// A property whose process is gone: with what it told, and for the reason given when that
     /// cannot be a verdict.
-    void finish_without_answer(std::size_t i, const std::string& reason) {
+    void finish_without_answer(std::size_t step, const std::string& reason) {
+        const std::size_t i = property_of(step);
         PropertyReport one = findings_->left_by(i).value_or(unfinished(i));
         if (one.status != PropertyReport::Status::falsified && !is_ending()) {
             one.status = PropertyReport::Status::error;
             one.note = reason;
         }
-        finish(i, std::move(one));
+        finish(one.status == PropertyReport::Status::falsified ? i : step, std::move(one));
     }
 
     void save() { findings_->save(); }
@@ -197,6 +225,7 @@ public:
     }
 
     void finish_without_beginning(std::size_t i) {
+        if (is_first_look(i)) return;
         PropertyReport none = unfinished(i);
         if (is_past_end()) none.status = PropertyReport::Status::inconclusive;
         none.note =
@@ -226,6 +255,12 @@ private:
         const Operator* op;
         const Property* property;
     };
+    static constexpr std::int64_t kFirstLook = 40;  ///< cases, the plain ones among them
+    static constexpr int kLookedAt = 2;             ///< of the laws that come first
+
+    std::size_t property_of(std::size_t step) const {
+        return is_first_look(step) ? step - tasks_.size() : step;
+    }
 
     void take_over(std::size_t i) {
         const auto one = std::ranges::find_if(options_.finished, [&](const PropertyReport& p) {
@@ -238,6 +273,8 @@ private:
     }
 
     /// First, for every operator, what finds most defects in the least time; then the rest, operator by operator.
+    /// A run that ends with the first counterexample looks at some cases of each operator before it goes through all
+    /// cases of one.
     void order_tasks() {
         constexpr std::string_view kFirst[] = {"agreement", "deviation", "exact_lattice",
                                                "exact_integers", "validation"};
@@ -247,6 +284,11 @@ private:
         order_.resize(tasks_.size());
         std::iota(order_.begin(), order_.end(), std::size_t{0});
         std::ranges::stable_sort(order_, std::less<>(), rank);
+        if (!options_.stop_at_first || options_.engine.replay_only) return;
+        std::vector<std::size_t> looks;
+        for (const std::size_t i : order_)
+            if (rank(i) < kLookedAt) looks.push_back(tasks_.size() + i);
+        order_.insert(order_.begin(), looks.begin(), looks.end());
     }
 
     bool is_wanted(const Operator& op, const Property& property) const {
@@ -272,7 +314,7 @@ private:
     std::optional<Findings> findings_;  ///< made when the list is
     std::vector<Task> tasks_;
     std::vector<std::optional<PropertyReport>> done_;
-    std::vector<std::size_t> order_;  ///< in which tasks are run
+    std::vector<std::size_t> order_;  ///< of the steps
     std::size_t started_ = 0;
     bool stopped_ = false;  ///< at the first counterexample
 };
@@ -309,7 +351,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     Surveys surveys;
     Pace pace;
     run.save();
-    for (std::size_t i = run.next(); i < run.size() && !clock.interrupted(); i = run.next()) {
+    for (std::size_t i = run.next(); i < run.end() && !clock.interrupted(); i = run.next()) {
         PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known, surveys,
                                      [&](const PropertyReport& now) {
                                          if (pace.passes(now, clock.now())) run.observe(i, now);
@@ -323,6 +365,19 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     }
     run.close();
 }
+
+namespace {
+
+/// Empty when it could not be made: then each process tries, and says why it cannot.
+std::string own_survey(const Run& run, std::size_t step, Candidate& candidate, Surveys& surveys) {
+    try {
+        return to_text(run.survey_for(step, candidate, surveys));
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
+}  // namespace
 
 void verify_side_by_side(const CandidateInfo& info,
                          const std::function<std::unique_ptr<Candidate>()>& open, int processes,
@@ -338,6 +393,9 @@ void verify_side_by_side(const CandidateInfo& info,
             std::size_t i = 0;
             double seconds = 0;
             in >> i >> seconds;
+            if (i >= run.end()) return own_survey(run, i - run.end(), *candidate, *surveys);
+            run.tell_survey(i, question.substr(std::min(question.find('\n') + 1, question.size())),
+                            *surveys);
             const CaseObserver on_case = [&, pace = Pace()](const PropertyReport& now) mutable {
                 if (pace.passes(now, clock.now())) tell(property_to_text(now));
             };
@@ -356,12 +414,16 @@ void verify_side_by_side(const CandidateInfo& info,
     });
     run.save();
     constexpr double kGrace = 0.5;  ///< seconds in which a process that was told to stop answers
-    std::size_t next = run.next();
+    Agenda agenda({run.end(), [&] { return run.next(); },
+                   [&](std::size_t step) { return run.surveyed(step); }});
     std::optional<double> told;
     for (;;) {
-        while (!run.is_ending() && next < run.size() && pool.any_idle()) {
-            pool.ask(next, fmt::format("{} {}", next, run.seconds_for(next, processes)));
-            next = run.next();
+        while (!run.is_ending() && pool.any_idle()) {
+            const auto question = agenda.next();
+            if (!question) break;
+            pool.ask(question->number,
+                     fmt::format("{} {}\n{}", question->number,
+                                 run.seconds_for(question->number, processes, agenda.held()), question->survey));
         }
         if (!pool.any_busy()) break;
         // A terminal signals all processes; `kill` only this one.
@@ -372,6 +434,10 @@ void verify_side_by_side(const CandidateInfo& info,
         if (told && clock.now() - *told > kGrace) pool.give_up();
         Processes::Answer answer;
         if (!pool.wait(0.1, answer)) continue;
+        if (agenda.is_survey(answer.number)) {
+            agenda.learned(answer.number, answer.lost ? "" : answer.text);
+            continue;
+        }
         if (answer.lost) {
             run.finish_without_answer(answer.number, answer.why);
             continue;
@@ -386,7 +452,7 @@ void verify_side_by_side(const CandidateInfo& info,
         if (options.stop_at_first && settled) run.stop();
     }
     if (!clock.interrupted() && !(options.stop_at_first && run.is_stopped()))
-        for (; next < run.size(); next = run.next()) run.finish_without_beginning(next);
+        while (const auto left = agenda.take_left()) run.finish_without_beginning(*left);
     run.close();
 }
 

@@ -78,12 +78,25 @@ void Scope::accept(const Spec& spec) {
     if (accepted_.size() < kKeptCases) accepted_.push_back(spec);
 }
 
+/// One size in all accepted cases, and time and again another one in declined ones: no other is taken.
+bool Scope::suspect_sizes(std::size_t aspect) {
+    constexpr int kTimes = 5;
+    constexpr std::size_t kEnough = 8;
+    if (limits_[aspect].accepted.size() != 1 || accepted_.size() < kEnough) return false;
+    if (++suspected_sizes_[aspect] >= kTimes) close(aspect);
+    return true;
+}
+
 bool Scope::suspect(const Spec& declined) {
     constexpr int kTimes = 3;
     bool any = false;
     for (std::size_t a = 0; a < aspects_.size(); ++a) {
         const std::int64_t value = aspects_[a].value(declined);
-        if (aspects_[a].is_extent || takes_for_sure(a, value)) continue;
+        if (takes_for_sure(a, value)) continue;
+        if (aspects_[a].is_extent) {  // of one size only, or of many
+            any = any || suspect_sizes(a);
+            continue;
+        }
         any = true;
         if (++suspicions_[{a, value}] >= kTimes) refuse(a, value);
     }

@@ -2,6 +2,7 @@
 // combinations that it refuses although it takes each value alone. Learned by survey.h.
 #pragma once
 
+#include <iosfwd>
 #include <map>
 #include <optional>
 #include <set>
@@ -61,6 +62,10 @@ public:
     /// Together, not alone: aspects and their values. An extent stands for every size that was not accepted.
     void refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> values);
 
+    /// What was learned, as lines of text, and back, one line each; false: a line of something else.
+    std::string to_text() const;
+    bool take_line(const std::string& word, std::istream& rest, Profile profile);
+
     /// "dim=64,128 layout=BSND,TND pse=absent": what the aspects with limits take.
     std::string text() const;
     /// "sparse 67 %, pse 56 %": shares of the cases that each aspect keeps outside, largest first, at most five.
@@ -79,6 +84,7 @@ private:
         std::vector<Range> declared;  ///< none: everything
     };
     bool is_refused_together(const Spec& spec) const;
+    bool suspect_sizes(std::size_t aspect);
     void declare(const std::string& key, const std::string& values);
     Range range_of(const Aspect& aspect, const std::string& word) const;
 
@@ -88,6 +94,7 @@ private:
     std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> combinations_;
     std::vector<Spec> accepted_;
     std::map<std::pair<std::size_t, std::int64_t>, int> suspicions_;
+    std::map<std::size_t, int> suspected_sizes_;  ///< by aspect
     std::uint64_t withheld_ = 0;  ///< outputs that are declared not to be given
     bool is_declared_ = false;    ///< the fields are
 };

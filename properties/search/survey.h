@@ -28,6 +28,11 @@ struct Survey {
 Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Profile profile,
               const std::string& features = {});
 
+/// Text of a survey between processes of one run, and back with the same features.
+std::string to_text(const Survey& survey);
+Survey survey_from(const std::string& text, const Operator& op, const std::string& features,
+                   Profile profile);
+
 /// The part of a declaration that is about an operator: "attention: dim=64,128 layout=bshd", one line for each operator
 /// or separated by ';'. Empty where there is none. Throws std::invalid_argument on a line without an operator's name.
 std::string features_of(const std::string& declaration, const std::string& op);
