@@ -147,25 +147,6 @@ public:
         add_to_values(rows, weights, dout, kept);
     }
 
-    /// dsink: P of a sink is exp(sink - m) / l, its dP is 0.
-    RoundingNoise of_sinks(const ColumnLister& list_columns, std::span<const double> sink) const {
-        LogitNoise noise(sink.size(), Dtype::fp32, of_);
-        std::vector<KeyColumn> columns;
-        for (std::int64_t t = 0; t < shape_.query_rows; ++t)
-            for (std::size_t h = 0; h < sink.size(); ++h) {
-                const std::int64_t at = t * shape_.query_heads + static_cast<std::int64_t>(h);
-                columns.clear();
-                if (!list_columns(t, static_cast<std::int64_t>(h), columns)) continue;
-                const double m = in_.row_max[static_cast<std::size_t>(at)],
-                             l = in_.row_sum[static_cast<std::size_t>(at)];
-                const double prob = std::exp(sink[h] - m) / l, term = -prob * delta_[at];
-                if (prob == 0) continue;
-                const double omega = square(of_.unit) * (8 * square(sink[h]) + 4 * square(m) +
-                                                         4 * square(std::log(l)) + 20);
-                noise.add(h, term, square(term) * omega + square(prob) * delta_variance_[at]);
-            }
-        return noise.finish();
-    }
     RoundingNoise of_bias() const { return bias_.finish(); }
 
     void finish_keys() {
@@ -369,7 +350,6 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
         skip_row);
     noise.finish_keys();
     if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
-    if (!given.forward.sink.empty()) out.sink_grad = noise.of_sinks(list_columns, given.forward.sink);
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
     const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
@@ -387,10 +367,24 @@ AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
                                         std::span<const SequencePlace> query_places,
                                         std::span<const SequencePlace> key_places, Dtype dtype,
                                         const RoundingClass& rounding) {
+    AttentionGradNoise out =
+        grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
+                      all_rows(shape, 0, shape.query_rows),
+                      static_cast<std::size_t>(shape.query_rows * shape.query_heads),
+                      KeySlots(shape.kv_rows * shape.kv_heads));
+    if (!in.forward.sink.empty())
+        out.sink_grad = sink_grad_noise(shape, list_columns, in, dtype, rounding);
+    return out;
+}
+
+RoundingNoise bias_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const AttentionGradInputs& in,
+                              std::span<const SequencePlace> query_places,
+                              std::span<const SequencePlace> key_places, Dtype dtype,
+                              const RoundingClass& rounding) {
     return grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
-                         all_rows(shape, 0, shape.query_rows),
-                         static_cast<std::size_t>(shape.query_rows * shape.query_heads),
-                         KeySlots(shape.kv_rows * shape.kv_heads));
+                         all_rows(shape, 0, shape.query_rows), 0, KeySlots(0))
+        .bias_grad;
 }
 
 RoundingNoise query_grad_noise_of_rows(const AttentionShape& shape,

@@ -43,8 +43,8 @@ ExpectedTensor expected_bias_grad(const AttentionShape& shape, const ColumnListe
                                   const AttentionGradInputs& in, Dtype dtype,
                                   const RoundingClass& rounding = {});
 
-/// dsink [N1], at a cost that is linear in the rows: of `list_columns` only counts whether a row
-/// belongs to a sequence.
+/// dsink [N1]. Of `list_columns` only counts whether a row belongs to a sequence: one that lists no
+/// columns makes the cost linear in the rows.
 ExpectedTensor expected_sink_grad(const AttentionShape& shape, const ColumnLister& list_columns,
                                   const AttentionGradInputs& in, Dtype dtype,
                                   const RoundingClass& rounding = {},

@@ -1,6 +1,7 @@
 #include "ref/attention/logit_noise.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace attncheck::ref {
 
@@ -43,6 +44,38 @@ RoundingNoise LogitNoise::finish() const {
     add_gain(noise);
     noise.coherent = of_.coherent(longest);
     return noise;
+}
+
+/// P of a sink is exp(sink - m) / l, and its dP is 0: dS = -P delta.
+RoundingNoise sink_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const AttentionGradInputs& in, Dtype dtype,
+                              const RoundingClass& rounding) {
+    const RoundingVariance of(dtype, rounding);
+    const std::span<const double> sink = in.forward.sink;
+    LogitNoise noise(sink.size(), Dtype::fp32, of);
+    std::vector<KeyColumn> columns;
+    for (std::int64_t t = 0; t < shape.query_rows; ++t)
+        for (std::size_t h = 0; h < sink.size(); ++h) {
+            columns.clear();
+            if (!list_columns(t, static_cast<std::int64_t>(h), columns)) continue;
+            const std::int64_t row = t * shape.query_heads + static_cast<std::int64_t>(h);
+            const double m = in.row_max[static_cast<std::size_t>(row)],
+                         l = in.row_sum[static_cast<std::size_t>(row)],
+                         prob = std::exp(sink[h] - m) / l;
+            if (prob == 0) continue;
+            const auto products = (view(in.output_grad, shape.value_dim).row(row).array() *
+                                   view(in.output, shape.value_dim).row(row).array())
+                                      .eval();
+            const double delta = products.sum(), term = -prob * delta;
+            double delta_variance = of.of_sum(static_cast<double>(shape.value_dim)) *
+                                    products.square().sum();
+            if (of.delta > 0) delta_variance += of.delta * square(delta) + of.underflow;
+            const double omega =
+                square(of.unit) *
+                (8 * square(sink[h]) + 4 * square(m) + 4 * square(std::log(l)) + 20);
+            noise.add(h, term, square(term) * omega + square(prob) * delta_variance);
+        }
+    return noise.finish();
 }
 
 }  // namespace attncheck::ref

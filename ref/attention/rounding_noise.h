@@ -101,6 +101,17 @@ RoundingNoise query_grad_noise_of_rows(const AttentionShape& shape,
                                        const RoundingClass& rounding,
                                        std::span<const std::int64_t> rows);
 
+/// dbias [in.bias_elements] and dsink [N1] alone; columns as in expected_bias_grad and
+/// expected_sink_grad.
+RoundingNoise bias_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const AttentionGradInputs& in,
+                              std::span<const SequencePlace> query_places,
+                              std::span<const SequencePlace> key_places, Dtype dtype,
+                              const RoundingClass& rounding);
+RoundingNoise sink_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const AttentionGradInputs& in, Dtype dtype,
+                              const RoundingClass& rounding);
+
 struct KeyGradNoise {
     RoundingNoise key_grad, value_grad;
 };

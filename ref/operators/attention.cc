@@ -1,6 +1,7 @@
 #include "ref/operators/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -154,6 +155,41 @@ ColumnLister attention_columns_of(const NeutralAttentionShape& shape,
         auto row = std::lower_bound(rows.begin(), rows.end(), first + seen.begin);
         for (; row != rows.end() && *row < first + seen.end; ++row)
             of.add(place, h, *row - first, columns);
+        return true;
+    };
+}
+
+ColumnLister attention_columns_of_bias(const NeutralAttentionShape& shape,
+                                       std::span<const std::int64_t> elements) {
+    // [b,h,i,j] of each; -1 serves all.
+    std::vector<std::array<std::int64_t, 4>> indices;
+    for (std::int64_t element : elements) {
+        std::array<std::int64_t, 4> index{};
+        for (std::size_t d = 4; d-- > 0;) {
+            const std::int64_t extent = shape.bias.shape.at(d);
+            index[d] = extent == 1 ? -1 : element % extent;
+            element /= extent;
+        }
+        indices.push_back(index);
+    }
+    return [of = NeutralColumns(shape), indices](std::int64_t t, std::int64_t h,
+                                                 std::vector<KeyColumn>& columns) {
+        const auto& place = of.place(t);
+        if (place.sequence < 0) return false;
+        const SeenKeys keys = of.range(place);
+        const std::int64_t own[] = {place.sequence, h, place.position};
+        for (std::size_t e = 0; e < indices.size(); ++e) {
+            const auto& index = indices[e];
+            bool serves = true;
+            for (std::size_t d = 0; d < 3; ++d) serves &= index[d] < 0 || index[d] == own[d];
+            if (!serves) continue;
+            const std::size_t first = columns.size();
+            const std::int64_t begin = index[3] < 0 ? keys.begin : std::max(keys.begin, index[3]),
+                               end = index[3] < 0 ? keys.end : std::min(keys.end, index[3] + 1);
+            for (std::int64_t j = begin; j < end; ++j) of.add(place, h, j, columns);
+            for (std::size_t c = first; c < columns.size(); ++c)
+                columns[c].place = static_cast<std::int64_t>(e);
+        }
         return true;
     };
 }

@@ -78,6 +78,11 @@ ColumnLister attention_columns(const NeutralAttentionShape& shape);
 ColumnLister attention_columns_of(const NeutralAttentionShape& shape,
                                   std::span<const std::int64_t> keys);
 
+/// The same, but only the pairs of these elements of the bias, numbered in the order given: for
+/// expected_bias_grad of a few.
+ColumnLister attention_columns_of_bias(const NeutralAttentionShape& shape,
+                                       std::span<const std::int64_t> elements);
+
 /// The statistics that AttentionGrad goes by, all [T1,N1].
 struct GradStatistics {
     std::vector<double> row_max, row_sum;  ///< (LSE, 1) as given, or (m, l) where none is

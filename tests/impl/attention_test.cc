@@ -9,6 +9,7 @@
 #include "impl/operators/attention/attention.h"
 #include "impl/operators/attention/validate.h"
 #include "impl/operators/flash_attention/flash_attention.h"
+#include "impl/runtime/thread_pool.h"
 #include "ref/constraints/attention.h"
 
 namespace attncheck::impl {
@@ -71,6 +72,10 @@ std::vector<NeutralForm> forms(std::int32_t dtype) {
     add([](NeutralForm& f) {
         f.lengths = {{4, 11}, {4, 11}, {4, 11}}, f.has_kv_length = true, f.kv_heads = 2;
     });
+    add([](NeutralForm& f) {  // kv_length does not move the diagonal
+        f.lengths = {{6, 12}, {6, 12}}, f.has_kv_length = true, f.align = 1;
+        f.window_left = 4, f.window_right = 1, f.has_sink = true;
+    });
     for (const char* pairs : {"BHQK", "1HQ1", "B11K", "1111", "11QK", "1H1K"})
         add([&](NeutralForm& f) {
             f.lengths = {{5, 8}, {5, 8}}, f.kv_heads = 2, f.group_size = 2;
@@ -128,6 +133,34 @@ TEST_P(AttentionKernel, AgreesOnEveryInstructionSet) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionKernel,
                          testing::Values(ATTNCHECK_FLOAT16, ATTNCHECK_BFLOAT16, ATTNCHECK_FLOAT32));
+
+// dbias and dsink that are absent cost nothing but themselves; bits do not depend on threads.
+TEST(Attention, BitsDependOnNeitherThreadsNorOptionalOutputs) {
+    NeutralForm form;
+    form.dtype = ATTNCHECK_BFLOAT16, form.lengths = {{140, 600}, {140, 600}};
+    form.kv_heads = 2, form.group_size = 2, form.bias = "1HQ1", form.softcap = 2;
+    form.has_sink = true;
+    NeutralProblem p(form, 3);
+    const auto run = [&](int threads, bool all) {
+        set_num_threads(threads);
+        for (AnyTensor* output : {&p.output, &p.lse, &p.dq, &p.dk, &p.dv, &p.dbias, &p.dsink})
+            output->poison();
+        attention(p.forward(), default_attention_kernels());
+        auto gradient = p.gradient();
+        if (!all) gradient.dbias = {}, gradient.dsink = {};
+        attention_grad(gradient, default_attention_kernels());
+        set_num_threads(0);
+        std::vector<std::vector<std::uint8_t>> bytes;
+        for (const AnyTensor* output : {&p.output, &p.lse, &p.dq, &p.dk, &p.dv})
+            bytes.push_back(output->bytes);
+        if (all)
+            for (const AnyTensor* output : {&p.dbias, &p.dsink}) bytes.push_back(output->bytes);
+        return bytes;
+    };
+    const auto once = run(1, true), again = run(4, true), without = run(2, false);
+    EXPECT_EQ(once, again);
+    EXPECT_TRUE(std::equal(without.begin(), without.end(), once.begin()));
+}
 
 // An infinite score has a finite logit behind a softcap, a hidden one has none.
 TEST(Attention, SoftcapOfSpecialScores) {

@@ -346,11 +346,35 @@ TEST_P(AttentionGradients, OfChosenRowsAreThoseOfAll) {
             EXPECT_NEAR(dk.key_grad.value[r * 3 + d], all.key_grad.value[at], 1e-14);
             EXPECT_NEAR(dk.key_grad.bound[r * 3 + d], all.key_grad.bound[at], 1e-14);
         }
-    const auto dbias = expected_bias_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
-    for (std::size_t e = 0; e < dbias.size(); ++e) {
-        EXPECT_NEAR(dbias.value[e], all.bias_grad.value[e], 1e-14);
-        EXPECT_NEAR(dbias.bound[e], all.bias_grad.bound[e], 1e-14);
+    const Numbers elements = {20, 3, 11};
+    AttentionGradInputs few = in;
+    few.bias_elements = elements.size();
+    const auto dbias =
+        expected_bias_grad(p.shape.dense(), attention_columns_of_bias(p.shape, elements), few,
+                           Dtype::fp32);
+    for (std::size_t e = 0; e < elements.size(); ++e) {
+        const auto at = static_cast<std::size_t>(elements[e]);
+        EXPECT_NEAR(dbias.value[e], all.bias_grad.value[at], 1e-14);
+        EXPECT_NEAR(dbias.bound[e], all.bias_grad.bound[at], 1e-14);
     }
+    const auto dsink = expected_sink_grad(p.shape.dense(), attention_columns_of(p.shape, {}), in,
+                                          Dtype::fp32);
+    EXPECT_EQ(dsink.value, all.sink_grad.value);
+    EXPECT_EQ(dsink.bound, all.sink_grad.bound);
+
+    // And the variances.
+    const auto queries = sequence_places(p.shape.query_lengths, p.shape.total_queries),
+               places = sequence_places(p.shape.kv_lengths, p.shape.total_keys);
+    const auto noise = attention_grad_noise(p.shape.dense(), p.columns(), in, queries, places,
+                                            Dtype::fp32, {});
+    const auto few_noise =
+        bias_grad_noise(p.shape.dense(), attention_columns_of_bias(p.shape, elements), few, queries,
+                        places, Dtype::fp32, {});
+    for (std::size_t e = 0; e < elements.size(); ++e)
+        EXPECT_NEAR(few_noise.variance[e],
+                    noise.bias_grad.variance[static_cast<std::size_t>(elements[e])],
+                    1e-9 * few_noise.variance[e]);
+    EXPECT_EQ(noise.sink_grad.size(), p.shape.sink.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionGradients,
