@@ -478,7 +478,8 @@ struct Kernel {
                                                static_cast<std::size_t>(d)]);
         }
         const bool any = !columns.empty();
-        lse[static_cast<std::size_t>(row)] = m + std::log(l);
+        lse[static_cast<std::size_t>(row)] =
+            base_two ? (m * 1.44269504f + std::log2(l)) * 0.693147181f : m + std::log(l);
         for (std::int64_t d = 0; d < dv_dim; ++d)
             output[static_cast<std::size_t>(row * dv_dim + d)] =
                 any ? rounded(dtype, o[static_cast<std::size_t>(d)] / l) : 0;
@@ -596,6 +597,44 @@ INSTANTIATE_TEST_SUITE_P(Forms, AttentionBounds,
                          testing::Combine(testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32),
                                           testing::Values(0.0, 1.0, 30.0), testing::Bool(),
                                           testing::Bool()));
+
+// Scores beyond a large cap: their own errors vanish behind the slope, those of tanh and of the LSE
+// decide.
+TEST(Attention, BoundsGrantTheErrorsOfTanhAndOfTheLse) {
+    double worst_output = 0, worst_lse = 0, worst_dq = 0;
+    for (unsigned seed = 0; seed < 10; ++seed)
+        for (const bool base_two : {false, true}) {
+            Problem p(seed, 1000, true, 5, 40, 1);
+            p.shape.scale = 1;
+            std::mt19937 random(seed);
+            std::normal_distribution<double> normal;
+            for (double& q : p.query) q = 1;
+            for (double& k : p.key) k = static_cast<float>(2000 + 200 * normal(random));
+            for (double& sink : p.shape.sink) sink += 965;
+            for (double& bias : p.shape.bias.values) bias = 0;  // a bias is granted its own
+            Kernel kernel(p, Dtype::fp32, base_two);
+            const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32);
+            worst_output = std::max(worst_output, worst("o", kernel.output, f.output));
+            worst_lse = std::max(worst_lse, worst("lse", kernel.lse, f.stored_lse));
+
+            // A kernel that forms its own statistics may be wrong by as much as its forward.
+            const GradStatistics own =
+                own_statistics(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32, {});
+            Values lse = f.stored_lse.value;
+            for (std::size_t i = 0; i < lse.size(); ++i)
+                lse[i] = static_cast<float>(lse[i] + 0.9 * f.stored_lse.bound[i]);
+            kernel.differentiate(f.output.value, lse);
+            AttentionGradInputs in{p.inputs(), p.output_grad, f.output.value, own.row_max, own.row_sum};
+            in.statistics_error = own.error, in.bias_elements = p.shape.bias.values.size();
+            const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
+            worst_dq = std::max(worst_dq, worst("dq", kernel.dq, g.query_grad));
+            worst("dv", kernel.dv, g.value_grad), worst("dbias", kernel.dbias, g.bias_grad);
+            worst("dsink", kernel.dsink, g.sink_grad);
+        }
+    EXPECT_GT(worst_output, 0.05);
+    EXPECT_GT(worst_lse, 0.05);
+    EXPECT_GT(worst_dq, 0.001);
+}
 
 /// rms(error / sigma).
 double rms(const std::vector<float>& got, const RoundingNoise& noise) {
