@@ -123,7 +123,7 @@ void write_bias_gradient(const AttentionPlan& plan, const GradientRows& of,
                          const GradientQueryRows& rows, const AttentionKernels& kernels) {
     const BiasProblem problem{plan, of, rows, kernels, *plan.call().bias_grad};
     const std::int64_t heads = problem.grad.shape[1];
-    if (rows.count() == 0 || plan.extents().key_len == 0) {
+    if (rows.count() == 0 || !plan.has_keys()) {
         for (std::int64_t slice = 0; slice < problem.grad.shape[0] * heads; ++slice)
             store(problem, slice / heads, slice % heads, no_sums(problem.grad));
         return;

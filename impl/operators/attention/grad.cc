@@ -29,7 +29,7 @@ void attention_grad(const attncheck_attention_grad_args& args, const AttentionKe
     GradientQueryRows rows(plan);
     load_query_rows(plan, of, kernels, rows);
     // Without elements dims may be any number, too large for a buffer of them.
-    if (rows.count() > 0 || plan.extents().key_len > 0) run_gradient(plan, of, rows, kernels);
+    if (rows.count() > 0 || plan.has_keys()) run_gradient(plan, of, rows, kernels);
     if (call.bias_grad->data != nullptr) write_bias_gradient(plan, of, rows, kernels);
     if (call.sink_grad->data != nullptr) write_sink_gradient(plan, rows);
 }

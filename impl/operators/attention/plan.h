@@ -16,7 +16,7 @@ public:
     AttentionPlan(const AttentionCall& call, const AttentionKernels& kernels);
 
     const AttentionCall& call() const { return call_; }
-    float softcap() const { return softcap_; }
+    bool has_keys() const { return extents().batch > 0 && extents().key_len > 0; }
 
     FlashSequence sequence(std::int64_t b) const override;
     VisibleBand band(std::int64_t b) const override;
