@@ -236,14 +236,16 @@ HWY_INLINE FloatVec tanh_of(FloatVec x) {
     return hn::CopySign(hn::IfThenElse(is_near, near, far), x);
 }
 
-template <bool kSlopes>
+template <bool kSlopes, bool kDivides>
 HWY_INLINE void softcap_rows(const SoftcapTile& tile) {
     const FloatTag d;
-    const FloatVec cap = hn::Set(d, tile.cap), one = hn::Set(d, 1.0f);
+    const FloatVec cap = hn::Set(d, tile.cap), divisor = hn::Set(d, tile.divisor),
+                   one = hn::Set(d, 1.0f);
     for (std::int64_t r = 0; r < tile.rows; ++r) {
         float* scores = tile.scores + r * tile.stride;
         for (std::int64_t c = 0; c < tile.cols; c += kLanes) {
-            const FloatVec t = tanh_of(hn::Div(hn::LoadU(d, scores + c), cap));
+            const FloatVec score = hn::LoadU(d, scores + c),
+                           t = tanh_of(kDivides ? hn::Div(score, divisor) : score);
             hn::StoreU(hn::Mul(cap, t), d, scores + c);
             if constexpr (kSlopes)
                 hn::StoreU(hn::NegMulAdd(t, t, one), d, tile.slopes + r * tile.stride + c);
@@ -253,9 +255,9 @@ HWY_INLINE void softcap_rows(const SoftcapTile& tile) {
 
 void softcap_tile(const SoftcapTile& tile) {
     if (tile.slopes != nullptr)
-        softcap_rows<true>(tile);
+        tile.divisor == 1.0f ? softcap_rows<true, false>(tile) : softcap_rows<true, true>(tile);
     else
-        softcap_rows<false>(tile);
+        tile.divisor == 1.0f ? softcap_rows<false, false>(tile) : softcap_rows<false, true>(tile);
 }
 
 template <class Format>

@@ -85,11 +85,12 @@ struct GradientTile {
     const float *row_max, *row_sum, *delta;
 };
 
-/// score := cap * tanh(score / cap), and slope := 1 - tanh^2(score / cap) unless `slopes` is null.
+/// score := cap * tanh(score / divisor), and slope := 1 - tanh^2(score / divisor) unless `slopes` is
+/// null. The divisor is cap, or 1 where the scores have been divided.
 struct SoftcapTile {
     float* scores;
     std::int64_t stride, rows, cols;
-    float cap;
+    float cap, divisor;
     float* slopes;  ///< stride as scores
 };
 

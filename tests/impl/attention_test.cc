@@ -101,6 +101,8 @@ std::vector<NeutralForm> forms(std::int32_t dtype) {
     add([](NeutralForm& f) { f.lengths = {{0, 3}}, f.bias = "1H1K", f.has_sink = true; });
     add([](NeutralForm& f) { f.scale = 0, f.softcap = 1; });
     add([](NeutralForm& f) { f.scale = -2, f.softcap = 3, f.bias = "1H1K"; });
+    add([](NeutralForm& f) { f.scale = 1e-20, f.softcap = 1e20; });
+    add([](NeutralForm& f) { f.scale = 0.5, f.softcap = 1e-20, f.has_sink = true; });
     return list;
 }
 
@@ -185,7 +187,7 @@ TEST(Attention, SoftcapIsATanh) {
         for (float x = 0x1p-30f; x < 100; x *= 1.0003f) {
             float row[16], slopes[16];
             std::fill_n(row, 16, -x);
-            kernels->softcap_tile({row, 16, 1, 16, 1.0f, slopes});
+            kernels->softcap_tile({row, 16, 1, 16, 1.0f, 1.0f, slopes});
             const double t = std::tanh(static_cast<double>(x));
             worst = std::max(worst, std::fabs(row[3] + t) / t);
             EXPECT_NEAR(slopes[3], 1 - t * t, 0x1p-22) << x;

@@ -85,7 +85,8 @@ void AttentionPlan::hide_pairs(const FlashTile& tile, std::int64_t i, std::int64
 void AttentionPlan::finish_products(const FlashTile& tile, float* products, float* slopes) const {
     if (softcap_ > 0)
         kernels_.softcap_tile(
-            {products, kFlashTileKeys, tile.rows, tile.cols(), softcap_, slopes});
+            {products, kFlashTileKeys, tile.rows, tile.cols(), softcap_,
+             divides_products() ? 1.0f : softcap_, slopes});
     if (!call_.has_bias()) return;
     const VisibleBand visible = band(tile.b);
     for (std::int64_t r = 0; r < tile.rows; ++r, products += kFlashTileKeys) {

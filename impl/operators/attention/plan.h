@@ -1,6 +1,7 @@
 #ifndef ATTNCHECK_IMPL_ATTENTION_PLAN_H
 #define ATTNCHECK_IMPL_ATTENTION_PLAN_H
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +22,8 @@ public:
     FlashSequence sequence(std::int64_t b) const override;
     VisibleBand band(std::int64_t b) const override;
     bool reads_pairs() const override { return call_.has_bias() || call_.has_mask(); }
-    float logit_factor() const override { return scale(); }
+    /// With a softcap the products are divided at once, unless that leaves the middle of the range.
+    float logit_factor() const override { return divides_products() ? scale() / softcap_ : scale(); }
     bool changes_products() const override { return call_.has_bias() || softcap_ > 0; }
     void finish_products(const FlashTile& tile, float* products, float* slopes) const override;
     bool has_slopes() const override { return softcap_ > 0; }
@@ -44,6 +46,10 @@ private:
     std::int64_t statistic_offset(const attncheck_tensor& lse, std::int64_t b, std::int64_t head,
                                   std::int64_t i) const;
     std::size_t kept_place(std::int64_t b, std::int64_t head, std::int64_t i) const;
+    bool divides_products() const {
+        const float factor = std::fabs(scale() / softcap_);
+        return softcap_ > 0 && factor > 0x1p-40f && factor < 0x1p40f;
+    }
     /// Biases of query i and keys [begin, end) of the tile.
     void load_bias(const FlashTile& tile, std::int64_t i, std::int64_t begin, std::int64_t end,
                    float* to) const;
