@@ -1,0 +1,293 @@
+// Bounds and variances of the neutral Attention and its gradient against kernels in fp32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "attention_problem.h"
+#include "ref/attention/rounding_noise.h"
+
+namespace attncheck::ref {
+namespace {
+
+float rounded(Dtype dtype, double value) {
+    return static_cast<float>(decode(dtype, encode(dtype, value)));
+}
+
+/// A straightforward kernel in fp32: P and dS are cast to `dtype` before their products, and so are
+/// the results.
+struct Kernel {
+    const NeutralProblem& p;
+    Dtype dtype;
+    bool base_two;
+    std::vector<float> output, lse, dq, dk, dv, dbias, dsink;
+
+    float exponential(float x) const {
+        return base_two ? std::exp2(x * 1.44269504f) : std::exp(x);
+    }
+    float logit(std::int64_t row, const KeyColumn& c, float* slope) const {
+        const NeutralAttentionShape& s = p.shape;
+        float dot = 0;
+        for (std::int64_t d = 0; d < s.head_dim; ++d)
+            dot += static_cast<float>(p.query[static_cast<std::size_t>(row * s.head_dim + d)]) *
+                   static_cast<float>(p.key[key_at(row, c) * static_cast<std::size_t>(s.head_dim) +
+                                            static_cast<std::size_t>(d)]);
+        float x = dot * static_cast<float>(s.scale);
+        *slope = 1;
+        if (s.softcap > 0) {
+            const auto cap = static_cast<float>(s.softcap);
+            const float t = std::tanh(x / cap);
+            x = cap * t, *slope = 1 - t * t;
+        }
+        return x + static_cast<float>(c.bias);
+    }
+    std::size_t key_at(std::int64_t row, const KeyColumn& c) const {
+        return static_cast<std::size_t>(c.key * 2 + row % 4 / 2);
+    }
+
+    Kernel(const NeutralProblem& problem, Dtype storage, bool base2)
+        : p(problem), dtype(storage), base_two(base2), output(p.output_grad.size()),
+          lse(static_cast<std::size_t>(p.shape.total_queries * 4)) {
+        for_rows([&](std::int64_t row, const std::vector<KeyColumn>& columns) { attend(row, columns); });
+    }
+
+    template <class Use>
+    void for_rows(const Use& use) {
+        const ColumnLister list = p.columns();
+        for (std::int64_t row = 0; row < std::ssize(lse); ++row) {
+            std::vector<KeyColumn> columns;
+            list(row / 4, row % 4, columns);
+            use(row, columns);
+        }
+    }
+    float sink(std::int64_t row) const {
+        return p.shape.sink.empty() ? -HUGE_VALF
+                                    : static_cast<float>(p.shape.sink[static_cast<std::size_t>(row % 4)]);
+    }
+    void attend(std::int64_t row, const std::vector<KeyColumn>& columns) {
+        float m = sink(row), slope = 0;
+        for (const KeyColumn& c : columns) m = std::max(m, logit(row, c, &slope));
+        float l = p.shape.sink.empty() ? 0 : exponential(sink(row) - m);
+        const auto dv_dim = p.shape.value_dim;
+        std::vector<float> o(static_cast<std::size_t>(dv_dim));
+        for (const KeyColumn& c : columns) {
+            const float e = exponential(logit(row, c, &slope) - m);
+            l += e;
+            for (std::int64_t d = 0; d < dv_dim; ++d)
+                o[static_cast<std::size_t>(d)] +=
+                    rounded(dtype, e) *
+                    static_cast<float>(p.value[key_at(row, c) * static_cast<std::size_t>(dv_dim) +
+                                               static_cast<std::size_t>(d)]);
+        }
+        const bool any = !columns.empty();
+        lse[static_cast<std::size_t>(row)] =
+            base_two ? (m * 1.44269504f + std::log2(l)) * 0.693147181f : m + std::log(l);
+        for (std::int64_t d = 0; d < dv_dim; ++d)
+            output[static_cast<std::size_t>(row * dv_dim + d)] =
+                any ? rounded(dtype, o[static_cast<std::size_t>(d)] / l) : 0;
+    }
+
+    /// From the output and the LSE that are given.
+    void differentiate(const Values& out, const Values& given_lse) {
+        const NeutralAttentionShape& s = p.shape;
+        const std::int64_t dim = s.head_dim, dv_dim = s.value_dim;
+        dq.assign(p.query.size(), 0), dk.assign(p.key.size(), 0), dv.assign(p.value.size(), 0);
+        dbias.assign(s.bias.values.size(), 0), dsink.assign(s.sink.size(), 0);
+        for_rows([&](std::int64_t row, const std::vector<KeyColumn>& columns) {
+            const auto r = static_cast<std::size_t>(row);
+            float delta = 0;
+            const auto dout = [&](std::int64_t d) {
+                return static_cast<float>(p.output_grad[static_cast<std::size_t>(row * dv_dim + d)]);
+            };
+            for (std::int64_t d = 0; d < dv_dim; ++d)
+                delta += dout(d) * static_cast<float>(out[static_cast<std::size_t>(row * dv_dim + d)]);
+            const auto given = static_cast<float>(given_lse[r]);
+            if (!s.sink.empty()) dsink[r % 4] -= exponential(sink(row) - given) * delta;
+            for (const KeyColumn& c : columns) {
+                float slope = 0, dp = 0;
+                const float prob = exponential(logit(row, c, &slope) - given);
+                const std::size_t key = key_at(row, c);
+                const auto at = [](std::size_t first, std::int64_t width, std::int64_t d) {
+                    return first * static_cast<std::size_t>(width) + static_cast<std::size_t>(d);
+                };
+                for (std::int64_t d = 0; d < dv_dim; ++d) {
+                    dp += dout(d) * static_cast<float>(p.value[at(key, dv_dim, d)]);
+                    dv[at(key, dv_dim, d)] += rounded(dtype, prob) * dout(d);
+                }
+                const float ds = prob * (dp - delta);
+                dbias[static_cast<std::size_t>(c.place)] += ds;
+                const float cast = rounded(dtype, ds * slope);
+                for (std::int64_t d = 0; d < dim; ++d) {
+                    dq[at(r, dim, d)] += cast * static_cast<float>(p.key[at(key, dim, d)]);
+                    dk[at(key, dim, d)] += cast * static_cast<float>(p.query[at(r, dim, d)]);
+                }
+            }
+        });
+        const auto scale = static_cast<float>(s.scale);
+        for (float& x : dq) x = rounded(dtype, x * scale);
+        for (float& x : dk) x = rounded(dtype, x * scale);
+        for (float& x : dv) x = rounded(dtype, x);
+    }
+};
+
+/// The largest |error| / bound.
+double worst(const char* what, const std::vector<float>& got, const ExpectedTensor& expected) {
+    EXPECT_EQ(got.size(), expected.size()) << what;
+    double most = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        const double error = std::fabs(static_cast<double>(got[i]) - expected.value[i]);
+        if (std::isinf(expected.value[i])) continue;
+        EXPECT_LE(error, expected.bound[i]) << what << i;
+        if (error > 0) most = std::max(most, error / expected.bound[i]);
+    }
+    return most;
+}
+
+Values widened(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+
+class AttentionBounds
+    : public testing::TestWithParam<std::tuple<Dtype, double, bool, bool>> {};
+
+// No kernel leaves its bound, and no bound is much too wide: one element at least comes within a
+// factor of 20, in fp32 of 50.
+TEST_P(AttentionBounds, HoldForKernelsInFp32) {
+    const auto [dtype, softcap, has_sink, base_two] = GetParam();
+    double worst_output = 0, worst_lse = 0, worst_dq = 0, worst_dk = 0, worst_bias = 0, worst_sink = 0;
+    for (unsigned seed = 0; seed < 20; ++seed) {
+        const NeutralProblem p(seed, softcap, has_sink, 5, 40, 4, dtype);
+        Kernel kernel(p, dtype, base_two);
+        const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), dtype);
+        worst_output = std::max(worst_output, worst("o", kernel.output, f.output));
+        worst_lse = std::max(worst_lse, worst("lse", kernel.lse, f.stored_lse));
+        Values output = f.output.value, lse = f.stored_lse.value;
+        for (double& x : output) x = rounded(dtype, x);
+        for (double& x : lse) x = static_cast<float>(x);
+        kernel.differentiate(output, lse);
+        const GradStatistics given = given_statistics(lse);
+        AttentionGradInputs in{p.inputs(), p.output_grad, output, given.row_max, given.row_sum};
+        in.bias_elements = p.shape.bias.values.size();
+        const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, dtype);
+        worst_dq = std::max(worst_dq, worst("dq", kernel.dq, g.query_grad));
+        worst_dk = std::max(worst_dk, worst("dk", kernel.dk, g.key_grad));
+        worst("dv", kernel.dv, g.value_grad);
+        worst_bias = std::max(worst_bias, worst("dbias", kernel.dbias, g.bias_grad));
+        worst_sink = std::max(worst_sink, worst("dsink", kernel.dsink, g.sink_grad));
+
+        // A kernel that forms its own statistics.
+        const GradStatistics own =
+            own_statistics(p.shape.dense(), p.columns(), p.inputs(), dtype, {});
+        kernel.differentiate(output, widened(kernel.lse));
+        in.row_max = own.row_max, in.row_sum = own.row_sum, in.statistics_error = own.error;
+        const auto h = expected_attention_grad(p.shape.dense(), p.columns(), in, dtype);
+        worst("dq", kernel.dq, h.query_grad), worst("dk", kernel.dk, h.key_grad);
+        worst("dbias", kernel.dbias, h.bias_grad), worst("dsink", kernel.dsink, h.sink_grad);
+    }
+    const double near = dtype == Dtype::fp32 ? 0.02 : 0.05;
+    EXPECT_GT(worst_output, near);
+    EXPECT_GT(worst_lse, 0.02);
+    EXPECT_GT(worst_dq, near);
+    EXPECT_GT(worst_dk, near);
+    if (dtype == Dtype::fp32) {
+        EXPECT_GT(worst_bias, 0.005);
+        if (has_sink) {
+            EXPECT_GT(worst_sink, 0.005);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, AttentionBounds,
+                         testing::Combine(testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32),
+                                          testing::Values(0.0, 1.0, 30.0), testing::Bool(),
+                                          testing::Bool()));
+
+// Scores beyond a large cap: their own errors vanish behind the slope, those of tanh and of the LSE
+// decide.
+TEST(Attention, BoundsGrantTheErrorsOfTanhAndOfTheLse) {
+    double worst_output = 0, worst_lse = 0, worst_dq = 0;
+    for (unsigned seed = 0; seed < 10; ++seed)
+        for (const bool base_two : {false, true}) {
+            NeutralProblem p(seed, 1000, true, 5, 40, 1);
+            p.shape.scale = 1;
+            std::mt19937 random(seed);
+            std::normal_distribution<double> normal;
+            for (double& q : p.query) q = 1;
+            for (double& k : p.key) k = static_cast<float>(2000 + 200 * normal(random));
+            for (double& sink : p.shape.sink) sink += 965;
+            for (double& bias : p.shape.bias.values) bias = 0;  // a bias is granted its own
+            Kernel kernel(p, Dtype::fp32, base_two);
+            const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32);
+            worst_output = std::max(worst_output, worst("o", kernel.output, f.output));
+            worst_lse = std::max(worst_lse, worst("lse", kernel.lse, f.stored_lse));
+
+            // A kernel that forms its own statistics may be wrong by as much as its forward.
+            const GradStatistics own =
+                own_statistics(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32, {});
+            Values lse = f.stored_lse.value;
+            for (std::size_t i = 0; i < lse.size(); ++i)
+                lse[i] = static_cast<float>(lse[i] + 0.9 * f.stored_lse.bound[i]);
+            kernel.differentiate(f.output.value, lse);
+            AttentionGradInputs in{p.inputs(), p.output_grad, f.output.value, own.row_max, own.row_sum};
+            in.statistics_error = own.error, in.bias_elements = p.shape.bias.values.size();
+            const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
+            worst_dq = std::max(worst_dq, worst("dq", kernel.dq, g.query_grad));
+            worst("dv", kernel.dv, g.value_grad), worst("dbias", kernel.dbias, g.bias_grad);
+            worst("dsink", kernel.dsink, g.sink_grad);
+        }
+    EXPECT_GT(worst_output, 0.05);
+    EXPECT_GT(worst_lse, 0.05);
+    EXPECT_GT(worst_dq, 0.001);
+}
+
+/// rms(error / sigma).
+double rms(const std::vector<float>& got, const RoundingNoise& noise) {
+    double sum = 0, count = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        if (!(noise.variance[i] > 0)) continue;
+        const double z = (static_cast<double>(got[i]) - noise.value[i]) / std::sqrt(noise.variance[i]);
+        EXPECT_LT(std::fabs(z), 8) << i;
+        sum += z * z, ++count;
+    }
+    return std::sqrt(sum / count);
+}
+
+class AttentionVariance : public testing::TestWithParam<std::tuple<double, bool>> {};
+
+// The variance predicts the errors of the declared class; those of LSE, dbias and dsink are upper
+// estimates.
+TEST_P(AttentionVariance, PredictsTheErrors) {
+    const NeutralProblem p(11, std::get<0>(GetParam()), std::get<1>(GetParam()), 40, 60, 16, Dtype::bf16);
+    Kernel kernel(p, Dtype::bf16, true);
+    const auto keys = sequence_places(p.shape.kv_lengths, p.shape.total_keys),
+               queries = sequence_places(p.shape.query_lengths, p.shape.total_queries);
+    const auto noise = attention_noise(p.shape.dense(), p.columns(), p.inputs(), keys, Dtype::bf16, {});
+    const double of_output = rms(kernel.output, noise.output);
+    EXPECT_GT(of_output, 0.6);
+    EXPECT_LT(of_output, 1.2);
+    EXPECT_LT(rms(kernel.lse, noise.lse), 1.2);
+    const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::bf16);
+    Values output = f.output.value, lse = f.stored_lse.value;
+    for (double& x : output) x = rounded(Dtype::bf16, x);
+    for (double& x : lse) x = static_cast<float>(x);
+    kernel.differentiate(output, lse);
+    const GradStatistics given = given_statistics(lse);
+    AttentionGradInputs in{p.inputs(), p.output_grad, output, given.row_max, given.row_sum};
+    in.bias_elements = p.shape.bias.values.size();
+    const auto grad = attention_grad_noise(p.shape.dense(), p.columns(), in, queries, keys, Dtype::bf16, {});
+    for (const double z : {rms(kernel.dq, grad.query_grad), rms(kernel.dk, grad.key_grad),
+                           rms(kernel.dv, grad.value_grad)}) {
+        EXPECT_GT(z, 0.6);
+        EXPECT_LT(z, 1.2);
+    }
+    EXPECT_LT(rms(kernel.dbias, grad.bias_grad), 1.2);
+    if (!p.shape.sink.empty()) {
+        EXPECT_EQ(grad.sink_grad.size(), 4U);
+        EXPECT_LT(rms(kernel.dsink, grad.sink_grad), 1.2);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, AttentionVariance,
+                         testing::Combine(testing::Values(0.0, 2.0, 30.0), testing::Bool()));
+
+}  // namespace
+}  // namespace attncheck::ref
