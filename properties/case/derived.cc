@@ -332,7 +332,7 @@ std::string describe(const Spec& spec, const std::string& name,
     // In the order of the logical index, whatever the order in memory.
     for (const Axis& axis : (field.logical.empty() ? shape : field.logical).axes())
         for (const Factor& factor : axis.factors) {
-            if (factor.of == Factor::Of::sequences) continue;
+            if (factor.of == Factor::Of::sequences || factor.of == Factor::Of::number) continue;
             if (factor.of == Factor::Of::rows && place.beyond)
                 out += fmt::format("row {} beyond the last sequence", place.of(factor.name));
             else
