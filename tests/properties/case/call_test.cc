@@ -111,6 +111,20 @@ TEST(Strides, AreWhatTheNamesSay) {
     EXPECT_THAT(strides_for(Layout::broadcast, shape), ElementsAre(16, 0, 1));
 }
 
+// Layouts apply to the dimensions as they lie in memory; one that does not lie there is not stepped
+// over.
+TEST(Strides, FollowAnOrderOfTheirOwn) {
+    const Shape shape{2, 5, 3, 4};
+    const DimOrder heads_first{.slowest_first = {{0, 2, 1, 3}}, .repeated = 2};
+    EXPECT_THAT(strides_for(Layout::dense, shape, heads_first), ElementsAre(60, 4, 20, 1));
+    EXPECT_THAT(strides_for(Layout::swapped, shape, heads_first), ElementsAre(20, 4, 40, 1));
+    EXPECT_THAT(strides_for(Layout::broadcast, shape, heads_first), ElementsAre(20, 4, 0, 1));
+    const Shape shared{1, 3, 1, 4};
+    const DimOrder of_heads{.slowest_first = {{1, 3}}};
+    EXPECT_THAT(strides_for(Layout::dense, shared, of_heads), ElementsAre(0, 4, 0, 1));
+    EXPECT_THAT(strides_for(Layout::unit, shared, of_heads), ElementsAre(0, 4, 0, 1));
+}
+
 // A dimension of extent 1 is never stepped over, so that its stride may be anything.
 TEST(Strides, OfExtentOneAreArbitraryInUnit) {
     const Shape shape{1, 1, 16};

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "properties/laws/attention_run.h"
+#include "properties/operators/attention/case.h"
 #include "properties/operators/catalogue.h"
 #include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress_attention/problem.h"
@@ -225,6 +226,34 @@ TEST(AttentionLaws, ScalingDoesNotAccuseSumsInHalf) {
         EXPECT_FALSE(verdict.failed()) << lines[k] << "\n" << verdict.message;
         EXPECT_TRUE(value_scale(kernel, spec, undeclared).failed()) << lines[k];
     }
+}
+
+/// The exact output and LSE of a neutral problem, the LSE times `factor`.
+Values neutral_forward(const AttentionProblem& problem, double factor) {
+    const Values pair = exact_forward(problem);
+    Values out{{"out", pair.at("attention_out")}};
+    for (std::size_t k = 0; k < pair.at("softmax_max").size(); k += 8)
+        out["lse"].push_back(factor *
+                             (pair.at("softmax_max")[k] + std::log(pair.at("softmax_sum")[k])));
+    return out;
+}
+
+// A logarithm of base 2 is named; another wrong LSE is not.
+TEST(NeutralLaws, NameAnLseOfBase2) {
+    const Spec spec = spec_of(
+        "attention{dtype=fp32 q=[5,5] kv=[9,9] layout=bhsd kv_heads=1 group=2 dim=8 value_dim=4 "
+        "scale=rsqrt softcap=2 sink=normal data=normal seed=3}");
+    const auto failure_with = [&](double factor) {
+        ProblemKernel kernel(neutral_operator(), [factor](const AttentionProblem& problem) {
+            return neutral_forward(problem, factor);
+        });
+        PropertyContext context{kernel, {}};
+        return check_agreement(spec, context,
+                               attention_case(kernel, spec, ref::Grant::rounding)).failure;
+    };
+    EXPECT_EQ(failure_with(1), "");
+    EXPECT_EQ(failure_with(1 / std::log(2.0)), "lse is log2");
+    EXPECT_EQ(failure_with(1.01), "lse is wrong");
 }
 
 }  // namespace
