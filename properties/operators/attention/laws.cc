@@ -215,6 +215,7 @@ std::vector<Property> neutral_properties(bool gradient) {
     add_validation_properties(list, plain_data, possible_edits, 12);
     add_attention_laws(list, of, gradient, kCases);
     add_neutral_relations(list, gradient);
+    add_neutral_forms(list);
     list.push_back(full_size_property("rows and keys", check_full_size));
     return list;
 }
