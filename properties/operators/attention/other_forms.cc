@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "properties/case/attention_data.h"
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/operators/attention/case.h"

@@ -2,6 +2,7 @@
 // is optional left out.
 #include <algorithm>
 
+#include "properties/case/attention_data.h"
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/operators/attention/case.h"
