@@ -130,10 +130,11 @@ void sample_data(Random& random, Spec& spec) {
             spec.layouts[i] = Layout::gap;
 }
 
-/// Positions that leave 16 bits, masked, with values of which few keys decide.
+/// Positions that leave 16 bits, masked, in a type that shows few keys of many in the LSE.
 void sample_far_positions(Random& random, Spec& spec) {
     if (longest(spec.lists[1]) < kBeyond16Bits) return;
-    spec.recipe = random.pick({Recipe::spiky, Recipe::spiky, Recipe::normal, Recipe::onehot});
+    spec.recipe = random.pick({Recipe::normal, Recipe::normal, Recipe::spiky, Recipe::onehot});
+    spec.set("dtype", random.pick<Int>({2, 2, 0, 1}));
     spec.set("logits", 0);
     if (is_packed(spec) || random.chance(30)) return;
     spec.set("window_left", -1), spec.set("window_right", -1);
@@ -163,8 +164,10 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         Spec spec(schema);
         spec.profile = profile;
         sample_shape(random, spec);
-        if (random.chance(6)) make_long(random, spec);
-        fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
+        if (random.chance(6))
+            make_long(random, spec);
+        else
+            fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
         sample_features(random, spec);
         sample_data(random, spec);
         sample_far_positions(random, spec);
