@@ -184,6 +184,13 @@ EditGroups possible_edits(const Spec& spec) {
         groups.push_back(values_of(end, {rows + 1, rows - 1, -1, 0, INT64_MAX}));
         groups.push_back(values_of(name + "[0]", {1, -1, 0}));
         groups.push_back(values_of(name + ".size", {0, 1, last, -1}));
+        const std::vector<Int> starts = row_starts(lengths);
+        groups.emplace_back();  // past a neighbour: decreasing
+        for (std::size_t b = 1; b + 1 < starts.size(); ++b)
+            for (const Int start : {starts[b + 1] + 1, starts[b - 1] - 1, rows})
+                groups.back().push_back(
+                    values_of(name + "[" + std::to_string(b) + "]", {start}).front());
+        if (groups.back().empty()) groups.pop_back();
         groups.push_back({name + ".absent", name + ".null"});
     }
     if (spec.number("kv_length") != 0) {
