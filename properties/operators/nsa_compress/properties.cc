@@ -35,7 +35,6 @@ CaseProblem case_problem(const Spec& spec) {
     return {std::move(made.call),
             [problem](const ref::RoundingClass& rounding) { return problem->expected(rounding); },
             {},
-            {},
             [problem] {
                 const auto input = problem->values(kCmpInput), weight = problem->values(kCmpWeight);
                 if (!problem->gradient)
