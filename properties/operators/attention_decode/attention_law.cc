@@ -55,7 +55,7 @@ AttentionProblem packed_problem(const DecodeParts& decode, bool with_lse) {
 /// Why     both are one formula; only the place of the keys differs.
 /// Domain  candidates that have both; moderate data.
 /// Bound   those of both runs added.
-/// Kills   defects that only one of the two has.
+/// Kills   AD-13 16 17, and every defect that only one of the two has.
 /// Shrinks to one sequence, one query, one key.
 Verdict last_rows(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("attention")) return inapplicable();

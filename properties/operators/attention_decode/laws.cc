@@ -45,7 +45,7 @@ Verdict identical(const AttentionProblem& problem, DecodeParts changed, Property
 /// Why     the block table says where a page is; nothing depends on its number.
 /// Domain  any data; pages are exchanged, and their numbers in the table with them.
 /// Demand  the same bits.
-/// Kills   AD-01 02 03: a table that is not read, or read for one sequence only.
+/// Kills   AD-01 02 03 05: a table that is not read, or read for one sequence only.
 /// Shrinks to one sequence, two pages of one slot, one of them with a value that is not 0.
 Verdict page_order(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
@@ -67,7 +67,7 @@ Verdict page_order(const Spec& spec, PropertyContext& context) {
 /// Why     no sequence knows who else reads a page.
 /// Domain  any data; every entry of the table that is read gets a page of its own.
 /// Demand  the same bits.
-/// Kills   AD-04: work that is divided by pages of the cache.
+/// Kills   AD-01 02 04: work that is divided by pages of the cache.
 /// Shrinks to two sequences with one page.
 Verdict page_sharing(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
@@ -82,7 +82,7 @@ Verdict page_sharing(const Spec& spec, PropertyContext& context) {
 /// Why     the contract; servers leave there what earlier requests had, or nothing at all.
 /// Domain  any data; the entries become others, the table gets one more column, the slots NaN.
 /// Demand  the same bits, and no access outside the cache.
-/// Kills   AD-05 06 07, AD-WILD-45.
+/// Kills   AD-02 05 06 07.
 /// Shrinks to one sequence of one key in a page of two slots.
 Verdict unowned(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
@@ -114,7 +114,7 @@ Verdict unowned(const Spec& spec, PropertyContext& context) {
 /// Why     the size of a page says where a key lies and nothing else.
 /// Domain  moderate data; pages of any other size from 1 to 256.
 /// Bound   twice that of the case: a kernel may cut its sums at pages.
-/// Kills   AD-08 09: a size that is taken for granted.
+/// Kills   AD-08 09, AD-WILD-43: a size that is taken for granted.
 /// Shrinks to one sequence of two keys.
 Verdict page_size(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
@@ -136,7 +136,7 @@ Verdict page_size(const Spec& spec, PropertyContext& context) {
 /// Why     query i of Sq stands at kv_length - Sq + i and sees nothing behind itself.
 /// Domain  moderate data.
 /// Bound   twice that of the case.
-/// Kills   AD-10 11 12, AD-WILD-26: a diagonal through another corner.
+/// Kills   AD-10 11 12 14, AD-WILD-26 39: a diagonal through another corner, a path of one query.
 /// Shrinks to two queries, two keys.
 Verdict single_queries(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);

@@ -87,7 +87,7 @@ Merged merge_of(const MergeProblem& merge, const ref::ExpectedMerge& exact,
 /// Domain  moderate data, one query, no window, the LSE given; two to four parts, some of them
 ///         without keys. The sink belongs to the first part.
 /// Bound   those of the whole, of the merge, and of what the errors of the parts do to it.
-/// Kills   AD-18 19 29, AD-WILD-38 41 42: an LSE that does not belong to its output.
+/// Kills   AD-18 19 29, AD-WILD-38 41 42 45 52: an LSE that does not belong to its output.
 /// Shrinks to one sequence of one page.
 Verdict split_keys(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
