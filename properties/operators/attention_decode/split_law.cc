@@ -1,6 +1,7 @@
 // Split keys: attention over parts of the cache, merged, is attention over all of it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "properties/laws/attention_run.h"
@@ -38,17 +39,24 @@ PartErrors errors_of(const std::vector<ExpectedOutputs>& parts, const MergeProbl
     const auto rows = merge.row_count(), dim = static_cast<std::size_t>(merge.shape.value_dim);
     const std::vector<double> values = merge.part_values(), lses = merge.lse_values();
     PartErrors errors{std::vector<double>(rows * dim), std::vector<double>(rows)};
+    // A part without keys counts for nothing; one whose LSE should be finite and is not makes its
+    // row agreement's concern.
+    const auto is_empty = [&](std::size_t p, std::size_t row) {
+        return tensor_of(parts[p], "lse").value[row] == -std::numeric_limits<double>::infinity();
+    };
     for (std::size_t p = 0; p < parts.size(); ++p) {
         const std::vector<double> of_lse = allowance(tensor_of(parts[p], "lse"));
         for (std::size_t row = 0; row < rows; ++row)
-            if (std::isfinite(lses[p * rows + row]))
-                errors.lse[row] = std::max(errors.lse[row], of_lse[row]);
+            if (!is_empty(p, row))
+                errors.lse[row] = std::isfinite(lses[p * rows + row])
+                                      ? std::max(errors.lse[row], of_lse[row])
+                                      : std::numeric_limits<double>::infinity();
     }
     for (std::size_t p = 0; p < parts.size(); ++p) {
         const std::vector<double> of_output = allowance(tensor_of(parts[p], "out"));
         for (std::size_t row = 0; row < rows; ++row) {
             const double lse = lses[p * rows + row];
-            if (!std::isfinite(lse)) continue;  // no keys; others are agreement's concern
+            if (is_empty(p, row)) continue;
             const double spread = std::expm1(2 * errors.lse[row]),
                          weight = std::exp(lse - merged_lse[row]) * (1 + spread);
             for (std::size_t d = 0; d < dim; ++d)
@@ -57,6 +65,8 @@ PartErrors errors_of(const std::vector<ExpectedOutputs>& parts, const MergeProbl
                               spread * std::fabs(values[(p * rows + row) * dim + d]));
         }
     }
+    for (double& error : errors.output)
+        if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
     return errors;
 }
 
