@@ -74,6 +74,13 @@ void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one) {
     same->expected += one.expected;
 }
 
+void add_evidence(std::vector<BoundEvidence>& all, const BoundEvidence& one) {
+    const auto same = std::ranges::find(all, one.name, &BoundEvidence::name);
+    if (same == all.end()) return all.push_back(one);
+    same->worst = std::max(same->worst, one.worst);
+    same->cases += one.cases;
+}
+
 std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
     switch (result.kind) {
         case CallResult::Kind::crashed: {

@@ -42,6 +42,16 @@ struct ElementCount {
 /// Adds up evidence for the same word.
 void add_evidence(std::vector<CastEvidence>& all, const CastEvidence& one);
 
+/// How errors compare with another bound than the declared one (bound_evidence.h).
+struct BoundEvidence {
+    std::string name;
+    double worst = 0;        ///< ratio, or what the name says
+    std::int64_t cases = 0;  ///< that were compared
+};
+
+/// Keeps the worst by name.
+void add_evidence(std::vector<BoundEvidence>& all, const BoundEvidence& one);
+
 struct Verdict {
     enum class Kind { held, failed, declined, inapplicable } kind = Kind::held;
     std::string
@@ -50,6 +60,7 @@ struct Verdict {
     double worst_ratio = 0;  ///< largest error in units of its bound
     Tier tier = Tier::relation;
     std::vector<CastEvidence> casts = {};
+    std::vector<BoundEvidence> bounds = {};
     std::int64_t differing = 0;  ///< elements whose bits differed where any order of sums is right
     ElementCount elements = {};
     std::string clause = {};     ///< of the documented constraints that rejects the call

@@ -48,6 +48,19 @@ Json parsed_report(const std::string& text) {
     });
 }
 
+Json bounds_json(const std::vector<BoundEvidence>& bounds) {
+    Json out = Json::object();
+    for (const BoundEvidence& one : bounds)
+        out[one.name] = {{"worst", number_or_text(one.worst)}, {"cases", one.cases}};
+    return out;
+}
+
+void add_bounds(const Json& property, std::vector<BoundEvidence>& all) {
+    if (!property.contains("bounds")) return;
+    for (const auto& [name, one] : property["bounds"].items())
+        add_evidence(all, {name, to_number(one.at("worst")), one.at("cases")});
+}
+
 Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing) {
     return {
         {"reached", possible - std::ssize(missing)}, {"possible", possible}, {"missing", missing}};
@@ -68,6 +81,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"differing", report.differing},
               {"elements", {report.elements.compared, report.elements.unjudged}},
               {"casts", casts_json(report.casts)},
+              {"bounds", bounds_json(report.bounds)},
               {"note", report.note},
               {"coverage", report.coverage},
               {"seconds", report.seconds},
@@ -120,6 +134,7 @@ PropertyReport property_from_text(const std::string& text,
     report.differing = json.at("differing");
     report.elements = {json.at("elements").at(0), json.at("elements").at(1)};
     add_casts(json, report.casts);
+    add_bounds(json, report.bounds);
     report.seconds = json.at("seconds");
     report.interrupted = json.at("interrupted");
     for (const Json& one : json.at("counterexamples")) {
@@ -183,6 +198,7 @@ std::string to_json(const RunReport& report) {
             entry["elements"] = {{"compared", p.elements.compared},
                                  {"unjudged", p.elements.unjudged}};
         if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
+        if (!p.bounds.empty()) entry["bounds"] = bounds_json(p.bounds);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.coverage.empty()) entry["coverage"] = p.coverage;
         if (p.clauses.possible > 0 && p.clauses.is_through)
@@ -202,7 +218,10 @@ std::string to_json(const RunReport& report) {
         {"interrupted", report.interrupted},
         {"exit_status", exit_status(report)},
         {"shard", {{"parts", {report.shard + 1}}, {"of", report.shards}}},
-        {"precision", {{"declared", report.precision}, {"looks_like", observed_precision(report)}}},
+        {"precision",
+         {{"declared", report.precision},
+          {"looks_like", observed_precision(report)},
+          {"wider_than_seen", wider_than_seen(report.precision, observed_bounds(report))}}},
         {"properties", properties}};
     if (report.interrupted) {  // for the run that goes on
         whole["finished"] = Json::array();

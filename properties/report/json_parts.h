@@ -23,6 +23,8 @@ double to_number(const Json& value);
 
 /// {WORD: [found, expected]}, and added back to what is known.
 Json casts_json(const std::vector<CastEvidence>& casts);
+Json bounds_json(const std::vector<BoundEvidence>& bounds);
+void add_bounds(const Json& property, std::vector<BoundEvidence>& all);
 void add_casts(const Json& property, std::vector<CastEvidence>& all);
 
 /// {"reached": 412, "possible": 431, "missing": ["broadcast + many_blocks", ...]}

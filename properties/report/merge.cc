@@ -51,6 +51,14 @@ void check_casts(const Json& casts) {
             refuse("has a cast that is not [found, expected]");
 }
 
+void check_bounds(const Json& bounds) {
+    if (!bounds.is_object()) refuse("has bounds that are no object");
+    for (const auto& [name, one] : bounds.items()) {
+        (void)one.at("worst");
+        check_count(one.at("cases"));
+    }
+}
+
 void check_counterexample(const Json& found) {
     if (!found.is_object()) refuse("has a counterexample that is no object");
     for (const char* text : {"case", "failure", "message"}) (void)found.value(text, std::string());
@@ -69,6 +77,7 @@ void check_property(const Json& entry) {
     for (const auto& [label, count] : entry["labels"].items()) check_count(count);
     (void)entry.at("worst_error_ratio");
     if (entry.contains("casts")) check_casts(entry["casts"]);
+    if (entry.contains("bounds")) check_bounds(entry["bounds"]);
     (void)entry.value("note", std::string());
     if (entry.contains("counterexample")) check_counterexample(entry["counterexample"]);
     if (!entry.contains("more_counterexamples")) return;
@@ -197,6 +206,9 @@ void merge_property(const Json& entry, Json& known) {
     std::vector<CastEvidence> casts;
     for (const Json* side : {&std::as_const(known), &entry}) add_casts(*side, casts);
     if (!casts.empty()) known["casts"] = casts_json(casts);
+    std::vector<BoundEvidence> bounds;
+    for (const Json* side : {&std::as_const(known), &entry}) add_bounds(*side, bounds);
+    if (!bounds.empty()) known["bounds"] = bounds_json(bounds);
     for (const char* count : {"cases", "declined", "waived", "replayed", "bits_differed"}) {
         const std::int64_t sum =
             sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
@@ -300,7 +312,14 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     }
     std::vector<CastEvidence> casts;
     for (const Json& p : merged["properties"]) add_casts(p, casts);
-    if (!merged["precision"].empty()) merged["precision"]["looks_like"] = words_of(casts);
+    std::vector<BoundEvidence> bounds;
+    for (const Json& p : merged["properties"]) add_bounds(p, bounds);
+    if (!merged["precision"].empty()) {
+        merged["precision"]["looks_like"] = words_of(casts);
+        if (merged["precision"].contains("wider_than_seen"))
+            merged["precision"]["wider_than_seen"] = wider_than_seen(
+                merged["precision"].value("declared", std::string()), bounds);
+    }
     if (merged["implementations"].is_null()) merged.erase("implementations");
     std::vector<PairCoverage> coverages;
     for (const auto& [op, one] : pairs) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "properties/judge/bound_evidence.h"
 #include "properties/judge/tier_text.h"
 #include "properties/report/exit_status.h"
 
@@ -73,6 +74,21 @@ std::string observed_precision(const RunReport& report) {
     for (const auto& p : report.properties)
         for (const CastEvidence& cast : p.casts) add_evidence(all, cast);
     return words_of(all);
+}
+
+std::vector<BoundEvidence> observed_bounds(const RunReport& report) {
+    std::vector<BoundEvidence> all;
+    for (const auto& p : report.properties)
+        for (const BoundEvidence& one : p.bounds) add_evidence(all, one);
+    return all;
+}
+
+std::string wider_than_seen(const std::string& declared, const std::vector<BoundEvidence>& seen) {
+    try {
+        return narrower_words(ref::parse_rounding_class(declared), seen);
+    } catch (const std::invalid_argument&) {  // of a report that something else wrote
+        return {};
+    }
 }
 
 std::string order_text(std::int64_t cases) {

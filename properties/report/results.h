@@ -91,6 +91,7 @@ struct PropertyReport {
     std::int64_t differing = 0;       ///< cases whose bits differed as the order of sums allows
     ElementCount elements;            ///< over all cases
     std::vector<CastEvidence> casts;  ///< by word, over all cases
+    std::vector<BoundEvidence> bounds;  ///< by name, over some of the cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
@@ -137,6 +138,12 @@ int exit_status(const RunReport& report);
 /// The rounding class that the errors of the whole run look like: "p=fp32 ds=half sum=fp32", as far
 /// as there is evidence.
 std::string observed_precision(const RunReport& report);
+
+/// Worst errors in units of other bounds, over the whole run (judge/bound_evidence.h).
+std::vector<BoundEvidence> observed_bounds(const RunReport& report);
+
+/// Words of the declaration that are wider than the errors of the whole run; empty: none is.
+std::string wider_than_seen(const std::string& declared, const std::vector<BoundEvidence>& seen);
 
 /// "bits differed in 12 cases, within the bounds of sums in any order"; empty when none did.
 std::string order_text(std::int64_t cases);

@@ -6,6 +6,7 @@
 #include <map>
 #include <ostream>
 
+#include "properties/judge/bound_evidence.h"
 #include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
@@ -107,6 +108,10 @@ void print_table(std::ostream& out, const RunReport& report) {
     if (const std::string observed = observed_precision(report); !observed.empty())
         out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                            observed);
+    const std::vector<BoundEvidence> bounds = observed_bounds(report);
+    if (const std::string wider = wider_than_seen(report.precision, bounds); !wider.empty())
+        out << fmt::format("precision: {}\n", wider);
+    out << beside_rigorous(bounds);
     std::int64_t differing = 0;
     for (const auto& p : report.properties) differing += p.differing;
     if (const std::string text = order_text(differing); !text.empty())

@@ -322,6 +322,7 @@ private:
         report_.differing += verdict.differing > 0;
         report_.elements.add(verdict.elements);
         for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
+        for (const BoundEvidence& bound : verdict.bounds) add_evidence(report_.bounds, bound);
         on_case_(report_);
         if (!verdict.failed()) return {};
         if (waived(labels)) return {};

@@ -8,6 +8,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "ref/bounds/probabilistic.h"
+
 namespace attncheck::ref {
 namespace {
 
@@ -210,9 +212,32 @@ RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
             flush_all_a || flush_all_b, hidden_a || hidden_b};
 }
 
-double gamma(double terms, double roundoff) {
+namespace {
+
+thread_local int probabilistic_bounds = 0;  ///< of this thread, see ProbabilisticGamma
+
+double rigorous_gamma(double terms, double roundoff) {
     const double product = terms * roundoff;
     return product < 1 ? product / (1 - product) : kInfinity;
+}
+
+}  // namespace
+
+ProbabilisticGamma::ProbabilisticGamma() { ++probabilistic_bounds; }
+ProbabilisticGamma::~ProbabilisticGamma() { --probabilistic_bounds; }
+
+double probabilistic_gamma(double terms, double roundoff) {
+    constexpr double kLambda = 6;
+    const double growth =
+        roundoff < 1 ? std::expm1(kLambda * std::sqrt(std::max(terms, 0.0)) * roundoff +
+                                  terms * roundoff * roundoff / (1 - roundoff))
+                     : kInfinity;
+    return std::min(growth, rigorous_gamma(terms, roundoff));
+}
+
+double gamma(double terms, double roundoff) {
+    return probabilistic_bounds > 0 ? probabilistic_gamma(terms, roundoff)
+                                    : rigorous_gamma(terms, roundoff);
 }
 
 int lowest_set_bit(double value) {

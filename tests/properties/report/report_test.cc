@@ -1,4 +1,5 @@
 // Reports for programs: the documented JSON, merging shards, JUnit, exit status and files.
+#include "properties/operators/catalogue.h"
 #include "properties/report/json.h"
 
 #include <fmt/format.h>
@@ -108,7 +109,8 @@ TEST(JsonReport, NamesEveryStatus) {
                                                     {Status::falsified, "falsified"},
                                                     {Status::declined, "declined"},
                                                     {Status::not_implemented, "not_implemented"},
-                                                    {Status::error, "error"}};
+                                                    {Status::error, "error"},
+                                                    {Status::not_applicable, "not_applicable"}};
     for (const auto& [status, name] : names)
         EXPECT_EQ(Json::parse(to_json(run_report(status)))["properties"][0]["status"], name);
 }
@@ -138,6 +140,20 @@ TEST(Merge, AddsCountsAndKeepsTheWorst) {
     EXPECT_EQ(property.at("counterexample").at("case"), kPlainLine);
     EXPECT_EQ(whole.exit_status, 1);
     EXPECT_EQ(Json::parse(merged({right, left}).json)["properties"], json["properties"]);
+}
+
+// Evidence against other bounds: the worst of all shards, and what is said of the declaration.
+TEST(Merge, KeepsTheWorstOfOtherBounds) {
+    RunReport left = run_report(), right = run_report();
+    left.precision = right.precision = "acc=fp32 p=half ds=half exp=400";
+    left.properties[0].bounds = {{"exp", 3, 4}, {"probabilistic", 0.5, 4}, {"rigorous", 0.25, 4}};
+    right.properties[0].bounds = {{"exp", 6, 2}, {"probabilistic", 0.4, 2}, {"rigorous", 0.3, 2}};
+    EXPECT_EQ(property_from_text(property_to_text(left.properties[0]), schemas()).bounds.size(), 3u);
+    const Json json = Json::parse(merged({left, right}).json);
+    EXPECT_EQ(json["properties"][0]["bounds"]["exp"], Json({{"worst", 6}, {"cases", 6}}));
+    EXPECT_EQ(json["properties"][0]["bounds"]["rigorous"]["worst"], 0.3);
+    EXPECT_EQ(json["precision"]["wider_than_seen"],
+              "declared exp=400, errors look like exp <= 6 (6 cases)");
 }
 
 // A merged report is a report again.
