@@ -101,6 +101,7 @@ public:
                       : 0;
         if (options_.most_cases > 0)
             wanted_ = wanted_ > 0 ? std::min(wanted_, options_.most_cases) : options_.most_cases;
+        enough_ = wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
         most_drawn_ = 2 * wanted_ + 4 * kConclusiveCases;
         constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
         while (replayed_ < options_.replay.size() && !finished())
@@ -108,7 +109,9 @@ public:
         replayed_ = 0;
         replaying_ = false;
         for (std::uint64_t round = 0; !options_.replay_only && !finished(); ++round) {
-            const std::int64_t left = wanted_ > 0 ? wanted_ - judged_ : kRound;
+            const std::int64_t left =
+                wanted_ > 0 ? std::max(wanted_ - judged_ - inapplicable_, enough_ - judged_)
+                            : kRound;
             run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
         }
         report_.seconds = clock_.now() - start;
@@ -125,18 +128,11 @@ public:
 private:
     /// A property that met few cases says nothing, unless no more were asked for.
     void judge_number_of_cases() {
-        const std::int64_t enough =
-            wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
         if (report_.cases + report_.replayed == 0 && inapplicable_ > 0) {
             not_applicable(fmt::format("applies to none of {} cases", inapplicable_));
             return;
         }
-        if (report_.cases + inapplicable_ >= enough) {
-            if (report_.cases < enough)
-                report_.note = fmt::format("met {} cases only; it does not apply to {} others",
-                                           report_.cases, inapplicable_);
-            return;
-        }
+        if (report_.cases >= enough_) return;
         if (is_outside_ && report_.cases == 0) {
             report_.status = PropertyReport::Status::declined;
             report_.note = "no case of this property is one that the candidate takes";
@@ -148,7 +144,9 @@ private:
             return;
         }
         report_.status = PropertyReport::Status::inconclusive;
-        report_.note = fmt::format("{} of {} cases that are needed", report_.cases, enough);
+        report_.note = fmt::format("{} of {} cases that are needed", report_.cases, enough_);
+        if (inapplicable_ > 0)
+            report_.note += fmt::format(", it does not apply to {} others", inapplicable_);
         if (report_.declined > 0)
             report_.note += fmt::format(", {} were declined", report_.declined);
         if (!report_.taken.refusals.empty())
@@ -158,13 +156,19 @@ private:
     /// Of cases that are known to be taken: what is declined are the other calls of the property.
     bool is_mostly_declined() const {
         return options_.survey && !options_.survey->scope.accepted().empty() &&
-               drawn_ >= kConclusiveCases && report_.declined > 4 * judged_ &&
+               drawn_ >= kConclusiveCases && report_.declined > 4 * (judged_ + inapplicable_) &&
                (property_.validation || others_declined_ > report_.declined / 2);
     }
 
     /// So many cases were declined that waiting for an accepted one costs more than it shows.
     bool is_never_taken() const {
         return options_.survey && judged_ == 0 && drawn_ >= 2 * kConclusiveCases && report_.declined == drawn_;
+    }
+
+    /// A case that the property does not apply to counts among those asked for, but not among those that
+    /// make it conclusive: where it applies rarely, more are drawn.
+    bool has_judged_enough() const {
+        return judged_ + inapplicable_ >= wanted_ && judged_ >= enough_;
     }
 
     bool lacks_an_operator_output() const {
@@ -175,7 +179,7 @@ private:
 
     bool finished() const {
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
-               (wanted_ > 0 && (judged_ >= wanted_ || drawn_ >= most_drawn_)) || is_outside_ ||
+               (wanted_ > 0 && (has_judged_enough() || drawn_ >= most_drawn_)) || is_outside_ ||
                is_mostly_declined() || is_never_taken() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
                known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
@@ -295,7 +299,7 @@ private:
         Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return {};
         if (verdict.kind == Verdict::Kind::inapplicable) {
-            if (!replaying_) ++inapplicable_, ++judged_;
+            if (!replaying_) ++inapplicable_;
             // Every other case asks for as few outputs as this one.
             if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
                 spec.withheld == options_.withheld)
@@ -439,8 +443,9 @@ private:
     PropertyReport report_;
     double deadline_ = 0;
     std::int64_t wanted_ = 0, drawn_ = 0;
-    std::int64_t judged_ = 0;        ///< of those drawn, without those that were declined
-    std::int64_t inapplicable_ = 0;  ///< of those judged: the property demands nothing of them
+    std::int64_t judged_ = 0;        ///< of those drawn: neither declined nor inapplicable
+    std::int64_t inapplicable_ = 0;  ///< of those drawn: the property demands nothing of them
+    std::int64_t enough_ = 0;        ///< judged cases that make a verdict conclusive
     std::int64_t most_drawn_ = 0;
     std::int64_t others_declined_ =
         0;                        ///< cases that are taken, but not what they are compared with

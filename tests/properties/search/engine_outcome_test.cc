@@ -88,6 +88,26 @@ TEST_F(EngineOutcomeTest, InapplicableCasesAreNotCounted) {
     EXPECT_NE(report.status, Status::held);
 }
 
+// A handful of cases is no verdict, however many others the property does not apply to; where it
+// applies rarely, more are drawn.
+TEST_F(EngineOutcomeTest, RareCasesAreDrawnOrInconclusive) {
+    const auto applying_once_in = [&](std::uint64_t rarity) {
+        Property property = planted({});
+        property.check = [rarity](const Spec& spec, PropertyContext&) {
+            const bool applies = mix(spec.seed) % rarity == 0;
+            return Verdict{applies ? Verdict::Kind::held : Verdict::Kind::inapplicable, {}, {}, 0};
+        };
+        return run(property);
+    };
+    options.cases = 100;
+    const PropertyReport rare = applying_once_in(6), rarest = applying_once_in(60);
+    EXPECT_EQ(rare.status, Status::held) << rare.note;
+    EXPECT_GE(rare.cases, 30);
+    EXPECT_EQ(rarest.status, Status::inconclusive);
+    EXPECT_LT(rarest.cases, 30);
+    EXPECT_THAT(rarest.note, testing::HasSubstr("of 30 cases that are needed, it does not apply to"));
+}
+
 // The worst ratio of all cases is kept.
 TEST_F(EngineOutcomeTest, WorstRatioIsTheLargest) {
     Property property = planted({});
