@@ -220,7 +220,7 @@ ATTNCHECK_EXPORT const char* attncheck_precision(void);      /* optional: its ro
 /* Optional: the cases that it takes, one line for each operator, with the fields and values of case lines:
  * "flash_attention_score: dtype=bf16,fp16 dim=64,128 value_dim=dim layout=BSND,TND pse=absent drop=absent".
  * A field that is not named is unrestricted; values are lists, ranges a..b and a..b/step, or the name of a field that
- * is equal. Without it the suite learns what is declined. */
+ * is equal; outputs=attention_out: the others are not passed (data NULL). Without it the suite learns what is declined. */
 ATTNCHECK_EXPORT const char* attncheck_features(void);
 
 /* Operators: export any subset. */
