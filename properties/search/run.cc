@@ -165,7 +165,12 @@ public:
     /// A property whose process is gone: with what it told, and for the reason given when that
     /// cannot be a verdict.
     void finish_without_answer(std::size_t i, const std::string& reason) {
-        PropertyReport one = findings_->left_by(i).value_or(unfinished(i));
+        const std::optional<PropertyReport> left = findings_->left_by(i);
+        PropertyReport one = left.value_or(unfinished(i));
+        if (!left && is_ending()) {
+            one.status = PropertyReport::Status::inconclusive;
+            one.note = "the run ended before its first case did";
+        }
         if (one.status != PropertyReport::Status::falsified && !is_ending()) {
             one.status = PropertyReport::Status::error;
             one.note = reason;
