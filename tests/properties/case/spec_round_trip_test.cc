@@ -130,7 +130,7 @@ TEST_P(RoundTrip, DamagedLinesThrowOrParseToWhatTheyPrint) {
                     break;
                 case 4:  // no damage: a blank behind a comma
                     if (const auto comma = line.find(',', at); comma != line.npos)
-                        line.insert(comma + 1, " ");
+                        line.insert(comma + 1, 1, ' ');
                     break;
                 default:
                     line[at] =
