@@ -216,7 +216,7 @@ private:
         const int left = process_->count_left({forked.begin() + 1, forked.end()}, grace_ms_);
         process_.reset();
         helpers_end_ = left == 0;
-        constexpr int kShortGrace = 30;  // it was seen to leave some: the search for a small case
+        constexpr int kShortGrace = 100;  // it was seen to leave some: the search for a small case
         if (left > 0) grace_ms_ = kShortGrace;
         if (left == 0) return;
         for (CallResult& result : results) {
@@ -274,7 +274,7 @@ private:
     Clock::time_point next_look_{};  ///< when memory is measured at the latest
     std::int64_t arena_mib_ = 0;     ///< of the arena's pages, before the call
     bool helpers_end_ = false;       ///< what it forks was seen to end with the worker
-    int grace_ms_ = 300;             ///< in which helpers end after the worker
+    int grace_ms_ = 1000;            ///< in which helpers end after the worker
     int left_by_load_ = 0;           ///< processes that do not end with it, whatever is called
     std::string identity_;           ///< of the library that was loaded first
 };

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -77,8 +78,14 @@ void for_row_ranges(std::int64_t rows, std::int64_t elements,
     constexpr std::int64_t kMany = std::int64_t{1} << 22, kThreads = 4;
     if (elements < kMany) return work(0, rows);
     std::vector<std::thread> threads;
-    for (std::int64_t k = 0; k < kThreads; ++k)
-        threads.emplace_back([&, k] { work(rows * k / kThreads, rows * (k + 1) / kThreads); });
+    for (std::int64_t k = 0; k < kThreads; ++k) {
+        const auto part = [&, k] { work(rows * k / kThreads, rows * (k + 1) / kThreads); };
+        try {
+            threads.emplace_back(part);
+        } catch (const std::system_error&) {  // no thread is left: here, then
+            part();
+        }
+    }
     for (auto& thread : threads) thread.join();
 }
 

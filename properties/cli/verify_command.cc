@@ -165,6 +165,7 @@ void leave_out_completions(const Candidate& candidate, std::vector<std::string>&
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
+    const double start = system_clock().now();
     check_names(arguments);
     const std::string paths[] = {arguments.json, arguments.junit, arguments.html};
     for (std::size_t k = 0; k < std::size(paths); ++k) {
@@ -258,6 +259,9 @@ int verify_command(const Arguments& arguments) {
         auto again = completed(open_candidate(arguments, false), arguments.ops, arguments);
         return arguments.large > 0 ? with_forwards(std::move(again), arguments) : std::move(again);
     };
+    if (arguments.seconds > 0)  // loading took some of it
+        options.total_seconds =
+            std::max(0.001, arguments.seconds - (system_clock().now() - start));
     if (arguments.large == 0) note_sources(*candidate, options, report);
     candidate.reset();  // each process opens its own
     if (arguments.large > 0) {

@@ -204,7 +204,12 @@ public:
     /// cannot be a verdict.
     void finish_without_answer(std::size_t step, const std::string& reason) {
         const std::size_t i = property_of(step);
-        PropertyReport one = findings_->left_by(i).value_or(unfinished(i));
+        const std::optional<PropertyReport> left = findings_->left_by(i);
+        PropertyReport one = left.value_or(unfinished(i));
+        if (!left && is_ending()) {
+            one.status = PropertyReport::Status::inconclusive;
+            one.note = "the run ended before its first case did";
+        }
         if (one.status != PropertyReport::Status::falsified && !is_ending()) {
             one.status = PropertyReport::Status::error;
             one.note = reason;
@@ -217,12 +222,10 @@ public:
     /// Nothing is begun any more, and what goes on is stopped.
     bool is_ending() const { return clock_.interrupted() || stopped_ || is_past_end(); }
 
-    /// Past the time limit and a tenth of it, which the last calls may take.
-    bool is_past_end() const {
-        constexpr double kTenthMore = 1.1;
-        return options_.total_seconds > 0 &&
-               clock_.now() > start_ + kTenthMore * options_.total_seconds;
-    }
+    /// Past the time limit and half of a tenth of it, which the last calls may take.
+    bool is_past_end() const { return is_past(1.05); }
+    /// Past all that a process may take to say what it has.
+    bool is_past_grace() const { return is_past(1.1); }
 
     void finish_without_beginning(std::size_t i) {
         if (is_first_look(i)) return;
@@ -251,6 +254,11 @@ public:
     }
 
 private:
+    bool is_past(double limits) const {
+        return options_.total_seconds > 0 &&
+               clock_.now() > start_ + limits * options_.total_seconds;
+    }
+
     struct Task {
         const Operator* op;
         const Property* property;
@@ -431,7 +439,7 @@ void verify_side_by_side(const CandidateInfo& info,
             pool.signal(SIGINT);
             told = clock.now();
         }
-        if (told && clock.now() - *told > kGrace) pool.give_up();
+        if (told && (clock.now() - *told > kGrace || run.is_past_grace())) pool.give_up();
         Processes::Answer answer;
         if (!pool.wait(0.1, answer)) continue;
         if (agenda.is_survey(answer.number)) {

@@ -1,6 +1,7 @@
 // The backward of dense attention from given statistics and output, with the bound of every
 // element (verification.md 4.5): dQ row by row, dK and dV summed over rows.
 #include <algorithm>
+#include <system_error>
 #include <thread>
 
 #include "ref/attention/chosen_attention.h"
@@ -254,7 +255,13 @@ template <class Run>
 void run_parts(std::int64_t parts, const Run& run) {
     if (parts == 1) return run(0);
     std::vector<std::thread> threads;
-    for (std::int64_t part = 0; part < parts; ++part) threads.emplace_back(run, part);
+    for (std::int64_t part = 0; part < parts; ++part) {
+        try {
+            threads.emplace_back(run, part);
+        } catch (const std::system_error&) {  // no thread is left: here, then
+            run(part);
+        }
+    }
     for (auto& thread : threads) thread.join();
 }
 

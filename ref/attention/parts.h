@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -16,14 +17,20 @@ void for_each_part(bool is_large, const Work& work) {
     if (!is_large) return work(0, 1);
     std::vector<std::thread> threads;
     std::exception_ptr failures[kParts];
-    for (std::int64_t part = 0; part < kParts; ++part)
-        threads.emplace_back([&, part] {
+    for (std::int64_t part = 0; part < kParts; ++part) {
+        const auto run = [&, part] {
             try {
                 work(part, kParts);
             } catch (...) {
                 failures[part] = std::current_exception();
             }
-        });
+        };
+        try {
+            threads.emplace_back(run);
+        } catch (const std::system_error&) {  // no thread is left: here, then
+            run();
+        }
+    }
     for (auto& thread : threads) thread.join();
     for (const std::exception_ptr& failure : failures)
         if (failure) std::rethrow_exception(failure);

@@ -115,7 +115,7 @@ TEST_P(RoundTrip, DamagedLinesThrowOrParseToWhatTheyPrint) {
         for (std::int64_t k = random.between(1, 3); k > 0 && !line.empty(); --k) {
             const auto at = static_cast<std::size_t>(random.between(0, std::ssize(line) - 1));
             const std::string syntax = "[]{}=,.\"- 019naif\n";
-            switch (random.between(0, 4)) {
+            switch (random.between(0, 5)) {
                 case 0:
                     line[at] = static_cast<char>(line[at] ^ (1 << random.between(0, 7)));
                     break;
@@ -127,6 +127,10 @@ TEST_P(RoundTrip, DamagedLinesThrowOrParseToWhatTheyPrint) {
                     break;
                 case 3:
                     line[at] = static_cast<char>(random.between(0, 255));
+                    break;
+                case 4:  // no damage: a blank behind a comma
+                    if (const auto comma = line.find(',', at); comma != line.npos)
+                        line.insert(comma + 1, 1, ' ');
                     break;
                 default:
                     line[at] =
