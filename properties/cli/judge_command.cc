@@ -31,6 +31,10 @@ int judge_command(const Arguments& arguments) {
             verdict.message);
         return kFalsified;
     }
+    if (verdict.kind != Verdict::Kind::held) {
+        say("not judged\n");
+        return kNotJudged;
+    }
     say("{} held, worst error {:.3g} of its bound\n", fmt::join(given.judged, ", "),
         verdict.worst_ratio);
     if (!verdict.message.empty()) say("{}\n", verdict.message);
