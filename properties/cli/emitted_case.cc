@@ -41,11 +41,7 @@ std::string base64(const std::vector<unsigned char>& bytes) {
 std::string packed_bytes(const Tensor& tensor) {
     const std::size_t size = tensor.element_size(), total = tensor.elements();
     std::vector<unsigned char> bytes(total * size);
-    for (std::size_t k = 0; k < total; ++k)
-        if (tensor.shared_bytes)
-            bytes[k] = (*tensor.shared_bytes)[k];
-        else
-            std::memcpy(&bytes[k * size], &tensor.bits[k], size);
+    for (std::size_t k = 0; k < total; ++k) std::memcpy(&bytes[k * size], &tensor.bits[k], size);
     return base64(bytes);
 }
 
@@ -56,12 +52,11 @@ std::string doubles(const std::vector<double>& values) {
 }
 
 void add_arguments(const Call& call, Json& out) {
-    Json& arguments = out["arguments"] = Json::object();
-    Json& outputs = out["outputs"] = Json::object();
+    Json arguments = Json::object(), outputs = Json::object();
     std::size_t elements = 0;
     for (const Tensor& tensor : call.tensors) {
         const Json type = ref::dtype_name(tensor.type());
-        elements += tensor.elements();
+        if (!tensor.shared_bytes) elements += tensor.elements();
         if (elements > kMostElements)
             throw UsageError(fmt::format("the case has more than {} elements, too many for a program; "
                                          "take a smaller one", kMostElements));
@@ -69,7 +64,9 @@ void add_arguments(const Call& call, Json& out) {
             outputs[tensor.name] = {type, tensor.shape};
         else if (!tensor.output)
             arguments[tensor.name] =
-                tensor.present ? Json{type, tensor.shape, packed_bytes(tensor)} : Json();
+                !tensor.present       ? Json()
+                : tensor.shared_bytes ? Json{type, tensor.shape, nullptr}
+                                      : Json{type, tensor.shape, packed_bytes(tensor)};
     }
     for (const HostArray& array : call.arrays)
         arguments[array.name] = array.present ? Json(array.values) : Json();
@@ -77,20 +74,23 @@ void add_arguments(const Call& call, Json& out) {
         arguments[text.name] = text.value ? Json(*text.value) : Json();
     for (const Number& number : call.numbers) arguments[number.name] = number.value;
     for (const Real& real : call.reals) arguments[real.name] = real.value;
+    out["arguments"] = std::move(arguments);
+    out["outputs"] = std::move(outputs);
 }
 
 /// Bounds of what is compared; infinite where overflow excuses an element.
 void add_bounds(const ExpectedOutputs& expected, bool with_values, Json& out) {
-    out["bound"] = Json::object();
-    if (with_values) out["want"] = Json::object();
+    Json bounds = Json::object(), values = Json::object();
     for (const auto& [name, tensor] : expected) {
         std::vector<double> bound = tensor.bound;
         for (std::size_t k = 0; k < bound.size(); ++k)
             if (tensor.overflow[k] != ref::Overflow::none)
                 bound[k] = std::numeric_limits<double>::infinity();
-        out["bound"][name] = doubles(bound);
-        if (with_values) out["want"][name] = doubles(tensor.value);
+        bounds[name] = doubles(bound);
+        values[name] = doubles(tensor.value);
     }
+    out["bound"] = std::move(bounds);
+    if (with_values) out["want"] = std::move(values);
 }
 
 const char* letter_of(Role role) {
@@ -114,8 +114,7 @@ const char* letter_of(Role role) {
 void add_rows(const Spec& spec, const Call& call, const AttentionProblem& problem, Json& out) {
     const Extents extents = extents_of(spec);
     const auto shapes = shapes_of(extents);
-    Json& rows = out["rows"] = Json::object();
-    Json& parts = out["parts"] = Json::object();
+    Json rows = Json::object(), parts = Json::object();
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
         const TensorField& field = spec.schema->tensors[i];
         if (field.output || !call.tensors[i].present) continue;
@@ -143,10 +142,12 @@ void add_rows(const Spec& spec, const Call& call, const AttentionProblem& proble
             parts[output.name].push_back(part.tensor);
         }
     }
+    out["rows"] = std::move(rows);
+    out["parts"] = std::move(parts);
 }
 
 void add_columns(const AttentionProblem& problem, Json& out) {
-    Json& columns = out["columns"] = Json::array();
+    Json columns = Json::array();
     Int pairs = 0;
     for (Int t = 0; t < problem.shape.query_rows; ++t)
         for (Int n = 0; n < problem.shape.query_heads; ++n) {
@@ -165,6 +166,7 @@ void add_columns(const AttentionProblem& problem, Json& out) {
             }
             columns.push_back({t, n, keys, bias, gain});
         }
+    out["columns"] = std::move(columns);
     out["scale"] = problem.scale;
     out["group"] = problem.shape.group();
     out["keys"] = {problem.shape.kv_rows, problem.shape.kv_heads};

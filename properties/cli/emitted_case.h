@@ -10,6 +10,7 @@
 namespace attncheck::properties {
 
 /// {"arguments": {"query": ["fp16", [2,1,4], BASE64], "prefix": [..], "scale_value": 0.5, "x": null},
+///  A mask of documented contents has null for its numbers.
 ///  "outputs": {"attention_out": ["fp16", [2,1,4]]},
 ///  "bound": {"attention_out": BASE64 of binary64}}
 /// and of attention, whose values an emitted program computes:

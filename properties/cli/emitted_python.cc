@@ -14,22 +14,19 @@ constexpr const char* kHead = R"py("""{0}
 One case of an attention kernel, by itself. Write the kernel below and run: python THIS_FILE"""
 import base64, json, sys
 import ml_dtypes, numpy as np
-{1}
-def kernel({2}):
+{1}def kernel({2}):
     """Returns {3}."""
     raise NotImplementedError("call your kernel here")
-
 DATA = json.loads(r'''{4}''')
 TYPES = dict(fp32="f4", fp16="f2", int32="i4", uint8="u1", bool="?", bf16=ml_dtypes.bfloat16,
              fp8_e5m2=ml_dtypes.float8_e5m2, fp8_e4m3fn=ml_dtypes.float8_e4m3fn)
-
 def numbers(text, type="f8"):
     return np.frombuffer(base64.b64decode(text), np.dtype(type)).copy()
-
 def argument(a):
-    tensor = isinstance(a, list) and a and isinstance(a[0], str)
-    return numbers(a[2], TYPES[a[0]]).reshape(a[1]) if tensor else a
-
+    if not (isinstance(a, list) and a and isinstance(a[0], str)):
+        return a
+    r, c = np.ogrid[:a[1][0], :a[1][-1]]  # without numbers: the documented mask, True = hidden
+    return numbers(a[2], TYPES[a[0]]).reshape(a[1]) if a[2] else np.where(r < 2048, c > r, c >= 1024).astype(TYPES[a[0]])
 arguments = {{name: argument(a) for name, a in DATA["arguments"].items()}}
 )py";
 
@@ -38,26 +35,21 @@ constexpr const char* kWanted = R"py(want = {name: numbers(text) for name, text 
 
 /// Rows of the tensors that make a letter, [rows, heads, width]; and outputs back in their places.
 constexpr const char* kRows = R"py(
+def places(letter):  # of the elements [row, head, channel] of the tensors that make a letter
+    for name in DATA["parts"].get(letter, []):
+        heads, width, first = DATA["rows"][name]
+        yield name, np.array(first, int).reshape(-1, heads, 1) + np.arange(width)
 def rows(letter):
-    parts = []
-    for name in DATA["parts"].get(letter, []):
-        heads, width, first = DATA["rows"][name]
-        at = np.array(first, int).reshape(-1, heads, 1) + np.arange(width)
-        parts.append(arguments[name].astype(float).reshape(-1)[at])
-    return np.concatenate(parts, -1) if parts else None
-
+    return np.concatenate([arguments[name].astype(float).reshape(-1)[at] for name, at in places(letter)], -1)
 def store(letter, values):
-    for name in DATA["parts"].get(letter, []):
-        heads, width, first = DATA["rows"][name]
-        at = np.array(first, int).reshape(-1, heads, 1) + np.arange(width)
-        part, values = (values[..., :width], values[..., width:]) if values.shape[-1] > 1 else (values, values)
-        want[name] = np.zeros(at.size)
+    for name, at in places(letter):
+        part = values[..., :at.shape[-1]]
+        values, want[name] = values[..., at.shape[-1] * (values.shape[-1] > 1):], np.zeros(at.size)
         want[name][at] = np.broadcast_to(part, at.shape)
-
 want, Q, K, V, group, scale = {}, rows("q"), rows("k"), rows("v"), DATA["group"], DATA["scale"]
 )py";
 
-constexpr const char* kForward = R"py(O, top, total = np.zeros(Q.shape[:2] + V.shape[2:]), np.zeros(Q.shape[:2] + (1,)), np.zeros(Q.shape[:2] + (1,))
+constexpr const char* kForward = R"py(O, top, total = (np.zeros(Q.shape[:2] + (width,)) for width in (V.shape[2], 1, 1))
 for t, n, keys, bias, gain in DATA["columns"]:
     g, limit = n // group, float(np.finfo(np.float32).max)
     top[t, n], total[t, n] = -limit, limit  # of a row that sees no key
@@ -92,7 +84,7 @@ for (name, (type, shape)), out in zip(DATA["outputs"].items(), result):
             bad = ~((abs(got - want[name]) <= bound) | (~np.isfinite(want[name]) & ~np.isfinite(got)))
         wrong += bad.sum()
         print(f"{{name}}: {{bad.sum()}} of {{bad.size}} elements wrong", *np.argwhere(bad.reshape(shape))[:1])
-sys.exit(wrong > 0)
+sys.exit(int(wrong > 0))
 )py";
 
 constexpr const char* kToTorch =

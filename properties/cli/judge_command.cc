@@ -1,6 +1,7 @@
 // `attncheck judge`: tensors made elsewhere, judged as an answer of a candidate would be.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 
 #include "properties/cli/command.h"
 #include "properties/cli/tensor_file.h"
@@ -8,6 +9,11 @@
 namespace attncheck::properties {
 
 int judge_command(const Arguments& arguments) {
+    // The reference of every long row takes megabytes and returns them: half of the time would go
+    // into page faults.
+    constexpr int kNeverReturned = 1 << 30;
+    mallopt(M_MMAP_THRESHOLD, kNeverReturned);
+    mallopt(M_TRIM_THRESHOLD, kNeverReturned);
     const TensorFile file = read_tensor_file(
         arguments.tensor_file, arguments.ops.empty() ? std::string() : arguments.ops.front());
     attncheck::ref::RoundingClass rounding;
@@ -30,6 +36,10 @@ int judge_command(const Arguments& arguments) {
         say("FALSIFIED: {} (tier: {})\n  {}\n", verdict.failure, name_of(verdict.tier),
             verdict.message);
         return kFalsified;
+    }
+    if (verdict.kind != Verdict::Kind::held) {
+        say("not judged\n");
+        return kNotJudged;
     }
     say("{} held, worst error {:.3g} of its bound\n", fmt::join(given.judged, ", "),
         verdict.worst_ratio);

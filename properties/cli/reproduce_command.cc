@@ -80,7 +80,8 @@ int reproduce_command(const Arguments& arguments) {
                            verdict.message);
                 break;
             case Verdict::Kind::declined:
-                say("{:<20} declined\n", property.name);
+                say("{:<20} declined{}{}\n", property.name, verdict.message.empty() ? "" : ": ",
+                    verdict.message);
                 break;
             case Verdict::Kind::inapplicable:
                 say("{:<20} does not apply to this case{}{}\n", property.name,

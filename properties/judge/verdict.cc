@@ -102,7 +102,7 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
     }
     if (result.status == ATTNCHECK_OK) return std::nullopt;
     if (result.status == ATTNCHECK_DECLINED)
-        return Verdict{Verdict::Kind::declined, {}, {}, 0, {}, {}};
+        return Verdict{Verdict::Kind::declined, {}, result.detail, 0, {}, {}};
     if (!result.detail.empty())  // the class is before the colon, and the same for smaller cases
         return Verdict::fail(result.detail.substr(0, result.detail.find(": ")), result.detail,
                              Tier::crash);

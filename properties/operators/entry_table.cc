@@ -54,6 +54,7 @@ Json describe(const Description& d) {
         Json& one = arguments.add("tensor", tensor.name, tensor.argument);
         one["output"] = tensor.output;
         one["optional"] = !tensor.present.empty();
+        one["derived"] = tensor.derived;
     }
     for (const ArrayField& array : d.arrays)
         arguments.add("array", array.name, array.argument)["optional"] = !array.present.empty();

@@ -9,10 +9,11 @@ namespace attncheck::properties {
 /// {"flash_attention_score": {
 ///    "bytes": 1728,
 ///    "arguments": [{"name": "query", "kind": "tensor", "offset": 0, "output": false,
-///                   "optional": false}, ...]}, ...}
+///                   "optional": false, "derived": false}, ...]}, ...}
 ///
 /// Arguments are in the order of the C struct. Kinds: tensor, array, text, integer, real. Optional:
-/// absent in some legal cases. Operators that have no entry point of their own are left out.
+/// absent in some legal cases. Derived: an input that follows from the others, as the statistics
+/// that a gradient is given. Operators that have no entry point of their own are left out.
 std::string entry_table_json();
 
 /// The same of all operators, with name, summary and kind of their properties: "properties":

@@ -14,6 +14,7 @@
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_run.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -29,6 +30,7 @@ class GivenOutputs final : public Candidate {
 public:
     explicit GivenOutputs(const GivenCall& given) : given_(given) {
         info_.name = "the given outputs";
+        for (const auto& op : operators()) info_.operators.push_back(op->name());
     }
     const CandidateInfo& info() const override { return info_; }
     CallResult run(const Call& call, const RunOptions&) override {

@@ -25,11 +25,12 @@ class Caller:
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = {p.name for p in parameters}
         self._taken = [a["name"] for a in arguments if takes_all or a["name"] in names]
-        # A mask that the function cannot be given is a call that it does not do.
+        # A mask that the function cannot be given is a call that it does not do. Statistics it may
+        # form again.
         self._needed_absent = [
             a["name"]
             for a in arguments
-            if a["kind"] in ("tensor", "array") and not a.get("output") and a["name"] not in self._taken
+            if a.get("optional") and not a.get("output") and not a.get("derived") and a["name"] not in self._taken
         ]
         self._bridge: Bridge = NumpyBridge() if kernel.tensors == "numpy" else _torch_bridge(kernel)
 

@@ -72,7 +72,8 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], texts
         file.write(struct.pack("<Q", len(head)))
         file.write(head)
         for array in tensors.values():
-            file.write(np.ascontiguousarray(array).data if array.size else b"")
+            if array.size:  # as bytes: bf16 and fp8 are no types of the buffer protocol
+                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def scratch_folder() -> str:

@@ -32,7 +32,7 @@ def assert_close(
     outputs: Mapping[str, Any],
     *,
     precision: str = "default",
-    samples: int = 512,
+    samples: int = 128,
 ) -> str:
     """Raises AssertionError unless the outputs are right within what rounding allows.
 
@@ -104,7 +104,7 @@ def assert_attention_close(
     cu_seqlens_kv: Any = None,
     layout: str = "bshd",
     precision: str = "default",
-    samples: int = 512,
+    samples: int = 128,
 ) -> str:
     """Raises AssertionError unless `out` is softmax(scale q k^T + bias) v within rounding.
 
@@ -159,7 +159,7 @@ def assert_attention_grad_close(
     cu_seqlens_kv: Any = None,
     layout: str = "bshd",
     precision: str = "default",
-    samples: int = 512,
+    samples: int = 128,
 ) -> str:
     """Raises AssertionError unless dq, dk, dv are the gradients for `dout` within rounding.
 
@@ -181,7 +181,7 @@ def __getattr__(name: str) -> Callable[..., str]:
     if name != f"assert_{op}_close" or op not in _arguments():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    def check(*, precision: str = "default", samples: int = 512, **values: Any) -> str:
+    def check(*, precision: str = "default", samples: int = 128, **values: Any) -> str:
         __tracebackhide__ = True
         outputs = {key: value for key, value in values.items() if key in _outputs(op)}
         inputs = {key: value for key, value in values.items() if key not in outputs}
