@@ -20,7 +20,7 @@ Spec with_edits(std::string_view base, std::string_view edits, const Schema& sch
     return parse(line, {&schema});
 }
 
-/// An accepted value of a field whose buffers do not follow its claim, as the value of the field.
+/// An accepted value of a field whose buffers do not follow its claim: the field has it, too.
 Spec with_fields(Spec spec) {
     if (spec.edits.empty()) return spec;
     const Claim* claim = spec.schema->claim_of(spec.edits.back());
@@ -29,7 +29,6 @@ Spec with_fields(Spec spec) {
     if (field < 0) return spec;
     Spec out = spec;
     out.numbers[static_cast<std::size_t>(field)] = spec.edits.back().integer();
-    out.edits.pop_back();
     return illegal(out) ? spec : out;
 }
 
@@ -121,6 +120,10 @@ Edge nearest_edge(Edge far, const std::string& clause, std::int64_t step) {
 Clauses::Clauses(const std::vector<ClauseEdge>& edges, std::string_view op) {
     for (const ClauseEdge& edge : edges) {
         if (edge.op != op) continue;
+        if (edge.clause.empty()) {
+            rows_.push_back({std::nullopt, &edge});
+            continue;
+        }
         const auto known = number(edge.clause);
         if (!known) names_.emplace_back(edge.clause);
         rows_.push_back({known.value_or(names_.size() - 1), &edge});

@@ -18,9 +18,11 @@ namespace attncheck::properties {
 /// (attncheck_clause_search): rarest clauses first, one or more edges of each. Rows of other
 /// operators of the family may be among them.
 struct ClauseEdge {
-    std::string_view op, clause;
+    std::string_view op;
+    std::string_view clause;  ///< empty: a legal case of a field at its limit
     std::string_view base;    ///< case line without edits
-    std::string_view broken;  ///< edits, as in `break=[...]`, of a call that the clause rejects
+    std::string_view broken;  ///< edits, as in `break=[...]`, of a call that the clause rejects;
+                              ///< of a legal case one that changes nothing
     std::string_view legal;   ///< of an accepted call nearest to it; empty: none that is small
 };
 
@@ -49,7 +51,7 @@ public:
     std::optional<std::size_t> number(std::string_view name) const;
 
     struct Row {
-        std::size_t clause;
+        std::optional<std::size_t> clause;  ///< none: a legal case
         const ClauseEdge* edge;
     };
     const std::vector<Row>& rows() const { return rows_; }

@@ -1,6 +1,7 @@
 #include "properties/search/clause_plan.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 namespace attncheck::properties {
@@ -19,6 +20,22 @@ Spec crossed(const Spec& spec, const Spec& other, int share, Random& random) {
     if (random.chance(share)) out.lists = other.lists;
     if (random.chance(share)) out.recipe = other.recipe;
     out.seed = other.seed;
+    return out;
+}
+
+/// The case with every other type that is tried of the tensor whose type its edit changes: types
+/// are no interval with an edge.
+std::vector<Spec> other_types(const Spec& spec, const Property& property) {
+    std::vector<Spec> out;
+    const Edit& now = spec.edits.back();
+    Spec base = spec;
+    base.edits.clear();
+    for (const auto& group : property.edits(base))
+        for (const Edit& edit : group) {
+            if (edit.name != now.name || edit.attribute != now.attribute || edit == now) continue;
+            base.edits = {edit};
+            if (std::find(out.begin(), out.end(), base) == out.end()) out.push_back(base);
+        }
     return out;
 }
 
@@ -46,6 +63,18 @@ ClausePlan::ClausePlan(const Operator& op, const Property& property, Profile pro
         if (legal) legal->profile = profile;
         rows_.push_back({row.clause, std::move(*broken), std::move(legal)});
     }
+    std::set<std::string> tensors;
+    for (std::size_t i = rows_.size(); i-- > 0;) {
+        const Spec spec = rows_[i].broken;
+        if (spec.edits.size() != 1 || spec.edits[0].attribute != "dtype" || !property.edits ||
+            !tensors.insert(spec.edits[0].name).second)
+            continue;
+        for (Spec& other : other_types(spec, property)) {
+            const auto ruling = ruling_of(other);
+            const auto clause = ruling ? clauses_.number(ruling->clause) : std::nullopt;
+            if (clause) rows_.push_back({clause, std::move(other), std::nullopt});
+        }
+    }
 }
 
 std::optional<Spec> ClausePlan::next(Random& random,
@@ -65,7 +94,7 @@ std::optional<Spec> ClausePlan::listed(const Row& row, bool is_legal_side, Rando
     if (is_legal_side && !row.legal) return std::nullopt;
     const Spec& wanted = is_legal_side ? *row.legal : row.broken;
     if (!scope || scope->holds(wanted)) {
-        inside_.add(row.clause);
+        if (row.clause) inside_.add(*row.clause);
         return wanted;
     }
     std::optional<Spec> spec = scope->brought_inside(wanted, random);
@@ -73,28 +102,28 @@ std::optional<Spec> ClausePlan::listed(const Row& row, bool is_legal_side, Rando
     spec->edits = wanted.edits;
     spec->profile = wanted.profile;
     const auto ruling = ruling_of(*spec);
-    if (!ruling || ruling->clause != (is_legal_side ? "" : clauses_.name(row.clause)))
-        return std::nullopt;
-    inside_.add(row.clause);
+    if (!ruling || ruling->clause != name_of(row, is_legal_side)) return std::nullopt;
+    if (row.clause) inside_.add(*row.clause);
     return spec;
 }
 
 std::optional<Spec> ClausePlan::varied(const Row& row, Random& random,
                                        const std::function<std::optional<Spec>()>& draw,
                                        const Scope* scope) const {
-    const std::optional<Spec> other = draw();
+    const std::optional<Spec> other = row.clause ? draw() : std::nullopt;
     if (!other) return std::nullopt;
+    const std::string clause = name_of(row, false);
     for (const int share : kShares) {
         Spec spec = crossed(row.broken, *other, share, random);
         if (op_.illegal(spec) || (scope && !scope->holds(spec))) continue;
         const auto ruling = ruling_of(spec);
-        if (!ruling || ruling->clause != clauses_.name(row.clause)) continue;
+        if (!ruling || ruling->clause != clause) continue;
         if (!row.legal) return spec;
         Spec legal = spec;
         legal.edits = row.legal->edits;
         const auto accepted = ruling_of(legal);
         if (!accepted || !accepted->accepted()) return spec;
-        Edge edge = nearest_edge({std::move(spec), std::move(legal)}, clauses_.name(row.clause));
+        Edge edge = nearest_edge({std::move(spec), std::move(legal)}, clause);
         return random.chance(75) ? std::move(edge.broken) : std::move(edge.legal);
     }
     return std::nullopt;

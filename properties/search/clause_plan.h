@@ -35,10 +35,14 @@ public:
 
 private:
     struct Row {
-        std::size_t clause;
+        std::optional<std::size_t> clause;  ///< none: `broken` is a legal case
         Spec broken;
         std::optional<Spec> legal;
     };
+    /// Empty for an accepted call.
+    std::string name_of(const Row& row, bool is_legal_side) const {
+        return is_legal_side || !row.clause ? std::string() : clauses_.name(*row.clause);
+    }
     std::optional<Spec> listed(const Row& row, bool is_legal_side, Random& random,
                                const Scope* scope);
     std::optional<Spec> varied(const Row& row, Random& random,

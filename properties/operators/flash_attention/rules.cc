@@ -115,17 +115,42 @@ std::optional<std::string> flash_element_rules(const Spec& spec) {
 
 void add_flash_claims(Description& d) {
     constexpr Int kLargest = 2 * kLongest + 1;  // lengths are really listed
-    for (const char* key : {"all.dim", "all.value_dim", "all.rope", "all.kv_heads", "all.group",
-                            "all.query_heads", "all.q", "all.kv"})
+    constexpr Int kMostHeads = 256, kMostPrefixes = 2048, kDropRows = 65536;
+    using Values = std::vector<Int>;
+    struct Named {
+        const char* key;
+        void (*apply)(Extents&, Int) = nullptr;
+        Values (*tried)(const Extents&) = nullptr;  ///< none: limits of the field
+    };
+    const Named claims[] = {
+        {"all.dim"},
+        {"all.value_dim"},
+        {"all.rope", nullptr,
+         [](const Extents& e) {
+             const Int most = e["dim"] / 8 * 8;
+             return e["rope"] > 0 ? Values{0, 4, e["rope"] + 1, most, most + 8} : Values{};
+         }},
+        {"all.kv_heads"},
+        {"all.group"},
+        {"all.query_heads", nullptr,
+         [](const Extents& e) {
+             return Values{e["query_heads"] + 1, kMostHeads, kMostHeads + 1};
+         }},
+        {"all.q", nullptr,
+         [](const Extents& e) {
+             return Values{kLongest, kLongest + 1, longest(e.lengths("kv")) + 1};
+         }},
+        {"all.kv", nullptr, [](const Extents&) { return Values{kLongest, kLongest + 1}; }},
+        {"all.sparse", claim_sparse, [](const Extents&) { return Values{7}; }},
+        {"all.batches", claim_batches,
+         [](const Extents&) { return Values{0, kMostPrefixes, kMostPrefixes + 1}; }},
+        {"all.rows", claim_rows, [](const Extents&) { return Values{}; }},
+        {"short_drop.rows", claim_rows, [](const Extents&) { return Values{kDropRows}; }}};
+    for (const auto& [key, apply, tried] : claims) {
         d.claims.push_back({.key = key, .largest = kLargest, .laid_out = false});
-    constexpr std::pair<const char*, void (*)(Extents&, Int)> kSeveral[] = {
-        {"all.sparse", claim_sparse},
-        {"all.batches", claim_batches},
-        {"all.rows", claim_rows},
-        {"short_drop.rows", claim_rows}};
-    for (const auto& [key, apply] : kSeveral)
-        d.claims.push_back(
-            {.key = key, .largest = kLargest, .laid_out = false, .apply = apply});
+        if (apply) d.claims.back().apply = apply;
+        if (tried) d.claims.back().tried = tried;
+    }
     d.claims.back().except = "drop_mask";
 }
 

@@ -177,65 +177,30 @@ std::vector<Edit> common_edits(const Spec& spec, const FlashParts& parts, const 
     return edits;
 }
 
-/// Extents at their limits, in all arguments at once: no other rule objects.
-std::vector<Edit> claims(const FlashParts& parts) {
-    constexpr std::int64_t kLongest = 1 << 20, kMostPrefixes = 2048;
-    const ref::FlashAttentionShape& s = parts.shape;
-    const bool tnd = parts.layout == FlashLayout::tnd;
-    std::vector<Edit> edits{
-        set_to("all.dim", 513),         set_to("all.dim", 520),
-        set_to("all.dim", 0),           set_to("all.value_dim", s.head_dim + 1),
-        set_to("all.value_dim", 0),     set_to("all.query_heads", s.query_heads + 1),
-        set_to("all.query_heads", 257), set_to("all.kv_heads", 257),
-        set_to("all.q", kLongest + 1),  set_to("all.kv", kLongest + 1)};
-    edits.insert(edits.end(), 4, set_to("all.batches", tnd ? kMostPrefixes + 1 : 0));
-    if (parts.prefix) edits.insert(edits.end(), 4, set_to("all.batches", kMostPrefixes + 1));
-    if (s.rope_dim > 0)
-        for (const std::int64_t rope :
-             {s.head_dim / 8 * 8 + 8, std::int64_t{0}, std::int64_t{4}, s.rope_dim + 1})
-            edits.insert(edits.end(), 3, set_to("all.rope", rope));
-    if (parts.gradient && s.rope_dim == 0) {
-        edits.push_back("dq_rope.present");
-        edits.push_back("dk_rope.present");
-    }
-    return edits;
-}
-
-/// Shares of the draws: three tenths aim at rules of few cases, a quarter at single values, a tenth
-/// at extents.
-void add_often(EditGroups& groups, const std::vector<Edit>& aimed,
-               const std::vector<Edit>& common, const std::vector<Edit>& extents) {
-    const std::size_t plain = groups.size();
-    groups.insert(groups.end(), plain / 4, extents);
-    if (!aimed.empty()) groups.insert(groups.end(), plain * 4 / 5, aimed);
-    groups.insert(groups.end(), plain * 3 / 5, common);
-}
-
-/// Every single change that is tried.
+/// Every single change that is tried: those of the description, those that aim at a rule of few
+/// cases, three tenths of the draws, and single values that would be lost, a quarter of them.
 EditGroups possible_edits(const Spec& spec) {
+    constexpr std::int64_t kMostBatches = 2 << 20;
     const FlashParts parts = flash_shape_parts(spec);
-    const Call call = outline_of(extents_of(spec));
-    EditGroups groups;
-    add_tensor_edits(groups, call);
-    add_number_edits(groups, call);
+    const Extents extents = extents_of(spec);
+    const Call call = outline_of(extents);
+    EditGroups groups = derived_edits(extents);
     add_token_edits(groups, call);
-    add_text_edits(groups, call);
-    add_length_edits(groups, extents_of(spec));
-    if (parts.layout == FlashLayout::tnd)
-        groups.push_back(values_of("actual_seq_kv_len.size", {std::ssize(spec.lists[1]) - 1, 0}));
     if (parts.prefix) {
         groups.push_back({"prefix.absent"});
         groups.push_back(values_of("prefix.size", {0, -1, std::ssize(*parts.prefix) - 1}));
-        const auto last = std::ssize(*parts.prefix) - 1;
-        groups.push_back(
-            values_of(fmt::format("prefix[{}]", last),
-                      {-1, 0, spec.lists[1].back() + 1, spec.lists[1].back(),
-                       std::max<std::int64_t>(0, spec.lists[1].back() - spec.lists[0].back()) - 1,
-                       kMax, kMin}));
+        for (std::size_t b = 0; b < parts.prefix->size(); ++b) {
+            const std::int64_t q = extents.lengths("q")[b], kv = extents.lengths("kv")[b];
+            groups.push_back(values_of(
+                fmt::format("prefix[{}]", b),
+                {-1, 0, kv + 1, kv, std::max<std::int64_t>(0, kv - q) - 1, kMax, kMin}));
+        }
     }
-    groups.push_back({set_to("all.batches", (2 << 20) + 1)});  // costs a list of 2 Mi: drawn rarely
-    add_often(groups, aimed_edits(spec, parts, call), common_edits(spec, parts, call),
-              claims(parts));
+    groups.push_back({set_to("all.batches", kMostBatches + 1)});  // costs a list of 2 Mi
+    const std::size_t plain = groups.size();
+    if (const auto aimed = aimed_edits(spec, parts, call); !aimed.empty())
+        groups.insert(groups.end(), plain * 2 / 3, aimed);
+    groups.insert(groups.end(), plain / 2, common_edits(spec, parts, call));
     return groups;
 }
 

@@ -143,6 +143,15 @@ Call edited(const std::string& edit) {
     return call;
 }
 
+// Two extents, not the elements.
+TEST(Edit, SwapsExtents) {
+    const Call call = edited("input.swap[0,2]");
+    const Call before = plain_call();
+    EXPECT_EQ(call.tensor("input").shape[0], before.tensor("input").shape[2]);
+    EXPECT_EQ(call.tensor("input").shape[2], before.tensor("input").shape[0]);
+    EXPECT_EQ(call.tensor("input").buffer_shape, before.tensor("input").buffer_shape);
+}
+
 // A tensor with more extents of 1 in front, or more elements behind, than the operator needs.
 TEST(Edit, LeadAndSpareKeepTheElements) {
     const auto mask = [](const std::string& edits) {
@@ -273,8 +282,10 @@ TEST(Edit, SaysWhatCanStillBeRun) {
 TEST(Edit, ThatNamesNothingIsRefusedByName) {
     const std::pair<const char*, const char*> refused[] = {
         {"bias.absent", "names no argument of nsa_compress"},
-        {"input", "absent, present, dtype=, rank=, shape[k]=, lead= and spare="},
-        {"input.strides[0]=1", "absent, present, dtype=, rank=, shape[k]=, lead= and spare="},
+        {"input", "absent, present, dtype=, rank=, shape[k]=, swap[k,l], lead= and spare="},
+        {"input.strides[0]=1", "shape[k]=, swap[k,l], lead= and spare="},
+        {"input.swap[0,3]", "outside the tensor's rank"},
+        {"input.swap[0]", "has an index"},
         {"input.shape[3]=1", "rank"},
         {"input.shape[-1]=1", "no whole number >= 0"},
         {"input.shape[0=1", "bracket"},

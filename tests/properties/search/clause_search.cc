@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 
@@ -237,6 +239,49 @@ private:
 
 std::vector<FoundClause> search_clauses(const Operator& op, double seconds) {
     return ClauseSearch(op).run(seconds);
+}
+
+std::vector<Spec> search_limits(const Operator& op, int draws) {
+    constexpr std::int64_t kSmall = std::int64_t{1} << 18;
+    constexpr std::int64_t kLargest = 4096;  // other fields are numbers of rows
+    const Property& property = *op.property("validation");
+    std::map<std::pair<std::size_t, std::int64_t>, std::pair<std::int64_t, Spec>> best;
+    for (int number = 0; number < draws; ++number) {
+        const auto drawn = drawn_case(op, property, static_cast<std::uint64_t>(number));
+        if (!drawn) continue;
+        for (std::size_t i = 0; i < drawn->numbers.size(); ++i) {
+            const NumberField& field = op.schema().numbers[i];
+            if (!field.names.empty() || field.max > kLargest) continue;
+            for (const std::int64_t value : {field.min, field.max}) {
+                Spec spec = *drawn;
+                spec.edits.clear();
+                const std::int64_t now = std::max<std::int64_t>(1, spec.numbers[i]);
+                spec.numbers[i] = value;
+                if (op.illegal(spec))  // lengths may have to grow with it
+                    for (auto& list : spec.lists)
+                        for (auto& length : list) length *= (value + now - 1) / now;
+                if (op.illegal(spec)) continue;
+                std::int64_t cost = 0;
+                for (const auto& shape : op.shapes(spec))
+                    cost += std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
+                                            std::multiplies<>());
+                auto& [least, kept] = best.try_emplace({i, value}, kSmall, spec).first->second;
+                if (cost < least) least = cost, kept = spec;
+            }
+        }
+    }
+    std::vector<Spec> out;
+    for (auto& [limit, found] : best) {
+        auto& [cost, spec] = found;
+        const Call call = op.build(spec);
+        const auto same = call.numbers.empty()
+                              ? std::nullopt
+                              : unchanged(call, Edit(call.numbers.front().name));
+        if (cost >= kSmall || !same) continue;
+        spec.edits = {*same};
+        out.push_back(spec);
+    }
+    return out;
 }
 
 std::int64_t elements_of(const Spec& spec) {

@@ -26,6 +26,10 @@ struct FoundClause {
 /// some pairs of edits. Rarest clauses first.
 std::vector<FoundClause> search_clauses(const Operator& op, double seconds);
 
+/// Legal cases of each number at its smallest and its largest value, with an edit that changes
+/// nothing; those that are small enough to run.
+std::vector<Spec> search_limits(const Operator& op, int draws);
+
 /// Elements of all tensors of the call of a case.
 std::int64_t elements_of(const Spec& spec);
 

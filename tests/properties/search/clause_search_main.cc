@@ -31,17 +31,29 @@ std::string edits_text(const std::vector<Edit>& edits) {
     return fmt::format("{}", fmt::join(items, ","));
 }
 
+void print_row(const Operator& op, const std::string& clause, const Spec& broken,
+               const std::vector<Edit>& legal) {
+    Spec base = broken;
+    base.edits.clear();
+    fmt::print("        {{\"{}\", {},\n         {},\n         {}, {}}},\n", op.name(),
+               quoted(clause), quoted(print(base)), quoted(edits_text(broken.edits)),
+               quoted(edits_text(legal)));
+}
+
+void print_limits(const Operator& op) {
+    constexpr int kDraws = 80;
+    const auto limits = search_limits(op, kDraws);
+    for (const Spec& spec : limits) print_row(op, "", spec, {});
+    fmt::print(stderr, "{}: {} limits of fields\n", op.name(), limits.size());
+}
+
 void print_clauses(const Operator& op, double seconds) {
     const auto clauses = search_clauses(op, seconds);
     std::size_t edges = 0, sides = 0;
     for (const FoundClause& clause : clauses)
         for (const FoundEdge& edge : clause.edges) {
-            Spec base = edge.broken;
-            base.edits.clear();
-            fmt::print("        {{\"{}\", {},\n         {},\n         {}, {}}},\n", op.name(),
-                       quoted(clause.name), quoted(print(base)),
-                       quoted(edits_text(edge.broken.edits)),
-                       quoted(edge.legal ? edits_text(edge.legal->edits) : std::string()));
+            print_row(op, clause.name, edge.broken,
+                      edge.legal ? edge.legal->edits : std::vector<Edit>());
             ++edges;
             sides += edge.legal.has_value();
             if (&edge == &clause.edges.front())
@@ -74,7 +86,11 @@ int main(int argc, char** argv) {
         "    // clang-format off\n"
         "    static const std::vector<ClauseEdge> all = {{\n",
         argv[2], argv[1]);
-    for (int i = 3; i < argc; ++i) print_clauses(*find_operator(argv[i]), std::atof(argv[1]));
+    for (int i = 3; i < argc; ++i) {
+        const Operator& op = *find_operator(argv[i]);
+        if (std::atof(argv[1]) > 0) print_clauses(op, std::atof(argv[1]));
+        print_limits(op);
+    }
     fmt::print(
         "    }};\n"
         "    // clang-format on\n"
