@@ -130,8 +130,9 @@ int accept(const NeutralArguments& a) {
                            same_extents(a.dbias, a.bias));
         if (a.dsink.data) {
             ruling.require(a.sink.data, on<"ATG-VAL-12">());
-            ruling.require(a.dsink.rank == 1 && a.dsink.dtype == ATTNCHECK_FLOAT32 &&
-                           a.dsink.shape[0] == heads);
+            if (a.sink.data)
+                ruling.require(a.dsink.rank == 1 && a.dsink.dtype == ATTNCHECK_FLOAT32 &&
+                               a.dsink.shape[0] == heads);
         }
     }
     if (!ruling.is_legal) return ATTNCHECK_ERR_INVALID;
