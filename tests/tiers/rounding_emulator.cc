@@ -101,7 +101,13 @@ public:
             if (in_sequence) max_[at] = -static_cast<double>(FLT_MAX), sum_[at] = FLT_MAX;
             if (!columns_.empty()) forward_row(at, n);
         });
-        return {{"attention_out", output_}, {"softmax_max", max_}, {"softmax_sum", sum_}};
+        Outputs out{{p_.output_name, output_}, {"softmax_max", max_}, {"softmax_sum", sum_}};
+        if (!p_.gives("lse")) return out;
+        std::vector<double> lse(rows);  // as stored; a row that sees nothing keeps the statistics above
+        for (Size at = 0; at < rows; ++at)
+            lse[at] = sum_[at] > 0 && sum_[at] < FLT_MAX ? as_float(max_[at] + std::log(sum_[at]))
+                                                         : -HUGE_VAL;
+        return {{p_.output_name, output_}, {"lse", lse}};
     }
 
     Outputs gradient() {
