@@ -146,7 +146,8 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     const std::size_t turn = index % (all.size() + 3 * most);
     const Operator& op =
         *all[turn < all.size() ? turn : all.size() - most + (turn - all.size()) % most];
-    const Spec spec = draw(op, random);
+    Spec spec = draw(op, random);
+    while (op.attention() && !is_emulated(op.attention()->problem(spec))) spec = draw(op, random);
     Emulation emulation = random_emulation(random);
     ref::RoundingClass declared = declared_for(emulation, random);
     take_word(word_.word, emulation, random);
@@ -158,7 +159,7 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     ValidityLine one;
     if (const AttentionOperator* const attention = op.attention()) {
         const AttentionProblem problem = attention->problem(spec);
-        if (!concerns(word_.word, problem) || !is_emulated(problem)) return;
+        if (!concerns(word_.word, problem)) return;
         got = emulate(problem, emulation);
         verdict = judge_attention(
             problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
