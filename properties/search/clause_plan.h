@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "properties/laws/clauses.h"
 #include "properties/operators/operator.h"
 #include "properties/report/results.h"
 #include "properties/search/scope.h"
