@@ -36,6 +36,7 @@ InProcessCandidate::InProcessCandidate() {
 }
 
 CallResult InProcessCandidate::run(const Call& call, const RunOptions& options) {
+    const std::int64_t before_mib = arena_.resident_mib();
     const PlacedCalls placed({&call}, options, 1);
     const Request& request = placed.request();
     CallResult result;
@@ -43,7 +44,7 @@ CallResult InProcessCandidate::run(const Call& call, const RunOptions& options) 
     result.status = enter(request.op[0], reinterpret_cast<const void*>(request.arguments[0]));
     protect(request, PROT_READ | PROT_WRITE);
     placed.collect(0, result);
-    arena_.give_back(placed.bytes_used());
+    arena_.give_back(placed.bytes_used(), before_mib);
     return result;
 }
 
