@@ -12,7 +12,7 @@ inline constexpr std::string_view kPythonPrefix = "python:";
 /// Fills in `options` for "FILE.py", "FILE.py:NAME", "package.module" or "package.module:NAME";
 /// NAME is one function of it. The interpreter is `interpreter`, else the environment variable
 /// ATTNCHECK_PYTHON, else python3 on PATH. `entry_table` says where the arguments of the entry
-/// points lie (operators/entry_table.h). Throws LoadError naming what was looked for.
+/// points lie (cli/entry_table.h). Throws LoadError naming what was looked for.
 void choose_python(const std::string& text, const std::string& interpreter,
                    const std::string& entry_table, WorkerOptions& options);
 

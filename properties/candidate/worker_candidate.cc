@@ -87,7 +87,14 @@ private:
         const double all_s =
             calls.size() > 1 ? limit_s * (static_cast<double>(calls.size()) + kShareOfRepetitions)
                              : limit_s;
-        if (exchange(placed.request(), all_s, options, reply, results.front())) {
+        bool returned = false;
+        try {
+            returned = exchange(placed.request(), all_s, options, reply, results.front());
+        } catch (...) {  // its reply, if one comes yet, must not be taken for that of another call
+            process_.reset();
+            throw;
+        }
+        if (returned) {
             if (reply.kind == Reply::not_run)
                 throw std::runtime_error(
                     "the system has no threads left for calls at once (see `ulimit -u`)");

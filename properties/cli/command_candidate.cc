@@ -15,7 +15,7 @@
 #include "properties/candidate/mixed_candidate.h"
 #include "properties/candidate/python_candidate.h"
 #include "properties/candidate/worker_candidate.h"
-#include "properties/operators/entry_table.h"
+#include "properties/cli/entry_table.h"
 
 namespace attncheck::properties {
 

@@ -14,7 +14,7 @@
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
 #include "properties/cli/standard_streams.h"
-#include "properties/operators/entry_table.h"
+#include "properties/cli/entry_table.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"

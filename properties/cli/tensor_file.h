@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "properties/operators/judge_given.h"
+#include "properties/cli/judge_given.h"
 
 namespace attncheck::properties {
 

@@ -260,7 +260,10 @@ private:
         metadata.id = metadata.description = op_.name() + "." + property_.name;
         const rc::Gen<Spec> generator([this](const rc::Random& random, int size) {
             rc::Random copy = random;
-            const Spec first = replaying_ ? next_replayed() : draw(copy.next(), size);
+            // Asked again when shrinking begins: of a plan or of replayed cases the next one would come.
+            const Spec first = walk_        ? walk_->found().original
+                               : replaying_ ? next_replayed()
+                                            : draw(copy.next(), size);
             return rc::shrinkable::shrinkRecur(first, [this](const Spec& spec) {
                 return rc::makeSeq<NeighbourSequence>(walk_->neighbours_of(spec, known_),
                                                       [this] { return walk_->is_over(); });

@@ -423,12 +423,16 @@ std::optional<Spec> written_out(const Spec& spec, const Operator& op, std::size_
     Spec to = spec;
     to.recipe = Recipe::zeros;
     to.overrides.clear();
+    Spec frame = plain;  // what is not written is zero, but in masks, which hide nothing then
+    frame.recipe = Recipe::zeros;
+    frame.overrides.clear();
+    const std::vector<Tensor> blank = op.logical_tensors(frame);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const Tensor& tensor = tensors[i];
         if (tensor.output || op.schema().tensors[i].derived) continue;
         const std::vector<double> values = tensor.values();
         for (std::size_t k = 0; k < values.size(); ++k) {
-            if (values[k] == 0 && !std::signbit(values[k])) continue;
+            if (tensor.bits[k] == 0 && blank[i].bits[k] == 0) continue;
             const auto index = coordinates(static_cast<std::int64_t>(k), tensor.buffer_shape);
             if (spec.layouts[i] == Layout::broadcast && index.size() > 1 && index[1] != 0) continue;
             ElementRef ref;

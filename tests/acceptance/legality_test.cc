@@ -33,7 +33,8 @@ impl::MaybeRejection rejection_of(const Call& call) {
     for (const Tensor& tensor : call.tensors) {
         attncheck_tensor& out = tensors.emplace_back();
         if (!tensor.present) continue;
-        const bool readable = tensor.dtype == ATTNCHECK_INT32 && !tensor.output;
+        const bool readable =
+            tensor.dtype == ATTNCHECK_INT32 && !tensor.output && !tensor.bits.empty();
         out.data = readable ? const_cast<std::uint32_t*>(tensor.bits.data()) : fuzz::no_memory();
         out.dtype = tensor.dtype;
         out.rank = tensor.rank;

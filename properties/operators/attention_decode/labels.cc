@@ -43,7 +43,7 @@ std::vector<std::string> decode_labels(const Spec& spec) {
 
 std::vector<RequiredClass> decode_required_classes() {
     return Required(decode_description())
-        .share(30, {"one_query", "several_queries", "several_sequences", "grouped_heads"})
+        .share(25, {"one_query", "several_queries", "several_sequences", "grouped_heads"})
         .share(20, {"fp16", "bf16", "fp32", "several_kv_heads", "ragged_page", "several_pages"})
         .share(10, {"window", "softcap", "hidden_past", "full_page", "odd_dim", "even_page", "spare_pages",
                     "slack_entries", "other_value_dim", "strided"})

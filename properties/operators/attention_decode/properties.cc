@@ -168,7 +168,7 @@ std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint
         return spec;
     };
     Spec batch = make({half + odd, half, half - odd, 0, half / 4, 17, half, 1}, 1, 0);
-    batch.set("kv_heads", 8), batch.set("group", 4);
+    batch.set("kv_heads", 4), batch.set("group", 8);
     batch.set("shared", static_cast<Int>(PageSharing::prefix));
     Spec window = make({half + odd, half}, 8, 1);
     window.numbers[0] = 0;

@@ -141,7 +141,7 @@ TEST_F(MutantsCommandTest, ToleranceOfAnotherProjectIsGradedInstead) {
     EXPECT_EQ(attncheck("verify --rule ggml --op nsa_compress --seed 1").status, 0);
     EXPECT_EQ(grade("--only NCG-04,NC-08 --rule fa2").status, 1);
     EXPECT_EQ(attncheck("verify --rule fa2 --op nsa_compress_grad --op flash_attention_score_grad "
-                        "--cases 20 --seed 1")
+                        "--cases 80 --seed 1")
                   .status,
               0);
 }

@@ -1,4 +1,4 @@
-#include "properties/operators/entry_table.h"
+#include "properties/cli/entry_table.h"
 
 #include <algorithm>
 #include <cstring>

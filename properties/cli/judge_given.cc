@@ -1,4 +1,4 @@
-#include "properties/operators/judge_given.h"
+#include "properties/cli/judge_given.h"
 
 #include <fmt/format.h>
 
