@@ -32,7 +32,7 @@ Spec repeated(const Spec& spec, std::int64_t count, std::size_t cuts, bool all_a
         const auto from = static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1));
         for (std::size_t k = 0; k < many.lists.size(); ++k) {
             const std::int64_t length = spec.lists[k][std::min(from, spec.lists[k].size() - 1)];
-            const std::int64_t most = random.pick<std::int64_t>({0, 1, 1, 2, 3, 5});
+            const std::int64_t most = random.pick<std::int64_t>({0, 1, 1, 2, 3, 5, length, length});
             many.lists[k].push_back(k < cuts ? std::min(length, most) : length);
         }
     };

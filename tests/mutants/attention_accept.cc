@@ -115,7 +115,7 @@ int accept(const NeutralArguments& a) {
                        a.sink.shape[0] == heads);
     if (a.lse.data) {
         ruling.require(a.lse.rank == rank - 1 && a.lse.dtype == ATTNCHECK_FLOAT32);
-        if (ruling.is_settled()) return ATTNCHECK_ERR_INVALID;
+        if (ruling.is_settled()) return ruling.is_legal ? 1 : int{ATTNCHECK_ERR_INVALID};
         ruling.require(packed ? has_extents(a.lse, {heads, q[0]})
                               : has_extents(a.lse, {q[0], heads, q[1]}),
                        on<"AT-VAL-08">());

@@ -216,7 +216,9 @@ EditGroups possible_edits(const Spec& spec) {
     }
     if (spec.number("kv_length") != 0) {
         const Int keys = spec.lists[1][0];
-        groups.push_back(values_of("kv_length[0]", {-1, 0, keys, keys + 1, INT64_MAX, INT64_MIN}));
+        const std::vector<Edit> of_first =
+            values_of("kv_length[0]", {-1, 0, keys, keys + 1, INT64_MAX, INT64_MIN});
+        groups.insert(groups.end(), 6, of_first);  // few cases have such a list
         groups.push_back(values_of("kv_length.size", {0, last - 1}));
         groups.push_back({"kv_length.absent", "kv_length.null"});
     }
