@@ -74,6 +74,7 @@ void choose_python(const std::string& text, const std::string& interpreter,
     }
     options.library = module;
     options.worker = chosen_interpreter(interpreter);
+    options.can_fork = true;
     options.worker_arguments = {find_python_worker(), find_worker_library(), entry_table, name};
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "properties/candidate/arena.h"
+#include "properties/candidate/fork_server.h"
 #include "properties/candidate/installation.h"
 #include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_hello.h"
@@ -199,6 +200,7 @@ private:
     bool crashed(CallResult& result) {
         result.kind = CallResult::Kind::crashed;
         result.detail = describe_end(process_->end(false), options_);
+        if (process_->is_copy()) distrust_fork_server();
         process_.reset();
         return false;
     }
@@ -207,6 +209,7 @@ private:
     bool end_with(CallResult& result, CallResult::Kind kind, std::string detail) {
         result.kind = kind;
         result.detail = std::move(detail);
+        if (process_->is_copy()) distrust_fork_server();
         process_.reset();
         return false;
     }
@@ -264,10 +267,18 @@ private:
             if (const std::string why = trouble(); !why.empty())
                 throw LoadError(
                     fmt::format("{}: {} while it was loaded", options_.library, why));
-        } catch (...) {
+        } catch (const Stopped&) {
             process_.reset();
             throw;
+        } catch (...) {
+            const bool was_copy = process_->is_copy();
+            process_.reset();
+            if (!was_copy) throw;
+            distrust_fork_server();
+            return load();
         }
+        note_loaded();
+        if (process_->is_copy()) return;
         const std::chrono::duration<double> took = Clock::now() - start;
         load_limit_s_ = std::min(load_limit_s_, std::max(kLeastLimit, kSlower * took.count()));
     }

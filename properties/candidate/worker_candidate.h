@@ -16,6 +16,7 @@ struct WorkerOptions {
     std::string behind;     ///< libraries that it stands in front of, comma-separated; mostly none
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
     std::vector<std::string> worker_arguments = {};  ///< before those of attncheck-worker
+    bool can_fork = false;  ///< the worker's program can be a fork server, see fork_server.h
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
     /// Memory of the worker and of what it forks, beyond the buffers it is handed.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,14 +20,14 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
+#include "properties/candidate/fork_server.h"
 #include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_candidate.h"
+#include "properties/candidate/worker_program.h"
 #include "properties/case/printable.h"
 
 namespace attncheck::properties {
 namespace {
-
-constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
 
 /// Workers of this process: what else it adopts was left behind.
 std::vector<pid_t>& running_workers() {
@@ -39,28 +38,6 @@ std::vector<pid_t>& running_workers() {
 std::string signal_name(int number) {
     const char* name = sigabbrev_np(number);
     return name ? std::string("SIG") + name : fmt::format("signal {}", number);
-}
-
-/// In a container that runs out of memory the kernel shall take the worker, not the suite.
-void prefer_for_out_of_memory() {
-    const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (file < 0) return;
-    (void)!write(file, "1000", 4);
-    close(file);
-}
-
-/// Of a file that a candidate may write, in MiB: more than memory has to be, because some reserve
-/// large files that they never fill.
-std::int64_t largest_file(const WorkerOptions& options) {
-    constexpr std::int64_t kLeast = 16 << 10;
-    return std::max(options.memory_mib, kLeast);
-}
-
-void limit_files(std::int64_t largest_mib) {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(largest_mib) << 20);
-    setrlimit(RLIMIT_FSIZE, &limit);
 }
 
 /// Of the system, not of the candidate.
@@ -86,8 +63,16 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
         throw LoadError(fmt::format("cannot start a worker process: no socket or pipe is left: {}",
                                     std::strerror(errno)));
     }
-    pid_ = fork();
-    if (pid_ == 0) become_worker(options, arena, sockets[1], messages[1]);
+    const WorkerDescriptors given{sockets[1], arena, messages[1]};
+    try {
+        pid_ = fork_from_server(options, given);
+    } catch (...) {
+        close_all({sockets[0], sockets[1], messages[0], messages[1]});
+        throw;
+    }
+    is_copy_ = pid_ > 0;
+    if (!is_copy_) pid_ = fork();
+    if (pid_ == 0) become_program(options, given);
     const int problem = errno;
     close_all({sockets[1], messages[1]});
     if (pid_ < 0) {
@@ -103,38 +88,6 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
 }
 
 WorkerProcess::~WorkerProcess() { end(true); }
-
-/// Between fork and exec. Does not return.
-void WorkerProcess::become_worker(const WorkerOptions& options, int arena, int socket,
-                                  int messages) const {
-    setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
-    fcntl(socket, F_SETFD, 0);
-    fcntl(arena, F_SETFD, 0);
-    const int null = open("/dev/null", O_RDWR);
-    dup2(null, 0);
-    dup2(null, 1);  // a candidate that prints must not spoil reports
-    dup2(messages >= 0 ? messages : null, 2);
-    prefer_for_out_of_memory();
-    limit_files(largest_file(options));
-    for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
-        signal(ignored, SIG_DFL);
-    const std::string socket_text = std::to_string(socket), arena_text = std::to_string(arena);
-    std::vector<const char*> arguments{options.worker.c_str()};
-    for (const std::string& argument : options.worker_arguments)
-        arguments.push_back(argument.c_str());
-    arguments.insert(arguments.end(),
-                     {socket_text.c_str(), arena_text.c_str(), options.library.c_str(),
-                      options.behind.empty() ? nullptr : options.behind.c_str(), nullptr});
-    std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options.profile)),
-                mark = mark_of_run();
-    std::vector<char*> environment{profile.data(), mark.data()};
-    for (char** variable = environ; *variable != nullptr; ++variable)
-        if (!std::string_view(*variable).starts_with(kProfileVariable))
-            environment.push_back(*variable);
-    environment.push_back(nullptr);
-    execve(options.worker.c_str(), const_cast<char* const*>(arguments.data()), environment.data());
-    _exit(kNoWorker);
-}
 
 bool WorkerProcess::send(const Request& request) const {
     ssize_t sent = 0;
@@ -262,7 +215,9 @@ std::string describe_end(int status, const WorkerOptions& options) {
 
 void end_left_processes() {
     constexpr int kMostRounds = 100;  // something may fork faster than it is ended
-    for (int k = 0; k < kMostRounds && end_adopted(running_workers()) > 0; ++k) {
+    std::vector<pid_t> kept = running_workers();
+    kept.push_back(fork_server_pid());
+    for (int k = 0; k < kMostRounds && end_adopted(kept) > 0; ++k) {
     }
 }
 

@@ -34,6 +34,9 @@ public:
     /// How many bytes came; 0: the worker closed the socket. Throws std::runtime_error.
     std::size_t receive(void* to, std::size_t bytes) const;
 
+    /// Whether it is a copy of a process that had loaded the library, not a program of its own.
+    bool is_copy() const { return is_copy_; }
+
     /// The process and those it forked, directly or not.
     std::vector<pid_t> family() const;
 
@@ -46,11 +49,11 @@ public:
     int count_left(const std::vector<pid_t>& others, int milliseconds);
 
 private:
-    void become_worker(const WorkerOptions& options, int arena, int socket, int messages) const;
     void show_messages();
     void end_family();
 
     pid_t pid_ = -1;
+    bool is_copy_ = false;  ///< of a fork server
     int socket_ = -1;
     int ended_ = -1;     ///< readable when the process ended; -1 where the system has no such thing
     int messages_ = -1;  ///< standard error of the candidate; -1: not shown

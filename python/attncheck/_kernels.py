@@ -180,7 +180,7 @@ def load_module(target: str) -> ModuleType:
 
 def describe_error(error: BaseException, inside: str = "") -> str:
     """ "TypeError: text (kernel.py:12)" in one line; the place is the last one in `inside`'s file."""
-    text = " ".join(str(error).split())
+    text = _shortened(" ".join(str(error).split()))
     place = ""
     if isinstance(error, SyntaxError) and error.filename:
         text = error.msg or text
@@ -191,6 +191,13 @@ def describe_error(error: BaseException, inside: str = "") -> str:
         if own and not own[-1][0].startswith("<frozen"):
             place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})"
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def _shortened(text: str, most: int = 400) -> str:
+    """Without its middle where it is long: compilers quote the source first and give the reason last."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 4]} ... {text[-(most - most // 4) :]}"
 
 
 def _frames(error: BaseException) -> Iterable[tuple[str, int]]:

@@ -4,6 +4,7 @@
 
 LIBRARY is libattncheck_worker.so, TABLE the arguments of the entry points as JSON, NAME a function
 of the module, or empty. Faults, time, memory and guard pages are the library's and the suite's.
+With an ARENA_FD of -1 it imports the module once and forks workers, see _fork_server.py.
 """
 
 from __future__ import annotations
@@ -33,44 +34,32 @@ def _import_own_package() -> None:
     spec.loader.exec_module(module)
 
 
-def _load(target: str, only: str, table: dict) -> tuple[str, list, dict]:
-    """Name of the candidate, its kernels, and what calls them."""
-    from attncheck import _kernels
-    from attncheck._calls import Caller
+def _fail(library: ctypes.CDLL, error: BaseException) -> int:
+    """Says in one line why there are no kernels: the exit status."""
+    what = str(error)
+    if isinstance(error, ImportError):
+        what = f"{sys.executable} lacks a package that attncheck needs: {error}"
+    library.attncheck_worker_refuse(" ".join(what.split()).encode())
+    return 2
 
-    import ml_dtypes  # noqa: F401: a missing package is said before the first call
+
+def _load(target: str, only: str, table: dict) -> tuple[str, dict]:
+    """Name of the candidate and its kernels."""
+    from attncheck import _kernels
 
     module = _kernels.load_module(target)
     found = _kernels.kernels_of(module, table, only)
-    callers = {op: Caller(kernel, table[op]["arguments"]) for op, kernel in found.items()}
     name = getattr(module, "__attncheck_name__", None) or (
         f"{os.path.basename(target)}" + (f":{only}" if only else "")
     )
-    return str(name), list(found.values()), callers
+    return str(name), found
 
 
-def main(arguments: list[str]) -> int:
-    """Serves the kernels until the suite closes the socket: the exit status."""
-    library_path, table_text, only, socket, arena, target = arguments
-    library = ctypes.CDLL(library_path)
-    if library.attncheck_worker_open(int(socket), int(arena)) != 0:
-        return 2
-    try:
-        _import_own_package()
-        from attncheck._errors import CandidateError
-    except ImportError as error:
-        library.attncheck_worker_refuse(
-            f"{sys.executable} lacks a package that attncheck needs: {error}".encode()
-        )
-        return 2
-    try:
-        name, kernels, callers = _load(target, only, json.loads(table_text))
-    except (CandidateError, ImportError) as error:
-        what = str(error)
-        if isinstance(error, ImportError):
-            what = f"{sys.executable} lacks a package that attncheck needs: {error}"
-        library.attncheck_worker_refuse(" ".join(what.split()).encode())
-        return 2
+def _serve(library: ctypes.CDLL, name: str, kernels: dict, table: dict) -> int:
+    """Answers calls until the suite closes the socket: the exit status."""
+    from attncheck._calls import Caller
+
+    callers = {op: Caller(kernel, table[op]["arguments"]) for op, kernel in kernels.items()}
 
     def call(entry: bytes, address: int, message: int, size: int) -> int:
         status, text = callers[entry.decode()](address)
@@ -79,12 +68,48 @@ def main(arguments: list[str]) -> int:
             ctypes.memmove(message, encoded + b"\0", len(encoded) + 1)
         return status
 
-    features = ";".join(f"{k.op}: {k.features}" for k in kernels if k.features)
-    precision = next((k.precision for k in kernels if k.precision), "")
+    features = ";".join(f"{k.op}: {k.features}" for k in kernels.values() if k.features)
+    precision = next((k.precision for k in kernels.values() if k.precision), "")
     callback = _CALL(call)
     return library.attncheck_worker_serve(
         name.encode(), precision.encode(), features.encode(), " ".join(callers).encode(), callback
     )
+
+
+def main(arguments: list[str]) -> int:
+    """Serves the kernels, or forks workers that do: the exit status."""
+    library_path, table_text, only, socket, arena, target = arguments
+    library = ctypes.CDLL(library_path)
+    table = json.loads(table_text)
+    forks = int(arena) < 0
+    if not forks and library.attncheck_worker_open(int(socket), int(arena)) != 0:
+        return 2
+    errors: tuple[type[Exception], ...] = (ImportError,)
+    try:
+        _import_own_package()
+        from attncheck._errors import CandidateError
+
+        import ml_dtypes  # noqa: F401: a missing package is said before the first call
+
+        errors = (CandidateError, ImportError)
+        if not forks:
+            return _serve(library, *_load(target, only, table), table)
+        from attncheck import _fork_server
+
+        threads = _fork_server.count_threads()
+        name, kernels = _load(target, only, table)
+    except errors as error:
+        return 2 if forks else _fail(library, error)
+    if not _fork_server.may_fork(threads):
+        return 2
+    given = _fork_server.serve_forks(int(socket))
+    # Here in a copy for every request.
+    if library.attncheck_worker_open(*given) != 0:
+        return 2
+    try:
+        return _serve(library, name, kernels, table)
+    except errors as error:
+        return _fail(library, error)
 
 
 if __name__ == "__main__":

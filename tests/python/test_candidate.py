@@ -122,3 +122,44 @@ def test_names_that_lead_nowhere(attncheck, verify):
     assert "No module named 'no_such_module'" in lines("list", "--candidate", "python:no_such_module")
     status, said = verify(KERNELS / "merge_numpy.py", CASE, name="nothing")
     assert status == 2 and "there is no function nothing, there are: attention_merge" in said, said
+
+
+SLOW_IMPORT = """
+import os, sys, threading, time
+import numpy as np
+
+open({log!r}, "a").write("imported\\n")
+{more}
+
+def attention_merge(parts, lses):
+    if {dies}:
+        os.kill(os.getpid(), 11)
+    weights = np.exp(lses - lses.max(axis=0))
+    total = weights.sum(axis=0)
+    return (weights[..., None] * parts).sum(axis=0) / total[..., None], lses.max(axis=0) + np.log(total)
+"""
+
+
+@pytest.mark.parametrize(
+    "more, dies, imports",
+    [
+        ("", "False", range(2, 5)),  # the first worker, and one for each of two processes of the suite
+        ("threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", "False", range(5, 500)),
+        ("", "parts.shape[0] > 2", range(3, 500)),  # a copy that dies is not trusted any more
+    ],
+)
+def test_a_module_is_imported_once_for_all_workers_where_that_is_sound(attncheck, tmp_path, more, dies, imports):
+    log = tmp_path / "imports"
+    (tmp_path / "kernel.py").write_text(SLOW_IMPORT.format(log=str(log), more=more, dies=dies))
+    options = ["--property", "agreement", "--property", "memory", "--cases", 8, "--seed", 1, "--jobs", 2, "--shrink", 0.5]
+    _, said = attncheck("verify", "--candidate", "python:kernel.py", "--no-validation", *options)
+    assert len(log.read_text().splitlines()) in imports
+    assert "FALSIFIED attention_merge" in said  # its outputs have the wrong type
+    assert ("crashed: SIGSEGV" in said) == (dies != "False")
+
+
+def test_a_long_message_keeps_its_end(verify):
+    source = "def attention_merge(parts, lses):\n    raise RuntimeError('source ' * 500 + 'the reason')\n"
+    _, said = verify(source, CASE)
+    assert "raised RuntimeError: source source" in said
+    assert "source the reason (kernel.py:2)" in said

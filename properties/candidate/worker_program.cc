@@ -1,0 +1,76 @@
+#include "properties/candidate/worker_program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "properties/candidate/process_family.h"
+#include "properties/candidate/worker_candidate.h"
+#include "properties/candidate/worker_process.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
+
+/// In a container that runs out of memory the kernel shall take the worker, not the suite.
+void prefer_for_out_of_memory() {
+    const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    (void)!write(file, "1000", 4);
+    close(file);
+}
+
+void limit_files(std::int64_t largest_mib) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(largest_mib) << 20);
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+}  // namespace
+
+std::int64_t largest_file(const WorkerOptions& options) {
+    constexpr std::int64_t kLeast = 16 << 10;
+    return std::max(options.memory_mib, kLeast);
+}
+
+void become_program(const WorkerOptions& options, const WorkerDescriptors& given) {
+    setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
+    fcntl(given.socket, F_SETFD, 0);
+    if (given.arena >= 0) fcntl(given.arena, F_SETFD, 0);
+    const int null = open("/dev/null", O_RDWR);
+    dup2(null, 0);
+    dup2(null, 1);  // a candidate that prints must not spoil reports
+    dup2(given.messages >= 0 ? given.messages : null, 2);
+    prefer_for_out_of_memory();
+    limit_files(largest_file(options));
+    for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
+        signal(ignored, SIG_DFL);
+    const std::string socket_text = std::to_string(given.socket),
+                      arena_text = std::to_string(given.arena);
+    std::vector<const char*> arguments{options.worker.c_str()};
+    for (const std::string& argument : options.worker_arguments)
+        arguments.push_back(argument.c_str());
+    arguments.insert(arguments.end(),
+                     {socket_text.c_str(), arena_text.c_str(), options.library.c_str(),
+                      options.behind.empty() ? nullptr : options.behind.c_str(), nullptr});
+    std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options.profile)),
+                mark = mark_of_run();
+    std::vector<char*> environment{profile.data(), mark.data()};
+    for (char** variable = environ; *variable != nullptr; ++variable)
+        if (!std::string_view(*variable).starts_with(kProfileVariable))
+            environment.push_back(*variable);
+    environment.push_back(nullptr);
+    execve(options.worker.c_str(), const_cast<char* const*>(arguments.data()), environment.data());
+    _exit(kNoWorker);
+}
+
+}  // namespace attncheck::properties
