@@ -197,9 +197,15 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Attentio
     given.bias_elements = problem.bias_elements;
     given.bias_dtype = problem.bias_dtype;
     ref::GradStatistics own;
-    if (problem.statistics == Statistics::none) {
-        own = ref::own_statistics(problem.shape, problem.columns, in.forward, problem.dtype,
-                                  rounding);
+    ref::ExpectedTensor own_output;
+    if (problem.statistics == Statistics::none || rounding.own_forward) {
+        auto forward = ref::expected_attention(problem.shape, problem.columns, in.forward,
+                                               problem.dtype, rounding, grant);
+        if (rounding.own_forward) {
+            own_output = std::move(forward.output);
+            given.output = own_output.value, given.output_error = own_output.bound;
+        }
+        own = ref::own_statistics(std::move(forward));
         given.row_max = own.row_max, given.row_sum = own.row_sum;
         given.statistics_error = own.error;
     }

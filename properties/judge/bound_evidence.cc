@@ -37,6 +37,7 @@ std::vector<Word> words_of(const RoundingClass& declared) {
     add("group=half", &RoundingClass::group_rounded);
     add("in", &RoundingClass::factor);
     add("ftz=all", &RoundingClass::flush_subnormals);
+    add("forward=own", &RoundingClass::own_forward);
     return out;
 }
 

@@ -143,6 +143,7 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
 /// Kills   FAG-03 07 10 13 40, NSG-02 12 13 x02 x25 x26 x27 x28.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero dO element.
 Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    if (context.rounding.own_forward) return inapplicable();
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
     if (run.trouble) return *run.trouble;

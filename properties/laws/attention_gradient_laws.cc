@@ -185,7 +185,8 @@ Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, Property
 /// Shrinks to one query, one key or block of keys, one head, one non-zero Q, V and dO element.
 Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
-    if (problem.statistics == Statistics::none) return inapplicable();
+    if (problem.statistics == Statistics::none || context.rounding.own_forward)
+        return inapplicable();
     AttentionProblem changed = problem;
     const double factor = Random(mix(spec.seed)).pick<double>({0.5, 2, 4});
     if (problem.statistics == Statistics::lse) {
@@ -220,6 +221,7 @@ Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyC
 /// Kills   FAG-03 07 10 13 18 40, NSG-x17 x18 x19 x20 x26 x34.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero K and dO element.
 Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
+    if (context.rounding.own_forward) return inapplicable();
     const AttentionProblem problem = of.problem(spec);
     AttentionProblem changed = problem;
     Random random(mix(spec.seed));

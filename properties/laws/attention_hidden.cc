@@ -64,7 +64,7 @@ Verdict verdict_on_poison(const AttentionOperator& of, const AttentionProblem& p
         std::fill_n(poisoned.query.begin() + static_cast<Int>(row) * problem.shape.head_dim,
                     problem.shape.head_dim, nan);
     }
-    const bool forms_statistics = problem.gradient && problem.statistics == Statistics::none;
+    const bool forms_statistics = problem.gradient && (problem.statistics == Statistics::none || context.rounding.own_forward);
     const std::vector<char> reached =
         forms_statistics ? keys_of_rows(problem, touched, keys) : keys;
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);

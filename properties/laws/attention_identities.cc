@@ -66,7 +66,8 @@ Verdict value_sum(const AttentionOperator& of, const Spec& spec, PropertyContext
 /// Shrinks to one query, one key or block of keys, one head, one non-zero element of each input.
 Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
-    if (!problem.sink.empty() || problem.softcap > 0) return inapplicable();
+    if (!problem.sink.empty() || problem.softcap > 0 || context.rounding.own_forward)
+        return inapplicable();
     const AttentionRun run(of, problem, context);
     if (run.trouble) return *run.trouble;
     const GradientNumbers in(problem);

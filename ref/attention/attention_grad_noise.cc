@@ -117,6 +117,8 @@ public:
         const Array read = rows.gain.square() *
                            flushed_products(finite_part(dout).matrix(),
                                             finite_part(rows.value()).matrix(), of_.flush);
+        if (of_.own_forward)
+            delta_variance += of_own_output(rows, dout, p, omega, prob_grad_variance);
         // A cast near zero, before or after the scale.
         const double lost =
             of_.rounds_score_grad ? of_.underflow * std::max(1.0, square(scale)) : 0;
@@ -183,6 +185,27 @@ private:
         const std::int64_t group = shape_.group();
         for (std::int64_t i = 0; heads.size() > 0 && i < x.rows(); ++i)
             heads.row(to * group + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
+    }
+
+    /// forward=own: of delta = <dO, O> where O is another rounding of the exact output than the one
+    /// that is given, and its P were rounded; or where delta is sum_j P_j dP_j.
+    ///
+    ///   sum_c dO_c^2 (2 r(O_c)^2 + sum_j (P_j g_j)^2 (u_P^2 + omega_j) (v_jc^2 + O_c^2)) + sum_j P_j^2 var(dP_j)
+    Eigen::ArrayXd of_own_output(const SharedRows<double>& rows, const Matrix<double>& dout,
+                                 const Array& p, const Array& omega,
+                                 const Array& prob_grad_variance) const {
+        const Array weights = (p * rows.gain).square() *
+                              (omega + (of_.rounds_prob ? of_.cast : 0) + square(of_.unit));
+        const Matrix<double> of_values =
+            product(weights.matrix(), Matrix<double>(finite_part(rows.value()).square()));
+        Eigen::ArrayXd out = (p.square() * prob_grad_variance).rowwise().sum();
+        for (std::int64_t i = 0; i < out.size(); ++i)
+            for (std::int64_t c = 0; c < shape_.value_dim; ++c) {
+                const double o = view(in_.output, shape_.value_dim)(rows.row(i), c);
+                out[i] += square(dout(i, c)) * (2 * of_.stored(dtype_, o) + of_values(i, c) +
+                                                weights.row(i).sum() * square(o));
+            }
+        return out;
     }
 
     Array stored_scores(const Array& s, const Array& bias) const {

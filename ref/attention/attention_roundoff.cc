@@ -51,7 +51,8 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
       storage_eta(half_ulp(dtype, 0)),
       factor(factor_roundoff(rounding, dtype)),
       lse_split(rounding.lse_split),
-      lse_statistics(rounding.lse_statistics) {
+      lse_statistics(rounding.lse_statistics),
+      own_forward(rounding.own_forward) {
     const bool flushes = rounding.flush_subnormals ||
                          (dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
     const double storage = unit_roundoff(dtype);

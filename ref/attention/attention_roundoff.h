@@ -54,6 +54,7 @@ struct AttentionRoundoff {
     double factor_floor = 0;     ///< and near zero
     bool lse_split = false;      ///< see RoundingClass
     bool lse_statistics = false;
+    bool own_forward = false;
     double narrow = 0;  ///< storing a finer sum as fp32
     double sum_floor;   ///< what an operation of a partial sum loses near zero
     double largest;     ///< a partial sum beyond it overflows

@@ -21,6 +21,7 @@ struct RoundingVariance {
     double score, delta, group;  ///< relative variance of the casts of S, of delta, of a head's dK
     double factors;              ///< of a product whose factors are rounded first (in=)
     bool lse_split, lse_statistics;
+    bool own_forward;
     double flush;  ///< what a stored number loses near zero, 0 if nothing is flushed
 
     RoundingVariance(Dtype storage, const RoundingClass& rounding)
@@ -41,6 +42,7 @@ struct RoundingVariance {
           factors(2 * factor_roundoff(rounding, storage) * factor_roundoff(rounding, storage)),
           lse_split(rounding.lse_split),
           lse_statistics(rounding.lse_statistics),
+          own_forward(rounding.own_forward),
           flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
         const double eta = half_ulp(storage, 0);
         underflow = std::max(eta * eta / 3, flush * flush);

@@ -104,6 +104,7 @@ void RowGradientBound::measure_row() {
                                          rows_->value().row(j).data(), shape_.value_dim,
                                          kInfinity));
     const double log_sum = std::fabs(std::log(l));
+    if (roundoff_.own_forward && !lattice) out_.delta_error[row_] += delta_error_of_products();
     if (lattice) {
         out_.delta_error[row_] = given_error_;
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
@@ -139,6 +140,17 @@ void RowGradientBound::measure_delta() {
         if (dout[d] != 0) given_error_ += std::fabs(dout[d]) * in_.output_error[first + d];
     out_.delta_error[row_] = error + given_error_;
     check_range(finite_magnitude(dout, o, shape_.value_dim, delta_size_) * (1 + growth));
+}
+
+double RowGradientBound::delta_error_of_products() const {
+    const double growth = gamma(static_cast<double>(rows_->count()), roundoff_.sum);
+    double error = 0;
+    for (std::int64_t j = 0; j < rows_->count(); ++j) {
+        const double size = prob_grad_size_(row_, j);
+        if (size > 0 && std::isfinite(size))
+            error += out_.prob(row_, j) * (prob_grad_error_of(j, size) * (1 + growth) + growth * size);
+    }
+    return error;
 }
 
 bool RowGradientBound::are_products_exact() const {

@@ -54,6 +54,10 @@ private:
     /// delta = <dO, O> with the output as given.
     void measure_delta();
 
+    /// forward=own: autograd may form delta as sum_j P_j dP_j, which errs by what dP does besides
+    /// what the output it stands for may be wrong by.
+    double delta_error_of_products() const;
+
     /// A lattice row needs dP and delta that fp32 leaves alone, in any order.
     bool are_products_exact() const;
 

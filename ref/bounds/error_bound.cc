@@ -88,6 +88,7 @@ constexpr Flag kFlags[] = {
     {"delta", "half", "fp32", &RoundingClass::delta_rounded},
     {"group", "half", "fp32", &RoundingClass::group_rounded},
     {"hidden", "times_zero", "skipped", &RoundingClass::hidden_times_zero},
+    {"forward", "own", "given", &RoundingClass::own_forward},
 };
 
 /// In the order of Factor, which is that of their roundoffs.
@@ -160,7 +161,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys), "
                 "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "
                 "delta=half|fp32, group=half|fp32, in=fp32|tf32|bf16|bf16x2|bf16x3, "
-                "hidden=times_zero|skipped");
+                "hidden=times_zero|skipped, forward=own|given");
         if (std::ranges::find(keys, word.substr(0, equals)) != keys.end())
             throw std::invalid_argument("rounding class: '" +
                                         std::string(word.substr(0, equals)) +
@@ -199,17 +200,17 @@ RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
     const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
                  statistics_a, split_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
-                 hidden_a] = a;
+                 hidden_a, forward_a] = a;
     const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
                  statistics_b, split_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
-                 hidden_b] = b;
+                 hidden_b, forward_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
             std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
             statistics_a || statistics_b, split_a || split_b, scores_a || scores_b,
             delta_a || delta_b, group_a || group_b, std::max(factor_a, factor_b),
-            flush_all_a || flush_all_b, hidden_a || hidden_b};
+            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b};
 }
 
 namespace {

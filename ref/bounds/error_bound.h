@@ -39,6 +39,7 @@ struct RoundingClass {
     Factor factor = Factor::fp32;      ///< of every product, where the storage type is fp32
     bool flush_subnormals = false;     ///< subnormals of any type, stored or not, may be zero
     bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
+    bool own_forward = false;  ///< a gradient goes by a forward of its own, not by what it is given
 
     bool operator==(const RoundingClass&) const = default;
 };
@@ -48,7 +49,7 @@ struct RoundingClass {
 /// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
 /// all, bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
 /// order: any, fixed. split: lse, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
-/// tf32, bf16, bf16x2, bf16x3. hidden: times_zero, skipped.
+/// tf32, bf16, bf16x2, bf16x3. hidden: times_zero, skipped. forward: own, given.
 /// Throws std::invalid_argument naming the word and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
 

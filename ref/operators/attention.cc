@@ -198,10 +198,7 @@ GradStatistics given_statistics(std::span<const double> lse) {
     return {{lse.begin(), lse.end()}, std::vector<double>(lse.size(), 1), {}};
 }
 
-GradStatistics own_statistics(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionInputs<double>& in, Dtype dtype,
-                              const RoundingClass& rounding) {
-    ExpectedAttention forward = expected_attention(shape, list_columns, in, dtype, rounding);
+GradStatistics own_statistics(ExpectedAttention forward) {
     return {std::move(forward.row_max.value), std::move(forward.row_sum.value),
             std::move(forward.stored_lse.bound)};
 }

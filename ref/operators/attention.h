@@ -91,8 +91,6 @@ struct GradStatistics {
 /// With an LSE that is given, fp32 already.
 GradStatistics given_statistics(std::span<const double> lse);
 /// Without one: the candidate forms its own, which may be wrong by what its forward may be.
-GradStatistics own_statistics(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionInputs<double>& in, Dtype dtype,
-                              const RoundingClass& rounding);
+GradStatistics own_statistics(ExpectedAttention forward);
 
 }  // namespace attncheck::ref

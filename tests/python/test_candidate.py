@@ -163,3 +163,20 @@ def test_a_long_message_keeps_its_end(verify):
     _, said = verify(source, CASE)
     assert "raised RuntimeError: source source" in said
     assert "source the reason (kernel.py:2)" in said
+
+
+@pytest.mark.parametrize(
+    "precision, delta, status",
+    [
+        ("forward=own p=fp32 ds=fp32 hidden=times_zero", "1", (0, 3)),
+        ("p=fp32 ds=fp32 hidden=times_zero", "1", (1,)),  # it does not use the output it is given
+        ("forward=own p=fp32 ds=fp32 hidden=times_zero", "1.05", (1,)),
+    ],
+)
+def test_a_gradient_may_go_by_a_forward_of_its_own(attncheck, monkeypatch, precision, delta, status):
+    monkeypatch.setenv("GRAD_PRECISION", precision)
+    monkeypatch.setenv("GRAD_DELTA", delta)
+    options = ["--property", "agreement", "--property", "deviation", "--cases", 25, "--seed", 1, "--shrink", 0]
+    told, said = attncheck("verify", "--candidate", f"python:{KERNELS / 'grad_numpy.py'}", "--no-validation", *options)
+    assert told in status
+    assert ("FALSIFIED attention_grad" in said) == (status == (1,))

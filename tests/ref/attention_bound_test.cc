@@ -176,7 +176,7 @@ TEST_P(AttentionBounds, HoldForKernelsInFp32) {
 
         // A kernel that forms its own statistics.
         const GradStatistics own =
-            own_statistics(p.shape.dense(), p.columns(), p.inputs(), dtype, {});
+            own_statistics(expected_attention(p.shape.dense(), p.columns(), p.inputs(), dtype, {}));
         kernel.differentiate(output, widened(kernel.lse));
         in.row_max = own.row_max, in.row_sum = own.row_sum, in.statistics_error = own.error;
         const auto h = expected_attention_grad(p.shape.dense(), p.columns(), in, dtype);
@@ -222,7 +222,7 @@ TEST(Attention, BoundsGrantTheErrorsOfTanhAndOfTheLse) {
 
             // A kernel that forms its own statistics may be wrong by as much as its forward.
             const GradStatistics own =
-                own_statistics(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32, {});
+                own_statistics(expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32, {}));
             Values lse = f.stored_lse.value;
             for (std::size_t i = 0; i < lse.size(); ++i)
                 lse[i] = static_cast<float>(lse[i] + 0.9 * f.stored_lse.bound[i]);
