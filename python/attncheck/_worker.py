@@ -92,6 +92,8 @@ def main(arguments: list[str]) -> int:
         import ml_dtypes  # noqa: F401: a missing package is said before the first call
 
         errors = (CandidateError, ImportError)
+        # torch.cuda.is_available() then asks without touching the device, so that the process may be copied.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         if not forks:
             return _serve(library, *_load(target, only, table), table)
         from attncheck import _fork_server
