@@ -44,6 +44,7 @@ public:
     explicit WorkerCandidate(const WorkerOptions& options) : options_(options) {
         if (options_.worker.empty()) options_.worker = find_worker();
         limit_s_ = options_.timeout_s;
+        load_limit_s_ = std::max(load_limit_s_, options_.timeout_s);  // some are built when loaded
         start();
     }
 

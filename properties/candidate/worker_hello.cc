@@ -59,7 +59,8 @@ private:
         if (options_.stopped()) throw Stopped();
         if (const std::string why = trouble_(); !why.empty()) refuse(why + " while it was loaded");
         if (Clock::now() >= deadline_)
-            refuse(fmt::format("did not finish loading in {:g} s", limit_s_));
+            refuse(fmt::format("did not finish loading in {:g} s; --timeout gives it more",
+                               limit_s_));
     }
 
     WorkerProcess& process_;

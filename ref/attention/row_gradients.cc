@@ -169,8 +169,11 @@ bool RowGradientBound::exact_in_storage() const {
         return std::fabs(v) < 0x1p-200 ||
                (decode(dtype_, encode(dtype_, v)) == v && std::fabs(v) >= roundoff_.tiny);
     };
+    // dS may be cast with its scale.
     return out_.weight.row(row_).unaryExpr(exact).all() &&
-           out_.score_grad.row(row_).unaryExpr(exact).all();
+           out_.score_grad.row(row_).unaryExpr(exact).all() &&
+           (roundoff_.score_grad == 0 ||
+            (scale_ * out_.score_grad.row(row_)).unaryExpr(exact).all());
 }
 
 /// P^ = p (1 + theta), |theta| <= e^eps - 1,

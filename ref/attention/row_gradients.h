@@ -61,7 +61,7 @@ private:
     /// A lattice row needs dP and delta that fp32 leaves alone, in any order.
     bool are_products_exact() const;
 
-    /// And P and dS that their cast leaves alone.
+    /// And P, dS and scale dS that their cast leaves alone.
     bool exact_in_storage() const;
 
     /// |dS^ - dS| without the part p delta-error that is common to the row, and |P^ - P|.

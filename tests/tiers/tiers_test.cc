@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "properties/operators/attention/case.h"
 #include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 #include "properties/judge/tier_text.h"
@@ -237,6 +238,25 @@ TEST(Tiers, ErrorsShowWhichCastsThereAre) {
 }
 
 /// The bound of the first tier grows with the class that sums up rounded P, and has to.
+/// A kernel may round scale dS instead of dS: where only dS fits its type, the row is no exact one.
+TEST(Tiers, ExactRowsHoldForAScaleThatIsCastWithTheGradientOfTheScores) {
+    Emulation emulation;
+    emulation.scale_before_cast = true;
+    ref::RoundingClass declared = emulation.rounding();
+    declared.own_forward = true;  // with an LSE in fp32 that is given P is no exact number
+    for (const int seed : {6845540, 1, 2}) {
+        const AttentionProblem problem = neutral_operator().problem(parse(
+            "attention_grad{dtype=fp16 q=[63,63,63] kv=[2,2,2] layout=bshd kv_heads=1 group=1 dim=128 value_dim=128 "
+            "scale=rsqrt logits=equal data=ints seed=" + std::to_string(seed) + "}", schemas()));
+        const Outputs got = emulate(problem, emulation);
+        for (const auto& [name, expected] :
+             expected_of(problem, declared, ref::Grant::lattice))
+            for (std::size_t k = 0; k < expected.size(); ++k)
+                ASSERT_LE(std::fabs(got.at(name)[k] - expected.value[k]), expected.bound[k])
+                    << name << ' ' << k << ", seed " << seed;
+    }
+}
+
 TEST(Tiers, BoundOfRoundedRowSumsHoldsAndIsNeeded) {
     const AttentionProblem problem = problem_of(kForward);
     Emulation emulation;
