@@ -17,7 +17,7 @@ namespace {
 
 using Int = std::int64_t;
 
-constexpr double kSeconds = 10;    ///< of all calls; then everything is drawn
+constexpr double kSeconds = 10;    ///< of all calls; then everything is drawn that is not declared away
 constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is not asked further
 constexpr int kPlainCalls = 24;    ///< of what people run
 constexpr int kAnchorCalls = 200;  ///< until one is accepted
@@ -49,8 +49,9 @@ public:
     Survey learn() {
         try {
             return ask();
-        } catch (const OutOfTime&) {  // what is known of a few calls restricts nothing
-            result_.scope = scope_.with_its_outputs_only();
+        } catch (const OutOfTime&) {
+            // What is known of a few calls restricts nothing; what is declared stays declared.
+            if (!scope_.is_declared()) result_.scope = scope_.with_its_outputs_only();
             result_.takes_nothing = false;
             describe();
             return std::move(result_);
@@ -69,7 +70,7 @@ private:
         }
         const bool found = find_anchor();
         result_.takes_nothing = !found;
-        for (int k = 0; k < kPool; ++k) pool_.push_back(drawn(op_.sample(random_, k % 100, profile_)));
+        fill_pool();
         if (is_declared || !found) {
             describe();
             return std::move(result_);
@@ -88,11 +89,18 @@ private:
         return std::move(result_);
     }
 
+    void fill_pool() {
+        while (pool_.size() < kPool)
+            pool_.push_back(
+                drawn(op_.sample(random_, static_cast<int>(pool_.size() % 100), profile_)));
+    }
+
     /// What is inside: in words, and which classes its cases have.
     void describe() {
         TakenCases& taken = result_.taken;
         if (scope_.is_open() && scope_.withheld() != 0) taken.text = scope_.text() + " (all cases)";
         if (scope_.is_open()) return;
+        fill_pool();
         const auto inside =
             std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
         taken.refusals = scope_.refusals_text(pool_);
@@ -126,11 +134,12 @@ private:
         empty.recipe = Recipe::zeros;
         const CallResult got = candidate_.run(op_.build(empty), {});
         seconds_ += got.seconds;
-        if (got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds) throw OutOfTime();
         const bool declined =
             got.kind == CallResult::Kind::returned && got.status == ATTNCHECK_DECLINED;
+        const bool is_slow = got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds;
+        if (!declined && (!is_slow || scope_.is_declared())) scope_.accept(spec);
+        if (is_slow) throw OutOfTime();
         result_.declined += declined;
-        if (!declined) scope_.accept(spec);
         return !declined;
     }
 

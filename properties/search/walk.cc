@@ -56,15 +56,28 @@ bool Walk::is_confirmed() const {
     return failing_runs_ > 0 || !may_come_from_outside(found_.failure);
 }
 
-std::vector<Neighbour> Walk::neighbours_of(const Spec& spec, const KnownMinima& known) const {
+/// Neighbours with the outputs that the candidate gives, inside what it declares.
+std::vector<Neighbour> Walk::taken_neighbours(const Spec& spec) const {
     std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
-    if (options_.withheld != 0)
+    // A case that is declared not to be taken accuses nobody. One that was found outside, as a case of
+    // a corpus may be, is free to go where it likes.
+    const Scope* declared =
+        options_.survey && options_.survey->scope.is_declared() ? &options_.survey->scope : nullptr;
+    if (declared && !declared->holds(found_.original)) declared = nullptr;
+    if (options_.withheld != 0 || declared)
         for (Neighbour& one : list)
-            one = [make = std::move(one), withheld = options_.withheld]() -> std::optional<Spec> {
+            one = [make = std::move(one), withheld = options_.withheld,
+                   declared]() -> std::optional<Spec> {
                 std::optional<Spec> next = make();
                 if (next && (next->withheld & withheld) != withheld) return std::nullopt;
+                if (next && declared && !declared->holds(*next)) return std::nullopt;
                 return next;
             };
+    return list;
+}
+
+std::vector<Neighbour> Walk::neighbours_of(const Spec& spec, const KnownMinima& known) const {
+    std::vector<Neighbour> list = taken_neighbours(spec);
     const auto it = known.find(key());
     if (it == known.end()) return list;
     std::vector<Neighbour> first;
@@ -128,7 +141,7 @@ void Walk::certify() {
     // A case that is still large has tens of thousands of neighbours: listing them would take
     // longer than the search that was stopped.
     if (!is_spent_)
-        for (const Neighbour& neighbour : neighbours(found_.spec, op_, property_.domain))
+        for (const Neighbour& neighbour : taken_neighbours(found_.spec))
             if (const std::optional<Spec> spec = neighbour()) {
                 ++all;
                 const auto it = tried_.find(print(*spec));

@@ -43,6 +43,7 @@ public:
     Counterexample finish(KnownMinima& known);
 
 private:
+    std::vector<Neighbour> taken_neighbours(const Spec& spec) const;
     bool fails_alike(const Spec& spec);
     void certify();
     void confirm();

@@ -1,0 +1,59 @@
+// Features that a candidate declares: nothing outside of them is drawn, walked to or reported.
+#include <gmock/gmock.h>
+
+#include "properties/operators/catalogue.h"
+#include "properties/search/survey.h"
+#include "tests/properties/search/planted.h"
+
+namespace attncheck::properties {
+namespace {
+
+const Operator& flash() { return *find_operator("flash_attention_score"); }
+
+/// Takes every call, and time for each.
+class SlowCandidate : public testing::NiceMock<MockCandidate> {
+public:
+    explicit SlowCandidate(double seconds) {
+        ON_CALL(*this, run).WillByDefault([seconds](const Call&, const RunOptions&) {
+            CallResult result;
+            result.seconds = seconds;
+            return result;
+        });
+    }
+};
+
+// Importing a framework and compiling for each shape takes longer than the survey has.
+TEST(DeclaredFeatures, HoldForSlowCandidates) {
+    for (const double seconds : {0.0, 11.0}) {
+        SlowCandidate candidate(seconds);
+        const Survey known = survey(flash(), candidate, 1, Profile::ascend910b, "dtype=fp32");
+        EXPECT_TRUE(known.scope.is_declared()) << seconds;
+        Random random(5);
+        const auto inside = known.scope.brought_inside(flash().sample(random, 20), random);
+        ASSERT_TRUE(inside.has_value()) << seconds;
+        EXPECT_EQ(inside->number("dtype"), 2) << seconds;  // fp32
+    }
+}
+
+// A case outside of what is declared accuses nobody, however small it is.
+TEST(DeclaredFeatures, HoldForSmallestCases) {
+    SlowCandidate candidate(0);
+    const Operator& op = flash();
+    const Survey known =
+        survey(op, candidate, 1, Profile::ascend910b, "dtype=fp32 group=2 layout=BSND");
+    EngineOptions options;
+    options.cases = 20;
+    options.max_counterexamples = 1;
+    options.survey = &known;
+    KnownMinima minima;
+    const PropertyReport report =
+        run_property(op, planted_where([](const Spec&) { return true; }), candidate, options,
+                     system_clock(), [](const PropertyReport&) {}, minima);
+    ASSERT_EQ(report.counterexamples.size(), 1u);
+    const Counterexample& found = report.counterexamples.front();
+    EXPECT_TRUE(known.scope.holds(found.spec)) << print(found.spec);
+    EXPECT_TRUE(found.certified) << found.certificate;
+}
+
+}  // namespace
+}  // namespace attncheck::properties
