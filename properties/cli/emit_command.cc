@@ -8,7 +8,7 @@
 
 namespace attncheck::properties {
 
-std::vector<std::string> emitted_languages() { return {"numpy", "torch"}; }
+std::vector<std::string> emitted_languages() { return {"numpy", "torch", "c"}; }
 
 int emit_command(const Arguments& arguments) {
     Spec spec;
@@ -20,7 +20,9 @@ int emit_command(const Arguments& arguments) {
     spec.profile = arguments.profile;
     const Operator& op = *find_operator(spec.schema->op);
     if (const auto why = op.illegal(spec)) throw UsageError("case: " + *why);
-    std::cout << emitted_python(emitted_case(op, spec), arguments.emit == "torch");
+    const EmittedCase made = emitted_case(op, spec);
+    std::cout << (arguments.emit == "c" ? emitted_c(made)
+                                        : emitted_python(made, arguments.emit == "torch"));
     return kHeld;
 }
 

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 #include <limits>
 
 #include "properties/case/derived.h"
@@ -17,193 +16,177 @@ namespace attncheck::properties {
 namespace {
 
 using Int = std::int64_t;
-using Json = nlohmann::ordered_json;
 
-constexpr Int kMostPairs = 200'000;     ///< of a row and a key: a few MiB of program
+constexpr Int kMostPairs = 200'000;  ///< of a row and a key: a few MiB of program
 constexpr std::size_t kMostElements = 1 << 20;
 
-std::string base64(const std::vector<unsigned char>& bytes) {
-    constexpr const char* kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string out;
-    for (std::size_t k = 0; k < bytes.size(); k += 3) {
-        const auto byte = [&](std::size_t i) {
-            return i < bytes.size() ? std::uint32_t{bytes[i]} : 0;
-        };
-        const std::uint32_t three = byte(k) << 16 | byte(k + 1) << 8 | byte(k + 2);
-        for (int shift = 18; shift >= 0; shift -= 6) out += kDigits[three >> shift & 63];
-    }
-    const std::size_t pad = (3 - bytes.size() % 3) % 3;
-    std::fill_n(out.end() - static_cast<std::ptrdiff_t>(pad), pad, '=');
-    return out;
-}
-
-std::string packed_bytes(const Tensor& tensor) {
-    const std::size_t size = tensor.element_size(), total = tensor.elements();
-    std::vector<unsigned char> bytes(total * size);
-    for (std::size_t k = 0; k < total; ++k) std::memcpy(&bytes[k * size], &tensor.bits[k], size);
-    return base64(bytes);
-}
-
-std::string doubles(const std::vector<double>& values) {
-    std::vector<unsigned char> bytes(values.size() * sizeof(double));
-    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    return base64(bytes);
-}
-
-void add_arguments(const Call& call, Json& out) {
-    Json arguments = Json::object(), outputs = Json::object();
+void check_size(const Call& call) {
     std::size_t elements = 0;
     for (const Tensor& tensor : call.tensors) {
-        const Json type = ref::dtype_name(tensor.type());
         if (!tensor.shared_bytes) elements += tensor.elements();
         if (elements > kMostElements)
             throw UsageError(fmt::format("the case has more than {} elements, too many for a program; "
                                          "take a smaller one", kMostElements));
-        if (tensor.output && tensor.present)
-            outputs[tensor.name] = {type, tensor.shape};
-        else if (!tensor.output)
-            arguments[tensor.name] =
-                !tensor.present       ? Json()
-                : tensor.shared_bytes ? Json{type, tensor.shape, nullptr}
-                                      : Json{type, tensor.shape, packed_bytes(tensor)};
     }
-    for (const HostArray& array : call.arrays)
-        arguments[array.name] = array.present ? Json(array.values) : Json();
-    for (const Text& text : call.texts)
-        arguments[text.name] = text.value ? Json(*text.value) : Json();
-    for (const Number& number : call.numbers) arguments[number.name] = number.value;
-    for (const Real& real : call.reals) arguments[real.name] = real.value;
-    out["arguments"] = std::move(arguments);
-    out["outputs"] = std::move(outputs);
 }
 
-/// Bounds of what is compared; infinite where overflow excuses an element.
-void add_bounds(const ExpectedOutputs& expected, bool with_values, Json& out) {
-    Json bounds = Json::object(), values = Json::object();
+void add_bounds(const ExpectedOutputs& expected, EmittedCase& out) {
     for (const auto& [name, tensor] : expected) {
         std::vector<double> bound = tensor.bound;
         for (std::size_t k = 0; k < bound.size(); ++k)
             if (tensor.overflow[k] != ref::Overflow::none)
                 bound[k] = std::numeric_limits<double>::infinity();
-        bounds[name] = doubles(bound);
-        values[name] = doubles(tensor.value);
+        out.bounds.emplace_back(name, std::move(bound));
     }
-    out["bound"] = std::move(bounds);
-    if (with_values) out["want"] = std::move(values);
 }
 
-const char* letter_of(Role role) {
-    switch (role) {
+const char* letter_of(const TensorField& field) {
+    if (field.name == "softmax_max") return "top";
+    if (field.name == "softmax_sum") return "total";
+    if (field.name == "lse") return "lse";
+    switch (field.role) {
         case Role::query:
-            return "q";
+            return "Q";
         case Role::key:
-            return "k";
+            return "K";
         case Role::value:
-            return "v";
+            return "V";
         case Role::output_grad:
-            return "do";
+            return "dO";
         case Role::output:
-            return "o";
+            return "O";
         default:
             return nullptr;
     }
 }
 
-/// Where the rows of inputs and outputs lie, and which tensors are which letter.
-void add_rows(const Spec& spec, const Call& call, const AttentionProblem& problem, Json& out) {
-    const Extents extents = extents_of(spec);
-    const auto shapes = shapes_of(extents);
-    Json rows = Json::object(), parts = Json::object();
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-        const TensorField& field = spec.schema->tensors[i];
-        if (field.output || !call.tensors[i].present) continue;
-        const char* letter = letter_of(field.role);
-        if (letter == nullptr && field.name.starts_with("softmax_")) letter = field.name.c_str();
-        if (letter == nullptr && field.name == "lse") letter = "lse";
-        if (letter == nullptr) continue;
-        const auto& shape = shapes[i];
-        const Int heads = shape[1], width = shape.size() > 2 ? shape[2] : 1;
-        const RowOrder order(field, extents);
-        std::vector<Int> first;
-        for (Int number = 0; number < shape[0] * heads; ++number)
-            first.push_back((order.moves() ? order(number) : number) * width);
-        rows[field.name] = {heads, width, first};
-        parts[letter].push_back(field.name);
-    }
-    for (const AttentionOutput& output : problem.outputs()) {
-        if (output.is_list()) continue;
-        const Int count = (output.of_keys ? problem.shape.kv_rows : problem.shape.query_rows) * output.heads;
-        for (const OutputPart& part : output.parts) {
-            std::vector<Int> first;
-            for (Int number = 0; number < count; ++number)
-                first.push_back(static_cast<Int>(output.first_element(part, number)));
-            rows[part.tensor] = {output.heads, part.width, first};
-            parts[output.name].push_back(part.tensor);
-        }
-    }
-    out["rows"] = std::move(rows);
-    out["parts"] = std::move(parts);
+std::string letter_of(const AttentionOutput& output) {
+    if (output.name == "dq") return "dQ";
+    if (output.name == "dk") return "dK";
+    if (output.name == "dv") return "dV";
+    return output.is_row_max() ? "top" : output.is_row_sum() ? "total" : output.is_lse() ? "lse" : "O";
 }
 
-void add_columns(const AttentionProblem& problem, Json& out) {
-    Json columns = Json::array();
+/// Rows of the inputs that have a letter.
+void add_inputs(const Spec& spec, const Call& call, EmittedAttention& out) {
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+        const TensorField& field = spec.schema->tensors[i];
+        const char* letter = letter_of(field);
+        if (field.output || !call.tensors[i].present || letter == nullptr) continue;
+        const auto& shape = shapes[i];
+        const Int width = shape.size() > 2 ? shape[2] : 1;
+        const RowOrder order(field, extents);
+        // Of a statistic in several lanes the first counts.
+        EmittedRows rows{field.name, field.role == Role::statistic ? 1 : width, {}};
+        for (Int number = 0; number < shape[0] * shape[1]; ++number)
+            rows.first.push_back((order.moves() ? order(number) : number) * width);
+        out.inputs[letter].push_back(std::move(rows));
+    }
+}
+
+void add_outputs(const AttentionProblem& problem, EmittedAttention& out) {
+    for (const AttentionOutput& output : problem.outputs()) {
+        if (output.is_list()) continue;
+        if (output.is_sum) {
+            out.sums.push_back(output.name);
+            continue;
+        }
+        const Int count =
+            (output.of_keys ? problem.shape.kv_rows : problem.shape.query_rows) * output.heads;
+        for (const OutputPart& part : output.parts) {
+            EmittedRows rows{part.tensor, part.width, {}};
+            for (Int number = 0; number < count; ++number)
+                rows.first.push_back(static_cast<Int>(output.first_element(part, number)));
+            out.outputs[letter_of(output)].push_back(std::move(rows));
+        }
+    }
+}
+
+void add_columns(const AttentionProblem& problem, EmittedAttention& out) {
     Int pairs = 0;
     for (Int t = 0; t < problem.shape.query_rows; ++t)
         for (Int n = 0; n < problem.shape.query_heads; ++n) {
-            std::vector<ref::KeyColumn> seen;
-            if (!problem.columns(t, n, seen)) continue;  // belongs to no sequence: zeros
-            pairs += std::ssize(seen);
+            EmittedAttention::Row row{t * problem.shape.query_heads + n, {}};
+            if (!problem.columns(t, n, row.columns)) continue;  // belongs to no sequence: zeros
+            pairs += std::ssize(row.columns);
             if (pairs > kMostPairs)
                 throw UsageError(fmt::format("the case has more than {} pairs of a query and a key, too "
                                              "many for a program; take a smaller one", kMostPairs));
-            std::vector<Int> keys;
-            std::vector<double> bias, gain;
-            for (const ref::KeyColumn& column : seen) {
-                keys.push_back(column.key);
-                bias.push_back(column.bias);
-                gain.push_back(column.kept ? 1 / problem.keep_prob : 0);
-            }
-            columns.push_back({t, n, keys, bias, gain});
+            for (const ref::KeyColumn& column : row.columns) out.has_bias |= column.bias != 0;
+            out.rows.push_back(std::move(row));
         }
-    out["columns"] = std::move(columns);
-    out["scale"] = problem.scale;
-    out["group"] = problem.shape.group();
-    out["keys"] = {problem.shape.kv_rows, problem.shape.kv_heads};
-    out["queries"] = {problem.shape.query_rows, problem.shape.query_heads};
 }
 
-/// The expectation of an operator that is no attention.
-ExpectedOutputs expected_elsewhere(const Operator& op, const Spec& spec,
-                                   const ref::RoundingClass& rounding) {
-    if (op.name() == "attention_merge") {
-        const MergeProblem problem(spec);
-        return outputs_of(problem.expected(rounding), problem.gives_lse);
-    }
-    if (op.name().starts_with("nsa_compress")) return CompressProblem(spec).expected(rounding);
-    throw UsageError(op.name() + " has no program: its expectation is not known here");
+EmittedAttention emitted_attention(const Spec& spec, const Call& call,
+                                   const AttentionProblem& problem) {
+    EmittedAttention out;
+    out.gradient = problem.gradient;
+    out.statistics = problem.statistics;
+    out.shape = problem.shape;
+    // A rope stands behind the head dim in every row.
+    out.scale = problem.scale;
+    out.softcap = problem.softcap;
+    out.keep_prob = problem.keep_prob;
+    out.bias_elements = static_cast<Int>(problem.bias_elements);
+    add_inputs(spec, call, out);
+    add_outputs(problem, out);
+    add_columns(problem, out);
+    return out;
 }
 
 }  // namespace
 
-Json emitted_case(const Operator& op, const Spec& spec) {
+bool EmittedRows::is_plain() const {
+    for (std::size_t row = 0; row < first.size(); ++row)
+        if (first[row] != static_cast<Int>(row) * width) return false;
+    return true;
+}
+
+const std::vector<double>* EmittedCase::bound_of(const std::string& tensor) const {
+    const auto it = std::ranges::find(bounds, tensor, &decltype(bounds)::value_type::first);
+    return it == bounds.end() ? nullptr : &it->second;
+}
+
+std::vector<const Tensor*> EmittedCase::inputs() const {
+    std::vector<const Tensor*> out;
+    for (const Tensor& tensor : call.tensors)
+        if (!tensor.output && tensor.present) out.push_back(&tensor);
+    return out;
+}
+
+std::vector<const Tensor*> EmittedCase::outputs() const {
+    std::vector<const Tensor*> out;
+    for (const Tensor& tensor : call.tensors)
+        if (tensor.output && tensor.present && !tensor.withheld) out.push_back(&tensor);
+    return out;
+}
+
+EmittedCase emitted_case(const Operator& op, const Spec& spec) {
     if (!op.schema().entry.pack)
         throw UsageError(op.name() + " has no call of its own: it chains other operators");
     if (!spec.edits.empty()) throw UsageError("the case has edited arguments: there is nothing to compute");
-    const Call call = op.build(spec);
-    Json out;
-    out["case"] = print(spec);
-    add_arguments(call, out);
+    EmittedCase out{.line = print(spec), .call = op.build(spec), .bounds = {}, .attention = {},
+                    .compression = {}};
+    check_size(out.call);
     const ref::RoundingClass rounding = ref::parse_rounding_class("default");
     if (const AttentionOperator* const attention = op.attention()) {
         const AttentionProblem problem = attention->problem(spec);
-        ExpectedOutputs expected = expected_of(problem, rounding);
-        add_rows(spec, call, problem, out);
-        add_columns(problem, out);
-        add_bounds(in_call_order(problem, expected), false, out);
-        out["gradient"] = problem.gradient;
+        out.attention = emitted_attention(spec, out.call, problem);
+        add_bounds(in_call_order(problem, expected_of(problem, rounding)), out);
+    } else if (op.name() == "attention_merge") {
+        const MergeProblem problem(spec);
+        add_bounds(outputs_of(problem.expected(rounding), problem.gives_lse), out);
+    } else if (op.name().starts_with("nsa_compress")) {
+        const CompressProblem problem(spec);
+        out.compression = {problem.gradient, problem.shape.block, {}};
+        ref::for_each_block(problem.shape, [&](Int, Int first_token) {
+            out.compression->first_token.push_back(first_token);
+        });
+        add_bounds(problem.expected(rounding), out);
     } else {
-        add_bounds(expected_elsewhere(op, spec, rounding), true, out);
+        throw UsageError(op.name() + " has no program: its expectation is not known here");
     }
     return out;
 }

@@ -1,23 +1,73 @@
-// A case as an emitted program has it: arguments, what the reference needs, and bounds.
+// A case as an emitted program has it: the call, which keys each row sees, and the bounds. What the
+// program is written in is emitted_python.cc's and emitted_c.cc's.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "properties/judge/attention_problem.h"
 #include "properties/operators/operator.h"
 
 namespace attncheck::properties {
 
-/// {"arguments": {"query": ["fp16", [2,1,4], BASE64], "prefix": [..], "scale_value": 0.5, "x": null},
-///  A mask of documented contents has null for its numbers.
-///  "outputs": {"attention_out": ["fp16", [2,1,4]]},
-///  "bound": {"attention_out": BASE64 of binary64}}
-/// and of attention, whose values an emitted program computes:
-///  "rows": {"query": [heads, width, [first element of row 0 head 0, ..]], ..}
-///  "columns": [[row, head, [keys], [bias], [gain of dropout]], ..]
-///  "parts": {"q": ["query", "query_rope"], ..}, "scale", "group", "softcap", "sink"
-/// of other operators "want": {"output": BASE64 of binary64}, computed here.
-nlohmann::ordered_json emitted_case(const Operator& op, const Spec& spec);
+/// Where the rows of a tensor begin: [row, head] in the order of the reference.
+struct EmittedRows {
+    std::string tensor;
+    std::int64_t width = 1;  ///< channels
+    std::vector<std::int64_t> first;
+
+    /// One row behind the other.
+    bool is_plain() const;
+};
+
+/// An attention operator: what its tensors are in the equations of ref/attention/dense_attention.h,
+/// and the columns of every row.
+struct EmittedAttention {
+    struct Row {
+        std::int64_t number = 0;  ///< row * query heads + head
+        std::vector<ref::KeyColumn> columns;
+    };
+    bool gradient = false;
+    Statistics statistics = Statistics::pair;
+    ref::AttentionShape shape;
+    double scale = 1, softcap = 0, keep_prob = 1;
+    bool has_bias = false;
+    std::int64_t bias_elements = 0;  ///< of dbias; 0: it is no output
+    std::vector<Row> rows;           ///< those that belong to a sequence
+    /// By letter: Q K V dO O top total lse; a tensor of each width where a rope is one of its own.
+    std::map<std::string, std::vector<EmittedRows>> inputs;
+    /// O top total lse dQ dK dV; sums over rows (dbias, dsink) have none.
+    std::map<std::string, std::vector<EmittedRows>> outputs;
+    std::vector<std::string> sums;  ///< dbias, dsink, where they are outputs
+
+    double gain(const ref::KeyColumn& column) const { return column.kept ? 1 / keep_prob : 0; }
+};
+
+/// Blocks of a compression: each reads `block` tokens from its first one on.
+struct EmittedCompression {
+    bool gradient = false;
+    std::int64_t block = 0;
+    std::vector<std::int64_t> first_token;
+};
+
+struct EmittedCase {
+    std::string line;
+    Call call;
+    /// Of what is compared, in the order of the call; infinite where overflow excuses an element.
+    std::vector<std::pair<std::string, std::vector<double>>> bounds;
+    std::optional<EmittedAttention> attention;
+    std::optional<EmittedCompression> compression;  ///< neither: a merge
+
+    const std::vector<double>* bound_of(const std::string& tensor) const;
+    std::vector<const Tensor*> inputs() const;   ///< those that are present
+    std::vector<const Tensor*> outputs() const;  ///< likewise
+};
+
+/// Throws UsageError for cases that are too large, have no call of their own, or are edited.
+EmittedCase emitted_case(const Operator& op, const Spec& spec);
 
 }  // namespace attncheck::properties
