@@ -18,6 +18,7 @@ using Int = std::int64_t;
 
 constexpr int kMissing = 16;  ///< an argument that is present on one side only
 constexpr int kRank = 8, kExtent = 2, kType = 2, kNumber = 2;
+constexpr int kArray = 12;  ///< says the lengths that shapes say in sums
 constexpr int kUnknownOutput = 1;  ///< an output that was not given: rather absent
 constexpr int kReal = 1;
 
@@ -70,7 +71,7 @@ void compare_array(const HostArray& own, const GivenArguments& given, bool say, 
                                                                : " is given, no such case has it")
                                      : "");
     if (!own.present || it->second == own.values) return;
-    const int cost = kExtent + (it->second.size() == own.values.size() ? 0 : kExtent);
+    const int cost = kArray + (it->second.size() == own.values.size() ? 0 : kExtent);
     out.add(cost, say ? fmt::format("{} is [{}], cases of these shapes have [{}]", own.name,
                                     fmt::join(it->second, ","), fmt::join(own.values, ","))
                       : "");

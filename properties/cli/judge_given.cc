@@ -11,6 +11,7 @@
 
 #include "properties/case/derived.h"
 #include "properties/case/row_order.h"
+#include "properties/cli/judge_parts.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_run.h"
@@ -162,6 +163,7 @@ void take_numbers(const GivenCall& given, const Spec& spec, AttentionProblem& pr
 void take_reals(const GivenArguments& arguments, AttentionProblem& problem) {
     for (const auto& [name, value] : arguments.reals) {
         if (name.starts_with("scale")) problem.scale = static_cast<float>(value);
+        if (name == "softcap") problem.softcap = static_cast<float>(value);
         if (name == "keep_prob") problem.keep_prob = static_cast<float>(value);
     }
 }
@@ -208,8 +210,8 @@ double products_of(const AttentionProblem& problem) {
 class AttentionJudge {
 public:
     AttentionJudge(const AttentionOperator& of, const Spec& spec, const GivenCall& given,
-                   const ref::RoundingClass& rounding)
-        : of_(of), spec_(spec), given_(given), rounding_(rounding), problem_(of.inputs(spec)),
+                   const ref::RoundingClass& rounding, AttentionProblem problem)
+        : of_(of), spec_(spec), given_(given), rounding_(rounding), problem_(std::move(problem)),
           call_(outline_of(extents_of(spec))) {
         take_reals(given.arguments, problem_);
         take_numbers(given, spec, problem_);
@@ -219,10 +221,20 @@ public:
         for (const Tensor& tensor : call_.tensors)
             if (tensor.output && has(tensor.name)) judged.push_back(tensor.name);
         if (judged.empty()) throw std::invalid_argument("no output is given");
-        return products_of(problem_) > kMostProducts ? sampled(samples) : whole(judged);
+        if (products_of(problem_) > kMostProducts) return sampled(samples);
+        form_statistics();
+        return whole(judged);
     }
 
 private:
+    /// A gradient that is given no statistics: those of the reference, on the given output.
+    void form_statistics() {
+        if (!problem_.gradient || problem_.statistics != Statistics::none) return;
+        Bits output = std::move(problem_.output);
+        give_reference_forward(problem_);
+        problem_.output = std::move(output);
+    }
+
     bool has(const std::string& tensor) const { return given_.bits.contains(tensor); }
 
     Verdict sampled(std::int64_t samples) {
@@ -304,28 +316,42 @@ Verdict judge_agreement(const Operator& op, const Spec& spec, const GivenCall& g
     return op.property("agreement")->check(spec, context);
 }
 
+/// A real that no case may have. The contract's rules see those of the case.
+void check_reals(const GivenArguments& arguments) {
+    for (const auto& [name, value] : arguments.reals)
+        if (!std::isfinite(value) || (name == "softcap" && value < 0))
+            throw std::invalid_argument(fmt::format("{} is {}, allowed: finite{}", name, value,
+                                                    name == "softcap" ? " and not negative" : ""));
+}
+
 }  // namespace
 
-GivenVerdict judge_given(const Operator& op, const GivenCall& given,
+GivenVerdict judge_given(const Operator& op, const GivenCall& passed,
                          const ref::RoundingClass& rounding, Profile profile,
                          std::int64_t samples) {
-    if (!op.schema().entry.pack)
+    const Description& d = op.schema();
+    if (!d.entry.pack)
         throw std::invalid_argument(op.name() + " has no arguments of its own: it chains other operators");
-    for (const RealField& real : op.schema().reals)
-        if (!given.arguments.reals.contains(real.name))
+    for (const RealField& real : d.reals)
+        if (!passed.arguments.reals.contains(real.name))
             throw std::invalid_argument(real.name + " is missing");
+    check_reals(passed.arguments);
+    const GivenCall given = as_a_case(d, passed);
     GivenVerdict out;
-    out.spec = spec_from_arguments(op.schema(), given.arguments, profile);
+    out.spec = spec_from_arguments(d, given.arguments, profile);
     if (const auto why = op.illegal(out.spec)) throw std::invalid_argument(*why);
-    Spec spec = out.spec;
-    const AttentionOperator* const attention = op.attention();
-    override_inputs(given, spec, [&](Role role) { return !attention || !is_number_of_problem(role); });
-    if (attention) {
-        AttentionJudge judge(*attention, spec, given, rounding);
+    if (const AttentionOperator* const attention = op.attention()) {
+        Spec spec = out.spec;
+        if (!is_neutral(d))
+            override_inputs(given, spec, [](Role role) { return !is_number_of_problem(role); });
+        AttentionJudge judge(*attention, spec, given, rounding,
+                             is_neutral(d) ? neutral_given(spec, passed) : attention->inputs(spec));
         out.verdict = judge.run(samples, out.judged);
-    } else {
-        out.verdict = judge_agreement(op, spec, given, rounding, out.judged);
+        return out;
     }
+    Spec spec = out.spec;
+    override_inputs(given, spec, [](Role) { return true; });
+    out.verdict = judge_agreement(op, spec, given, rounding, out.judged);
     return out;
 }
 
