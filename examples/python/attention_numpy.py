@@ -31,6 +31,8 @@ def attention(query, key, value, kv_length, bias, mask, sink, scale, softcap, wi
         seen = seen & (np.arange(keys) < np.array(kv_length)[:, None, None, None])
     if mask is not None:
         seen = seen & mask
+    if bias is not None:
+        seen = seen & ~np.isneginf(bias)  # hides its key, whatever the logit is
     s = np.where(seen, s, -np.inf)
 
     top = s.max(axis=-1, keepdims=True, initial=-np.inf)
