@@ -32,6 +32,7 @@ struct Emulation {
     bool lse_statistics = false;     ///< returns (LSE, 1)
     std::int64_t stale = 0;          ///< or keeps a maximum until a logit exceeds it by so much
     std::int64_t parts = 1;          ///< parts of the keys, merged by their LSE as stored
+    bool sink_first = true;          ///< a sink begins the row sum; false: ends it
     bool scores_cast = false;        ///< S to the storage type
     bool delta_cast = false;         ///< <dO, O> likewise
     bool group_cast = false;         ///< dK and dV of each query head likewise
@@ -53,7 +54,7 @@ struct Planted {
 
 using Outputs = std::map<std::string, std::vector<double>>;
 
-/// attention_out, softmax_max, softmax_sum, or dq, dk, dv, in packed order.
+/// The outputs of the problem in packed order, one number of every statistic.
 Outputs emulate(const properties::AttentionProblem& problem, const Emulation& emulation,
                 const Planted& planted = {});
 Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation);

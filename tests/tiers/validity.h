@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "properties/operators/operator.h"
 #include "rounding_emulator.h"
 
 namespace attncheck::tiers {
@@ -27,7 +28,9 @@ struct WordOfClass {
 
 class Validity {
 public:
-    explicit Validity(WordOfClass word = {}) : word_(std::move(word)) {}
+    /// `operators`: begin of their names; empty: all.
+    explicit Validity(WordOfClass word = {}, std::string operators = {})
+        : word_(std::move(word)), operators_(operators_with_tiers(operators)) {}
 
     /// Case number `index` of a seed: operator, case, emulation and declared class follow from
     /// both.
@@ -40,7 +43,11 @@ public:
     }
 
 private:
+    /// The operators whose noise the suite predicts.
+    static std::vector<const properties::Operator*> operators_with_tiers(const std::string& begin);
+
     WordOfClass word_;
+    std::vector<const properties::Operator*> operators_;
     std::map<std::pair<std::string, std::string>, ValidityLine> lines_;
     mutable std::mutex mutex_;
 };

@@ -1,7 +1,8 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
-// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]]. With a word of the rounding class, such
-// as scores=half, every emulation has its roundings, and declares them or not. Progress goes to the error stream. Exit status 1 when a
-// tier accused one of them, 2 when an argument is no number.
+// tiers went: tier_validity [CASES] [SEED] [op=NAME] [WORD [undeclared]]. op= takes the operators whose
+// names begin so. With a word of the rounding class, such as scores=half, every emulation has its
+// roundings, and declares them or not. Progress goes to the error stream. Exit status 1 when a tier
+// accused one of them, 2 when an argument is no number.
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -19,7 +20,7 @@ bool read_number(const char* text, std::uint64_t& number) {
     const auto [stop, error] = std::from_chars(text, end, number);
     if (error == std::errc() && stop == end && stop != text) return true;
     std::cerr << "tier_validity: \"" << text << "\" is not a number\n"
-              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared]]\n";
+              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [op=NAME] [WORD [undeclared]]\n";
     return false;
 }
 
@@ -31,9 +32,12 @@ int main(int argc, char** argv) {
     if (argc > 1 && !read_number(argv[1], cases)) return 2;
     if (argc > 2 && !read_number(argv[2], seed)) return 2;
     attncheck::tiers::WordOfClass word;
-    if (argc > 3) word.word = argv[3];
-    if (argc > 4) word.declared = std::strcmp(argv[4], "undeclared") != 0;
-    attncheck::tiers::Validity validity(word);
+    std::string op;
+    int next_argument = 3;
+    if (argc > 3 && std::strncmp(argv[3], "op=", 3) == 0) op = argv[next_argument++] + 3;
+    if (argc > next_argument) word.word = argv[next_argument++];
+    if (argc > next_argument) word.declared = std::strcmp(argv[next_argument], "undeclared") != 0;
+    attncheck::tiers::Validity validity(word, op);
     std::atomic<std::uint64_t> next{0};
     {
         std::vector<std::jthread> threads;
