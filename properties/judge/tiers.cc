@@ -32,18 +32,19 @@ struct Slice {
 /// A matched filter over a slice of rows.
 struct Filter {
     double a = 0, a2 = 0, w = 0, aw = 0, w2 = 0;  ///< sums of a_r, a_r^2, w_r, a_r w_r, w_r^2
-    double v = 0;                                 ///< sum of (value / sigma)^2
+    double v = 0;  ///< sum of squares of what coherent errors may be, over sigma
     std::int64_t rows = 0;
 
     void add(double ar, double wr, double vr) {
         a += ar, a2 += ar * ar, w += wr, aw += ar * wr, w2 += wr * wr, v += vr, ++rows;
     }
     double coefficient() const { return w > 0 ? a / w : 0; }
-    /// Both statistics, the smaller one, of what exceeds `coherent`: errors of at most that part of
-    /// the values move the coefficient of r by no more than coherent |value| / |r|.
-    double statistic(double coherent) const {
+    /// What coherent errors may do to the coefficient of r (Cauchy and Schwarz).
+    double coherent() const { return std::sqrt(v / w); }
+    /// Both statistics, the smaller one, of what exceeds coherent errors.
+    double statistic() const {
         if (!(w > 0)) return 0;
-        const double shift = std::copysign(coherent * std::sqrt(v / w), a), left = a - shift * w;
+        const double shift = std::copysign(coherent(), a), left = a - shift * w;
         if (left * a <= 0) return 0;
         const double squares = std::max(a2 - 2 * shift * aw + shift * shift * w2, 0.0);
         if (!(squares > 0)) return 0;
@@ -100,7 +101,7 @@ public:
         });
         if (gain == filters_.end()) return std::numeric_limits<double>::infinity();
         const Filter& f = gain->second;
-        const double shift = tensor_.noise.coherent * std::sqrt(f.v / f.w);
+        const double shift = f.coherent();
         // Noise of a_r has the variance w_r.
         for (double b = 1e-6; b < 1; b *= 1.05) {
             const double left = std::max(b - shift, 0.0);
@@ -211,7 +212,9 @@ private:
                 const double r = noise.probes[k].direction[i] / noise.variance[i];
                 a += (tensor_.got[i] - noise.value[i]) * r;
                 w += noise.probes[k].direction[i] * r;
-                v += noise.value[i] * noise.value[i] / noise.variance[i];
+                v += ref_square(noise.coherent * std::fabs(noise.value[i]) +
+                                std::sqrt(noise.alike[i])) /
+                     noise.variance[i];
             }
             if (!(w > 0)) continue;
             for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v);
@@ -223,7 +226,7 @@ private:
         std::optional<Finding> best;
         double most = 0;
         for (const auto& [key, filter] : filters_) {
-            const double t = filter.statistic(tensor_.noise.coherent);
+            const double t = filter.statistic();
             scores.filter = std::max(scores.filter, t / limit);
             scores.worst_t = std::max(scores.worst_t, t);
             if (!(t > limit)) continue;

@@ -23,6 +23,7 @@ struct Sums {
 
     auto value(std::int64_t at) { return row(noise.value, at); }
     auto rest(std::int64_t at) { return row(noise.rest, at); }
+    auto alike(std::int64_t at) { return row(noise.alike, at); }
     auto squared(std::int64_t at) { return row(squares, at); }
     auto probe(std::int64_t at, Defect defect) {
         return row(find_probe(noise, defect)->direction, at);
@@ -120,8 +121,8 @@ public:
         if (of_.own_forward)
             delta_variance += of_own_output(rows, dout, p, omega, prob_grad_variance);
         // A cast near zero, before or after the scale.
-        const double lost =
-            of_.rounds_score_grad ? of_.underflow * std::max(1.0, square(scale)) : 0;
+        const double most_scale = std::max(1.0, std::fabs(scale));
+        const double lost = of_.rounds_score_grad ? of_.underflow * square(most_scale) : 0;
         Shares shares;
         shares.value = scale * ds;
         shares.scale = scale * plain * ds;
@@ -136,6 +137,7 @@ public:
             own = slope.square() * own + ds.square() * slope_variance;
         }
         shares.own = square(scale) * own + lost;
+        if (of_.rounds_score_grad) shares.take_alike(of_.least * most_scale);
         if (query_.noise.size() > 0)
             add_to_queries(rows, shares, delta, other_delta, delta_variance);
         if (slots_.count() == 0) return;
@@ -146,6 +148,7 @@ public:
         const double value_lost =
             of_.rounds_prob ? of_.underflow / square(in_.forward.keep_prob) : 0;
         weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
+        if (of_.rounds_prob) weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
         add_to_values(rows, weights, dout, kept);
     }
 
@@ -167,6 +170,20 @@ private:
         Array own;    ///< scale^2 times the variance of dS but for its cast
         Array scale;  ///< scale d dS / d ln scale
         Array prob;   ///< scale P: what delta is multiplied with
+        Array alike;  ///< square of the error of a cast near zero, in own too; empty: none
+
+        void take_alike(double half_step, const Eigen::ArrayXd& spreads = {}) {
+            for (std::int64_t i = 0; i < value.rows(); ++i) {
+                const double spread = spreads.size() > 0 ? spreads[i] : 1;
+                for (std::int64_t j = 0; j < value.cols(); ++j) {
+                    const double error = RoundingVariance::alike(value(i, j), half_step, spread);
+                    if (error == 0) continue;
+                    if (alike.size() == 0) alike = Array::Zero(value.rows(), value.cols());
+                    alike(i, j) = square(error);
+                }
+            }
+            if (alike.size() > 0) own += alike;
+        }
     };
 
     std::int64_t slot(const SharedRows<double>& rows, std::int64_t j) const {
@@ -177,7 +194,11 @@ private:
     void add_heads(Sums& sums, std::int64_t key, const Matrix<double>& heads) {
         for (std::int64_t h = 0; heads.size() > 0 && h < shape_.group(); ++h) {
             const auto of_head = heads.row(key * shape_.group() + h);
-            sums.rest(key) += (of_.group * of_head.cwiseAbs2().array() + of_.underflow).matrix();
+            const Eigen::RowVectorXd alike =
+                of_head.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
+            sums.rest(key) +=
+                (of_.group * of_head.cwiseAbs2().array() + of_.underflow).matrix() + alike;
+            sums.alike(key) += alike;
         }
     }
     void add_to_heads(const SharedRows<double>& rows, const Array& share, const Matrix<double>& x,
@@ -228,12 +249,15 @@ private:
                              squares = product(shares.value.square().matrix(), k2),
                              own = product(shares.own.matrix(), k2), scale = product(shares.scale.matrix(), k),
                              prob_key = product(shares.prob.matrix(), k);
+        Matrix<double> alike;
+        if (shares.alike.size() > 0) alike = product(shares.alike.matrix(), k2);
         for (std::int64_t i = 0; i < value.rows(); ++i) {
             const std::int64_t at = rows.place(i);
             query_.value(at) = value.row(i);
             query_.squared(at) = squares.row(i);
             query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
             query_.rest(at).array() += square(of_.flush) * shares.value.row(i).square().sum();
+            if (shares.alike.size() > 0) query_.alike(at) = alike.row(i);
             query_.probe(at, Defect::scale) = scale.row(i);
             query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
             query_.probe(at, Defect::other_row) = (delta[i] - other_delta[i]) * prob_key.row(i);
@@ -266,6 +290,7 @@ private:
             add_product(key_.squared(to), squares, j, q2);
             add_product(key_.rest(to), own, j, q2);
             key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
+            if (shares.alike.size() > 0) add_product(key_.alike(to), shares.alike, j, q2);
             add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
             add_product(key_.probe(to, Defect::row_term), row_term, j, q);
             add_product(key_.probe(to, Defect::other_row), other_row, j, q);
@@ -286,6 +311,7 @@ private:
             add_product(value_.squared(to), squares, j, tame2);
             add_product(value_.rest(to), weights.own, j, tame2);
             value_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
+            if (weights.alike.size() > 0) add_product(value_.alike(to), weights.alike, j, tame2);
             add_product(value_.probe(to, Defect::scale), weights.scale, j, tame);
         }
         add_tiles(value_, rows, weights.value, tame);
@@ -318,6 +344,7 @@ private:
             noise.rest[i] +=
                 of_.of_products(terms) * squares + 4 * square(of_.unit * x) + of_.stored(dtype_, x);
             noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
+            noise.alike[i] += of_.stored_alike(dtype_, x);
         }
     }
 

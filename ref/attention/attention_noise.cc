@@ -54,6 +54,7 @@ public:
         const double count = static_cast<double>(rows.count()),
                      tiles = count_tiles(rows.columns_of(0), of_.least_tile);
         of.row_sum = of_.of_positive_sum(count + 2 * tiles) + unit * (4 * tiles + 16);
+        measure_alike(s, p, of);
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
         for (std::int64_t i = 0; i < s.rows(); ++i)
             statistics(static_cast<std::size_t>(rows.place(i)), i, exact, of, count);
@@ -66,7 +67,27 @@ private:
     struct Squares {
         Eigen::ArrayXd largest, weighted, probs;
         double row_sum = 0;
+        /// What terms next to a much larger one lose of l, and P in its cast, where they err alike.
+        Eigen::ArrayXd sum_alike, cast_alike;
+        Array prob_alike;  ///< of the cast, by pair; empty: nothing
     };
+
+    void measure_alike(const Array& s, const Array& p, Squares& of) const {
+        of.sum_alike = of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
+        const Eigen::ArrayXd spreads = spreads_of(s, p);
+        constexpr double kNoProb = 0x1p-100;  // only fp16 ends above it
+        const bool casts = of_.least > kNoProb && (of_.rounds_prob || of_.rounds_sum);
+        for (std::int64_t i = 0; i < p.rows(); ++i) {
+            for (std::int64_t j = 0; j < p.cols(); ++j) {
+                of.sum_alike[i] += RoundingVariance::alike(p(i, j), of_.sum, spreads[i]);
+                const double cast = casts ? RoundingVariance::alike(p(i, j), of_.least, spreads[i]) : 0;
+                if (cast == 0) continue;
+                if (of.prob_alike.size() == 0) of.prob_alike = Array::Zero(p.rows(), p.cols());
+                of.prob_alike(i, j) = cast;
+                of.cast_alike[i] += cast;
+            }
+        }
+    }
 
     /// Scores that are stored, and parts merged by stored LSE.
     Array stored_scores(const SharedRows<double>& rows, const AttendedRows<double>& exact) const {
@@ -88,17 +109,23 @@ private:
         max.variance[at] = max.rest[at] = of.largest[i] + of_.stored(Dtype::fp32, m);
         RoundingNoise& sum = out_.row_sum;
         sum.value[at] = l;
-        sum.rest[at] =
-            square(l) * (of.weighted[i] + of.largest[i] + of.row_sum) + of_.stored(Dtype::fp32, l);
-        sum.cast[at] = of_.cast * of.probs[i] * square(l) + of_.underflow * count;
+        const double alike = square(of.sum_alike[i]) +
+                             (of_.rounds_sum ? square(of.cast_alike[i]) : 0);
+        sum.rest[at] = square(l) * (of.weighted[i] + of.largest[i] + of.row_sum +
+                                    square(of.sum_alike[i])) +
+                       of_.stored(Dtype::fp32, l);
+        sum.cast[at] = of_.cast * of.probs[i] * square(l) + of_.underflow * count +
+                       square(of.cast_alike[i] * l);
         sum.variance[at] = sum.rest[at] + (of_.rounds_sum ? sum.cast[at] : 0);
+        sum.alike[at] = square(l) * alike;
         RoundingNoise& lse = out_.lse;
         lse.value[at] = m + std::log(l);
         lse.cast[at] = sum.cast[at] / square(l);
-        lse.rest[at] = of.weighted[i] + of.largest[i] + of.row_sum +
+        lse.rest[at] = of.weighted[i] + of.largest[i] + of.row_sum + square(of.sum_alike[i]) +
                        of_.stored(Dtype::fp32, lse.value[at]) +
                        square(of_.unit) * (4 * (square(m) + square(lse.value[at])) + 16);
         lse.variance[at] = lse.rest[at] + (of_.rounds_sum ? lse.cast[at] : 0);
+        lse.alike[at] = alike;
     }
 
     void values(const SharedRows<double>& rows, const AttendedRows<double>& exact,
@@ -112,23 +139,32 @@ private:
             plain = value2_.view().array().colwise().sum().replicate(kept.rows(), 1);
         else
             plain = product(kept.cast<double>().matrix(), value2_.view()).array();
+        Array alike = Array::Zero(plain.rows(), plain.cols());  // of the cast of P
+        if (of.prob_alike.size() > 0)
+            alike = product((rows.gain * of.prob_alike).square().matrix(), value2_.view()).array();
         RoundingNoise& noise = out_.output;
         for (std::int64_t i = 0; i < products.rows(); ++i) {
             const auto at = rows.place(i);
             const Array o = exact.output.row(i).array(), o2 = o.square();
             const Array stored = o.unaryExpr([&](double x) { return of_.stored(dtype_, x); });
             const Array rest = 2 * of.largest[i] * (products.row(i) + o2 * of.probs[i]) +
-                               sums * products.row(i) + o2 * of.row_sum + stored;
+                               sums * products.row(i) +
+                               o2 * (of.row_sum + square(of.sum_alike[i])) + stored;
+            if (of_.rounds_sum) alike.row(i) += o2 * square(of.cast_alike[i]);
             const Array cast =
                 of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
                 of_.underflow * keep * keep / std::min(1.0, square(exact.row_sum[i])) *
-                    plain.row(i);
+                    plain.row(i) +
+                alike.row(i);
             const double flushed = square(of_.flush) * weight.row(i).square().sum();
             const bool casts = of_.rounds_prob || of_.rounds_sum;
             row(noise.value, at) = o;
             row(noise.rest, at) = rest + flushed;
             row(noise.cast, at) = cast;
             row(noise.variance, at) = rest + flushed + (casts ? 1 : 0) * cast;
+            row(noise.alike, at) =
+                o2 * square(of.sum_alike[i]) + (casts ? 1 : 0) * alike.row(i) +
+                o.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
         }
     }
 
@@ -196,6 +232,20 @@ Array flushed_products(const Rows& a, const Rows& b, double flush) {
     const Eigen::VectorXd a_lost = lost(a), b_lost = lost(b), a_all = a.rowwise().squaredNorm(),
                           b_all = b.rowwise().squaredNorm();
     return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
+}
+
+Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs) {
+    constexpr double kDominant = 0.5;
+    Eigen::ArrayXd spreads(logits.rows());
+    for (std::int64_t i = 0; i < logits.rows(); ++i) {
+        double count = 0, sum = 0, squares = 0;
+        for (std::int64_t j = 0; j < logits.cols(); ++j)
+            if (probs(i, j) > 0 && probs(i, j) < kDominant)
+                ++count, sum += logits(i, j), squares += square(logits(i, j));
+        const double variance = count < 2 ? 1 : squares / count - square(sum / count);
+        spreads[i] = std::sqrt(std::clamp(variance, 0.0, 1.0));
+    }
+    return spreads;
 }
 
 std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,

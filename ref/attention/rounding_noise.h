@@ -8,7 +8,9 @@
 //   sum of n products t_k of either sign  u^2 (1/3 + n/6) sum t_k^2 at most, any order
 // Truncating sums err towards zero: n^2/12 more. All of it is an upper estimate for the declared
 // class; a coarser tiling, fused products or wider sums only lower it. Valid on zero-mean data with
-// distinct rows; elsewhere roundings share their sign.
+// distinct rows; elsewhere roundings share their sign. So do numbers that lie close together beside
+// the grid they are rounded to: terms of a sum next to a much larger one, what underflows its type.
+// No mean makes their errors smaller; they are kept apart (RoundingVariance::alike).
 //
 // Legend as in dense_attention.h; a direction r of a defect with coefficient b adds b r to the
 // output.
@@ -53,13 +55,14 @@ struct RoundingNoise {
     /// Part of the variance that a cast of P or dS to the storage type has or would have, and the
     /// rest.
     std::vector<double> cast, rest;
+    std::vector<double> alike;  ///< square of the part whose errors may share their sign
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants
     /// and reciprocals 16 u; truncating sums n u more.
     double coherent = 0;
 
     explicit RoundingNoise(std::size_t size = 0)
-        : value(size), variance(size), cast(size), rest(size) {}
+        : value(size), variance(size), cast(size), rest(size), alike(size) {}
     std::size_t size() const { return value.size(); }
 };
 

@@ -23,6 +23,7 @@ struct RoundingVariance {
     bool lse_split, lse_statistics;
     bool own_forward;
     double flush;  ///< what a stored number loses near zero, 0 if nothing is flushed
+    double least;  ///< error of a cast near zero
 
     RoundingVariance(Dtype storage, const RoundingClass& rounding)
         : sum(accumulator_roundoff(rounding, storage)),
@@ -46,6 +47,7 @@ struct RoundingVariance {
           flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
         const double eta = half_ulp(storage, 0);
         underflow = std::max(eta * eta / 3, flush * flush);
+        least = std::max(eta, flush);
     }
 
     /// Of a sum of `terms` numbers of either sign, in units of the sum of their squares: the
@@ -67,6 +69,14 @@ struct RoundingVariance {
         if (score == 0) return 0;
         return score * (logit * logit + (logit - bias) * (logit - bias)) + 2 * underflow;
     }
+    /// Error of a number on a grid of half step h, where numbers like it may err alike; else 0. The
+    /// error is a function of the place between two points of the grid. It has no mean where the
+    /// numbers spread over two steps or more: for a normal deviation d the mean is at most
+    /// (2 h / pi) exp(-2 pi^2 (d / 2 h)^2), 1e-34 of h at d = 4 h. `spread` is d over the number.
+    static double alike(double number, double half_step, double spread = 1) {
+        const double size = std::fabs(number);
+        return size * spread <= 4 * half_step ? std::min(size, half_step) : 0;
+    }
     /// Of a sum of `terms` numbers of one sign, in units of its square: S_k = k S / n.
     double of_positive_sum(double terms) const {
         return sum * sum * (1.0 / 3 + terms / 9 + (truncating ? terms * terms / 16 : 0));
@@ -80,7 +90,14 @@ struct RoundingVariance {
     double stored(Dtype dtype, double value) const {
         const double size = std::fabs(value), half = half_ulp(dtype, size);
         const double lost = dtype != Dtype::fp32 && size < flush ? flush : 0;
-        return half * half / 3 + lost * lost;  // all of a flushed number is lost, in every row
+        // All of a flushed number is lost, in every row.
+        return std::max(half * half / 3, stored_alike(dtype, value)) + lost * lost;
+    }
+    /// The part of a result near zero that errs as other results do, squared.
+    double stored_alike(Dtype dtype, double value) const {
+        if (dtype == Dtype::fp32) return 0;
+        const double error = alike(value, std::max(half_ulp(dtype, 0), flush));
+        return error * error;
     }
 };
 

@@ -86,9 +86,7 @@ void with_far_positions(Spec& spec, Random& random) {
 }
 
 bool is_neutral_tier_data(const Spec& spec) {
-    // Beside a large sink the keys' terms are lost in sums and P under its type, as rounding allows.
     return is_tier_data(spec) && spec.number("hidden_keys") == 0 &&
-           spec.number("sink") != static_cast<Int>(Sinks::large) &&
            spec.number("bias_values") != static_cast<Int>(BiasValues::far) &&
            (spec.number("lse") == 0 || spec.schema == &neutral_description(false));
 }

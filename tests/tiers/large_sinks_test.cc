@@ -1,0 +1,84 @@
+// Terms next to a much larger one: correct sums lose them, correct casts round them to nothing, all of
+// them alike. No tier may take that for a defect, and none may become blind where it does not happen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "properties/laws/attention_operator.h"
+#include "properties/operators/catalogue.h"
+#include "rounding_emulator.h"
+
+namespace attncheck::tiers {
+namespace {
+
+using namespace properties;
+using testing::HasSubstr;
+
+Verdict judged(const std::string& line, const Emulation& emulation, const Planted& planted = {}) {
+    const Spec spec = parse(line, schemas());
+    const AttentionProblem problem = find_operator(spec.schema->op)->attention()->problem(spec);
+    const Outputs got = emulate(problem, emulation, planted);
+    return judge_attention(problem, emulation.rounding(),
+                           [&](const std::string& name) { return got.at(name); });
+}
+
+/// Row sum and LSE: 4211 terms of 1e-9 behind a sink of 1.
+TEST(LargeSinks, TermsThatASerialSumLosesAreNotAccused) {
+    Emulation serial;
+    serial.prob_cast = false;
+    for (const Sums sums : {Sums::fp32, Sums::truncating}) {
+        serial.sums = sums;
+        for (const char* line :
+             {"attention{dtype=fp16 q=[34] kv=[4211] layout=bhsd kv_heads=2 group=2 dim=8 "
+              "value_dim=5 scale=eighth softcap=30 bias=one_head bias_type=input sink=large "
+              "data=normal seed=9471658}",
+              // A logit of a single channel is as large as a sink.
+              "attention{dtype=bf16 q=[136] kv=[13873] layout=bhsd kv_heads=1 group=1 dim=1 "
+              "value_dim=1 scale=negative kv_length=some data=normal seed=2642187}"}) {
+            const Verdict verdict = judged(line, serial);
+            EXPECT_FALSE(verdict.failed()) << verdict.message;
+        }
+    }
+}
+
+/// Output and gradients: P and dS below half the least number of fp16.
+TEST(LargeSinks, CastsToNothingAreNotAccused) {
+    for (const bool first : {false, true})
+        for (const char* line :
+             {"attention{dtype=fp16 q=[200] kv=[120] layout=bshd kv_heads=1 group=2 dim=16 "
+              "value_dim=16 scale=tenth sink=large data=normal seed=5}",
+              "attention{dtype=fp16 q=[200] kv=[120] layout=bshd kv_heads=1 group=2 dim=16 "
+              "value_dim=16 scale=rsqrt sink=large data=normal seed=9}",
+              "attention_decode{dtype=fp16 q=[4,4,4,4,4,4,4,4,4,4] "
+              "kv=[90,91,92,93,94,95,90,91,92,93] kv_heads=2 group=4 dim=16 value_dim=16 page=16 "
+              "scale=tenth sink=large data=normal seed=2}",
+              "attention_grad{dtype=fp16 q=[150] kv=[120] layout=bshd kv_heads=1 group=2 dim=16 "
+              "value_dim=16 scale=tenth sink=large data=normal seed=4}",
+              "attention_grad{dtype=fp16 q=[150] kv=[120] layout=bshd kv_heads=2 group=1 dim=16 "
+              "value_dim=16 scale=rsqrt softcap=5 sink=large data=normal seed=6}"}) {
+            Emulation emulation;
+            emulation.normalised_first = first;
+            const Verdict verdict = judged(line, emulation);
+            EXPECT_FALSE(verdict.failed()) << verdict.message;
+        }
+}
+
+/// bf16 has no such numbers, and fp16 none where the sink is not large.
+TEST(LargeSinks, GainsAreNamedAsEverywhere) {
+    for (const char* line :
+         {"attention{dtype=bf16 q=[200] kv=[120] layout=bshd kv_heads=1 group=2 dim=16 "
+          "value_dim=16 scale=rsqrt sink=large data=normal seed=5}",
+          "attention{dtype=fp16 q=[200] kv=[120] layout=bshd kv_heads=1 group=2 dim=16 "
+          "value_dim=16 scale=rsqrt sink=normal data=normal seed=5}"}) {
+        const Verdict verdict = judged(line, {}, {.output = 1.003});
+        EXPECT_TRUE(verdict.failed());
+        EXPECT_THAT(verdict.message, HasSubstr("out: gain +0."));
+    }
+    const Verdict verdict =
+        judged("attention_grad{dtype=bf16 q=[150] kv=[120] layout=bshd kv_heads=1 group=2 dim=16 "
+               "value_dim=16 scale=rsqrt sink=large data=normal seed=4}",
+               {}, {.key_grad = 0.97});
+    EXPECT_THAT(verdict.message, HasSubstr("dk: gain -"));
+}
+
+}  // namespace
+}  // namespace attncheck::tiers
