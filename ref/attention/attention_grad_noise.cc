@@ -382,10 +382,12 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
                value_dim = static_cast<std::size_t>(shape.value_dim);
     AttentionGradNoise out{RoundingNoise(query_rows * dim), RoundingNoise(keys * dim),
                            RoundingNoise(keys * value_dim), RoundingNoise(), RoundingNoise()};
+    const RoundingVariance of(dtype, rounding);
+    for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad})
+        add_scale_probe(*one, of, shape);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad})
-        for (const Defect defect : {Defect::scale, Defect::row_term, Defect::other_row})
+        for (const Defect defect : {Defect::row_term, Defect::other_row})
             one->probes.push_back({defect, 0, std::vector<double>(one->size())});
-    out.value_grad.probes.push_back({Defect::scale, 0, std::vector<double>(out.value_grad.size())});
     add_tile_probes(out.query_grad, key_places);
     add_tile_probes(out.key_grad, query_places);
     add_tile_probes(out.value_grad, query_places);
@@ -401,7 +403,6 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
     noise.finish_keys();
     if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
-    const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
         add_gain(*one);
         one->coherent = of.coherent(terms);

@@ -265,6 +265,12 @@ void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places
             noise.probes.push_back({Defect::last_tile, tile, std::vector<double>(noise.size())});
 }
 
+void add_scale_probe(RoundingNoise& noise, const RoundingVariance& of,
+                     const AttentionShape& shape) {
+    noise.probes.push_back({Defect::scale, 0, std::vector<double>(noise.size()),
+                            of.coherent_logits(static_cast<double>(shape.head_dim))});
+}
+
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile) {
     for (Probe& probe : noise.probes)
         if (probe.defect == defect && (tile == 0 || probe.tile == tile)) return &probe;
@@ -302,7 +308,8 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
     const std::size_t rows = wanted.size();
     AttentionNoise out{RoundingNoise(rows * static_cast<std::size_t>(shape.value_dim)),
                        RoundingNoise(rows), RoundingNoise(rows), RoundingNoise(rows)};
-    out.output.probes.push_back({Defect::scale, 0, std::vector<double>(out.output.size())});
+    const RoundingVariance of(dtype, rounding);
+    add_scale_probe(out.output, of, shape);
     add_tile_probes(out.output, key_places);
     const std::int64_t count = std::ssize(wanted);
     constexpr std::int64_t kManyPairs = std::int64_t{1} << 22;
@@ -321,7 +328,6 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
             },
             skip_row);
     });
-    const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
         one->coherent =

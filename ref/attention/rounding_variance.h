@@ -87,6 +87,11 @@ struct RoundingVariance {
     double coherent(double terms) const {
         return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors);
     }
+    /// The same of logits, relative: scale and log2 e, and what truncation takes from the `terms` of
+    /// a product.
+    double coherent_logits(double terms) const {
+        return 4 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors);
+    }
     double stored(Dtype dtype, double value) const {
         const double size = std::fabs(value), half = half_ulp(dtype, size);
         const double lost = dtype != Dtype::fp32 && size < flush ? flush : 0;
@@ -113,6 +118,9 @@ inline bool in_last_tile(const SequencePlace& place, std::int64_t tile) {
 
 /// Adds a probe for every tile that cuts some sequence.
 void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places);
+
+/// Adds a probe for a scale inside the softmax.
+void add_scale_probe(RoundingNoise& noise, const RoundingVariance& of, const AttentionShape& shape);
 
 /// The probe of a defect, or null.
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile = 0);
