@@ -158,11 +158,14 @@ std::vector<std::string> split(const std::string& text, char separator) {
     return out;
 }
 
-std::int64_t whole_number(const std::string& text, const std::string& word) {
+/// `word` is the value of the field in which `text` stands.
+std::int64_t whole_number(const std::string& text, const std::string& field,
+                          const std::string& word) {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size())
-        throw std::invalid_argument(fmt::format("'{}' in '{}' is no whole number", text, word));
+        throw std::invalid_argument(fmt::format(
+            "{}={}: '{}' is no whole number, expected numbers, a..b or a..b/step", field, word, text));
     return value;
 }
 
@@ -180,17 +183,20 @@ Scope::Range Scope::range_of(const Aspect& aspect, const std::string& word) cons
     }
     const std::size_t dots = word.find(".."), slash = word.find('/');
     if (dots == std::string::npos) {
-        const std::int64_t value = whole_number(word, word);
+        const std::int64_t value = whole_number(word, aspect.name, word);
         return {value, value, 1};
     }
+    const auto number = [&](const std::string& text) {
+        return whole_number(text, aspect.name, word);
+    };
     const Range range{
-        whole_number(word.substr(0, dots), word),
-        whole_number(word.substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2),
-                     word),
-        slash == std::string::npos ? 1 : whole_number(word.substr(slash + 1), word)};
+        number(word.substr(0, dots)),
+        number(word.substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2)),
+        slash == std::string::npos ? 1 : number(word.substr(slash + 1))};
     if (range.low > range.high || range.step < 1)
-        throw std::invalid_argument(fmt::format(
-            "'{}' is no range: expected a..b or a..b/step with a <= b, step >= 1", word));
+        throw std::invalid_argument(
+            fmt::format("{}={}: '{}' is no range, expected a..b or a..b/step with a <= b, step >= 1",
+                        aspect.name, word, word));
     return range;
 }
 

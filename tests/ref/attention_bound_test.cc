@@ -239,6 +239,57 @@ TEST(Attention, BoundsGrantTheErrorsOfTanhAndOfTheLse) {
     EXPECT_GT(worst_dq, 0.001);
 }
 
+// A pair of statistics that is off by all that is granted, and a log and a sum that err as they may:
+// 4 u |log l| and 3 u |LSE|.
+TEST(Attention, BoundOfTheLseGrantsItsLogAndItsSum) {
+    constexpr double u = 0x1p-24;
+    for (unsigned seed = 0; seed < 10; ++seed)
+        for (const double sign : {-1.0, 1.0}) {
+            const NeutralProblem p(seed, 0, true, 5, 40, 4, Dtype::fp32);
+            const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32);
+            std::vector<float> lse;
+            for (std::size_t i = 0; i < f.lse.size(); ++i) {
+                const double log_sum = std::log(f.row_sum.value[i]), pair = f.lse.bound[i];
+                const double sum = f.row_max.value[i] + log_sum +
+                                   sign * (pair + 4 * u * std::fabs(log_sum));
+                lse.push_back(static_cast<float>(sum + sign * 3 * u * std::fabs(f.lse.value[i])));
+            }
+            worst("lse", lse, f.stored_lse);
+        }
+}
+
+// delta of cancelling products: its error outweighs all other errors of dS.
+TEST(Attention, BoundOfTheBiasGradientGrantsTheErrorOfDelta) {
+    double most = 0;
+    for (unsigned seed = 0; seed < 5; ++seed) {
+        const NeutralProblem p(seed, 0, false, 5, 40, 63, Dtype::fp32);
+        const auto forward = p.forward();
+        const auto width = static_cast<std::size_t>(p.shape.value_dim);
+        std::mt19937 random(seed);
+        std::normal_distribution<double> normal;
+        Values given = forward.output, lse;
+        for (std::size_t row = 0; row < forward.row_max.size(); ++row) {
+            double* const o = given.data() + row * width;
+            const double* const dout = p.output_grad.data() + row * width;
+            double sum = 0;
+            for (std::size_t d = 0; d < width; ++d) {
+                o[d] = static_cast<float>(d + 1 < width ? 1e4 * normal(random)
+                                                        : -sum / dout[width - 1]);
+                sum += o[d] * dout[d];
+            }
+            lse.push_back(static_cast<float>(forward.row_max[row] + std::log(forward.row_sum[row])));
+        }
+        Kernel kernel(p, Dtype::fp32, false);
+        kernel.differentiate(given, lse);
+        const GradStatistics of = given_statistics(lse);
+        AttentionGradInputs in{p.inputs(), p.output_grad, given, of.row_max, of.row_sum};
+        in.bias_elements = p.shape.bias.values.size();
+        const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
+        most = std::max(most, worst("dbias", kernel.dbias, g.bias_grad));
+    }
+    EXPECT_GT(most, 0.01);
+}
+
 /// rms(error / sigma).
 double rms(const std::vector<float>& got, const RoundingNoise& noise) {
     double sum = 0, count = 0;

@@ -203,8 +203,9 @@ TEST(Features, UnknownWordsAreNamed) {
                 HasSubstr("unknown field 'dims' of flash_attention_score, known: dtype"));
     EXPECT_THAT(message_of("dtype=int8"),
                 HasSubstr("unknown value 'int8' of dtype, known: fp16 bf16 fp32"));
-    EXPECT_THAT(message_of("dim=64x"), HasSubstr("'64x' in '64x' is no whole number"));
-    EXPECT_THAT(message_of("dim=9..2"), HasSubstr("'9..2' is no range"));
+    EXPECT_THAT(message_of("dim=64x"), HasSubstr("dim=64x: '64x' is no whole number, expected numbers"));
+    EXPECT_THAT(message_of("dim=9..none"), HasSubstr("dim=9..none: 'none' is no whole number"));
+    EXPECT_THAT(message_of("dim=9..2"), HasSubstr("dim=9..2: '9..2' is no range"));
     EXPECT_THAT(message_of("dim=1..9/0"), HasSubstr("is no range"));
     EXPECT_THAT(message_of("dim"), HasSubstr("'dim' is no feature: expected field=values"));
     EXPECT_THAT(message_of("dim="), HasSubstr("is no feature"));
