@@ -33,7 +33,6 @@ struct Slice {
 struct Filter {
     double a = 0, a2 = 0, w = 0, aw = 0, w2 = 0;  ///< sums of a_r, a_r^2, w_r, a_r w_r, w_r^2
     double v = 0;  ///< sum of squares of what coherent errors may be, over sigma
-    double own = 0;  ///< coherent errors that are b r themselves
     std::int64_t rows = 0;
 
     void add(double ar, double wr, double vr) {
@@ -41,7 +40,7 @@ struct Filter {
     }
     double coefficient() const { return w > 0 ? a / w : 0; }
     /// What coherent errors may do to the coefficient of r (Cauchy and Schwarz).
-    double coherent() const { return std::sqrt(v / w) + own; }
+    double coherent() const { return std::sqrt(v / w); }
     /// Both statistics, the smaller one, of what exceeds coherent errors.
     double statistic() const {
         if (!(w > 0)) return 0;
@@ -218,11 +217,7 @@ private:
                      noise.variance[i];
             }
             if (!(w > 0)) continue;
-            for (const SliceName& name : slices) {
-                Filter& filter = filters_[{k, name}];
-                filter.own = noise.probes[k].coherent;
-                filter.add(a, w, v);
-            }
+            for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v);
         }
     }
 

@@ -382,9 +382,8 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
                value_dim = static_cast<std::size_t>(shape.value_dim);
     AttentionGradNoise out{RoundingNoise(query_rows * dim), RoundingNoise(keys * dim),
                            RoundingNoise(keys * value_dim), RoundingNoise(), RoundingNoise()};
-    const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad})
-        add_scale_probe(*one, of, shape);
+        one->probes.push_back({Defect::scale, 0, std::vector<double>(one->size())});
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad})
         for (const Defect defect : {Defect::row_term, Defect::other_row})
             one->probes.push_back({defect, 0, std::vector<double>(one->size())});
@@ -403,7 +402,9 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
     noise.finish_keys();
     if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
+    const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
+        add_coherent_logits(*one, of, static_cast<double>(shape.head_dim));
         add_gain(*one);
         one->coherent = of.coherent(terms);
     }

@@ -265,10 +265,10 @@ void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places
             noise.probes.push_back({Defect::last_tile, tile, std::vector<double>(noise.size())});
 }
 
-void add_scale_probe(RoundingNoise& noise, const RoundingVariance& of,
-                     const AttentionShape& shape) {
-    noise.probes.push_back({Defect::scale, 0, std::vector<double>(noise.size()),
-                            of.coherent_logits(static_cast<double>(shape.head_dim))});
+void add_coherent_logits(RoundingNoise& noise, const RoundingVariance& of, double head_dim) {
+    const std::vector<double>& direction = find_probe(noise, Defect::scale)->direction;
+    for (std::size_t i = 0; i < noise.size(); ++i)
+        noise.alike[i] += square(of.coherent_logits(head_dim) * direction[i]);
 }
 
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile) {
@@ -308,8 +308,7 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
     const std::size_t rows = wanted.size();
     AttentionNoise out{RoundingNoise(rows * static_cast<std::size_t>(shape.value_dim)),
                        RoundingNoise(rows), RoundingNoise(rows), RoundingNoise(rows)};
-    const RoundingVariance of(dtype, rounding);
-    add_scale_probe(out.output, of, shape);
+    out.output.probes.push_back({Defect::scale, 0, std::vector<double>(out.output.size())});
     add_tile_probes(out.output, key_places);
     const std::int64_t count = std::ssize(wanted);
     constexpr std::int64_t kManyPairs = std::int64_t{1} << 22;
@@ -328,6 +327,8 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
             },
             skip_row);
     });
+    const RoundingVariance of(dtype, rounding);
+    add_coherent_logits(out.output, of, static_cast<double>(shape.head_dim));
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
         one->coherent =

@@ -46,8 +46,6 @@ struct Probe {
     Defect defect = Defect::gain;
     std::int64_t tile = 0;          ///< of last_tile
     std::vector<double> direction;  ///< per element
-    /// What roundings that share their sign may do to b itself, where they err as the defect does.
-    double coherent = 0;
 };
 
 /// One tensor [rows, heads, width], row-major.

@@ -119,8 +119,8 @@ inline bool in_last_tile(const SequencePlace& place, std::int64_t tile) {
 /// Adds a probe for every tile that cuts some sequence.
 void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places);
 
-/// Adds a probe for a scale inside the softmax.
-void add_scale_probe(RoundingNoise& noise, const RoundingVariance& of, const AttentionShape& shape);
+/// Counts what errors that all logits share do to the tensor, as its probe of the scale says.
+void add_coherent_logits(RoundingNoise& noise, const RoundingVariance& of, double head_dim);
 
 /// The probe of a defect, or null.
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile = 0);

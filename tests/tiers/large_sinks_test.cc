@@ -62,15 +62,21 @@ TEST(LargeSinks, CastsToNothingAreNotAccused) {
         }
 }
 
-/// Truncating sums make every logit smaller: a scale inside the softmax, off by up to D u.
+/// Truncating sums make every logit smaller, by up to D u: a scale inside the softmax, and a gain of
+/// gradients whose LSE is given.
 TEST(LargeLogits, ThatTruncationMakesSmallerAreNotAccused) {
     Emulation truncating;
     truncating.sums = Sums::truncating, truncating.tile = 128, truncating.base_two = true;
-    const Verdict verdict = judged(
-        "attention_grad{dtype=fp32 q=[19] kv=[300] layout=bhsd kv_heads=2 group=3 dim=512 "
-        "value_dim=1 scale=negative window_right=0 align=bottom_right data=normal seed=9713128}",
-        truncating);
-    EXPECT_FALSE(verdict.failed()) << verdict.message;
+    truncating.sum_of_cast = true;
+    for (const char* line :
+         {"attention_grad{dtype=fp32 q=[19] kv=[300] layout=bhsd kv_heads=2 group=3 dim=512 "
+          "value_dim=1 scale=negative window_right=0 align=bottom_right data=normal seed=9713128}",
+          "attention_grad{dtype=fp32 q=[19] kv=[1264] layout=bhsd kv_heads=2 group=3 dim=512 "
+          "value_dim=1 scale=negative window_right=0 align=bottom_right kv_length=some sink=low "
+          "data=normal seed=9713128}"}) {
+        const Verdict verdict = judged(line, truncating);
+        EXPECT_FALSE(verdict.failed()) << verdict.message;
+    }
 }
 
 /// bf16 has no such numbers, and fp16 none where the sink is not large.
