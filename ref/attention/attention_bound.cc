@@ -56,10 +56,26 @@ public:
             }
             values(rows.place(i), exact.output.row(i), i, state[static_cast<std::size_t>(i)], pairs,
                    y, largest, out.output);
+            if (roundoff_.lse_split) leave_lost_parts(rows, exact, i, out.output);
         }
     }
 
 private:
+    /// A part whose logits are all -infinity has LSE = -infinity and counts for nothing, where one sum
+    /// over all keys has 0 times the values. An infinity or NaN of such keys alone may be there or not.
+    void leave_lost_parts(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+                          std::int64_t i, ExpectedTensor& out) const {
+        const auto value = rows.value();
+        for (std::int64_t d = 0; d < value.cols(); ++d) {
+            bool lost = false, kept = false;
+            for (std::int64_t j = 0; j < rows.count(); ++j)
+                if (rows.gain(i, j) != 0 && !std::isfinite(value(j, d)))
+                    (exact.logits(i, j) == -kInfinity ? lost : kept) = true;
+            if (lost && !kept)
+                leave_unjudged(out, static_cast<std::size_t>(rows.place(i) * value.cols() + d));
+        }
+    }
+
     /// What the bound knows of a row.
     struct Row {
         bool unjudged = false, lattice = false, coarse = false;

@@ -258,6 +258,27 @@ TEST(Attention, BoundOfTheLseGrantsItsLogAndItsSum) {
         }
 }
 
+// A part of logits of -infinity counts for nothing, whatever its values are; in one sum they are
+// multiplied by 0.
+TEST(Attention, SplitsMayLoseInfiniteValuesOfLogitsOfMinusInfinity) {
+    NeutralAttentionShape s = padded(1, 1, 2);
+    s.value_dim = 3;
+    const double infinity = std::numeric_limits<double>::infinity();
+    const Values query{1}, key{-infinity, 1}, value{infinity, 7, infinity, 2, 2, infinity};
+    const auto expected = [&](const char* declared) {
+        return expected_attention(s.dense(), attention_columns(s), s.inputs(query, key, value),
+                                  Dtype::fp16, parse_rounding_class(declared))
+            .output;
+    };
+    const ExpectedTensor one = expected("default"), split = expected("split=lse");
+    EXPECT_TRUE(std::isnan(one.value[0]));
+    EXPECT_EQ(one.overflow[0], Overflow::none);
+    EXPECT_EQ(split.overflow[0], Overflow::any);
+    EXPECT_EQ(split.value[1], 2);
+    EXPECT_EQ(split.overflow[1], Overflow::none);
+    EXPECT_EQ(split.overflow[2], Overflow::none);  // the other key has an infinity too
+}
+
 // delta of cancelling products: its error outweighs all other errors of dS.
 TEST(Attention, BoundOfTheBiasGradientGrantsTheErrorOfDelta) {
     double most = 0;
