@@ -67,6 +67,10 @@ AttentionProblem neutral_inputs(const Spec& spec);   ///< a gradient without wha
 Call build_neutral_call(const Spec& spec);
 const AttentionOperator& neutral_operator();
 bool is_legal(const NeutralParts& parts);
+/// A problem of Attention, and the same one of an operator of the documents, whose statistics are a
+/// pair. Within the bounds of both.
+Verdict verdict_on_other_operator(const AttentionRun& neutral, const AttentionRun& other,
+                                  const PropertyContext& context, const std::string& relation);
 
 Spec sample_neutral(const Schema& schema, Random& random, int size, Profile profile);
 Spec plain_neutral(const Schema& schema, Random& random);

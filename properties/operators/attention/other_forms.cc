@@ -164,31 +164,8 @@ Verdict as_flash_attention(const Spec& spec, PropertyContext& context) {
     const AttentionRun left(neutral_operator(), one, context),
         right(flash_attention_operator(), other, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(one, context.rounding),
-                          of_flash = expected_of(other, context.rounding);
-    Verdict all;
-    for (const AttentionOutput& output : one.outputs()) {
-        if (output.is_sum) continue;  // FlashAttentionScoreGrad has no gradient of its bias
-        std::vector<double> values, allowed;
-        if (output.is_lse()) {
-            values = right.first_lanes("softmax_max");
-            const std::vector<double> sums = right.first_lanes("softmax_sum");
-            for (std::size_t k = 0; k < values.size(); ++k) values[k] += std::log(sums[k]);
-            const AttentionNumbers numbers(other);
-            allowed = allowance(ref::expected_attention(other.shape, other.columns,
-                                                        numbers.inputs(), other.dtype,
-                                                        context.rounding)
-                                    .lse);
-        } else {
-            const std::string& name = output.name == "out" ? other.output_name : output.name;
-            values = right.values(name);
-            allowed = allowance(tensor_of(of_flash, name));
-        }
-        join(all, verdict_within(one, output.name, left.values(output.name), values,
-                                 sum_of(allowance(tensor_of(expected, output.name)), allowed),
-                                 "against " + flash_description(parts.gradient).op));
-    }
-    return all;
+    return verdict_on_other_operator(left, right, context,
+                                     "against " + flash_description(parts.gradient).op);
 }
 
 void packed(Spec& spec) {
@@ -199,6 +176,35 @@ void packed(Spec& spec) {
 }
 
 }  // namespace
+
+Verdict verdict_on_other_operator(const AttentionRun& neutral, const AttentionRun& other,
+                                  const PropertyContext& context, const std::string& relation) {
+    const AttentionProblem &one = neutral.problem, &same = other.problem;
+    const ExpectedOutputs expected = expected_of(one, context.rounding),
+                          of_other = expected_of(same, context.rounding);
+    Verdict all;
+    for (const AttentionOutput& output : one.outputs()) {
+        if (output.is_sum) continue;  // the operators of the documents have no gradient of a bias
+        std::vector<double> values, allowed;
+        if (output.is_lse()) {
+            values = other.first_lanes("softmax_max");
+            const std::vector<double> sums = other.first_lanes("softmax_sum");
+            for (std::size_t k = 0; k < values.size(); ++k) values[k] += std::log(sums[k]);
+            const AttentionNumbers numbers(same);
+            allowed = allowance(ref::expected_attention(same.shape, same.columns, numbers.inputs(),
+                                                        same.dtype, context.rounding)
+                                    .lse);
+        } else {
+            const std::string& name = output.name == "out" ? same.output_name : output.name;
+            values = other.values(name);
+            allowed = allowance(tensor_of(of_other, name));
+        }
+        join(all, verdict_within(one, output.name, neutral.values(output.name), values,
+                                 sum_of(allowance(tensor_of(expected, output.name)), allowed),
+                                 relation));
+    }
+    return all;
+}
 
 void add_neutral_forms(std::vector<Property>& list) {
     const auto add = [&](const char* name, const char* summary,

@@ -15,5 +15,6 @@ AttentionProblem selected_inputs(const Spec& spec);
 const AttentionOperator& selected_attention_operator();
 
 void add_selected_list_relations(std::vector<Property>& list);
+Property selected_as_attention_law();
 
 }  // namespace attncheck::properties

@@ -236,6 +236,7 @@ std::vector<Property> selected_properties(bool gradient) {
          .is_tier_case = is_tier_case});
     add_selected_validation(list, gradient);
     add_selected_list_relations(list);
+    list.push_back(selected_as_attention_law());
     add_attention_laws(list, of, gradient, kCases);
     list.push_back(full_size_property("rows and keys", check_full_size));
     return list;
