@@ -116,7 +116,10 @@ void add_lists(const Schema& schema, std::vector<Aspect>& out) {
                    .value = [](const Spec& spec) -> Int { return spec.lists[0] == spec.lists[1]; },
                    .set =
                        [](Spec& spec, Int equal) {
-                           if (equal) spec.lists[1] = spec.lists[0];
+                           if (equal)
+                               spec.lists[1] = spec.lists[0];
+                           else if (spec.lists[0] == spec.lists[1])
+                               for (Int& length : spec.lists[1]) ++length;
                        },
                    .text = yes_or_no,
                    .named = {0, 1}});
@@ -128,6 +131,12 @@ void add_lists(const Schema& schema, std::vector<Aspect>& out) {
                        [](Spec& spec, Int ordered) {
                            for (std::size_t b = 0; ordered && b < spec.lists[0].size(); ++b)
                                spec.lists[1][b] = std::max(spec.lists[0][b], spec.lists[1][b]);
+                           if (ordered) return;
+                           if (spec.lists[0] == spec.lists[1])
+                               for (Int& length : spec.lists[0]) ++length;
+                           else if (std::ranges::equal(spec.lists[0], spec.lists[1],
+                                                       std::less_equal<>()))
+                               std::swap(spec.lists[0], spec.lists[1]);
                        },
                    .text = yes_or_no,
                    .named = {0, 1}});

@@ -16,6 +16,19 @@ namespace {
 
 constexpr std::size_t kKeptCases = 32;
 
+/// Pairs of a query and a key where the lists of lengths belong together, else all lengths: the time of the
+/// reference grows with it.
+double work_of(const Spec& spec) {
+    double sum = 0;
+    for (std::size_t b = 0; !spec.lists.empty() && b < spec.lists[0].size(); ++b) {
+        double product = 1;
+        for (const auto& list : spec.lists)
+            if (spec.schema->parallel_lists) product *= static_cast<double>(list[b]);
+        sum += spec.schema->parallel_lists ? product : static_cast<double>(spec.lists[0][b]);
+    }
+    return sum;
+}
+
 std::vector<std::size_t> shuffled(std::size_t count, Random& random) {
     std::vector<std::size_t> order(count);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -73,9 +86,12 @@ bool Scope::holds(const Spec& spec) const {
 }
 
 void Scope::accept(const Spec& spec) {
+    bool has_new_value = false;  // what is refused together is found by the cases that have one of the two
     for (std::size_t a = 0; a < aspects_.size(); ++a)
-        limits_[a].accepted.insert(aspects_[a].value(spec));
-    if (accepted_.size() < kKeptCases) accepted_.push_back(spec);
+        has_new_value |= limits_[a].accepted.insert(aspects_[a].value(spec)).second &&
+                         !aspects_[a].is_extent;
+    if (accepted_.size() < kKeptCases || (has_new_value && accepted_.size() < 4 * kKeptCases))
+        accepted_.push_back(spec);
 }
 
 /// One size in all accepted cases, and time and again another one in declined ones: no other is taken.
@@ -127,8 +143,13 @@ void Scope::mend(Spec& spec, Random& random) const {
 }
 
 std::optional<Spec> Scope::brought_inside(const Spec& wanted, Random& random) const {
+    // Lengths that must be equal may not make a case of long rows one of long rows and columns.
+    constexpr double kGrowth = 4, kSmall = 1 << 18;
     if (accepted_.empty()) return std::nullopt;
-    const auto is_inside = [&](const Spec& spec) { return holds(spec) && !op_->illegal(spec); };
+    const double most = std::max(kSmall, kGrowth * work_of(wanted));
+    const auto is_inside = [&](const Spec& spec) {
+        return holds(spec) && work_of(spec) <= most && !op_->illegal(spec);
+    };
     Spec target = wanted;
     mend(target, random);
     if (is_inside(target)) return target;
@@ -146,6 +167,19 @@ std::optional<Spec> Scope::brought_inside(const Spec& wanted, Random& random) co
             if (is_inside(next)) spec = std::move(next);
         }
     return spec;
+}
+
+std::optional<Spec> Scope::just_outside(const Spec& wanted, Random& random) const {
+    std::optional<Spec> spec = brought_inside(wanted, random);
+    if (!spec) return std::nullopt;
+    for (const std::size_t a : shuffled(aspects_.size(), random)) {
+        const std::int64_t value = aspects_[a].value(wanted);
+        if (takes(a, value)) continue;
+        Spec next = *spec;
+        aspects_[a].set(next, value);
+        if (aspects_[a].value(next) == value && !op_->illegal(next)) return next;
+    }
+    return std::nullopt;
 }
 
 namespace {

@@ -27,6 +27,9 @@ public:
     /// A legal case inside that has as much of `wanted` as an accepted case can take over; nullopt without one.
     std::optional<Spec> brought_inside(const Spec& wanted, Random& random) const;
 
+    /// A case inside with one value of `wanted` that is not taken, as far as is known.
+    std::optional<Spec> just_outside(const Spec& wanted, Random& random) const;
+
     /// The case with a value that is taken for each that is not, where there is one; not always legal.
     void mend(Spec& spec, Random& random) const;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -24,8 +25,10 @@ constexpr int kAnchorCalls = 200;  ///< until one is accepted
 constexpr int kPool = 600;         ///< cases whose values are asked for
 constexpr int kGuidedCalls =
     200;  ///< cases inside what was learned, to find what is refused together
+constexpr int kTakenInARow = 60;  ///< of them, and the search for more ends
 constexpr int kCombinations =
-    10;                           ///< found at most: each takes as many calls as the case has parts
+    16;                           ///< found at most: each takes as many calls as the case has parts
+constexpr int kPairCalls = 60;    ///< of two values that are refused one at a time
 constexpr int kClassCases = 300;  ///< inside, to see which classes there are
 constexpr std::size_t kExtents = 9;  ///< sizes that are tried
 constexpr Int kElements = 1 << 20;   ///< of all tensors of a case that is made up here
@@ -77,13 +80,14 @@ private:
         }
         for (std::size_t a = scope_.aspects().size(); a-- > 0;)
             probe(a);  // lengths and memory first: others need them
-        for (int k = 0, found = 0, in_a_row = 0;
-             k < kGuidedCalls && found < kCombinations && in_a_row < 30; ++k) {
+        probe_pairs();
+        for (int k = 0, combinations = 0, in_a_row = 0;
+             k < kGuidedCalls && combinations < kCombinations && in_a_row < kTakenInARow; ++k) {
             const auto spec = scope_.brought_inside(pool_[static_cast<std::size_t>(k)], random_);
             if (!spec) continue;
             const bool taken = takes(*spec);
             in_a_row = taken ? in_a_row + 1 : 0;
-            if (!taken && !scope_.suspect(*spec)) find_combination(*spec), ++found;
+            if (!taken && !scope_.suspect(*spec)) find_combination(*spec), ++combinations;
         }
         describe();
         return std::move(result_);
@@ -281,7 +285,32 @@ private:
                 copy_part(base, part, next);
                 if (next != spec && is_legal(next) && keeps(next)) spec = std::move(next);
             }
+        for (const auto& [left, right] : coupled_parts()) {
+            Spec next = spec;
+            copy_part(base, left, next);
+            copy_part(base, right, next);
+            if (next != spec && is_legal(next) && keeps(next)) spec = std::move(next);
+        }
         return spec;
+    }
+
+    /// Fields that the candidate wants equal: one alone cannot change.
+    std::vector<std::pair<std::size_t, std::size_t>> coupled_parts() const {
+        std::vector<std::pair<std::size_t, std::size_t>> out;
+        const auto& numbers = op_.schema().numbers;
+        const auto part_of = [&](std::string_view key) {
+            return static_cast<std::size_t>(std::ranges::find(numbers, key, &NumberField::key) -
+                                            numbers.begin());
+        };
+        for (const Aspect& relation : scope_.aspects()) {
+            const std::size_t equals = relation.name.find('=');
+            if (equals == std::string::npos) continue;
+            const std::size_t left = part_of(relation.name.substr(0, equals)),
+                              right = part_of(relation.name.substr(equals + 1));
+            if (left < numbers.size() && right < numbers.size())
+                out.emplace_back(left + 1, right + 1);  // part 0 is the lengths
+        }
+        return out;
     }
 
     using Values = std::vector<std::pair<std::size_t, Int>>;
@@ -331,6 +360,31 @@ private:
         if (refused > 0 && (taken == 0 || aspect.is_extent)) scope_.close(at);
     }
 
+    /// Values of plain cases that are taken together, not one at a time: no mask and the mode of no mask.
+    void probe_pairs() {
+        std::set<Values> tried;
+        for (int k = 0, calls = 0; k < kPlainCalls * 4 && calls < kPairCalls; ++k) {
+            const Spec plain = drawn(op_.plain(random_, profile_));
+            Values refused;
+            for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
+                const Int value = scope_.aspects()[a].value(plain);
+                if (!scope_.aspects()[a].is_extent && !scope_.takes(a, value))
+                    refused.emplace_back(a, value);
+            }
+            for (std::size_t i = 0; i < refused.size(); ++i)
+                for (std::size_t j = i + 1; j < refused.size(); ++j) {
+                    Spec spec = anchor();
+                    for (const auto& [a, value] : {refused[i], refused[j]})
+                        scope_.aspects()[a].set(spec, value);
+                    if (!has(spec, {refused[i], refused[j]}) || !is_legal(spec) ||
+                        !tried.insert({refused[i], refused[j]}).second)
+                        continue;
+                    ++calls;
+                    (void)takes(spec);
+                }
+        }
+    }
+
     /// Whether the declined case is taken with the accepted one's value of the aspect, or with its lengths where the
     /// aspect is one of lengths.
     bool is_to_blame(std::size_t at, const Spec& spec, const Spec& base) {
@@ -356,6 +410,10 @@ private:
             });
             for (const auto& one : differences(least, base)) values.push_back(one);
         }
+        // A size beside two modes is one of many that are refused with them.
+        const auto is_extent = [&](const auto& one) { return scope_.aspects()[one.first].is_extent; };
+        if (std::ssize(values) - std::ranges::count_if(values, is_extent) >= 2)
+            std::erase_if(values, is_extent);
         if (values.size() == 1)
             scope_.refuse(values[0].first, values[0].second);
         else
