@@ -216,11 +216,14 @@ Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseP
 
 Verdict check_concurrent(const Spec& spec, PropertyContext& context,
                          const std::vector<CaseProblem>& problems) {
-    const CallResult alone = context.candidate.run(problems.front().call, {});
-    if (auto verdict = verdict_unless_ok(alone)) return *verdict;
+    std::vector<const CaseProblem*> taken;
     std::vector<const Call*> calls;
     std::vector<ExpectedOutputs> expected;
     for (const CaseProblem& problem : problems) {
+        auto verdict = verdict_unless_ok(context.candidate.run(problem.call, {}));
+        if (verdict && taken.empty()) return *verdict;
+        if (verdict && verdict->kind == Verdict::Kind::declined) continue;
+        taken.push_back(&problem);
         calls.push_back(&problem.call);
         expected.push_back(problem.expected(context.rounding));
     }
@@ -232,7 +235,7 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
             if (failed && failed->kind == Verdict::Kind::declined && k > 0) continue;
             Verdict verdict =
                 failed ? *failed
-                       : verdict_on_result(spec, problems[k], results[k], expected[k], context);
+                       : verdict_on_result(spec, *taken[k], results[k], expected[k], context);
             if (!verdict.failed() && !failed) continue;
             if (verdict.tier == Tier::crash || verdict.tier == Tier::memory) return verdict;
             verdict.failure = "wrong when called from several threads";

@@ -14,6 +14,7 @@
 #include "properties/candidate/candidate.h"
 #include "properties/search/class_pairs.h"
 #include "properties/search/clause_plan.h"
+#include "properties/search/foreseen_declines.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
@@ -66,7 +67,8 @@ public:
           on_case_(on_case),
           known_(known),
           pairs_(op),
-          context_{candidate, options.rounding, options.rule, options.samples,
+          foreseen_(candidate),
+          context_{foreseen_, options.rounding, options.rule, options.samples,
                    options.missing_outputs} {
         report_.op = op.name();
         if (options.survey) report_.taken = options.survey->taken;
@@ -171,6 +173,12 @@ private:
         return judged_ + inapplicable_ >= wanted_ && judged_ >= enough_;
     }
 
+    /// Cases that the property does not apply to cost no call.
+    bool has_drawn_enough() const {
+        constexpr std::int64_t kInapplicable = 8;  ///< so many cost as much as one that is judged
+        return drawn_ - inapplicable_ + inapplicable_ / kInapplicable >= most_drawn_;
+    }
+
     bool lacks_an_operator_output() const {
         return std::ranges::any_of(op_.entry_points(), [&](const std::string& entry) {
             return !context_.gives_all_of(entry);
@@ -179,7 +187,7 @@ private:
 
     bool finished() const {
         return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
-               (wanted_ > 0 && (has_judged_enough() || drawn_ >= most_drawn_)) || is_outside_ ||
+               (wanted_ > 0 && (has_judged_enough() || has_drawn_enough())) || is_outside_ ||
                is_mostly_declined() || is_never_taken() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
                known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
@@ -202,7 +210,13 @@ private:
             spec.withheld |= options_.withheld;
             if (property_.adapt) property_.adapt(spec, random);
             if (!is_in_domain(spec)) continue;
-            if (!scope || explores_ || scope->holds(spec)) return spec;
+            if (!scope || scope->holds(spec)) return spec;
+            if (explores_) {
+                if (std::optional<Spec> next = scope->just_outside(spec, random);
+                    next && is_in_domain(*next))
+                    return next;
+                continue;
+            }
             std::optional<Spec> inside = scope->brought_inside(spec, random);
             if (!inside) continue;
             inside->profile = options_.profile;
@@ -299,6 +313,7 @@ private:
     std::string fresh_case(const Spec& spec) {
         if (finished() || replayed_ > options_.replay.size()) return {};
         if (!replaying_) ++drawn_;
+        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !explores_);
         Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return {};
         if (verdict.kind == Verdict::Kind::inapplicable) {
@@ -338,6 +353,7 @@ private:
             return {};
         }
         known_classes_.insert(verdict.failure);
+        foreseen_.turn(false);  // a certificate is of calls that were made
         walk_.emplace(
             op_, property_, options_, clock_, context_.candidate,
             [this](const Spec& other) { return evaluate(other); }, spec, verdict);
@@ -442,6 +458,7 @@ private:
     const CaseObserver& on_case_;
     KnownMinima& known_;
     const ClassPairs pairs_;
+    ForeseenDeclines foreseen_;  ///< the candidate
     PropertyContext context_;
     PropertyReport report_;
     double deadline_ = 0;

@@ -2,6 +2,7 @@
 // thousand (restricted/tiled_flash.c).
 #include "properties/search/survey.h"
 
+#include <attncheck/candidate.h>
 #include <gmock/gmock.h>
 
 #include <stdexcept>
@@ -76,6 +77,86 @@ TEST(Survey, CasesAreAcceptedOnes) {
     EXPECT_EQ(report.status, Status::held) << report.note;
     EXPECT_EQ(report.cases, 80);  // four times as many features as others have
     EXPECT_LE(report.declined, 16);
+}
+
+/// Counts calls, and those that are declined, of those behind the first hundred.
+class CountedCalls final : public Candidate {
+public:
+    explicit CountedCalls(Candidate& candidate) : candidate_(candidate) {}
+    const CandidateInfo& info() const override { return candidate_.info(); }
+    CallResult run(const Call& call, const RunOptions& options) override {
+        CallResult result = candidate_.run(call, options);
+        note(result);
+        return result;
+    }
+    std::vector<CallResult> run_together(std::span<const Call* const> together, int times) override {
+        auto results = candidate_.run_together(together, times);
+        for (const CallResult& result : results) note(result);
+        return results;
+    }
+    void restart() override { candidate_.restart(); }
+    void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
+    void skip() { calls = declined = 0; }
+    int calls = 0, declined = 0;
+
+private:
+    void note(const CallResult& result) {
+        ++calls;
+        declined += result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
+    }
+    Candidate& candidate_;
+};
+
+// Nor does a law ask again and again for another call that the kernel declines: a layout that it does not know, a mode
+// that means the same, other shapes at the same time.
+TEST(Survey, OtherCallsOfALawAreAcceptedOnes) {
+    const auto kernel = tiled_flash(0);
+    CountedCalls candidate(*kernel);
+    const Operator& op = flash(false);
+    const Survey known = survey(op, candidate, 1, Profile::ascend910b);
+    candidate.skip();
+    EngineOptions options;
+    options.cases = 10;
+    options.survey = &known;
+    KnownMinima minima;
+    for (const char* law : {"agreement", "concurrent", "layouts", "attributes"}) {
+        const PropertyReport report = run_property(op, *op.property(law), candidate, options,
+                                                   system_clock(), [](const PropertyReport&) {},
+                                                   minima);
+        EXPECT_NE(report.status, Status::inconclusive) << law << ": " << report.note;
+    }
+    EXPECT_GE(candidate.calls, 150);
+    EXPECT_LE(candidate.declined, candidate.calls / 8);
+}
+
+// Modes that are taken together and not one at a time: no mask with the mode of no mask.
+TEST(Survey, LearnsPairsOfModes) {
+    const auto candidate = tiled_flash(0);
+    const Survey known = survey(flash(true), *candidate, 1, Profile::ascend910b);
+    const auto is_inside = [&](const std::string& mask) {
+        return known.scope.holds(case_of(
+            "flash_attention_score_grad{dtype=bf16 q=[9] kv=[7] layout=BSND kv_heads=2 group=1 dim=64 "
+            "value_dim=64" + mask + " data=normal seed=1}"));
+    };
+    EXPECT_TRUE(is_inside(""));
+    EXPECT_TRUE(is_inside(" mask=bool sparse=3"));
+    EXPECT_FALSE(is_inside(" mask=bool"));
+}
+
+// Lengths that have to be equal do not make a case of one long row one of many.
+TEST(Survey, LongRowsStayFew) {
+    const Operator& op = flash(true);
+    Scope scope(op);
+    scope.accept(case_of("flash_attention_score_grad{dtype=bf16 q=[9] kv=[9] layout=BSND kv_heads=1 group=1 "
+                         "dim=64 value_dim=64 data=normal seed=1}"));
+    scope.restrict_to("q=kv");
+    Random random(1);
+    const auto inside = scope.brought_inside(
+        case_of("flash_attention_score_grad{dtype=bf16 q=[8] kv=[16384] layout=BSND kv_heads=1 group=1 dim=64 "
+                "value_dim=64 data=normal seed=1}"),
+        random);
+    ASSERT_TRUE(inside);
+    EXPECT_LE(inside->lists[0][0] * inside->lists[1][0], 4 * 8 * 16384);
 }
 
 struct Planted {

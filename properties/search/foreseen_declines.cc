@@ -1,0 +1,114 @@
+#include "properties/search/foreseen_declines.h"
+
+#include <attncheck/candidate.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "properties/case/random.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr int kOfOne = 3;        ///< declined calls with a trait until others with it are foreseen
+constexpr int kOfTwo = 4;        ///< the same of two traits together
+constexpr int kKnownCalls = 40;  ///< accepted ones, before a pair that none of them had means anything
+constexpr int kTried = 16;       ///< one of so many foreseen calls is made
+
+std::uint64_t trait(std::string_view name, std::int64_t kind, std::int64_t value) {
+    std::uint64_t hash = mix(static_cast<std::uint64_t>(kind) * 1024 +
+                             static_cast<std::uint64_t>(value));
+    for (const char ch : name) hash = mix(hash ^ static_cast<unsigned char>(ch));
+    return hash;
+}
+
+bool is_dense(const Tensor& tensor) {
+    std::int64_t stride = 1;
+    for (std::size_t d = tensor.shape.size(); d-- > 0; stride *= tensor.shape[d])
+        if (tensor.shape[d] > 1 && tensor.strides[d] != stride) return false;
+    return true;
+}
+
+/// A mode as it is; of other numbers the sign.
+std::int64_t kind_of(std::int64_t value) {
+    constexpr std::int64_t kModes = 8;
+    return value < 0 ? -1 : std::min(value, kModes + 1);
+}
+
+std::int64_t kind_of(double value) {
+    return std::isnan(value) ? 4 : (value > 0) + (value >= 1) + (value > 1) - (value < 0);
+}
+
+std::vector<std::uint64_t> traits_of(const Call& call) {
+    enum Kind { presence, type, rank, order, emptiness, text, number, real, repetition };
+    std::vector<std::uint64_t> out;
+    for (const Tensor& tensor : call.tensors) {
+        out.push_back(trait(tensor.name, presence, tensor.present && !tensor.withheld));
+        if (!tensor.present || tensor.withheld) continue;
+        out.push_back(trait(tensor.name, type, tensor.dtype));
+        out.push_back(trait(tensor.name, rank, tensor.rank));
+        out.push_back(trait(tensor.name, order, is_dense(tensor)));
+        out.push_back(trait(tensor.name, emptiness, std::ranges::count(tensor.shape, 0) > 0));
+    }
+    for (const HostArray& array : call.arrays) {
+        out.push_back(trait(array.name, presence, array.present));
+        if (array.present)
+            out.push_back(trait(array.name, repetition,
+                                std::ranges::adjacent_find(array.values) != array.values.end()));
+    }
+    for (const Text& one : call.texts)
+        out.push_back(mix(trait(one.name, text, one.value.has_value()) ^
+                          trait(one.value.value_or(""), text, 0)));
+    for (const Number& one : call.numbers)
+        out.push_back(trait(one.name, number, kind_of(one.value)));
+    for (const Real& one : call.reals) out.push_back(trait(one.name, real, kind_of(one.value)));
+    return out;
+}
+
+std::uint64_t pair_of(std::uint64_t a, std::uint64_t b) { return mix(a) ^ mix(b); }
+
+}  // namespace
+
+CallResult ForeseenDeclines::run(const Call& call, const RunOptions& options) {
+    if (!is_on_) return candidate_.run(call, options);
+    const Traits traits = traits_of(call);
+    if (is_foreseen(traits) && ++foreseen_ % kTried != 0) {
+        CallResult declined;
+        declined.status = ATTNCHECK_DECLINED;
+        return declined;
+    }
+    CallResult result = candidate_.run(call, options);
+    note(traits,
+         result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED);
+    return result;
+}
+
+bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
+    const auto is_declined = [&](std::uint64_t key, int times) {
+        const auto it = counts_.find(key);
+        return it != counts_.end() && it->second.accepted == 0 && it->second.declined >= times;
+    };
+    if (counts_.empty()) return false;
+    for (const std::uint64_t one : traits)
+        if (is_declined(one, kOfOne)) return true;
+    if (accepted_ < kKnownCalls) return false;
+    for (std::size_t i = 0; i < traits.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            if (is_declined(pair_of(traits[i], traits[j]), kOfTwo)) return true;
+    return false;
+}
+
+void ForeseenDeclines::note(const Traits& traits, bool is_declined) {
+    accepted_ += !is_declined;
+    const auto add = [&](std::uint64_t key) {
+        Count& count = counts_[key];
+        ++(is_declined ? count.declined : count.accepted);
+    };
+    for (std::size_t i = 0; i < traits.size(); ++i) {
+        add(traits[i]);
+        for (std::size_t j = 0; j < i; ++j) add(pair_of(traits[i], traits[j]));
+    }
+}
+
+}  // namespace attncheck::properties
