@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "properties/grading/mutants.h"
+#include "properties/grading/words.h"
 #include "properties/operators/catalogue.h"
 #include "properties/report/files.h"
 #include "properties/judge/rules.h"
@@ -58,6 +59,11 @@ std::vector<Mutant> chosen_mutants(const MutantsArguments& arguments,
             (arguments.ids == "all" || mutant.in_catalogue) &&
             (!arguments.counted || mutant.counted()))
             mutants.push_back(mutant);
+    if (!arguments.words.empty())  // a rounding class decides nothing about rulings
+        std::erase_if(mutants, &Mutant::of_rulings);
+    for (std::size_t i = mutants.size(); i-- > 0;)
+        if (i % static_cast<std::size_t>(arguments.every) != 0)
+            mutants.erase(mutants.begin() + static_cast<std::ptrdiff_t>(i));
     if (mutants.empty()) throw std::runtime_error("no mutant is left to grade");
     return mutants;
 }
@@ -122,6 +128,20 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
         ->capture_default_str();
     command->add_flag("--counted", arguments.counted,
                       "leave out mutants that break no promise of the contract");
+    command->add_option("--every", arguments.every, "one of so many mutants, for a coarse grading [1]")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1000));
+    command
+        ->add_option("--words", arguments.words,
+                     "Markdown file whose table of the words of --precision is rewritten: what of the "
+                     "mutants is killed under each")
+        ->type_name("FILE");
+    command
+        ->add_option("--time", arguments.time,
+                     "with --words: time for the whole suite against one mutant")
+        ->type_name("SECONDS")
+        ->check(seconds_between(0.001, 1e9))
+        ->capture_default_str();
     command->add_flag("--no-clean", arguments.no_clean,
                       "do not check that the libraries hold without a mutant");
     command->add_option("--seed", arguments.seed, "seed of the generated cases")
@@ -189,6 +209,14 @@ int grade_mutants(const MutantsArguments& arguments) {
     options.elements_of = elements_of;
     options.rule = arguments.rule;
 
+    if (!arguments.words.empty()) {
+        const std::vector<WordScore> words =
+            grade_words(mutants, options, arguments.time, std::cout);
+        std::cout << "\n" << words_table(words);
+        if (words.size() <= graded_words().size()) return kInterrupted;
+        rewrite_words(arguments.words, words);
+        return 0;
+    }
     std::vector<Mutant> work;
     if (!arguments.no_clean && arguments.only.empty()) work = without_mutant(mutants);
     work.insert(work.end(), mutants.begin(), mutants.end());

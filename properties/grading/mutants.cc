@@ -157,7 +157,9 @@ private:
             if (MutantScore score = run_one(mutant, number, first);
                 score.killed && score.repeatable)
                 return score;
-        return run_one(mutant, number, {});
+        return run_one(mutant, number,
+                       options_.run_seconds > 0 ? fmt::format(" --time {}", options_.run_seconds)
+                                                : std::string());
     }
 
     MutantScore run_one(const Mutant& mutant, std::size_t number, const std::string& more) {
@@ -171,6 +173,8 @@ private:
             shell_quoted(mutant.library), options_.seed, options_.shrink_seconds,
             shell_quoted(path));
         if (!mutant.profile.empty()) command += " --profile " + shell_quoted(mutant.profile);
+        if (!options_.precision.empty())
+            command += " --precision " + shell_quoted(options_.precision);
         for (const auto& name : mutant.operators) command += " --op " + name;
         command += more + " >/dev/null 2>&1";
         MutantScore score;

@@ -64,6 +64,8 @@ struct MutationOptions {
     int jobs = 2;
     /// Elements of all tensors of a case line.
     std::function<std::int64_t(const std::string& case_line)> elements_of;
+    std::string precision;   ///< what the candidate declares; empty: what its library does
+    double run_seconds = 0;  ///< of a whole run; 0: the usual number of cases
     std::string rule;     ///< tolerance_rules(): it is graded in place of the suite
     std::string earlier;  ///< JSON of an earlier run: what killed a mutant then is tried first
 };

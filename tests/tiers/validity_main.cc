@@ -3,6 +3,7 @@
 // names begin so. With a word of the rounding class, such as scores=half, every emulation has its
 // roundings, and declares them or not. Progress goes to the error stream. Exit status 1 when a tier
 // accused one of them, 2 when an argument is no number.
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -41,7 +42,7 @@ int main(int argc, char** argv) {
     std::atomic<std::uint64_t> next{0};
     {
         std::vector<std::jthread> threads;
-        for (int k = 0; k < 2; ++k) {
+        for (unsigned k = 0; k < std::max(2u, std::thread::hardware_concurrency()); ++k) {
             threads.emplace_back([&, reports = k == 0] {
                 auto reported = Clock::now();
                 for (std::uint64_t i = next++; i < cases; i = next++) {
