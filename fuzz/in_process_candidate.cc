@@ -37,7 +37,7 @@ InProcessCandidate::InProcessCandidate() {
 
 CallResult InProcessCandidate::run(const Call& call, const RunOptions& options) {
     const std::int64_t before_mib = arena_.resident_mib();
-    const PlacedCalls placed({&call}, options, 1);
+    const PlacedCalls placed({&call}, options, 1, arena_.bytes());
     const Request& request = placed.request();
     CallResult result;
     protect(request, PROT_NONE);

@@ -72,6 +72,16 @@ std::optional<Extent> extent_of(const attncheck_tensor& host, std::size_t size) 
     return Extent{static_cast<std::int64_t>(-first), static_cast<std::int64_t>(elements)};
 }
 
+/// Elements so far apart that most pages between them do not exist on the host: a device would need
+/// them all.
+bool is_mostly_empty(const attncheck_tensor& host, const Extent& extent) {
+    constexpr double kFar = 1 << 28, kShare = 1.0 / 64;
+    double count = 1;
+    for (int d = 0; d < host.rank; ++d) count *= static_cast<double>(host.shape[d]);
+    const auto elements = static_cast<double>(extent.elements);
+    return elements > kFar && count < elements * kShare;
+}
+
 /// Device 0 and a stream for the calling thread: a stream keeps the first failure of its work,
 /// which must not reach another thread's call. Contexts are current per thread.
 class ThreadStream {
@@ -142,6 +152,7 @@ Tensor DeviceCall::tensor(const attncheck_tensor& host) {
     }
     const std::size_t size = element_bytes(host.dtype);
     const std::optional<Extent> extent = extent_of(host, size);
+    if (extent && is_mostly_empty(host, *extent)) failed_ = ATTNCHECK_DECLINED;
     const std::int64_t before = extent ? extent->before : 0;
     const std::size_t bytes = extent ? static_cast<std::size_t>(extent->elements) * size : 0;
     const bool small = extent && bytes <= kDeferredBytes;

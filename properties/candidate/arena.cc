@@ -44,7 +44,7 @@ void with_size(std::size_t size, const Work& work) {
     throw std::runtime_error(
         fmt::format("cannot {} {} GiB of address space for the candidate's buffers: {} (are there "
                     "limits? see `ulimit -v` and `ulimit -f`)",
-                    what, kArenaBytes >> 30, std::strerror(errno)));
+                    what, std::end(kArenaSizes)[-1] >> 30, std::strerror(errno)));
 }
 
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
@@ -59,21 +59,23 @@ constexpr std::uint32_t kHeapFill = 0x40;
 Arena::Arena() {
     fd_ = memfd_create("attncheck", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd_ < 0) refuse("create");
-    if (ftruncate(fd_, static_cast<off_t>(kArenaBytes)) != 0) {
-        close(fd_);
-        refuse("create");
-    }
-    // A file that shrinks under the mapping would end the suite with SIGBUS.
-    fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd_, 0) == MAP_FAILED) {
+    if (std::ranges::none_of(kArenaSizes, [this](std::uint64_t bytes) { return map(bytes); })) {
         close(fd_);
         refuse("map");
     }
+    // A file that shrinks under the mapping would end the suite with SIGBUS.
+    fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+bool Arena::map(std::uint64_t bytes) {
+    if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return false;
+    bytes_ = bytes;
+    return mmap(reinterpret_cast<void*>(kArenaAddress), bytes, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd_, 0) != MAP_FAILED;
 }
 
 Arena::~Arena() {
-    munmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes);
+    munmap(reinterpret_cast<void*>(kArenaAddress), bytes_);
     close(fd_);
 }
 
@@ -99,12 +101,12 @@ void Arena::give_back(std::uint64_t bytes_used, std::int64_t before_mib) {
     const std::uint64_t placed = round_up(bytes_used);
     if (resident_mib() > before_mib)  // written by the candidate, outside of its buffers
         fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(placed),
-                  static_cast<off_t>(kArenaBytes - placed));
+                  static_cast<off_t>(bytes_ - placed));
 }
 
 PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options,
-                         int repetitions)
-    : options_(options), next_(kControlBytes) {
+                         int repetitions, std::uint64_t arena_bytes)
+    : options_(options), arena_bytes_(arena_bytes), next_(kControlBytes) {
     request_.calls = static_cast<std::uint32_t>(calls.size());
     request_.repetitions = static_cast<std::uint32_t>(repetitions);
     request_.enough_s = HUGE_VAL;
@@ -136,7 +138,8 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
         call.op.copy(request_.op[k], kNameBytes);
     }
     for (Buffer& buffer : buffers_)
-        buffer.image.assign(at(buffer.first_page), at(buffer.pages_end));
+        for (const Pages& pages : buffer.pages)
+            buffer.image.insert(buffer.image.end(), at(pages.begin), at(pages.end));
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
     next_ += kPage;
@@ -145,8 +148,10 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
     if (options_.locks_inputs)
         for (const Buffer& buffer : buffers_) {
             if (buffer.tensor && buffer.tensor->output) continue;
-            inputs_.push_back(buffer.first_page);
-            inputs_.push_back(buffer.pages_end - buffer.first_page);
+            for (const Pages& pages : buffer.pages) {
+                inputs_.push_back(pages.begin);
+                inputs_.push_back(pages.end - pages.begin);
+            }
         }
     request_.input_count = static_cast<std::uint32_t>(inputs_.size() / 2);
     if (!inputs_.empty())
@@ -165,10 +170,13 @@ std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
 }
 
 PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
-                                             std::size_t element_size, std::byte fill) {
+                                             std::size_t element_size, std::byte fill,
+                                             std::vector<std::int64_t> offsets) {
     const std::uint64_t pages = std::max(round_up(bytes), kPage);
-    if (next_ + pages + 2 * kPage > kArenaBytes)
-        throw std::runtime_error("case: buffers do not fit in the arena");
+    if (pages > arena_bytes_ || next_ + pages + 2 * kPage > arena_bytes_)
+        throw NoRoom(fmt::format("the buffers need more than the {} GiB of address space that the "
+                                 "system grants",
+                                 arena_bytes_ >> 30));
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
     Buffer buffer;
@@ -180,10 +188,47 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
     buffer.begin = options_.placement == Placement::ends_at_guard ? buffer.pages_end - bytes
                                                                   : buffer.first_page;
     buffer.end = buffer.begin + bytes;
+    buffer.offsets = std::move(offsets);
     next_ += kPage + pages;
-    std::memset(at(buffer.first_page), static_cast<int>(fill), pages);
+    add_pages(buffer);
+    for (const Pages& touched : buffer.pages)
+        std::memset(at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
     buffers_.push_back(std::move(buffer));
     return buffers_.back();
+}
+
+/// All pages of an ordinary buffer. Of one that is mostly empty those that elements lie in: the
+/// others are never there, and nothing may touch them.
+void PlacedCalls::add_pages(Buffer& buffer) {
+    constexpr std::uint64_t kMostlyEmpty = std::uint64_t{1} << 30;  // and 2^26 elements at most
+    if (buffer.end - buffer.begin < kMostlyEmpty || buffer.offsets.empty()) {
+        buffer.pages = {{buffer.first_page, buffer.pages_end}};
+        return;
+    }
+    std::vector<std::uint64_t> numbers;
+    for (const std::int64_t offset : buffer.offsets) {
+        const std::uint64_t address =
+            buffer.begin + static_cast<std::uint64_t>(offset) * buffer.element_size;
+        if (numbers.empty() || numbers.back() != address / kPage)
+            numbers.push_back(address / kPage);
+    }
+    std::ranges::sort(numbers);
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    const auto add_hole = [this](std::uint64_t begin, std::uint64_t end) {
+        if (begin == end) return;
+        guards_.push_back(begin);
+        guards_.push_back(end - begin);
+    };
+    for (const std::uint64_t number : numbers) {
+        const std::uint64_t begin = number * kPage;
+        if (!buffer.pages.empty() && buffer.pages.back().end == begin) {
+            buffer.pages.back().end += kPage;
+            continue;
+        }
+        add_hole(buffer.pages.empty() ? buffer.first_page : buffer.pages.back().end, begin);
+        buffer.pages.push_back({begin, begin + kPage});
+    }
+    add_hole(buffer.pages.back().end, buffer.pages_end);
 }
 
 void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
@@ -203,17 +248,19 @@ void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor
     laid_out.resize(tensor.buffer_shape.size(), 0);
     const Extent extent = extent_of(tensor.buffer_shape, laid_out);
     const std::size_t size = tensor.element_size();
+    const bool dense = strides_for(Layout::dense, tensor.buffer_shape) == laid_out;
+    std::vector<std::int64_t> offsets;
+    if (!dense) {
+        offsets = offsets_of(tensor.buffer_shape, laid_out);
+        for (auto& offset : offsets) offset -= extent.lowest;
+    }
     Buffer& buffer =
         add_buffer(call, tensor.name, static_cast<std::size_t>(extent.count()) * size, size,
-                   tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill);
+                   tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
+                   std::move(offsets));
     buffer.tensor = &tensor;
     buffer.index = index;
     out.data = at(buffer.begin) - extent.lowest * static_cast<std::int64_t>(size);
-    const bool dense = strides_for(Layout::dense, tensor.buffer_shape) == laid_out;
-    if (!dense) {
-        buffer.offsets = offsets_of(tensor.buffer_shape, laid_out);
-        for (auto& offset : buffer.offsets) offset -= extent.lowest;
-    }
     if (tensor.output) return;
     if (tensor.shared_bytes)
         std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
@@ -227,14 +274,13 @@ void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor
     with_size(size, store);
 }
 
-std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer,
-                                                      std::span<std::byte> bytes) const {
+std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer) const {
     std::vector<std::uint32_t> bits(buffer.tensor->elements());
     const auto take = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
         for (std::size_t i = 0; i < bits.size(); ++i) {
             const auto element =
                 buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
-            std::byte* from = bytes.data() + element * kSize;
+            std::byte* from = at(buffer.begin) + element * kSize;
             std::memcpy(&bits[i], from, std::min(kSize, sizeof bits[i]));
             std::memset(from, static_cast<int>(options_.poison), kSize);
         }
@@ -247,19 +293,15 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
     result.outputs.assign(tensor_counts_[k], {});
     for (const Buffer& buffer : buffers_) {
         if (buffer.call != k) continue;
-        const std::span<std::byte> now(at(buffer.first_page), at(buffer.pages_end));
-        const std::size_t start = buffer.begin - buffer.first_page;
         // What was written into an output's elements is taken out, so that the rest can be compared
         // with what stood there before.
         const bool is_output = buffer.tensor && buffer.tensor->output;
-        if (is_output) result.outputs[buffer.index] = take_elements(buffer, now.subspan(start));
-        if (std::memcmp(now.data(), buffer.image.data(), now.size()) == 0) continue;
-        const auto differs = std::mismatch(now.begin(), now.end(), buffer.image.begin()).first;
-        const std::int64_t element = ((differs - now.begin()) - static_cast<std::int64_t>(start)) /
-                                     static_cast<std::int64_t>(buffer.element_size);
-        const bool inside =
-            differs - now.begin() >= static_cast<std::ptrdiff_t>(start) &&
-            element < static_cast<std::int64_t>((buffer.end - buffer.begin) / buffer.element_size);
+        if (is_output) result.outputs[buffer.index] = take_elements(buffer);
+        const std::byte* const differs = first_change(buffer);
+        if (!differs) continue;
+        const std::int64_t element =
+            (differs - at(buffer.begin)) / static_cast<std::ptrdiff_t>(buffer.element_size);
+        const bool inside = differs >= at(buffer.begin) && differs < at(buffer.end);
         result.damage.push_back(
             {buffer.name,
              !inside ? fmt::format("memory outside the tensor was written, near element offset {}",
@@ -271,8 +313,33 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
     }
 }
 
+const std::byte* PlacedCalls::first_change(const Buffer& buffer) {
+    std::span<const std::byte> before = buffer.image;
+    for (const Pages& pages : buffer.pages) {
+        const std::span<const std::byte> now(at(pages.begin), at(pages.end));
+        if (std::memcmp(now.data(), before.data(), now.size()) != 0)
+            return at(pages.begin) +
+                   (std::mismatch(now.begin(), now.end(), before.begin()).first - now.begin());
+        before = before.subspan(now.size());
+    }
+    return nullptr;
+}
+
+std::string PlacedCalls::Buffer::hole_at(std::uint64_t address) const {
+    if (address < first_page || address >= pages_end) return {};
+    for (const Pages& one : pages)
+        if (address >= one.begin && address < one.end) return {};
+    const auto bytes = static_cast<std::int64_t>(address - begin);
+    return fmt::format("between the slices of {}, at element offset {}", name,
+                       bytes / static_cast<std::int64_t>(element_size));
+}
+
 std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
     for (const Buffer& buffer : buffers_) {
+        if (std::string hole = buffer.hole_at(address); !hole.empty()) {
+            tensor = buffer.name;
+            return hole;
+        }
         if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
             options_.placement == Placement::ends_at_guard) {
             tensor = buffer.name;

@@ -14,7 +14,7 @@
 
 namespace attncheck::properties {
 
-/// A memfd mapped at kArenaAddress, shared with worker processes.
+/// A memfd mapped at kArenaAddress, shared with worker processes. Workers read its size from the file.
 class Arena {
 public:
     Arena();  ///< throws std::runtime_error when the system refuses
@@ -24,19 +24,25 @@ public:
     /// The arena of this process, as long as somebody holds it: candidates of one suite take turns.
     static std::shared_ptr<Arena> shared();
     int descriptor() const { return fd_; }
+    std::uint64_t bytes() const { return bytes_; }
     std::int64_t resident_mib() const;  ///< pages that exist, whoever made them
     /// Returns pages to the system after a large case, and those that were not there before the
     /// call, when the arena had `before_mib`.
     void give_back(std::uint64_t bytes_used, std::int64_t before_mib);
 
 private:
+    bool map(std::uint64_t bytes);
+
     int fd_ = -1;
+    std::uint64_t bytes_ = 0;
 };
 
 /// One or several calls as they lie in the arena.
 class PlacedCalls {
 public:
-    PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options, int repetitions);
+    /// Throws NoRoom when the buffers need more than `arena_bytes`.
+    PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options, int repetitions,
+                std::uint64_t arena_bytes);
 
     const Request& request() const { return request_; }
     void stop_repeating_after(double seconds) { request_.enough_s = seconds; }
@@ -53,6 +59,9 @@ public:
     std::string locate_in_input(std::uint64_t address, std::string& tensor) const;
 
 private:
+    struct Pages {
+        std::uint64_t begin = 0, end = 0;
+    };
     struct Buffer {
         std::size_t call = 0, index = 0;  // index: of the tensor in its call
         const Tensor* tensor = nullptr;   // or an array
@@ -62,20 +71,26 @@ private:
         std::uint64_t begin = 0, end = 0;             // the bytes of the strided extent
         std::vector<std::int64_t>
             offsets;  // of logical elements, in elements from `begin`; dense: empty
-        std::vector<std::byte> image;  // all pages as they were before the call
+        std::vector<Pages> pages;  // that elements touch, lowest first; what is between is a guard
+        std::vector<std::byte> image;  // these pages as they were before the call
+
+        std::string hole_at(std::uint64_t address) const;  // empty: none
     };
     Buffer& add_buffer(std::size_t call, std::string name, std::size_t bytes,
-                       std::size_t element_size, std::byte fill);
+                       std::size_t element_size, std::byte fill,
+                       std::vector<std::int64_t> offsets = {});
+    void add_pages(Buffer& buffer);
+    /// The byte of a buffer's pages that changed first; nothing if none did.
+    static const std::byte* first_change(const Buffer& buffer);
     std::uint64_t control(const void* data, std::size_t bytes);
     /// Moves an output's elements out of its pages and puts the poison back in their place.
-    std::vector<std::uint32_t> take_elements(const Buffer& buffer,
-                                             std::span<std::byte> bytes) const;
+    std::vector<std::uint32_t> take_elements(const Buffer& buffer) const;
     void place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
                       attncheck_tensor& out);
 
     RunOptions options_;
     Request request_{};
-    std::uint64_t next_ = 0, next_control_ = 0;
+    std::uint64_t arena_bytes_ = 0, next_ = 0, next_control_ = 0;
     std::vector<std::uint64_t> guards_, inputs_;
     std::vector<Buffer> buffers_;
     std::vector<std::size_t> tensor_counts_;  // per call

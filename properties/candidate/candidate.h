@@ -25,6 +25,11 @@ public:
     Stopped() : std::runtime_error("the run was stopped") {}
 };
 
+/// The buffers of a call need more address space than the system grants: nothing was called.
+class NoRoom : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 struct CandidateInfo {
     std::string name, path;
     std::string precision;               ///< as the library declares it; empty when it does not

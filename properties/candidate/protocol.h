@@ -11,8 +11,9 @@ namespace attncheck::properties {
 
 inline constexpr std::uintptr_t kArenaAddress =
     0x2a0000000000;  ///< free in ordinary and sanitized processes
-inline constexpr std::uint64_t kArenaBytes = std::uint64_t{1}
-                                             << 36;  ///< address space only; pages come on demand
+/// Address space only, pages come on demand: the first size that the system grants. The largest has
+/// room for four calls at once with tensors that lie far apart.
+inline constexpr std::uint64_t kArenaSizes[] = {std::uint64_t{1} << 38, std::uint64_t{1} << 36};
 inline constexpr std::uint64_t kControlBytes =
     1 << 20;  ///< argument structs, strings and guard table
 inline constexpr std::uint64_t kPage = 4096;

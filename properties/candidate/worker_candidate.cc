@@ -80,7 +80,7 @@ private:
             }
             return results;
         }
-        PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions);
+        PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions, arena_->bytes());
         const double limit_s = limit_s_ * options.patience;
         placed.stop_repeating_after(limit_s * kShareOfRepetitions);
         arena_mib_ = arena_->resident_mib();

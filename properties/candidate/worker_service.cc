@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -173,8 +174,11 @@ bool open_worker(int socket, int arena) {
     fcntl(g_socket, F_SETFD, FD_CLOEXEC);  // a program that the candidate starts cannot hold it
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    if (mmap(reinterpret_cast<void*>(kArenaAddress), kArenaBytes, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, arena, 0) == MAP_FAILED) {
+    struct stat file{};
+    if (fstat(arena, &file) != 0 ||
+        mmap(reinterpret_cast<void*>(kArenaAddress), static_cast<std::size_t>(file.st_size),
+             PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, arena,
+             0) == MAP_FAILED) {
         refuse("cannot map the shared arena");
         return false;
     }

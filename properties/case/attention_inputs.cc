@@ -55,14 +55,12 @@ public:
     std::vector<double> values() const {
         std::vector<double> out(static_cast<std::size_t>(elements()));
         if (spec_.recipe == Recipe::zeros) return out;
-        const bool broadcast =
-            spec_.layouts[static_cast<std::size_t>(tensor_)] == Layout::broadcast;
         for_row_ranges(rows_, elements(), [&](Int begin, Int end) {
             auto at = static_cast<std::size_t>(begin * heads_ * dim_);
             for (Int row = begin; row < end; ++row)
                 for (Int head = 0; head < heads_; ++head)
                     for (Int channel = 0; channel < dim_; ++channel)
-                        out[at++] = value({tensor_, role_, row, broadcast ? 0 : head, channel});
+                        out[at++] = value({tensor_, role_, row, head, channel});
         });
         return out;
     }
@@ -158,11 +156,6 @@ void shape_logits(const Spec& spec, const InputRecipe& how, const std::vector<In
             }
         first += length;
     }
-    // Heads of a broadcast tensor are one, whatever the shaping did to them.
-    const int tensor = tensor_with(Role::key, *spec.schema);
-    if (spec.layouts[static_cast<std::size_t>(tensor)] != Layout::broadcast) return;
-    for (std::size_t k = 0; k < key.size(); ++k)
-        key[k] = key[k / (heads * dim) * heads * dim + k % dim];
 }
 
 }  // namespace

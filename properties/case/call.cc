@@ -194,25 +194,77 @@ std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths) {
     return starts;
 }
 
+namespace {
+
+/// The dimensions that lie in memory, slowest first.
+std::vector<std::size_t> slowest_first(std::size_t rank, const DimOrder& in) {
+    if (in.slowest_first) return *in.slowest_first;
+    std::vector<std::size_t> order(rank);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return order;
+}
+
+/// Dimensions that a layout repeats get stride 0, some others a negative one.
+void repeat_or_reverse(Layout layout, std::vector<std::int64_t>& strides) {
+    if (strides.empty()) return;
+    switch (layout) {
+        case Layout::reversed:
+            strides.front() = -strides.front();
+            break;
+        case Layout::reversed_last:
+            strides.back() = -strides.back();
+            break;
+        case Layout::reversed_all:
+            for (std::int64_t& stride : strides) stride = -stride;
+            break;
+        case Layout::one_element:
+            std::fill(strides.begin(), strides.end(), 0);
+            break;
+        default:
+            break;
+    }
+}
+
+/// The dimension that a layout leaves out of memory; the rank if there is none.
+std::size_t repeated_dimension(Layout layout, std::size_t rank, const DimOrder& in) {
+    return layout == Layout::broadcast    ? in.repeated
+           : layout == Layout::one_row    ? 0
+           : layout == Layout::one_column ? rank - 1
+                                          : rank;
+}
+
+}  // namespace
+
+int far_dimension(std::span<const std::int64_t> shape, const DimOrder& in) {
+    constexpr std::int64_t kMostSlices = 16;  // each has pages of its own
+    for (const std::size_t dim : slowest_first(shape.size(), in))
+        if (shape[dim] > 1 && shape[dim] <= kMostSlices) return static_cast<int>(dim);
+    return -1;
+}
+
 std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape,
                                       const DimOrder& in) {
     const std::size_t rank = shape.size();
-    std::vector<std::size_t> order(rank);  // slowest first
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    if (in.slowest_first) order = *in.slowest_first;
+    std::vector<std::size_t> order = slowest_first(rank, in);
     if (layout == Layout::swapped && order.size() >= 2) std::swap(order[0], order[1]);
     if (layout == Layout::columns && !order.empty())
         std::rotate(order.begin(), order.end() - 1, order.end());
+    const int far = layout == Layout::far ? far_dimension(shape, in) : -1;
+    const std::size_t repeated = repeated_dimension(layout, rank, in);
     std::vector<std::int64_t> strides(rank);
     std::int64_t pitch = layout == Layout::spread ? 2 : 1;
     for (std::size_t k = order.size(); k-- > 0;) {
         const std::size_t dim = order[k];
-        if (layout == Layout::broadcast && dim == in.repeated) continue;  // stride 0
+        if (dim == repeated || static_cast<int>(dim) == far) continue;  // stride 0, or below
         strides[dim] = pitch;
         pitch *= std::max<std::int64_t>(shape[dim], 1);
         if (layout == Layout::gap && k > 0) pitch += 3;  // odd, so that rows start unaligned
     }
-    if (layout == Layout::reversed && rank > 0) strides[0] = -strides[0];
+    repeat_or_reverse(layout, strides);
+    if (far >= 0) {  // odd, so that slices start unaligned
+        const std::int64_t steps = shape[static_cast<std::size_t>(far)] - 1;
+        strides[static_cast<std::size_t>(far)] = std::max(pitch, (kFarReach + steps) / steps) | 1;
+    }
     if (layout == Layout::unit)
         for (const std::size_t dim : order)
             if (shape[dim] == 1)

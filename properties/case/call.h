@@ -102,6 +102,13 @@ std::int64_t longest(const std::vector<std::int64_t>& lengths);
 /// First row of each sequence; the last entry is where the rows beyond the last sequence begin.
 std::vector<std::int64_t> row_starts(const std::vector<std::int64_t>& lengths);
 
+/// Offsets that Layout::far reaches, at least: neither signed nor unsigned 32 bits hold them.
+inline constexpr std::int64_t kFarReach = (std::int64_t{1} << 32) + 1;
+
+/// The dimension whose slices Layout::far spreads: the slowest one with few slices; -1 if there is
+/// none, and then the tensor lies dense.
+int far_dimension(std::span<const std::int64_t> shape, const DimOrder& in = {});
+
 /// Strides (elements) of a tensor of this shape in a layout; strides of extent-1 dimensions are
 /// arbitrary in `unit`.
 std::vector<std::int64_t> strides_for(Layout layout, std::span<const std::int64_t> shape,

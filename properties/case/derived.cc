@@ -160,6 +160,9 @@ std::optional<std::string> too_large(const Description& d,
     return std::nullopt;
 }
 
+/// Tensors in Layout::far in one case, each of 4 to 16 GiB of address space.
+constexpr std::ptrdiff_t kMostFar = 2;
+
 std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& extents) {
     for (std::size_t i = 0; i < spec.layouts.size(); ++i) {
         const TensorField& tensor = spec.schema->tensors[i];
@@ -168,11 +171,18 @@ std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& exte
         if (form && form->fixed)
             return fmt::format("{}.layout={}: documented contents lie dense", tensor.name,
                                name_of(layout));
-        if ((tensor.output && layout == Layout::reversed) ||
-            ((tensor.output || tensor.derived) && layout == Layout::broadcast))
+        if ((tensor.output && !suits_outputs(layout)) ||
+            ((tensor.output || tensor.derived) && repeats(layout)))
             return fmt::format("{}.layout={} is for {}inputs only", tensor.name, name_of(layout),
                                tensor.derived ? "independent " : "");
+        // What a list may hold depends on its row.
+        if (repeats(layout) && layout != Layout::broadcast &&
+            (!spec.schema->repeats_anywhere || tensor.role == Role::list))
+            return fmt::format("{}.layout={} is for inputs whose values are free", tensor.name,
+                               name_of(layout));
     }
+    if (std::ranges::count(spec.layouts, Layout::far) > kMostFar)
+        return fmt::format("at most {} tensors of a case lie far apart", kMostFar);
     return std::nullopt;
 }
 
@@ -186,6 +196,10 @@ const Axes& memory_of(const TensorField& tensor, const Extents& extents) {
     const Form* form = form_of(tensor, extents);
     if (!form) return tensor.logical;
     return form->order.empty() ? form->shape : form->order;
+}
+
+Laid laid_out(const TensorField& tensor, const Extents& extents) {
+    return {passed_shape(tensor, extents), order_in_memory(tensor, extents)};
 }
 
 std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents) {

@@ -22,6 +22,13 @@ std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents);
 /// The axes in memory.
 const Axes& memory_of(const TensorField& tensor, const Extents& extents);
 
+/// Shape and order of a tensor as it is passed.
+struct Laid {
+    std::vector<std::int64_t> shape;
+    DimOrder order;
+};
+Laid laid_out(const TensorField& tensor, const Extents& extents);
+
 /// The call without the values of its elements.
 Call outline_of(const Extents& extents, std::span<const Layout> layouts = {});
 

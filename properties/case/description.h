@@ -198,6 +198,8 @@ struct Description {
     std::vector<ListField> lists = {};
     std::vector<TensorField> tensors = {};  ///< in the order of the C struct
     bool parallel_lists = false;            ///< all lists have one entry per sequence
+    /// Inputs may repeat in any dimension, as the layouts of spec.h say; otherwise in the second alone.
+    bool repeats_anywhere = false;
     std::vector<Symbol> symbols = {};
     std::vector<ArrayField> arrays = {};
     std::vector<TextField> texts = {};

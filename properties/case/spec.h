@@ -24,7 +24,7 @@
 
 namespace attncheck::properties {
 
-/// How a tensor lies in memory, simplest first. All but `broadcast` keep elements distinct.
+/// How a tensor lies in memory, simplest first. All but those that repeat keep elements distinct.
 enum class Layout {
     dense,      ///< row-major
     unit,       ///< row-major, but dimensions of extent 1 carry an arbitrary stride
@@ -34,7 +34,24 @@ enum class Layout {
     spread,     ///< every second element
     reversed,   ///< negative stride in the first dimension (inputs only)
     broadcast,  ///< stride 0 in the second dimension (inputs only): all its slices are one
+    reversed_last,  ///< negative stride in the last dimension (inputs only)
+    reversed_all,   ///< negative strides in all dimensions (inputs only)
+    one_row,        ///< stride 0 in the first dimension (inputs only)
+    one_column,     ///< stride 0 in the last dimension (inputs only)
+    one_element,    ///< stride 0 in all dimensions (inputs only)
+    far,            ///< slices of one dimension up to 2^32 elements and more apart
 };
+inline constexpr int kLayouts = static_cast<int>(Layout::far) + 1;
+
+/// Whether several elements of a tensor are one in memory.
+constexpr bool repeats(Layout layout) {
+    return layout == Layout::broadcast || layout == Layout::one_row ||
+           layout == Layout::one_column || layout == Layout::one_element;
+}
+/// Whether an output may lie so: nothing is read from it in another order.
+constexpr bool suits_outputs(Layout layout) {
+    return layout <= Layout::spread || layout == Layout::far;
+}
 
 /// Where element values come from, simplest first. Operators may give a recipe a structure of their
 /// own.

@@ -1,8 +1,10 @@
 #include "properties/case/values.h"
 
 #include <algorithm>
+#include <map>
 
 #include "properties/case/derived.h"
+#include "properties/case/repetition.h"
 
 namespace attncheck::properties {
 
@@ -31,24 +33,31 @@ void fill_with_zeros(Call& call) {
 void apply_overrides(const Spec& spec,
                      const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
                      std::vector<std::vector<std::int64_t>> shapes) {
-    if (spec.overrides.empty()) return;
+    const bool repeats = std::ranges::any_of(spec.layouts, properties::repeats);
+    if (spec.overrides.empty() && !repeats) return;
     const Extents extents = extents_of(spec);
-    if (shapes.empty()) shapes = shapes_of(extents);
+    const bool is_changed = !shapes.empty();
+    if (!is_changed) shapes = shapes_of(extents);
+    std::map<std::size_t, Repetition> repetitions;
+    for (std::size_t i = 0; i < spec.layouts.size(); ++i)
+        if (properties::repeats(spec.layouts[i]) && bits_of(i) != nullptr)
+            repetitions.try_emplace(i, spec.layouts[i], spec.schema->tensors[i], extents,
+                                    is_changed ? std::span<const std::int64_t>(shapes[i])
+                                               : std::span<const std::int64_t>());
     for (const auto& [element, value] : spec.overrides) {
         const auto index = static_cast<std::size_t>(element.tensor);
-        const TensorField& tensor = spec.schema->tensors[index];
         std::vector<std::uint32_t>* const bits = bits_of(index);
         if (!bits) continue;
         const auto& shape = shapes[index];
-        const bool broadcast = spec.layouts[index] == Layout::broadcast;
-        for (std::int64_t copy = 0; copy < (broadcast ? shape[1] : 1); ++copy) {
-            std::int64_t offset = 0;
-            for (std::size_t dim = 0; dim < shape.size(); ++dim)
-                offset = offset * shape[dim] + (broadcast && dim == 1 ? copy : element.index[dim]);
-            bits->at(static_cast<std::size_t>(offset)) =
-                ref::encode(extents.type_of(tensor), value);
-        }
+        std::size_t offset = 0;
+        for (std::size_t dim = 0; dim < shape.size(); ++dim)
+            offset = offset * static_cast<std::size_t>(shape[dim]) +
+                     static_cast<std::size_t>(element.index[dim]);
+        if (const auto of = repetitions.find(index); of != repetitions.end())
+            offset = of->second.first_of(offset);
+        bits->at(offset) = ref::encode(extents.type_of(spec.schema->tensors[index]), value);
     }
+    for (const auto& [index, repetition] : repetitions) repetition.fold(*bits_of(index));
 }
 
 }  // namespace attncheck::properties

@@ -22,7 +22,8 @@ bool has_extents_of(const Spec& spec, const Call& call);
 void fill_with_zeros(Call& call);
 
 /// Puts the elements that `set` names into row-major bits over the shapes given, or else those of
-/// the Spec; `bits_of` is null for tensors to leave alone.
+/// the Spec; `bits_of` is null for tensors to leave alone. Elements that are one in memory get the
+/// bits of the first.
 void apply_overrides(const Spec& spec,
                      const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
                      std::vector<std::vector<std::int64_t>> shapes = {});

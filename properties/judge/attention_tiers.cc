@@ -194,8 +194,7 @@ bool is_tier_data(const Spec& spec) {
         if (!is_zero_or_missing(spec, field)) return false;
     const auto scale = static_cast<ScaleKind>(spec.number("scale"));
     if (scale == ScaleKind::zero || scale == ScaleKind::large) return false;
-    return std::none_of(spec.layouts.begin(), spec.layouts.end(),
-                        [](Layout layout) { return layout == Layout::broadcast; });
+    return std::ranges::none_of(spec.layouts, repeats);
 }
 
 void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t least,

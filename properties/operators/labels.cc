@@ -36,6 +36,11 @@ void Labels::layouts(bool each) {
         return std::any_of(spec_.layouts.begin(), spec_.layouts.end(), is);
     };
     add(any([](Layout l) { return l != Layout::dense; }), "strided");
+    add(any([](Layout l) { return l == Layout::far; }), "far_strides");
+    add(any([](Layout l) { return l >= Layout::one_row && l <= Layout::one_element; }),
+        "repeated_rows");
+    add(any([](Layout l) { return l == Layout::reversed_last || l == Layout::reversed_all; }),
+        "reversed_columns");
     if (!each) return;
     add(any([](Layout l) { return l == Layout::broadcast; }), "broadcast");
     add(any([](Layout l) { return l == Layout::reversed; }), "reversed");
@@ -79,6 +84,11 @@ Required& Required::recipes(double percent, Recipe first) {
 Required& Required::corners(double percent, std::initializer_list<const char*> names) {
     for (const char* name : names)
         out_.push_back({fmt::format("corner:{}", name), percent, true});
+    return *this;
+}
+
+Required& Required::rare(double percent, std::initializer_list<const char*> labels) {
+    for (const char* label : labels) out_.push_back({label, percent, true});
     return *this;
 }
 

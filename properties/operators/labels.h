@@ -31,7 +31,8 @@ public:
             applies = applies || test(spec_.lists[0][b], spec_.lists[1][b]);
         add(applies, name);
     }
-    void layouts(bool each = true);  ///< "strided"; each: "broadcast" and "reversed" too
+    /// "strided", and the strides that few callers use; each: "broadcast" and "reversed" too.
+    void layouts(bool each = true);
     void given();                    ///< what a gradient is given
     /// "edited". True if the case is: nothing else is counted for it.
     bool edited();
@@ -61,6 +62,8 @@ public:
     Required& recipes(double percent, Recipe first = Recipe::ones);
     /// "corner:N": combinations of other classes.
     Required& corners(double percent, std::initializer_list<const char*> names);
+    /// Classes whose pairs with others no run of a minute reaches: the pairs are not counted.
+    Required& rare(double percent, std::initializer_list<const char*> labels);
     /// What a gradient is given, where the operator is one.
     Required& given(double percent);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "properties/case/many_sequences.h"
+#include "properties/case/unusual_strides.h"
 
 namespace attncheck::properties {
 namespace {
@@ -59,6 +60,7 @@ Spec Operator::sample(Random& random, int size, Profile profile) const {
     Spec spec = draw(random, size, profile);
     spec.profile = profile;
     draw_many_sequences(spec);
+    draw_unusual_strides(spec);
     return spec;
 }
 

@@ -25,7 +25,7 @@ inline constexpr const char* kEditedLabel = "edited";
 struct RequiredClass {
     std::string label;
     double min_percent = 0;
-    bool combination = false;  ///< of other classes, as a numbered corner case is
+    bool combination = false;  ///< of other classes, or a rare one: no pairs are counted
 };
 
 /// Classes that no legal case of `op` has together: `one` with each of `others`, which blanks

@@ -445,6 +445,9 @@ private:
             return property_.check(spec, context_);
         } catch (const Stopped&) {
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
+        } catch (const NoRoom& e) {
+            report_.note = fmt::format("{} case(s) skipped: {}", ++without_room_, e.what());
+            return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
         } catch (const std::exception& e) {  // a LoadError too: the library is gone
             error(fmt::format("{}: {}", print(spec), e.what()));
             return {};
@@ -478,6 +481,7 @@ private:
     std::optional<Walk> walk_;
     std::set<std::string> known_classes_;
     int known_timeouts_ = 0;
+    int without_room_ = 0;  ///< cases with more address space than the system grants
     int unconfirmed_ = 0;  ///< deaths that did not happen again
 };
 

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "properties/case/repetition.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -431,10 +433,11 @@ std::optional<Spec> written_out(const Spec& spec, const Operator& op, std::size_
         const Tensor& tensor = tensors[i];
         if (tensor.output || op.schema().tensors[i].derived) continue;
         const std::vector<double> values = tensor.values();
+        const Repetition repetition(spec.layouts[i], op.schema().tensors[i], extents_of(plain));
         for (std::size_t k = 0; k < values.size(); ++k) {
             if (tensor.bits[k] == 0 && blank[i].bits[k] == 0) continue;
             const auto index = coordinates(static_cast<std::int64_t>(k), tensor.buffer_shape);
-            if (spec.layouts[i] == Layout::broadcast && index.size() > 1 && index[1] != 0) continue;
+            if (repetition.first_of(k) != k) continue;
             ElementRef ref;
             ref.tensor = static_cast<int>(i);
             std::copy(index.begin(), index.end(), ref.index.begin());

@@ -61,6 +61,8 @@ CompressAttentionPlan make_plan(const CompressAttentionProblem& problem) {
 /// Defects in how the operands are addressed.
 void distort_views(CompressAttentionProblem& problem) {
     if (on<"NCA-ALL-02">()) problem.value.forget_strides();
+    if (on<"NCA-x301">()) problem.query.is_narrow = true;
+    if (on<"NCA-x302">()) problem.key.expect_positive_channels();
     if (on<"NCA-ALL-03">()) {
         const auto address = reinterpret_cast<std::uintptr_t>(problem.query.data);
         problem.query.data -= address % 64 / sizeof(std::uint16_t);

@@ -22,6 +22,9 @@ void distort_views(Problem& problem) {
     if (on<"NC-x24">() && !problem.is_gradient) problem.y.forget_strides();
     if (on<"NC-x25">() && !problem.is_gradient) problem.x.stride[2] = 1;
     if (on<"NCG-x17">() && problem.is_gradient) problem.dx.forget_strides();
+    if (on<"NC-x301">() && !problem.is_gradient) problem.x.is_narrow = true;
+    if (on<"NC-x302">() && !problem.is_gradient) problem.x.expect_positive_channels();
+    if (on<"NCG-x301">() && problem.is_gradient) problem.dx.is_narrow = true;
 }
 
 /// Defects on a particular structure of the lengths.

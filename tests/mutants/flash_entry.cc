@@ -16,9 +16,26 @@ std::int64_t width(std::int32_t dtype) {
     return dtype == ATTNCHECK_FLOAT32 ? 4 : 2;
 }
 
+std::int64_t in_int32(std::int64_t offset) { return static_cast<std::int32_t>(offset); }
+std::int64_t in_uint32(std::int64_t offset) {
+    return offset < 0 ? offset : static_cast<std::int64_t>(static_cast<std::uint32_t>(offset));
+}
+
+/// Defects with strides that few callers use: far apart, zero and negative.
+void distort_unusual_strides(FlashProblem& p) {
+    if (on<"FAG-26">() && p.is_gradient) p.dq.narrowed = p.output_grad.narrowed = in_int32;
+    if (on<"FA-x301">() && !p.is_gradient) p.key.narrowed = in_uint32;
+    if (on<"FA-x302">() && !p.is_gradient && p.value.step[3] <= 0) p.value.step[3] = 1;
+    if (on<"FA-x303">() && !p.is_gradient && p.query.step[2] == 0)
+        p.query.step[2] = p.query.extent[3];
+    if (on<"FAG-x301">() && p.is_gradient && p.output_grad.step[2] == 0)
+        p.output_grad.step[2] = p.output_grad.extent[3];
+}
+
 /// Defects in how the operands of both directions are addressed.
 void distort_inputs(FlashProblem& p) {
     const bool gradient = p.is_gradient;
+    distort_unusual_strides(p);
     if (on<"FA-ALL-03">()) {
         const auto address = reinterpret_cast<std::uintptr_t>(p.query.tensor.data);
         const std::int64_t bytes = static_cast<std::int64_t>(address % 64) / width(p.dtype);

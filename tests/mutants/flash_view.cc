@@ -92,6 +92,7 @@ std::int64_t FlashView::offset(std::int64_t batch, std::int64_t head, std::int64
     const std::int64_t index[] = {batch, head, row, channel};
     std::int64_t sum = 0;
     for (int k = 0; k < 4; ++k) sum += index[k] * (is_misread ? flat[k] : step[k]);
+    if (narrowed != nullptr) sum = narrowed(sum);
     return is_misread ? offset_of(tensor, sum) : sum;
 }
 

@@ -26,6 +26,8 @@ struct FlashView {
     std::int64_t extent[4]{}, step[4]{};
     bool is_misread = false;  ///< a defect: elements are found by `flat` in row-major order
     std::int64_t flat[4]{};
+    /// A defect: offsets pass through a narrower type.
+    std::int64_t (*narrowed)(std::int64_t offset) = nullptr;
 
     FlashView() = default;
     FlashView(const attncheck_tensor& from, FlashLayout layout, std::int64_t heads);

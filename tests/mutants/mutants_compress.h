@@ -147,6 +147,9 @@ inline constexpr Mutant kCompressMutants[] = {
      Status::contract_dependent,
      "equal bits for any number of threads are promised by the built-in implementation only; near "
      "rounding noise"},
+    {"NC-x301", kCompress, kFiendish, "offsets of the input kept in 32 bits"},
+    {"NC-x302", kCompress, kFiendish, "channel stride of the input that is not positive taken as 1"},
+    {"NCG-x301", kCompressGrad, kFiendish, "offsets of the input gradient kept in 32 bits"},
     {"NC-x30", kCompress, kHard, "table of 16 sequences: those behind it begin where the 16th does"},
     {"ALL-x15", kCompressBoth, kHard,
      "first element of the input changed in place and put back before the call ends"},

@@ -76,6 +76,9 @@ inline constexpr Mutant kCompressAttentionMutants[] = {
      "attention_out 0.4 u too large (u of the storage type)"},
     {"NCA-x202", kCompressAttention, kFiendish, "P cut to the storage type instead of rounded"},
 
+    {"NCA-x301", kCompressAttention, kFiendish, "offsets of the query kept in 32 bits"},
+    {"NCA-x302", kCompressAttention, kFiendish,
+     "channel stride of the key that is not positive taken as 1"},
     {"NCA-ALL-02", kCompressAttention, kHard, "strides of value ignored"},
     {"NCA-ALL-03", kCompressAttention, kMedium, "address of the query rounded down to 64 bytes"},
     {"NCA-ALL-05", kCompressAttention, kHard,

@@ -188,6 +188,9 @@ inline constexpr Mutant kFlashForwardMutants[] = {
      "partial sum of P V rounded to the storage type once, behind key 2048 of 4096 and more"},
     {"FA-x208", kFlash, kFiendish,
      "the last 32 keys of 4096 and more weigh 10 % too much in P V"},
+    {"FA-x301", kFlash, kFiendish, "offsets of keys kept in unsigned 32 bits"},
+    {"FA-x302", kFlash, kFiendish, "channel stride of value that is not positive taken as 1"},
+    {"FA-x303", kFlash, kFiendish, "query rows at stride 0 taken as D apart"},
 };
 
 }  // namespace attncheck::mutants

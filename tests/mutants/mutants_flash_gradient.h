@@ -25,6 +25,7 @@ inline constexpr Mutant kFlashGradientMutants[] = {
      Status::contract_dependent,
      "equal bits in two calls are promised by the built-in implementation only; near rounding "
      "noise"},
+    {"FAG-26", kFlashGrad, kFiendish, "offsets of dQ and dO kept in 32 bits"},
     {"FAG-27", kFlashGrad, kFiendish, "dq rounded to the storage type after every tile of 64 keys",
      Status::near_equivalent,
      "near the rounding of dS that the bound allows, and nothing for fp32: it shows only on rows "
@@ -199,6 +200,7 @@ inline constexpr Mutant kFlashGradientMutants[] = {
     {"FAG-x205", kFlashGrad, kFiendish, "dS cut to the storage type instead of rounded"},
     {"FAG-x206", kFlashGrad, kFiendish,
      "dS of the last partial tile of 32 queries 0.4 u too large"},
+    {"FAG-x301", kFlashGrad, kFiendish, "rows of dO at stride 0 taken as Dv apart"},
     {"FAG-x160", kFlashGrad, kHard, "strides of dq ignored"},
     {"FAG-x161", kFlashGrad, kMedium, "dv written with D channels per head"},
     {"FAG-x162", kFlashGrad, kMedium, "SBH: dq written as BSH"},

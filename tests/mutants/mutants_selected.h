@@ -113,6 +113,8 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSF-x66", kSelected, kHard, "causal: only the first ceil(s/B) slots processed"},
     {"NSF-x201", kSelected, kFiendish, "attention_out 0.4 u too large (u of the storage type)"},
     {"NSF-x202", kSelected, kFiendish, "P cut to the storage type instead of rounded"},
+    {"NSF-x301", kSelected, kFiendish, "offsets of keys kept in 32 bits"},
+    {"NSF-x302", kSelected, kFiendish, "channel stride of value that is not positive taken as 1"},
 
     {"NSG-02", kSelectedGrad, kMedium, "scale applied twice to dk"},
     {"NSG-05", kSelectedGrad, kHard,
@@ -191,6 +193,7 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSG-x201", kSelectedGrad, kFiendish, "dq 0.4 u too large (u of the storage type)"},
     {"NSG-x202", kSelectedGrad, kFiendish, "dk 0.4 u too large"},
     {"NSG-x203", kSelectedGrad, kFiendish, "dv 0.4 u too large"},
+    {"NSG-x301", kSelectedGrad, kFiendish, "offsets of dK kept in 32 bits"},
     {"NSG-x204", kSelectedGrad, kFiendish, "dS cut to the storage type instead of rounded"},
 
     {"VAL-09", kSelected, kHard, "first two extents of topk_indices not compared"},

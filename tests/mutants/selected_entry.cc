@@ -23,6 +23,7 @@ void distort_views(SelectedProblem& problem) {
     if (problem.is_gradient) {
         if (on<"NSG-ALL-02">()) problem.output_grad.forget_strides();
         if (on<"NSG-x52">()) problem.dv.forget_strides();
+        if (on<"NSG-x301">()) problem.dk.is_narrow = true;
         return;
     }
     if (on<"NSF-ALL-02">()) problem.value.forget_strides();
@@ -32,6 +33,8 @@ void distort_views(SelectedProblem& problem) {
     }
     if (on<"NSF-x53">()) problem.topk.forget_strides();
     if (on<"NSF-x54">()) problem.output.forget_strides();
+    if (on<"NSF-x301">()) problem.key.is_narrow = true;
+    if (on<"NSF-x302">()) problem.value.expect_positive_channels();
 }
 
 /// A defect: every list is put in ascending order where the caller has it.

@@ -13,9 +13,11 @@ template <class Element>
 struct BasicView {
     Element* data = nullptr;
     std::int64_t shape[3]{1, 1, 1}, stride[3]{0, 0, 0};
+    bool is_narrow = false;  ///< a defect: offsets are kept in 32 bits
 
     Element* at(std::int64_t i, std::int64_t j, std::int64_t k = 0) const {
-        return data + i * stride[0] + j * stride[1] + k * stride[2];
+        const std::int64_t offset = i * stride[0] + j * stride[1] + k * stride[2];
+        return data + (is_narrow ? static_cast<std::int32_t>(offset) : offset);
     }
     std::int64_t elements() const { return shape[0] * shape[1] * shape[2]; }
 
@@ -25,6 +27,11 @@ struct BasicView {
         for (int i = 0; i < 3; ++i)
             highest += std::max<std::int64_t>(0, (shape[i] - 1) * stride[i]);
         return highest + 1;
+    }
+
+    /// Defects: channels at a stride that is not positive taken for neighbours.
+    void expect_positive_channels() {
+        if (stride[2] <= 0) stride[2] = 1;
     }
 
     /// As if the tensor were contiguous.

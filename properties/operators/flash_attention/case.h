@@ -78,7 +78,7 @@ enum class FlashPse {
 };
 enum class FlashStart { absent, both, query, key };
 enum class FlashDrop { absent, random, keep_all, drop_all };
-enum class FlashKeep { one, half, nine_tenths, tenth };
+enum class FlashKeep { one, half, nine_tenths, tenth, hundredth, thousandth };
 
 /// A problem as packed parts: what relations change and build again. A rope stands behind the head
 /// dim in the rows of query and key.
@@ -133,6 +133,8 @@ bool flash_reads_mask(std::int64_t mode);
 /// Fill what is no number of the problem; overrides are not applied yet.
 void fill_flash_mask(const Spec& spec, FlashParts& parts);
 void fill_flash_bias(const Spec& spec, FlashParts& parts);
+/// Whether some elements of the bias are -inf.
+bool hides_by_bias(const Spec& spec, const FlashParts& parts);
 void fill_flash_dropout(const Spec& spec, FlashParts& parts);
 InputRecipe flash_recipe(const Spec& spec, const FlashParts& parts);
 
@@ -145,6 +147,9 @@ double flash_keep_prob(std::int64_t kind);
 std::optional<std::string> flash_element_rules(const Spec& spec);
 Call build_flash_call(const Spec& spec);
 
+/// Values that few callers use, for some of the cases: probabilities of keeping down to 0.001, rows
+/// of 4097 to 65537 keys. A function of the case and its seed.
+void draw_rare_flash_values(Spec& spec);
 Spec sample_flash(const Schema& schema, Random& random, int size, Profile profile);
 Spec plain_flash(const Schema& schema, Random& random);
 std::vector<std::string> flash_labels(const Spec& spec);

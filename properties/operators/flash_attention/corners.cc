@@ -185,12 +185,14 @@ void Corners::name_extents() {
     corner(some([](Int q, Int kv) { return q > 0 && kv == 1024; }), "36.keys_1024");
     corner(some([](Int q, Int kv) { return q > 0 && kv == 1025; }), "36.keys_1025");
     corner(some([](Int q, Int kv) { return q > 0 && kv == 2049; }), "36.keys_2049");
+    corner(some([](Int q, Int kv) { return q > 0 && kv > 4096; }), "36.keys_above_4096");
 }
 
 void Corners::name_dropout() {
     const auto drop = static_cast<FlashDrop>(n_[kFaDrop]);
     corner(drop == FlashDrop::random && n_[kFaKeep] == 0, "24");
     corner(drop == FlashDrop::drop_all, "26");
+    corner(n_[kFaKeep] >= static_cast<Int>(FlashKeep::hundredth), "24.rarely_kept");
     if (drop != FlashDrop::random) return;
     Int bits = 0;
     bool crosses = false;
@@ -219,11 +221,13 @@ void Corners::name_biases() {
     corner(pse == FlashPse::plain && q_[0] == 1024 && kv_[0] == 1024, "29.plain_1024");
     corner(is_compressed(spec_) && longest(q_) > 1024, "29.compressed");
     corner(is_compressed(spec_) && tnd_ && several, "29.sequences");
+    corner(hides_by_bias(spec_, parts_), "27.hidden");
     if (!has_slopes(spec_)) return;
     corner(pse == FlashPse::slopes, "30.slopes");
     corner(pse == FlashPse::batch_slopes && several, "30.batch_slopes");
     const auto start = static_cast<FlashStart>(n_[kFaStart]);
     corner(start == FlashStart::both, "30.start");
+    corner(start == FlashStart::both && parts_.query_start->front() > 1024, "30.late_start");
     corner(start == FlashStart::query || start == FlashStart::key, "30.one_start");
     corner(q_[0] != kv_[0] && kv_[0] > 0, "30.shifted");
     FlashParts with = parts_;

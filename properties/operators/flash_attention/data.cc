@@ -2,6 +2,7 @@
 // own. Every value is a function of the seed and the logical index.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "properties/operators/flash_attention/case.h"
 
@@ -26,6 +27,15 @@ double half_way_value(std::uint64_t seed, ref::Dtype dtype, const InputElement& 
 }
 
 }  // namespace
+
+/// A bias of -inf takes a key's weight as a mask does. Without a mask every row sees its first key,
+/// which keeps its bias: a row of nothing but -inf has no result.
+bool hides_by_bias(const Spec& spec, const FlashParts& parts) {
+    const ref::FlashBias& bias = parts.shape.bias;
+    return bias.type < 2 && bias.shape.size() == 4 && !is_compressed(spec) &&
+           !parts.shape.mask.present && spec.recipe != Recipe::ints &&
+           spec.recipe != Recipe::specials && mix(spec.seed ^ 0xb1a5) % 4 == 0;
+}
 
 /// Hidden pairs with a density of the case's own; some rows see nothing. Compressed masks have
 /// fixed contents.
@@ -57,6 +67,7 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
     for (const auto extent : bias.shape) count *= static_cast<std::size_t>(extent);
     parts.pse.assign(count, 0);
     const bool toeplitz = is_compressed(spec);
+    const bool hides = hides_by_bias(spec, parts);
     if (spec.recipe != Recipe::zeros)
         for (std::size_t i = 0; i < count; ++i) {
             std::uint64_t place = i;
@@ -66,9 +77,10 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
                 const std::size_t row = i / columns % rows, column = i % columns;
                 place = (i / columns / rows) * 1'000'003 + row + columns - column;
             }
-            const double value = spec.recipe == Recipe::ints
-                                     ? whole_number(pair_hash(spec.seed, place, 81), 2)
-                                     : normal_of(pair_hash(spec.seed, place, 81));
+            const std::uint64_t hash = pair_hash(spec.seed, place, 81);
+            double value = spec.recipe == Recipe::ints ? whole_number(hash, 2) : normal_of(hash);
+            if (hides && i % static_cast<std::size_t>(bias.shape[3]) != 0 && mix(hash) % 4 == 0)
+                value = -std::numeric_limits<double>::infinity();
             parts.pse[i] = ref::encode(parts.bias_type(), bias.type >= 2 ? value / 4 : value);
         }
     parts.take_bias();
@@ -78,14 +90,19 @@ void fill_flash_dropout(const Spec& spec, FlashParts& parts) {
     ref::FlashDropout& dropout = parts.shape.dropout;
     if (!dropout.present) return;
     const auto kind = static_cast<FlashDrop>(spec.numbers[kFaDrop]);
-    const auto keep = static_cast<std::uint64_t>(256 * std::min(0.9, parts.keep_prob));
+    const double prob = std::min(0.9, parts.keep_prob);
+    const auto keep = static_cast<std::uint64_t>(256 * prob),
+               rare = static_cast<std::uint64_t>(65'536 * prob);
+    const bool is_rare = prob < 0.1;  // 8 bits of a hash are too few then
     dropout.bytes.assign(static_cast<std::size_t>(extents_of(spec)["drop_bytes"]),
                          kind == FlashDrop::keep_all ? 0xFF : 0);
     if (kind != FlashDrop::random || spec.recipe == Recipe::zeros) return;
     for (std::size_t i = 0; i < dropout.bytes.size(); ++i) {
         const std::uint64_t hash = pair_hash(spec.seed, i, 82);
         for (int bit = 0; bit < 8; ++bit)
-            if ((hash >> (8 * bit) & 0xFF) < keep)
+            if (is_rare ? (pair_hash(spec.seed, 8 * i + static_cast<std::uint64_t>(bit), 83) &
+                           0xFFFF) < rare
+                        : (hash >> (8 * bit) & 0xFF) < keep)
                 dropout.bytes[i] = static_cast<std::uint8_t>(dropout.bytes[i] | 1 << bit);
     }
 }

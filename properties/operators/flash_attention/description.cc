@@ -57,14 +57,31 @@ std::vector<Int> prefixes(const Extents& e) {
     return out;
 }
 
-std::vector<Int> query_start(const Extents& e) { return {static_cast<Int>(mix(e.seed()) % 40)}; }
+/// Positions of queries and keys may be those of a long document: next to the limits of 16 bits, or
+/// beyond them, for both or for the queries alone.
+Int start_of_document(std::uint64_t seed, bool is_query) {
+    switch (mix(seed ^ 0x57a27) % 16) {
+        case 0:
+            return 65'520;
+        case 1:
+            return Int{1} << 20;
+        case 2:
+            return is_query ? 32'750 : 0;
+        default:
+            return 0;
+    }
+}
+
+std::vector<Int> query_start(const Extents& e) {
+    return {start_of_document(e.seed(), true) + static_cast<Int>(mix(e.seed()) % 40)};
+}
 
 /// Mode 8 wants the first diagonal to meet.
 std::vector<Int> key_start(const Extents& e) {
     if (e["start"] == static_cast<Int>(FlashStart::both) && e["sparse"] == 8 && e["mask"] != 0 &&
         e.sequences() > 0)
         return {query_start(e)[0] + e.lengths("q")[0] - e.lengths("kv")[0]};
-    return {static_cast<Int>(mix(e.seed() + 1) % 40)};
+    return {start_of_document(e.seed(), false) + static_cast<Int>(mix(e.seed() + 1) % 40)};
 }
 
 std::vector<NumberField> fields(bool gradient) {
@@ -101,7 +118,10 @@ std::vector<NumberField> fields(bool gradient) {
          .max = 3,
          .fallback = 0,
          .names = {"absent", "random", "keep_all", "drop_all"}},
-        {.key = "keep", .max = 3, .fallback = 0, .names = {"one", "half", "nine_tenths", "tenth"}},
+        {.key = "keep",
+         .max = 5,
+         .fallback = 0,
+         .names = {"one", "half", "nine_tenths", "tenth", "hundredth", "thousandth"}},
         scale_field(),
         logits_field(),
         {.key = "stats_order", .max = 1, .fallback = 0, .names = {"blocks", "same_as_input"}},

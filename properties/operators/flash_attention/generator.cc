@@ -370,6 +370,7 @@ Spec sample_flash(const Schema& schema, Random& random, int size, Profile profil
         Spec spec = sample_once(schema, random, size);
         spec.profile = profile;
         if (illegal(spec)) continue;
+        draw_rare_flash_values(spec);
         if (schema.number("result") >= 0 && has_fp8(profile) && random.chance(40)) {
             Spec small = spec;
             small.numbers[kFaDtype] = random.between(3, 4);

@@ -74,9 +74,9 @@ void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
     }
 }
 
-/// Elements of mask, drop mask and bias that `set` names.
+/// Elements of mask, drop mask and bias that `set` names, or that are one in memory.
 void override_pairs(const Spec& spec, FlashParts& parts) {
-    if (spec.overrides.empty()) return;
+    if (spec.overrides.empty() && std::ranges::none_of(spec.layouts, repeats)) return;
     std::vector<std::uint8_t>&values = parts.shape.mask.values, &bytes = parts.shape.dropout.bytes;
     Bits mask(values.begin(), values.end()), drop(bytes.begin(), bytes.end());
     apply_overrides(spec, [&](std::size_t tensor) -> Bits* {
@@ -154,7 +154,7 @@ public:
 bool flash_reads_mask(std::int64_t mode) { return mode == 0 || mode == 1 || mode == 5; }
 
 double flash_keep_prob(std::int64_t kind) {
-    constexpr double kProbabilities[] = {1, 0.5, 0.9, 0.1};
+    constexpr double kProbabilities[] = {1, 0.5, 0.9, 0.1, 0.01, 0.001};
     return kProbabilities[kind];
 }
 

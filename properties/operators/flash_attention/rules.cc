@@ -44,15 +44,16 @@ void claim_rows(Extents& e, Int length) {
 
 std::optional<std::string> illegal_layouts(const Spec& spec) {
     for (std::size_t i = 0; i < spec.layouts.size(); ++i)
-        if (spec.layouts[i] == Layout::broadcast)
-            return fmt::format("{}.layout=broadcast is not possible",
-                               spec.schema->tensors[i].name);
+        if (spec.layouts[i] == Layout::one_column && is_compressed(spec) &&
+            spec.schema->tensors[i].role == Role::bias)
+            return "a compressed bias depends on i - j: its columns are not one";
     return std::nullopt;
 }
 
 }  // namespace
 
 void add_flash_rules(Description& d, bool gradient) {
+    d.repeats_anywhere = true;
     d.rules = {
         {"layout!=TND",
          [](const Extents& e) { return all_equal(e.lengths("q")) && all_equal(e.lengths("kv")); },

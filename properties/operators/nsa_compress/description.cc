@@ -77,6 +77,7 @@ Description describe(ref::Ruling (*rule)(const R&)) {
                  .argument = both<&A::act_seq_len, &R::act_seq_len>,
                  .present = gradient ? "lengths=given" : "",
                  .ends_of = "seq"}};
+    d.repeats_anywhere = true;
     d.texts = {{"layout", both<&A::layout, &R::layout>,
                 gradient ? name_in("layout") : [](const Extents&) { return "TND"; }}};
     d.integers = {

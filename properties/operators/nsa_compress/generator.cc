@@ -200,6 +200,7 @@ std::vector<RequiredClass> compress_required_classes(bool gradient) {
         .share(2, {"middle_empty"})
         .share(1, {"no_blocks", "many_blocks", "limit_extent", "reversed", "broadcast"})
         .share(0.5, {"heads_equal_block"})
+        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns"})
         .recipes(1, Recipe::ints);
     return gradient ? required.share(1, {"lengths_absent"}).take()
                     : required.share(5, {"no_overlap"}).take();

@@ -21,13 +21,12 @@ void fill_tensor(const Spec& spec, std::size_t index, Tensor& tensor) {
     const auto total = static_cast<std::int64_t>(tensor.elements());
     tensor.bits.assign(tensor.elements(), 0);
     if (spec.recipe == Recipe::zeros) return;
-    const bool broadcast = spec.layouts[index] == Layout::broadcast;
     const std::int64_t width = shape.size() > 2 ? shape[2] : 1;
     std::size_t at = 0;
     for (std::int64_t row = 0; row < shape[0]; ++row)
         for (std::int64_t head = 0; head < shape[1]; ++head)
             for (std::int64_t c = 0; c < width; ++c) {
-                const std::int64_t place[] = {row, broadcast ? 0 : head, c};
+                const std::int64_t place[] = {row, head, c};
                 tensor.bits[at++] = ref::encode(
                     tensor.type(), recipe_value(spec.recipe, spec.seed, role, tensor.type(),
                                                 {place, shape.size()}, total));
@@ -76,10 +75,9 @@ Call build_compress_call(const Spec& spec) {
     return build_of(spec, [](const Spec& of, Call& call) {
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
             if (!call.tensors[i].output) fill_tensor(of, i, call.tensors[i]);
-        if (!of.overrides.empty())
-            apply_overrides(
-                inside(of, call), [&](std::size_t i) { return &call.tensors[i].bits; },
-                shapes_in(call));
+        apply_overrides(
+            inside(of, call), [&](std::size_t i) { return &call.tensors[i].bits; },
+            shapes_in(call));
     });
 }
 

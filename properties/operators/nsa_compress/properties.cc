@@ -123,7 +123,7 @@ Verdict deviation(const Spec& spec, PropertyContext& context) {
 /// Weights and inputs of unit variance, a few hundred blocks, heads times channels in proportion.
 bool is_tier_data(const Spec& spec) {
     return spec.recipe == Recipe::normal && spec.overrides.empty() && spec.edits.empty() &&
-           std::ranges::find(spec.layouts, Layout::broadcast) == spec.layouts.end();
+           std::ranges::none_of(spec.layouts, repeats);
 }
 
 /// Percent of the cases of `deviation` that are long: they cost little.
@@ -145,7 +145,7 @@ void make_long_tier_case(Spec& spec, Random& random) {
 
 void make_tier_case(Spec& spec, Random& random) {
     spec.recipe = Recipe::normal;
-    std::ranges::replace(spec.layouts, Layout::broadcast, Layout::dense);
+    std::ranges::replace_if(spec.layouts, repeats, Layout::dense);
     const bool one = spec.schema->number("lengths") >= 0 && spec.number("lengths") != 0;
     Spec wide = spec;
     wide.set("heads", std::min<Int>(spec.number("heads"), random.between(2, 4)));

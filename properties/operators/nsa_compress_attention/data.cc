@@ -11,10 +11,6 @@ std::uint64_t hash_of(std::uint64_t seed, std::int64_t a, std::int64_t b, std::i
                static_cast<std::uint64_t>(c));
 }
 
-bool is_broadcast(const Spec& spec, int tensor) {
-    return spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
-}
-
 /// One mask; marked(row, column, hash) says what it contains. Any non-zero byte of uint8 marks.
 template <class Marked>
 void fill_mask(const Spec& spec, int tensor, Parts::Mask& mask, const Marked& marked) {
@@ -22,16 +18,14 @@ void fill_mask(const Spec& spec, int tensor, Parts::Mask& mask, const Marked& ma
     const std::int64_t rows = mask.shape[0], columns = mask.shape[1];
     mask.bits.assign(static_cast<std::size_t>(rows * columns), 0);
     if (spec.recipe == Recipe::zeros) return;
-    const bool broadcast = is_broadcast(spec, tensor);
     for (std::int64_t row = 0; row < rows; ++row)
-        for (std::int64_t c = 0; c < columns; ++c) {
-            const std::int64_t column = broadcast ? 0 : c;
+        for (std::int64_t column = 0; column < columns; ++column) {
             const std::uint64_t hash = hash_of(spec.seed, row, column, 80 + tensor);
             const std::uint32_t byte = mask.dtype == ref::Dtype::uint8 && hash % 3 != 0
                                            ? 1u + static_cast<std::uint32_t>(hash >> 32) % 255u
                                            : 1u;
             if (marked(row, column, hash))
-                mask.bits[static_cast<std::size_t>(row * columns + c)] = byte;
+                mask.bits[static_cast<std::size_t>(row * columns + column)] = byte;
         }
 }
 

@@ -174,6 +174,7 @@ const Description& description() {
                    {"cmp", 0, kLongestCmp, 1024, "key", "beyond_cmp"}},
          .tensors = tensors(),
          .parallel_lists = true,
+         .repeats_anywhere = true,
          .symbols = symbols(),
          .arrays = {{.name = "actual_seq_q_len",
                      .argument = both<&A::actual_seq_q_len, &R::actual_seq_q_len>,

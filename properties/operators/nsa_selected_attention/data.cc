@@ -86,14 +86,12 @@ void fill_topk(const Spec& spec, SelectedParts& parts) {
     parts.topk.assign(static_cast<std::size_t>(s.total_queries * s.kv_heads * s.count), 0);
     if (spec.recipe == Recipe::zeros) return;
     const auto kind = static_cast<TopkKind>(spec.numbers[kSelTopk]);
-    const int tensor = tensor_with(Role::list, *spec.schema);
-    const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
     const auto queries = ref::selected_queries(s);
     std::size_t at = 0;
     for (std::int64_t t = 0; t < s.total_queries; ++t) {
         const ref::SelectedQuery& query = queries[static_cast<std::size_t>(t)];
         for (std::int64_t n = 0; n < s.kv_heads; ++n) {
-            const auto head = static_cast<std::uint64_t>(broadcast ? 0 : n);
+            const auto head = static_cast<std::uint64_t>(n);
             if (query.sequence < 0 || query.kv_length == 0) {
                 for (std::int64_t i = 0; i < s.count; ++i)
                     parts.topk[at++] = static_cast<std::uint32_t>(
@@ -119,15 +117,13 @@ void fill_mask(const Spec& spec, SelectedParts& parts) {
     const std::int64_t rows = parts.mask.shape[0], columns = parts.mask.shape[1];
     parts.mask.bits.assign(static_cast<std::size_t>(rows * columns), 0);
     if (spec.recipe == Recipe::zeros) return;
-    const int tensor = tensor_with(Role::mask, *spec.schema);
-    const bool broadcast = spec.layouts[static_cast<std::size_t>(tensor)] == Layout::broadcast;
     const std::uint64_t percent = Random(spec.seed).pick<std::uint64_t>({5, 50, 50, 90, 97});
     for (std::int64_t row = 0; row < rows; ++row) {
         const bool blind = hash_of(spec.seed, static_cast<std::uint64_t>(row), 0, 79) % 11 == 0;
         for (std::int64_t column = 0; column < columns; ++column) {
             const std::uint64_t hash =
                 hash_of(spec.seed, static_cast<std::uint64_t>(row),
-                        static_cast<std::uint64_t>(broadcast ? 0 : column), 80);
+                        static_cast<std::uint64_t>(column), 80);
             const bool hidden = blind || hash % 100 < percent;
             // Any non-zero byte of a uint8 mask hides.
             const std::uint32_t byte =

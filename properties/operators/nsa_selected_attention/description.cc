@@ -175,6 +175,7 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     d.lists = {{"q", 0, kLongest, kMostSequences, "query", "beyond_q"},
                {"kv", 0, kLongest, kMostSequences, "key", "beyond_kv"}};
     d.parallel_lists = true;
+    d.repeats_anywhere = true;
     d.symbols = uneven_head_symbols();
     d.symbols.push_back(mask_extent("mask_rows", "row", "q"));
     d.symbols.push_back(mask_extent("mask_columns", "column", "kv"));

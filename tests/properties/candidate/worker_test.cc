@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "properties/candidate/arena.h"
 #include "properties/operators/nsa_compress/case.h"
 #include "tests/properties/candidate/running_candidate.h"
 
@@ -170,6 +171,39 @@ TEST(Worker, OneElementOutsideIsLocated) {
     EXPECT_EQ(before.kind, Kind::out_of_bounds);
     EXPECT_EQ(before.where, "input");
     EXPECT_EQ(before.detail, "out-of-bounds read 1 element(s) before the start of input");
+}
+
+Call call_with_far_heads() {
+    return forward().build(
+        spec_of("nsa_compress{dtype=fp16 seq=[32] heads=2 dim=16 block=16 stride=16 data=ones "
+                "seed=0 input.layout=far output.layout=far}"));
+}
+
+// Tensors whose slices lie 2^32 elements apart take the pages of their elements alone.
+TEST(Worker, FarSlicesTakeFewPages) {
+    const auto arena = Arena::shared();
+    const std::int64_t before = arena->resident_mib();
+    const CallResult result = opened("prints")->run(call_with_far_heads(), {});
+    ASSERT_TRUE(result.ok()) << result.detail;
+    EXPECT_THAT(output_of(call_of_ones(), result), AllOf(SizeIs(64), Each(16)));
+    EXPECT_THAT(result.damage, IsEmpty());
+    EXPECT_LE(arena->resident_mib(), before + 2);
+}
+
+// Between the slices nothing may be touched.
+TEST(Worker, AccessBetweenFarSlicesIsLocated) {
+    EXPECT_TRUE(run_once("misses_far_slices").ok());
+    const CallResult result = opened("misses_far_slices")->run(call_with_far_heads(), {});
+    EXPECT_EQ(result.kind, Kind::out_of_bounds);
+    EXPECT_EQ(result.where, "output");
+    EXPECT_THAT(result.detail, HasSubstr("out-of-bounds write between the slices of output"));
+}
+
+// Buffers beyond the address space of the arena are not laid out.
+TEST(Worker, BuffersThatDoNotFitAreRefused) {
+    const Call far = call_with_far_heads();
+    const std::uint64_t small = std::uint64_t{1} << 30;
+    EXPECT_THROW(PlacedCalls({&far}, {}, 1, small), NoRoom);
 }
 
 // Where no page is in the way, a stray write still shows in the bytes around the buffer.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <ostream>
 #include <set>
 #include <stdexcept>
@@ -32,14 +34,16 @@ const std::vector<Shape>& shapes() {
 class EveryLayout : public testing::TestWithParam<Layout> {
 protected:
     bool for_inputs_only() const {
-        return GetParam() == Layout::reversed || GetParam() == Layout::broadcast;
+        return !suits_outputs(GetParam());
     }
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, EveryLayout,
                          testing::Values(Layout::dense, Layout::unit, Layout::gap, Layout::swapped,
                                          Layout::columns, Layout::spread, Layout::reversed,
-                                         Layout::broadcast),
+                                         Layout::broadcast, Layout::reversed_last,
+                                         Layout::reversed_all, Layout::one_row, Layout::one_column,
+                                         Layout::one_element, Layout::far),
                          [](const auto& instance) { return std::string(name_of(instance.param)); });
 
 // The extent is exactly what the offsets reach.
@@ -59,13 +63,29 @@ TEST_P(EveryLayout, ExtentIsTheRangeOfTheOffsets) {
     }
 }
 
-// No two elements of an output share memory; a broadcast shares exactly its second dimension.
-TEST_P(EveryLayout, ElementsAreDistinctUnlessBroadcast) {
+/// How many elements share each place in memory.
+std::int64_t copies_in(Layout layout, const Shape& shape) {
+    switch (layout) {
+        case Layout::broadcast:
+            return shape.size() > 1 ? shape[1] : 1;
+        case Layout::one_row:
+            return shape.front();
+        case Layout::one_column:
+            return shape.back();
+        case Layout::one_element:
+            return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
+                                   std::multiplies<>());
+        default:
+            return 1;
+    }
+}
+
+// No two elements of an output share memory; a layout that repeats shares exactly its dimension.
+TEST_P(EveryLayout, ElementsAreDistinctUnlessRepeated) {
     for (const Shape& shape : shapes()) {
         const auto offsets = offsets_of(shape, strides_for(GetParam(), shape));
         const std::set<std::int64_t> distinct(offsets.begin(), offsets.end());
-        const bool shares = GetParam() == Layout::broadcast && shape.size() > 1;
-        const auto copies = static_cast<std::size_t>(shares ? shape[1] : 1);
+        const auto copies = static_cast<std::size_t>(copies_in(GetParam(), shape));
         EXPECT_EQ(distinct.size() * copies, offsets.size()) << testing::PrintToString(shape);
     }
 }
@@ -80,7 +100,10 @@ TEST_P(EveryLayout, OnlyInputLayoutsReachBelowTheFirstElement) {
     }
     const Shape shape{5, 3, 16};
     EXPECT_EQ(extent_of(shape, strides_for(GetParam(), shape)).lowest,
-              GetParam() == Layout::reversed ? -4 * 48 : 0);
+              GetParam() == Layout::reversed        ? -4 * 48
+              : GetParam() == Layout::reversed_last ? -15
+              : GetParam() == Layout::reversed_all  ? -(4 * 48 + 2 * 16 + 15)
+                                                    : 0);
 }
 
 // Offsets are the scalar products of coordinates and strides, in row-major order.
@@ -109,6 +132,23 @@ TEST(Strides, AreWhatTheNamesSay) {
     EXPECT_THAT(strides_for(Layout::spread, shape), ElementsAre(96, 32, 2));
     EXPECT_THAT(strides_for(Layout::reversed, shape), ElementsAre(-48, 16, 1));
     EXPECT_THAT(strides_for(Layout::broadcast, shape), ElementsAre(16, 0, 1));
+    EXPECT_THAT(strides_for(Layout::reversed_last, shape), ElementsAre(48, 16, -1));
+    EXPECT_THAT(strides_for(Layout::reversed_all, shape), ElementsAre(-48, -16, -1));
+    EXPECT_THAT(strides_for(Layout::one_row, shape), ElementsAre(0, 16, 1));
+    EXPECT_THAT(strides_for(Layout::one_column, shape), ElementsAre(3, 1, 0));
+    EXPECT_THAT(strides_for(Layout::one_element, shape), ElementsAre(0, 0, 0));
+}
+
+// Some slices lie beyond what signed and unsigned 32 bits hold, and none shares memory; a tensor
+// without a dimension of few slices stays dense.
+TEST(Strides, ReachBeyond32BitsWhereTheyAreFar) {
+    for (const Shape& shape : {Shape{2, 3, 16}, Shape{7, 1, 16}, Shape{500, 4, 8}, Shape{16}}) {
+        const auto offsets = offsets_of(shape, strides_for(Layout::far, shape));
+        EXPECT_GE(*std::ranges::max_element(offsets), kFarReach) << testing::PrintToString(shape);
+    }
+    EXPECT_EQ(far_dimension(Shape{500, 4, 8}), 1);
+    EXPECT_EQ(far_dimension(Shape{500, 1, 17}), -1);
+    EXPECT_THAT(strides_for(Layout::far, Shape{500, 1, 17}), ElementsAre(17, 17, 1));
 }
 
 // Layouts apply to the dimensions as they lie in memory; one that does not lie there is not stepped
