@@ -74,6 +74,14 @@ void add_files(pid_t pid, std::map<FileId, std::int64_t>& files) {
 
 }  // namespace
 
+/// Whether it was started for this run.
+static bool is_marked(pid_t pid) {
+    std::ifstream in(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+    for (std::string one; std::getline(in, one, '\0');)
+        if (one == mark_of_run()) return true;
+    return false;
+}
+
 bool is_running(pid_t pid) {
     std::ifstream in(fmt::format("/proc/{}/stat", pid));
     const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -124,15 +132,19 @@ const std::string& mark_of_run() {
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
+int end_marked() {
+    int ended = 0;
+    for_each_entry("/proc", [&](const std::string& path) {
+        const auto pid = static_cast<pid_t>(std::atoi(path.c_str() + std::string_view("/proc/").size()));
+        if (pid > 0 && is_running(pid) && is_marked(pid)) ended += kill(pid, SIGKILL) == 0;
+    });
+    return ended;
+}
+
 int end_adopted(std::span<const pid_t> kept) {
     int ended = 0;
     for (const pid_t pid : children_of(getpid())) {
-        if (std::ranges::find(kept, pid) != kept.end()) continue;
-        std::ifstream in(fmt::format("/proc/{}/environ", pid), std::ios::binary);
-        bool is_ours = false;
-        for (std::string one; !is_ours && std::getline(in, one, '\0');)
-            is_ours = one == mark_of_run();
-        if (!is_ours) continue;
+        if (std::ranges::find(kept, pid) != kept.end() || !is_marked(pid)) continue;
         std::vector<pid_t> all = descendants_of(pid);
         all.push_back(pid);
         for (const pid_t one : all) kill(one, SIGKILL);

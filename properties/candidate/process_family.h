@@ -35,4 +35,7 @@ void adopt_orphans();
 /// of the suite started itself stays. Returns how many.
 int end_adopted(std::span<const pid_t> kept);
 
+/// Ends every process that has the mark of the run, wherever it is. Returns how many.
+int end_marked();
+
 }  // namespace attncheck::properties

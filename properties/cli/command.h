@@ -38,7 +38,7 @@ struct Arguments {
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
     int jobs = 0;
-    bool no_validation = false, stop_at_first = false, partial = false, as_json = false;
+    bool no_validation = false, stop_at_first = false, partial = false, as_json = false, verbose = false;
     double shrink = 30;
     std::int64_t large = 0, samples = kSampledRows;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "properties/candidate/candidate_option.h"
+#include "properties/candidate/guardian.h"
 #include "properties/case/printable.h"
 #include "properties/cli/command.h"
 #include "properties/search/clock.h"
@@ -67,6 +68,7 @@ WorkerOptions worker_options(const Arguments& arguments) {
 }
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
+    start_guardian();
     return open(arguments.candidate, arguments, show_stderr);
 }
 

@@ -174,6 +174,8 @@ int run(int argc, char** argv) {
         ->type_name("NAME");
     verify->add_flag("--no-validation", arguments.no_validation,
                      "the library checks no arguments: run legal cases only");
+    verify->add_flag("-v,--verbose", arguments.verbose,
+                     "at the end one line for each property, and the classes of cases that were met");
     verify->add_flag("--stop-at-first", arguments.stop_at_first,
                      "end the run after the first counterexample");
     verify->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")

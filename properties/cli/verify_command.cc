@@ -278,7 +278,7 @@ int verify_command(const Arguments& arguments) {
     if (!report.interrupted)
         std::ranges::copy(unused_waivers(options.engine.waivers, report),
                           std::back_inserter(report.notes));
-    print_table(std::cout, report);
+    print_table(std::cout, report, arguments.verbose);
     const int status = exit_status(report);
     return write_reports(arguments, report) || status != kHeld ? status : kUsage;
 }

@@ -8,6 +8,7 @@
 
 #include "properties/judge/bound_evidence.h"
 #include "properties/report/exit_status.h"
+#include "properties/report/summary.h"
 
 namespace attncheck::properties {
 
@@ -51,7 +52,7 @@ void print_counterexample(std::ostream& out, const RunReport& report,
     out << "  replay   " << reproduce_command(report, property, found) << "\n";
 }
 
-void print_table(std::ostream& out, const RunReport& report) {
+void print_table(std::ostream& out, const RunReport& report, bool verbose) {
     std::vector<ReportRow> rows;
     std::map<std::string, std::map<std::string, std::int64_t>> labels;
     std::int64_t cases = 0, replayed = 0, waived = 0;
@@ -73,13 +74,14 @@ void print_table(std::ostream& out, const RunReport& report) {
         replayed += p.replayed;
         waived += p.waived;
     }
-    out << "\n" << table_of(rows);
+    out << "\n" << (verbose ? table_of(rows) : summary_of(report));
     for (const auto& [op, counts] : labels) {
+        if (!verbose) break;
         out << "\nclasses reached by " << op << ":";
         for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
         out << "\n";
     }
-    out << pairs_table(report.pairs);
+    if (verbose) out << pairs_table(report.pairs);
     for (const auto& [op, taken] : report.taken)
         out << fmt::format("\n{} takes only {}\n{}", op, taken.text,
                            taken.refusals.empty() ? ""
@@ -87,6 +89,7 @@ void print_table(std::ostream& out, const RunReport& report) {
                                                                 taken.refusals));
     std::string composition;
     for (const auto& source : report.sources) {
+        if (!verbose) break;
         if (source.composition != composition)
             out << fmt::format("\noperators of {}:\n", source.composition);
         composition = source.composition;

@@ -1,4 +1,4 @@
-// A run in text for people: the table, which whole runs and merged shards print alike, and single
+// A run in text for people: how it ends, which whole runs and merged shards print alike, and single
 // counterexamples.
 #pragma once
 
@@ -13,7 +13,9 @@ namespace attncheck::properties {
 
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found);
-void print_table(std::ostream& out, const RunReport& report);
+/// The end of a run: a line for each operator, see summary.h, or with `verbose` one for each
+/// property, and the classes and pairs that were reached; then the totals and the verdict.
+void print_table(std::ostream& out, const RunReport& report, bool verbose);
 
 struct ReportRow {
     std::string op, property, status, cases, declined, waived, ratio, note;

@@ -186,7 +186,8 @@ TEST_F(CommandTest, TroubleOfTheSystemIsStatusFour) {
     for (const char* jobs : {"1", "2"}) {
         const Ran ran = run_line(
             "(sleep 0.7; touch " + file("slow.so") + ") & " + quoted(COMMAND_PATH) +
-            " verify --op nsa_compress --property history --property repeatable --cases 6 --json " +
+            " verify --op nsa_compress --property history --property repeatable --cases 6 --features 'nsa_compress: "
+            "dtype=fp16,bf16,fp32' --json " +  // declared: nothing is learned first
             file("out.json") + " --jobs " + jobs + " --candidate " + file("slow.so") + " 2>&1");
         EXPECT_EQ(ran.status, 4) << ran.printed;
         EXPECT_THAT(ran.printed, AllOf(HasSubstr("the library changed"),

@@ -87,6 +87,15 @@ TEST_F(InterruptionTest, KilledRunHasReportedWhatItFound) {
     EXPECT_EQ(entries(), 2) << "no temporary file is left";
 }
 
+// Nor does it leave anything that the library forked, in whatever session.
+TEST_F(InterruptionTest, KilledRunLeavesNoProcesses) {
+    const std::string mark = "RUN_OF_TEST=" + folder.string();
+    const Ran ran = run_line("FORK=rests " + mark + " timeout -s KILL 1.5 " +
+                             verify("leaves_processes", "--no-validation --timeout 60") +
+                             "; sleep 0.5; grep -lzsF " + mark + " /proc/[0-9]*/environ || echo none left");
+    EXPECT_THAT(ran.printed, HasSubstr("none left"));
+}
+
 // A run without findings is on disk too, as one that was interrupted.
 TEST_F(InterruptionTest, KilledRunLeavesAValidReport) {
     run_line("timeout -s KILL 4 " +

@@ -146,10 +146,10 @@ TEST(PairsInReports, AreALineEach) {
     EXPECT_THAT(to_junit(report),
                 HasSubstr("<property name=\"nsa_compress\" value=\"pairs 4 of 5\"/>"));
     std::ostringstream table;
-    print_table(table, report);
+    print_table(table, report, true);
     EXPECT_THAT(table.str(), HasSubstr("nsa_compress                pairs 4 of 5\n"));
     std::ostringstream without;
-    print_table(without, RunReport{});
+    print_table(without, RunReport{}, true);
     EXPECT_THAT(without.str(), Not(HasSubstr("pairs")));
 }
 

@@ -1,6 +1,6 @@
 /* Correct, but forks in the way that the variable FORK names; with a '+' in front, while it is
    loaded: "children" that wait for ever, a "daemon" of a session of its own, a "helper" that ends
-   with its parent, "many" children of a call that goes on, or "holder": a daemon that keeps every descriptor while its parent exits. */
+   with its parent, "many" children of a call that goes on, "holder": a daemon that keeps every descriptor while its parent exits, or "rests": a daemon, and a call that does not return. */
 #define _GNU_SOURCE
 #include "candidate_base.h"
 
@@ -44,7 +44,8 @@ static void start(const char* how) {
     for (int k = 0; k < 400 && strcmp(how, "many") == 0; ++k)
         if (fork() == 0) wait_for_ever();
     if (strcmp(how, "many") == 0) wait_for_ever();
-    if (strcmp(how, "daemon") == 0 || strcmp(how, "holder") == 0) start_daemon();
+    if (strcmp(how, "daemon") == 0 || strcmp(how, "holder") == 0 || strcmp(how, "rests") == 0) start_daemon();
+    if (strcmp(how, "rests") == 0) wait_for_ever();
     if (strcmp(how, "helper") == 0) start_helper();
     if (strcmp(how, "holder") == 0) _exit(5);
 }

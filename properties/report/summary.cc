@@ -1,0 +1,99 @@
+#include "properties/report/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "properties/report/table.h"
+
+namespace attncheck::properties {
+namespace {
+
+using Status = PropertyReport::Status;
+
+constexpr std::size_t kWidth = 80;
+
+/// Words with commas between them, broken before `kWidth` and indented by so many blanks.
+std::string wrapped(const std::string& head, const std::vector<std::string>& words) {
+    std::string out, line = head;
+    for (std::size_t k = 0; k < words.size(); ++k) {
+        const std::string word = words[k] + (k + 1 < words.size() ? "," : "");
+        if (line.size() + 1 + word.size() > kWidth && line.size() > head.size()) {
+            out += line + "\n";
+            line = std::string(head.size(), ' ');
+        }
+        line += " " + word;
+    }
+    return out + line + "\n";
+}
+
+/// What is said of one operator.
+class OperatorSummary {
+public:
+    explicit OperatorSummary(std::string op) : op_(std::move(op)) {}
+
+    const std::string& op() const { return op_; }
+    bool is_implemented() const { return applies_ > 0 || !others_.empty() || not_applicable_ > 0; }
+
+    void add(const PropertyReport& p) {
+        if (p.status == Status::not_implemented) return;
+        cases_ += p.cases;
+        if (p.status == Status::not_applicable) {
+            ++not_applicable_;
+            return;
+        }
+        ++applies_;
+        if (p.status == Status::held) ++held_;
+        if (p.status != Status::held) others_.push_back(&p);
+        if (p.worst_ratio > worst_) worst_ = p.worst_ratio, law_ = p.property;
+    }
+
+    std::string text() const {
+        std::string out =
+            fmt::format("{:<27} {:>7} {:>9} {:>10}  {}\n", op_, fmt::format("{}/{}", held_, applies_),
+                        cases_, ratio_text(worst_), law_);
+        for (const PropertyReport* p : others_)
+            if (p->status == Status::falsified)
+                for (const Counterexample& found : p->counterexamples)
+                    out += fmt::format("  {:<13} {}: {}\n", "falsified", p->property, found.failure);
+        for (const Status status : {Status::error, Status::inconclusive, Status::declined}) {
+            std::vector<std::string> names;
+            for (const PropertyReport* p : others_)
+                if (p->status == status) names.push_back(p->property);
+            if (!names.empty()) out += wrapped(fmt::format("  {:<13}", name_of(status)), names);
+        }
+        return out;
+    }
+
+private:
+    std::string op_, law_;
+    int held_ = 0, applies_ = 0, not_applicable_ = 0;
+    std::int64_t cases_ = 0;
+    double worst_ = 0;
+    std::vector<const PropertyReport*> others_;  ///< that do not hold
+};
+
+}  // namespace
+
+std::string summary_of(const RunReport& report) {
+    std::vector<OperatorSummary> all;
+    for (const PropertyReport& p : report.properties) {
+        auto at = std::ranges::find(all, p.op, &OperatorSummary::op);
+        if (at == all.end()) at = all.insert(all.end(), OperatorSummary(p.op));
+        at->add(p);
+    }
+    std::string out =
+        fmt::format("{:<27} {:>7} {:>9} {:>10}  {}\n", "operator", "held", "cases", "worst err", "law");
+    std::vector<std::string> missing;
+    for (const OperatorSummary& one : all) {
+        if (one.is_implemented())
+            out += one.text();
+        else
+            missing.push_back(one.op());
+    }
+    if (!missing.empty()) out += wrapped("not implemented:", missing);
+    return out;
+}
+
+}  // namespace attncheck::properties
