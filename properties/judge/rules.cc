@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <string_view>
 
 #include "properties/judge/attention_tiers.h"
 
@@ -65,6 +66,21 @@ bool benchdnn(const RuledTensor& tensor) {
     });
 }
 
+/// torch.allclose of KernelBench, get_tolerance_for_precision() in src/kernelbench/eval.py.
+bool kernelbench(const RuledTensor& tensor) {
+    const double tolerance = tensor.dtype == ref::Dtype::fp32 ? 1e-4 : 1e-2;
+    return all_close(tensor, tolerance, tolerance);
+}
+
+/// FlashInfer-Bench: no element may exceed both limits; BenchmarkConfig and compute_error_stats() in
+/// flashinfer_bench/bench/config.py and utils.py.
+bool flashinfer_bench(const RuledTensor& tensor) {
+    return each(tensor, [](double exact, double got) {
+        const double error = std::fabs(got - exact);
+        return error <= 1e-2 || error <= 1e-2 * (std::fabs(exact) + 1e-8);
+    });
+}
+
 double largest_of(const Call& call, std::initializer_list<const char*> names) {
     double largest = 0;
     for (const Tensor& tensor : call.tensors)
@@ -101,10 +117,13 @@ bool flash_attention(const RuledTensor& tensor) {
     return error <= (tensor.gradient ? 3 : 2) * tensor.composition_error + 2 * noise;
 }
 
+/// Softmax statistics, which these projects do not compare; of fp32 whatever the inputs are.
+bool is_statistic(std::string_view name) { return name.starts_with("softmax") || name == "lse"; }
+
 /// Normally distributed numbers of a half type, logits of a moderate spread.
 bool is_ordinary(const Spec& spec, const Call& call) {
     const bool half = std::all_of(call.tensors.begin(), call.tensors.end(), [](const Tensor& t) {
-        return t.type() != ref::Dtype::fp32 || !t.output || t.name.starts_with("softmax");
+        return t.type() != ref::Dtype::fp32 || !t.output || is_statistic(t.name);
     });
     if (!half) return false;
     return spec.schema->number("scale") < 0 ? spec.recipe == Recipe::normal : is_tier_data(spec);
@@ -123,7 +142,9 @@ const std::vector<ToleranceRule>& tolerance_rules() {
         {"fa2",
          "largest error at most 2 (gradients 3) times that of a composition in half precision, and "
          "2 max |x + 0.3 - 0.3 - x|",
-         flash_attention, true}};
+         flash_attention, true},
+        {"kernelbench", "1e-2 relative and absolute, added; fp32 1e-4", kernelbench},
+        {"flashinfer_bench", "1e-2 relative or 1e-2 absolute", flashinfer_bench}};
     return rules;
 }
 
@@ -148,7 +169,7 @@ Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call&
         rule.by_composition ? composition_errors() : CompositionErrors{};
     for (const auto& [name, values] : expected) {
         const Tensor& tensor = call.tensor(name);
-        if (name.starts_with("softmax") || name == "topk_indices") continue;
+        if (is_statistic(name) || name == "topk_indices") continue;
         std::vector<double> exact, got;
         bool same_class = true;
         const auto all = decode_all(tensor.type(), result.outputs[tensor_index(call, name)]);

@@ -29,7 +29,7 @@ struct ToleranceRule {
     bool by_composition = false;  ///< looks at composition_error
 };
 
-/// torch, ggml, cudnn, benchdnn, fa2.
+/// torch, ggml, cudnn, benchdnn, fa2, kernelbench, flashinfer_bench.
 const std::vector<ToleranceRule>& tolerance_rules();
 std::vector<std::string> rule_names();
 const ToleranceRule* find_rule(const std::string& name);

@@ -144,6 +144,14 @@ TEST_F(MutantsCommandTest, ToleranceOfAnotherProjectIsGradedInstead) {
                         "--cases 80 --seed 1")
                   .status,
               0);
+    // Its lse is of fp32 and no reason to leave a half type unjudged.
+    for (const char* rule : {"kernelbench", "fa2"})
+        EXPECT_EQ(attncheck(std::string("verify --property agreement --op attention --cases 80 "
+                                        "--seed 1 --rule ") +
+                            rule)
+                      .status,
+                  0)
+            << rule;
 }
 
 }  // namespace
