@@ -10,6 +10,7 @@ import attncheck
 from pairs import sequences, window_mask
 
 ZOO = {"title": "NumPy composition", "environments": ["numpy"], "distribution": "numpy", "control": True,
+       "kernels": ["attention", "attention_grad"],
        "source": "this file"}
 # A probability 0 is multiplied with a hidden value; the products are of NumPy, which sums in any order.
 PRECISION = "p=fp32 ds=fp32 hidden=times_zero"

@@ -2,8 +2,8 @@
 
 Declared from ggml.h: q [n_embd_k, n_batch, n_head, ne3] of fp32, k and v of any type, mask [n_kv, n_batch, ne32, ne33] of
 fp16, added to the logits; scale, softcap, sinks [n_head] of fp32; the result [n_embd_v, n_head, n_batch, ne3] is fp32. There
-is no causal flag, no window and no log-sum-exp. With fp16 keys and values the products of V are summed in fp16. Releases
-without sinks want one mask for all heads, its rows filled up to a multiple of 64 (GGML_KQ_MASK_PAD).
+is no causal flag, no window and no log-sum-exp. With fp16 keys and values the products of V are summed in fp16. Older
+releases have no sinks, want one mask for all heads, and its rows filled up to a multiple of 64 (GGML_KQ_MASK_PAD).
 """
 
 import ctypes
@@ -47,6 +47,7 @@ add_sinks = declare(base, "ggml_flash_attn_ext_add_sinks", None, P, P) if hasatt
 new_graph = declare(base, "ggml_new_graph", P, P)
 expand = declare(base, "ggml_build_forward_expand", None, P, P)
 compute = declare(cpu, "ggml_graph_compute_with_ctx", I, P, P, I)
+mask_rows = 1 if (SITE / "libggml-base.so.0").exists() else 64  # GGML_KQ_MASK_PAD, before 0.13
 MEMORY = ctypes.create_string_buffer(256 << 20)
 
 
@@ -80,8 +81,8 @@ def flash(query, key, value, bias, mask, sink, scale, softcap):
             given = bias if mask is None else np.where(mask, np.float16(0), np.float16(-np.inf))
             # One mask for all heads, or one for each: rows and keys are written out.
             given = np.broadcast_to(given, given.shape[:2] + (q.shape[2], k.shape[2])).astype(np.float16)
-            if add_sinks is None:
-                given = np.concatenate([given, np.zeros_like(given, shape=(1, 1, -q.shape[2] % 64, k.shape[2]))], axis=2)
+            if mask_rows > 1:
+                given = np.concatenate([given, np.zeros_like(given, shape=given.shape[:2] + (-q.shape[2] % mask_rows, k.shape[2]))], axis=2)
         node = flash_attn(context, tensor(context, q.astype(np.float32)), tensor(context, k), tensor(context, v),
                           None if given is None else tensor(context, given), scale, 0.0, softcap)
         if sink is not None:

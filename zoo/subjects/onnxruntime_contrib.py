@@ -13,19 +13,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 import numpy as np
 from one_node import run
+from pairs import has_empty_row
 
 ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",
        "environments": ["onnxruntime-1.32", "onnxruntime-1.24", "onnxruntime-1.20"],
-       "kernels": ["multi_head", "group_query", "group_query_decode"],
+       "kernels": ["multi_head", "multi_head_any_row", "multi_head_causal", "group_query", "group_query_decode"],
+       "properties": {"multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"]},
        "source": "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"}
 COMMON = "layout=bshd,bhsd,sbhd outputs=out "
 
 
-@attncheck.kernel("attention", precision="hidden=times_zero", features=COMMON +
-                  "dtype=fp32 group=1 window_left=-1 window_right=-1,0 align=bottom_right q<=kv softcap=0 mask=none "
-                  "kv_length=none "
-                  "bias=none,full,one_batch,one_head,shared sink=none")
-def multi_head(query, key, value, bias, scale, window_right):
+def all_heads(query, key, value, bias, scale, window_right):
     if scale == 0:
         raise attncheck.Declined("scale 0 means 1 / sqrt(head size)")
     q, k, v = (t.reshape(t.shape[:2] + (t.shape[2] * t.shape[3],)) for t in (query, key, value))
@@ -35,11 +33,34 @@ def multi_head(query, key, value, bias, scale, window_right):
     return out.reshape(query.shape[:3] + value.shape[3:])
 
 
+HEADS = COMMON + ("dtype=fp32 group=1 window_left=-1 softcap=0 mask=none kv_length=none bias=none,full,one_batch,one_head,shared "
+                  "sink=none ")
+
+
+@attncheck.kernel("attention", precision="hidden=times_zero", features=HEADS + "window_right=-1")
+def multi_head_any_row(query, key, value, bias, scale, window_right):
+    return all_heads(query, key, value, bias, scale, window_right)
+
+
+@attncheck.kernel("attention", precision="hidden=times_zero", features=HEADS + "window_right=-1")
+def multi_head(query, key, value, bias, scale, window_right):
+    if has_empty_row(query, key, bias):
+        raise attncheck.Declined("a row without keys")
+    return all_heads(query, key, value, bias, scale, window_right)
+
+
+@attncheck.kernel("attention", precision="hidden=times_zero", features=HEADS + "window_right=0 align=bottom_right q<=kv")
+def multi_head_causal(query, key, value, bias, scale, window_right):
+    return all_heads(query, key, value, bias, scale, window_right)
+
+
 def grouped(q, new, old, total, longest, sink, scale, softcap, window_left):
     """new and old: [k, v] as [B,S,Hkv,D] and as [B,Hkv,past,D]."""
     if scale == 0:
         raise attncheck.Declined("scale 0 means 1 / sqrt(head size)")
     (k, v), name = new, q.dtype.name
+    if len(q) > 1 and q.shape[1] > 1 and min(total) > q.shape[1]:
+        raise attncheck.Declined("batch_size must be 1 when sequence_length > 1 and past context is given")
     flat = [t.reshape(t.shape[:2] + (t.shape[2] * t.shape[3],)) for t in (q, k, v)]
     given = dict(zip(("query", "key", "value", "past_key", "past_value"), flat + old))
     given |= {"seqlens_k": np.asarray(total, np.int32) - 1, "total_sequence_length": np.array([longest], np.int32)}

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 PADDED = ("layout=bshd,bhsd,sbhd window_left=-1 window_right=-1,0 align=top_left softcap=0 kv_length=none sink=none ")
 FORWARD = PADDED + "outputs=out"
 # Autograd forms the statistics and the output again.
-BACKWARD = PADDED + "lse=absent out=reference dsink=given "
+BACKWARD = PADDED + "lse=absent out=reference "
 # exp_u20 of aten/src/ATen/cpu/vec is right to 20 units; P and dS are stored in the type of the inputs for the products.
 FLASH = "acc=fp32 p=half ds=half exp=20 hidden=times_zero"
 # "For math backend, all intermediates are kept in torch.float if inputs are in torch.half or torch.bfloat16."
@@ -59,9 +59,11 @@ def flash(query, key, value, bias, mask, scale, window_right):
     return attend(SDPBackend.FLASH_ATTENTION, query, key, value, bias, mask, scale, window_right)
 
 
-@attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD + "value_dim=dim group=1 dbias=absent",
+@attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD + "value_dim=dim group=1",
                   precision=FLASH)
-def flash_grad(dout, query, key, value, bias, mask, scale, window_right):
+def flash_grad(dout, query, key, value, bias, mask, scale, window_right, dbias):
+    if dbias is not None:
+        raise attncheck.Declined("the flash form gives no gradient of attn_mask")
     return gradients(SDPBackend.FLASH_ATTENTION, dout, query, key, value, bias, mask, scale, window_right, None)
 
 
@@ -70,6 +72,7 @@ def math(query, key, value, bias, mask, scale, window_right):
     return attend(SDPBackend.MATH, query, key, value, bias, mask, scale, window_right)
 
 
-@attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD, precision=MATH)
+# The operator's delta is <dO, O> with O as it was given, rounded to the type of the inputs; autograd keeps its own O in fp32.
+@attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD + "dtype=fp32", precision=MATH)
 def math_grad(dout, query, key, value, bias, mask, scale, window_right, dbias):
     return gradients(SDPBackend.MATH, dout, query, key, value, bias, mask, scale, window_right, dbias)

@@ -1,0 +1,19 @@
+"""Where the scale is multiplied: two keys with the same score, 1320 * scale. No attncheck; exactly 0.5 when the product comes first."""
+
+import importlib.util
+
+q, keys, values, scale = [[3.0, 11.0]], [[440.0, 0.0], [0.0, 120.0]], [[1.0], [0.0]], 80**-0.5
+if importlib.util.find_spec("torch"):
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    given = [torch.tensor(x)[None, None] for x in (q, keys, values)]
+    for form in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(form):
+            padded = given[:2] + [given[2].expand(1, 1, 2, 2).contiguous()]
+            print(torch.__version__, form, torch.nn.functional.scaled_dot_product_attention(*padded, scale=scale)[0, 0, 0, 0].item())
+if importlib.util.find_spec("mlx"):
+    import mlx.core as mx
+
+    given = [mx.array(x)[None, None] for x in (q, keys, values)]
+    print("mlx", mx.__version__, mx.fast.scaled_dot_product_attention(*given, scale=scale).item())
