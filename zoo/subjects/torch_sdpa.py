@@ -59,8 +59,9 @@ def flash(query, key, value, bias, mask, scale, window_right):
     return attend(SDPBackend.FLASH_ATTENTION, query, key, value, bias, mask, scale, window_right)
 
 
-@attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD + "value_dim=dim group=1",
-                  precision=FLASH)
+# The operator's delta is <dO, O> with O as it was given, right to half an ulp; autograd takes the O that it formed itself. The two
+# differ by what rounding P to a half type costs, so that gradients are compared in fp32.
+@attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD + "dtype=fp32 value_dim=dim group=1", precision=FLASH)
 def flash_grad(dout, query, key, value, bias, mask, scale, window_right, dbias):
     if dbias is not None:
         raise attncheck.Declined("the flash form gives no gradient of attn_mask")
@@ -72,7 +73,6 @@ def math(query, key, value, bias, mask, scale, window_right):
     return attend(SDPBackend.MATH, query, key, value, bias, mask, scale, window_right)
 
 
-# The operator's delta is <dO, O> with O as it was given, rounded to the type of the inputs; autograd keeps its own O in fp32.
 @attncheck.kernel("attention_grad", tensors="torch", features=BACKWARD + "dtype=fp32", precision=MATH)
 def math_grad(dout, query, key, value, bias, mask, scale, window_right, dbias):
     return gradients(SDPBackend.MATH, dout, query, key, value, bias, mask, scale, window_right, dbias)
