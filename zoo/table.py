@@ -36,7 +36,7 @@ def features(results):
 def texts(known):
     for one in known:
         yield f"\n### {one['id']}\n\n**{one['title']}.** {one['class'].capitalize()}. {one['versions']}\n"
-        yield f"Smallest case: `{one['case']}`\n"
+        yield f"Smallest case, as a program without attncheck: `attncheck reproduce '{one['case']}' --emit numpy`\n"
         yield (f"Second proof: {one['proof']} Documented: {one['documented']} Upstream: {one['upstream']} "
                f"Text: [findings/{one['id']}.md](findings/{one['id']}.md), script: [findings/{one['id']}.py](findings/{one['id']}.py).")
 
