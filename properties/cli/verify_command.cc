@@ -224,6 +224,7 @@ int verify_command(const Arguments& arguments) {
     RunReport report;
     report.candidate = info.name;
     report.precision_option = arguments.precision;
+    report.python_option = arguments.python;
     report.precision = attncheck::ref::print_rounding_class(options.engine.rounding);
     report.library = arguments.candidate;
     report.profile = arguments.profile;

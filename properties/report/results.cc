@@ -108,6 +108,8 @@ std::string reproduce_command(const RunReport& report, const PropertyReport& pro
     if (!report.precision_option.empty())
         command += " --precision " + shell_quoted(report.precision_option);
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
+    if (!report.python_option.empty() && report.library.starts_with("python:"))
+        command += " --python " + shell_quoted(report.python_option);
     return command;
 }
 

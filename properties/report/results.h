@@ -108,6 +108,7 @@ struct RunReport {
     std::string candidate;         ///< its name
     std::string library;           ///< as given on the command line; empty: built-in
     std::string precision_option;  ///< --precision as given on the command line
+    std::string python_option;     ///< --python, for functions in Python
     std::string precision;         ///< rounding class as declared, in full; empty: not known
     std::string library_sha256;    ///< empty: not known
     std::string version, host;     ///< of the suite; where it ran

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+
 import pytest
 
+from attncheck import command_path
 from conftest import KERNELS
 
 CASE = "attention_merge{dtype=fp16 parts=2 rows=3 heads=2 dim=4 weights=near data=normal seed=1}"
@@ -180,3 +185,13 @@ def test_a_gradient_may_go_by_a_forward_of_its_own(attncheck, monkeypatch, preci
     told, said = attncheck("verify", "--candidate", f"python:{KERNELS / 'grad_numpy.py'}", "--no-validation", *options)
     assert told in status
     assert ("FALSIFIED attention_grad" in said) == (status == (1,))
+def test_the_line_that_replays_names_the_interpreter(attncheck, tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("def attention_merge(parts, lses):\n    return parts[0], lses[0]\n")
+    _, said = attncheck("verify", "--candidate", f"python:{kernel}", "--property", "agreement", "--op", "attention_merge",
+                        "--cases", 5, "--shrink", 0, "--no-validation")
+    line = next(line for line in said.splitlines() if line.startswith("  replay "))
+    assert line.endswith(f" --candidate 'python:{kernel}' --python '{sys.executable}'"), line
+    words = shlex.split(line.removeprefix("  replay "))
+    done = subprocess.run([command_path(), *words[1:]], capture_output=True, text=True)
+    assert done.returncode == 1 and "FALSIFIED" in done.stdout, done.stdout + done.stderr
