@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# run.sh PYTHON VENV PROGRAM [PYTEST-ARGUMENT]...: makes the virtual environment once, then runs the tests of this folder.
+# run.sh PYTHON VENV BUILD [PYTEST-ARGUMENT]...: makes the virtual environment once, installs the package into it as a user
+# does, with the programs of a build tree, then runs the tests of this folder on what was installed.
 set -uo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-python=$1 venv=$2 program=$3
+python=$1 venv=$2 build=$3
 shift 3
 skip() { echo "skipped: $*"; exit 77; }
+pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" >"$venv/pip.log" 2>&1; }
 
-if [[ ! -f $venv/complete ]]; then
+# scikit-build-core is here and not in an environment of its own, which pip would fill at every run.
+if [[ ! -f $venv/complete-2 ]]; then
     rm -rf -- "$venv"
     "$python" -m venv "$venv" >/dev/null 2>&1 || skip "$python -m venv fails (Debian: python3-venv)"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 20 \
-        numpy ml_dtypes pytest >"$venv/pip.log" 2>&1 || skip "numpy, ml_dtypes and pytest cannot be installed: $(tail -n 1 "$venv/pip.log")"
-    touch "$venv/complete"
+    pip install numpy ml_dtypes pytest pytest-xdist scikit-build-core ||
+        skip "numpy, ml_dtypes, pytest, pytest-xdist and scikit-build-core cannot be installed: $(tail -n 1 "$venv/pip.log")"
+    touch "$venv/complete-2"
 fi
-export ATTNCHECK_COMMAND=$program PYTHONPATH=$here/../../python PYTHONDONTWRITEBYTECODE=1
+pip install --no-deps --no-build-isolation --force-reinstall "$here/../.." -C build-dir="$venv/build" \
+    -C cmake.define.ATTNCHECK_BINARIES="$build" || { cat "$venv/pip.log"; exit 1; }
+export PYTHONDONTWRITEBYTECODE=1 PATH=$venv/bin:$PATH
+unset PYTHONPATH ATTNCHECK_COMMAND ATTNCHECK_PYTHON
 (($#)) || set -- "$here"
-exec "$venv/bin/python" -m pytest -q "$@"
+cd -- "$venv" && exec "$venv/bin/python" -m pytest -q "$@"
