@@ -11,6 +11,9 @@ from typing import Any, Mapping
 
 import numpy as np
 
+Tensor = Any  #: an array of NumPy, or a tensor of torch or JAX, on any device
+Lengths = Any  #: whole numbers: a list, or such a tensor
+
 _NAMES = {
     "float32": "F32",
     "float16": "F16",

@@ -2,8 +2,9 @@
 
 `assert_close("flash_attention_score", {...}, {...})` judges outputs of any operator. For each there
 is also a function with the arguments as keywords: ``assert_flash_attention_score_close(query=...,
-attention_out=..., ...)``. The neutral operators have functions in the words of frameworks,
-:func:`assert_attention_close` and :func:`assert_attention_grad_close`.
+attention_out=..., ...)``. The neutral operators have functions in the words of frameworks:
+:func:`assert_attention_close`, :func:`assert_attention_grad_close`,
+:func:`assert_attention_decode_close` and :func:`assert_attention_merge_close`.
 
 What is judged, and what the message says, is the program's: `attncheck judge`. Large problems are
 judged by sampled rows and keys; the message then says what may be missed.
@@ -19,9 +20,16 @@ from typing import Any, Callable, Mapping
 import numpy as np
 
 from attncheck._command import catalogue, command_path
-from attncheck._tensors import as_array, scratch_folder, write_safetensors
+from attncheck._neutral import as_list, as_real, neutral_arguments, to_bshd
+from attncheck._tensors import Lengths, Tensor, as_array, scratch_folder, write_safetensors
 
-__all__ = ["assert_attention_close", "assert_attention_grad_close", "assert_close"]
+__all__ = [
+    "assert_attention_close",
+    "assert_attention_decode_close",
+    "assert_attention_grad_close",
+    "assert_attention_merge_close",
+    "assert_close",
+]
 
 _FALSIFIED = 1
 
@@ -86,93 +94,189 @@ def assert_close(
 
 
 def assert_attention_close(
-    out: Any,
-    q: Any,
-    k: Any,
-    v: Any,
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
     causal: bool = False,
     window: tuple[int, int] = (-1, -1),
     align: str = "bottom_right",
     scale: float | None = None,
     softcap: float = 0.0,
-    bias: Any = None,
-    mask: Any = None,
-    sink: Any = None,
-    lse: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_kv: Any = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    sink: Tensor | None = None,
+    lse: Tensor | None = None,
+    cu_seqlens_q: Lengths | None = None,
+    cu_seqlens_kv: Lengths | None = None,
+    kv_length: Lengths | None = None,
     layout: str = "bshd",
     precision: str = "default",
     samples: int = 128,
 ) -> str:
     """Raises AssertionError unless `out` is softmax(scale q k^T + bias) v within rounding.
 
+    Vaswani et al. 2017, equation (1), with the extensions of docs/python.md.
+
     Args:
-        out, q, k, v: [B, S, H, D], or [B, H, S, D] with layout="bhsd" as torch has them, or
-            [T, H, D] packed with `cu_seqlens_q` and `cu_seqlens_kv`. Fewer heads of k and v are
-            shared by groups of query heads.
+        out: [B, Sq, Hq, Dv]; with layout="bhsd" [B, Hq, Sq, Dv] as torch has it, or [T, Hq, Dv] packed with
+            `cu_seqlens_q` and `cu_seqlens_kv`. All four tensors are of one type: fp16, bf16 or fp32.
+        q, k, v: [B, Sq, Hq, D], [B, Skv, Hkv, D] and [B, Skv, Hkv, Dv] in the same layout. Hq is a multiple
+            of Hkv: fewer heads of k and v are shared by groups of query heads.
         causal: hides keys behind the diagonal; the same as window=(left, 0).
-        window: keys before and behind the diagonal that are seen, -1 = unlimited.
+        window: numbers of keys before and behind the diagonal that are seen, -1 = unlimited.
         align: where the diagonal is: through the first pair ("top_left", as torch's `is_causal`)
             or the last ("bottom_right", as FlashAttention).
-        scale: of the logits; 1 / sqrt(D) when None.
+        scale: of the logits, dimensionless; 1 / sqrt(D) when None.
         softcap: s becomes softcap * tanh(s / softcap); 0 = none.
-        bias: added to the logits, [B or 1, H or 1, Sq or 1, Skv or 1].
+        bias: added to the logits, [B or 1, Hq or 1, Sq or 1, Skv or 1], fp32 or the type of q. -inf hides
+            its key.
         mask: bool of such a shape, True = may be seen.
-        sink: [H], a logit without a value.
-        lse: [B, H, S] float32, the natural logarithm of the sum of exponentials, if judged too.
+        sink: [Hq] fp32, a logit without a value.
+        lse: [B, Hq, Sq] fp32, or [Hq, T] packed: the natural logarithm of the sum of exponentials, if it is
+            judged too.
+        cu_seqlens_q, cu_seqlens_kv: B + 1 positions where packed sequences begin and end, the first 0.
+        kv_length: [B], keys in use of every batch; the others are hidden.
         precision, samples: see :func:`assert_close`.
+
+    Returns:
+        See :func:`assert_close`.
 
     Raises:
         AssertionError, ValueError, TypeError: see :func:`assert_close`.
     """
     __tracebackhide__ = True
-    arguments = _neutral(q, k, v, causal, window, align, scale, softcap, bias, mask, sink, cu_seqlens_q,
-                         cu_seqlens_kv, layout)
-    outputs = {"out": _to_bshd(out, "out", layout), "lse": lse}
+    arguments = neutral_arguments(q, k, v, causal, window, align, scale, softcap, bias, mask, sink,
+                                  cu_seqlens_q, cu_seqlens_kv, kv_length, layout)
+    outputs = {"out": to_bshd(out, "out", layout), "lse": lse}
     return assert_close("attention", arguments, outputs, precision=precision, samples=samples)
 
 
 def assert_attention_grad_close(
-    dq: Any,
-    dk: Any,
-    dv: Any,
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
     *,
-    lse: Any = None,
-    dbias: Any = None,
-    dsink: Any = None,
+    lse: Tensor | None = None,
+    dbias: Tensor | None = None,
+    dsink: Tensor | None = None,
     causal: bool = False,
     window: tuple[int, int] = (-1, -1),
     align: str = "bottom_right",
     scale: float | None = None,
     softcap: float = 0.0,
-    bias: Any = None,
-    mask: Any = None,
-    sink: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_kv: Any = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    sink: Tensor | None = None,
+    cu_seqlens_q: Lengths | None = None,
+    cu_seqlens_kv: Lengths | None = None,
+    kv_length: Lengths | None = None,
     layout: str = "bshd",
     precision: str = "default",
     samples: int = 128,
 ) -> str:
     """Raises AssertionError unless dq, dk, dv are the gradients for `dout` within rounding.
 
-    `out` and, where the kernel was given it, `lse` are those of the forward call. Shapes and the
-    other arguments are those of :func:`assert_attention_close`, dbias has the shape of bias.
+    Dao 2023 (FlashAttention-2), algorithm 2, with the gradients of bias and sink.
+
+    Args:
+        dq, dk, dv: of the shapes of q, k and v; one that is None is not judged.
+        dout, out: of the shape of the output. `out` and, where the kernel was given it, `lse` are those of
+            the forward call.
+        dbias: of the shape and type of bias, summed over its extents of 1.
+        dsink: [Hq] fp32.
+        The other arguments: see :func:`assert_attention_close`.
+
+    Returns, raises:
+        See :func:`assert_close`.
     """
     __tracebackhide__ = True
-    arguments = _neutral(q, k, v, causal, window, align, scale, softcap, bias, mask, sink, cu_seqlens_q,
-                         cu_seqlens_kv, layout)
-    arguments |= {"dout": _to_bshd(dout, "dout", layout), "out": _to_bshd(out, "out", layout), "lse": lse}
-    outputs = {"dq": _to_bshd(dq, "dq", layout), "dk": _to_bshd(dk, "dk", layout),
-               "dv": _to_bshd(dv, "dv", layout), "dbias": dbias, "dsink": dsink}
+    arguments = neutral_arguments(q, k, v, causal, window, align, scale, softcap, bias, mask, sink,
+                                  cu_seqlens_q, cu_seqlens_kv, kv_length, layout)
+    arguments |= {"dout": to_bshd(dout, "dout", layout), "out": to_bshd(out, "out", layout), "lse": lse}
+    outputs = {"dq": to_bshd(dq, "dq", layout), "dk": to_bshd(dk, "dk", layout),
+               "dv": to_bshd(dv, "dv", layout), "dbias": dbias, "dsink": dsink}
     return assert_close("attention_grad", arguments, outputs, precision=precision, samples=samples)
+
+
+def assert_attention_decode_close(
+    out: Tensor,
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_table: Tensor,
+    kv_length: Lengths,
+    *,
+    window_left: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    sink: Tensor | None = None,
+    lse: Tensor | None = None,
+    precision: str = "default",
+    samples: int = 128,
+) -> str:
+    """Raises AssertionError unless `out` is the attention of the last positions of paged sequences.
+
+    Kwon et al. 2023, PagedAttention, section 4.1: position j of sequence b is slot j % page_size of page
+    block_table[b, j / page_size].
+
+    Args:
+        out: [B, Sq, Hq, Dv], of the type of query.
+        query: [B, Sq, Hq, D], Sq 1 to 16: the last Sq positions of every sequence.
+        key_cache, value_cache: [pages, page_size, Hkv, D] and [..., Dv].
+        block_table: [B, max_pages] int32 or int64; entries behind the last page of a sequence may be anything.
+        kv_length: [B], positions of every sequence.
+        window_left: number of positions before its own that a query sees, -1 = unlimited.
+        scale, softcap, sink, lse, precision, samples: see :func:`assert_attention_close`.
+
+    Returns, raises:
+        See :func:`assert_close`.
+    """
+    __tracebackhide__ = True
+    table = block_table if isinstance(block_table, np.ndarray) else as_array(block_table, "block_table")
+    arguments = {
+        "query": query,
+        "key_cache": key_cache,
+        "value_cache": value_cache,
+        # Entries that are never read may be out of the range of int32.
+        "block_table": np.clip(table, -1, np.iinfo(np.int32).max).astype(np.int32),
+        "kv_length": as_list(kv_length),
+        "sink": sink,
+        "scale": 1 / math.sqrt(as_array(query, "query").shape[-1]) if scale is None else as_real(scale, "scale"),
+        "softcap": as_real(softcap, "softcap"),
+        "window_left": int(window_left),
+    }
+    return assert_close("attention_decode", arguments, {"out": out, "lse": lse}, precision=precision, samples=samples)
+
+
+def assert_attention_merge_close(
+    out: Tensor, parts: Tensor, lses: Tensor, *, lse: Tensor | None = None, precision: str = "default",
+    samples: int = 128,
+) -> str:
+    """Raises AssertionError unless `out` is the attention over all keys, from that over parts of them.
+
+    Dao et al. 2023, Flash-Decoding: out = sum_p exp(lse_p - lse) parts_p, lse = ln sum_p exp(lse_p). A part
+    with lse_p = -inf counts for nothing, whatever it holds.
+
+    Args:
+        out: [R, H, Dv], of the type of parts.
+        parts: [P, R, H, Dv], fp16, bf16 or fp32.
+        lses: [P, R, H] fp32, natural logarithms.
+        lse: [R, H] fp32, if it is judged too.
+        precision, samples: see :func:`assert_close`.
+
+    Returns, raises:
+        See :func:`assert_close`.
+    """
+    __tracebackhide__ = True
+    return assert_close("attention_merge", {"parts": parts, "lses": lses}, {"out": out, "lse": lse},
+                        precision=precision, samples=samples)
 
 
 def __getattr__(name: str) -> Callable[..., str]:
@@ -205,46 +309,3 @@ def _arguments() -> dict[str, dict[str, str]]:
 
 def _outputs(op: str) -> list[str]:
     return [a["name"] for a in catalogue()[op]["arguments"] if a.get("output")]
-
-
-def _to_bshd(value: Any, name: str, layout: str) -> Any:
-    if value is None:
-        return None
-    array = as_array(value, name)
-    if layout == "bshd":
-        return array
-    if layout != "bhsd":
-        raise ValueError(f"layout is {layout!r}, allowed: 'bshd', 'bhsd'")
-    if array.ndim != 4:
-        raise ValueError(f"{name} has shape {list(array.shape)}, expected four extents for layout='bhsd'")
-    return array.transpose(0, 2, 1, 3)
-
-
-def _neutral(q: Any, k: Any, v: Any, causal: bool, window: tuple[int, int], align: str, scale: float | None,
-             softcap: float, bias: Any, mask: Any, sink: Any, cu_seqlens_q: Any, cu_seqlens_kv: Any,
-             layout: str) -> dict[str, Any]:
-    """The arguments of attention and its gradient that both have."""
-    aligns = ("top_left", "bottom_right")
-    if align not in aligns:
-        raise ValueError(f"align is {align!r}, allowed: 'top_left', 'bottom_right'")
-    query = _to_bshd(q, "q", layout)
-    left, right = window
-    return {
-        "query": query,
-        "key": _to_bshd(k, "k", layout),
-        "value": _to_bshd(v, "v", layout),
-        "cu_seqlens_q": _as_list(cu_seqlens_q),
-        "cu_seqlens_kv": _as_list(cu_seqlens_kv),
-        "bias": bias,
-        "mask": mask,
-        "sink": sink,
-        "scale": float(1 / math.sqrt(query.shape[-1]) if scale is None else scale),
-        "softcap": float(softcap),
-        "window_left": int(left),
-        "window_right": 0 if causal else int(right),
-        "align": aligns.index(align),
-    }
-
-
-def _as_list(value: Any) -> list[int] | None:
-    return None if value is None else [int(x) for x in (value.tolist() if hasattr(value, "tolist") else value)]

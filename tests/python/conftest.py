@@ -11,6 +11,7 @@ import pytest
 from attncheck import command_path
 
 KERNELS = Path(__file__).parent / "kernels"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 pytest_plugins = ["pytester"]
 
 

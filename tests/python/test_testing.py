@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from attncheck import testing
-from conftest import KERNELS
+from conftest import EXAMPLES, KERNELS
 
-sys.path.insert(0, str(KERNELS))
+sys.path[:0] = [str(KERNELS), str(EXAMPLES)]
+import attention_numpy  # noqa: E402
 import flash_numpy  # noqa: E402
 import merge_numpy  # noqa: E402
 
@@ -100,6 +101,96 @@ def test_judge_reads_files(attncheck, tmp_path, suffix):
         write_safetensors(path, tensors, {"op": "attention_merge"})
     status, said = attncheck("judge", path)
     assert status == 0 and "out held" in said, said
+
+
+RANDOM = np.random.default_rng(5)
+FORMS = {
+    "plain": {},
+    "bf16": dict(dtype="bfloat16"),
+    "causal": dict(causal=True),
+    "window": dict(window=(3, 2), align="top_left"),
+    "softcap": dict(softcap=7.5),
+    "bias": dict(bias=RANDOM.standard_normal((1, 4, 8, 12)).astype(np.float32)),
+    "mask": dict(mask=RANDOM.random((2, 1, 8, 12)) < 0.7),
+    "sink": dict(sink=RANDOM.standard_normal(4).astype(np.float32)),
+    "kv_length": dict(kv_length=[5, 9]),
+    "everything": dict(softcap=2.25, sink=np.zeros(4, np.float32), kv_length=[5, 0], causal=True,
+                       mask=RANDOM.random((1, 1, 8, 12)) < 0.7, bias=np.ones((2, 1, 1, 12), np.float32), scale=0.3),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_in_the_words_of_frameworks(form):
+    import ml_dtypes  # noqa: F401: names its types to NumPy
+
+    more = dict(FORMS[form])
+    dtype = np.dtype(more.pop("dtype", "float16"))
+    q, k, v = (RANDOM.standard_normal((2, length, heads, 16)).astype(dtype) for length, heads in ((8, 4), (12, 2), (12, 2)))
+    left, right = more.get("window", (-1, -1))
+    made = attention_numpy.attention(
+        q, k, v, more.get("kv_length"), more.get("bias"), more.get("mask"), more.get("sink"), more.get("scale", 0.25),
+        more.get("softcap", 0), left, 0 if more.get("causal") else right, int(more.get("align") != "top_left"))
+    out, lse = made["out"], made["lse"]
+    said = testing.assert_attention_close(out, q, k, v, lse=lse, **more)
+    assert "out, lse held" in said, said
+    heads_first = [np.ascontiguousarray(t.transpose(0, 2, 1, 3)) for t in (out, q, k, v)]
+    testing.assert_attention_close(*heads_first, layout="bhsd", **more)
+    lse[1, 3, 7] = 12345
+    with pytest.raises(AssertionError, match="batch 1, query 7, head 3"):
+        testing.assert_attention_close(out, q, k, v, lse=lse, **more)
+    out[0, 2, 1, 3] = np.nan
+    with pytest.raises(AssertionError, match=r"batch 0, query 2, head 1, channel 3\].*got nan"):
+        testing.assert_attention_close(out, q, k, v, **more)
+
+
+def test_pages_in_any_order():
+    lengths, page = [9, 4, 0], 4
+    table = np.array([[6, 2, 5, -7], [6, 1 << 40, 0, 0], [99, 99, 99, 99]], np.int64)  # the first page is shared
+    q = RANDOM.standard_normal((3, 2, 4, 8)).astype(np.float16)
+    cache = RANDOM.standard_normal((2, 7, page, 2, 8)).astype(np.float16)
+    cache[:, [0, 1, 3, 4]] = np.nan  # pages of nobody
+    cache[:, 5, 1:] = np.nan
+    keys, values = (np.zeros((3, 9, 2, 8), np.float16) for _ in range(2))
+    for b, length in enumerate(lengths):
+        for j in range(length):
+            keys[b, j], values[b, j] = cache[:, table[b, j // page], j % page]
+    out, lse = np.zeros_like(q), np.full((3, 4, 2), -np.inf, np.float32)
+    for b in range(2):
+        own = slice(b, b + 1), slice(0, lengths[b])
+        made = attention_numpy.attention(q[b:b + 1], keys[own], values[own], None, None, None, None, 8**-0.5, 1.5, 3, 0, 1)
+        out[b], lse[b] = made["out"][0], made["lse"][0]
+    judge = dict(query=q, key_cache=cache[0], value_cache=cache[1], block_table=table, kv_length=lengths, softcap=1.5,
+                 window_left=3)
+    testing.assert_attention_decode_close(out, **judge, lse=lse)
+    wrong = table.copy()
+    wrong[0, 1] = 6  # another page of the cache
+    with pytest.raises(AssertionError, match="out is wrong|lse is wrong"):
+        testing.assert_attention_decode_close(out, **judge | {"block_table": wrong}, lse=lse)
+    wrong[0, 1] = 7
+    with pytest.raises(ValueError, match=r"block_table\[0,1\] is 7, allowed: 0 to 6"):
+        testing.assert_attention_decode_close(out, **judge | {"block_table": wrong})
+    with pytest.raises(ValueError, match="kv_length of sequence 1 is 17, allowed: 0 to 16, 4 pages of 4"):
+        testing.assert_attention_decode_close(out, **judge | {"kv_length": [9, 17, 0]})
+
+
+def test_bad_input_in_the_words_of_frameworks():
+    q = np.zeros((1, 2, 1, 4), np.float16)
+    for words, change in {
+        "q is of type NoneType, expected a tensor": dict(q=None),
+        "layout is 'sbhd', allowed: 'bshd', 'bhsd'": dict(layout="sbhd"),
+        "align is 'left', allowed: 'top_left', 'bottom_right'": dict(align="left"),
+        "window is 3, expected two numbers of keys": dict(window=3),
+        "scale is 'a', expected a number": dict(scale="a"),
+        "softcap is -1": dict(softcap=-1),
+        "scale is nan": dict(scale=float("nan")),
+        "kv_length is [3], allowed: 0 to 2": dict(kv_length=[3]),
+        "key is bf16 [1,2,1,4]": dict(k=q.view(np.uint16).astype(np.int32)),
+        "mask is bool [2,2]": dict(mask=np.ones((2, 2), bool)),
+    }.items():
+        given = dict(out=q, q=q, k=q, v=q) | change
+        with pytest.raises((ValueError, TypeError)) as error:
+            testing.assert_attention_close(**given)
+        assert "\n" not in str(error.value) and (words in str(error.value) or "k" in change), error.value
 
 
 BAD = {
