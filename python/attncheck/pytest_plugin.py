@@ -6,7 +6,7 @@
 
 Keywords of the mark: op (required), features, tensors, device and precision as
 :func:`attncheck.kernel` takes them; cases per property [100], seed [1], timeout of a call in
-seconds [10], validation (whether illegal calls are tried) [False].
+seconds [10], shrink: seconds for making a counterexample smaller [30], validation (whether illegal calls are tried) [False].
 
 What is falsified is kept under pytest's cache folder and replayed first the next time; a line to
 paste (:func:`attncheck.example`) pins it in the source.
@@ -28,7 +28,7 @@ from attncheck._kernels import examples_of
 
 _MARK = "attncheck"
 _KEYWORDS = {
-    "op", "features", "tensors", "device", "precision", "cases", "seed", "timeout", "validation"
+    "op", "features", "tensors", "device", "precision", "cases", "seed", "timeout", "shrink", "validation"
 }
 _HELD, _FALSIFIED, _NOTHING_CHECKED = 0, 1, 3
 _LONGEST_RUN_S = 3600
@@ -65,16 +65,16 @@ def _items(collector: pytest.Module, name: str, function: Any, mark: pytest.Mark
             f"and {', '.join(sorted(_KEYWORDS - {'op'}))}"
         )
     for k, one in enumerate(examples_of(function)):
-        yield KernelItem.from_parent(
-            collector, name=f"{name}[example{k}]", kernel=name, options=mark.kwargs, property=one.property,
-            case=one.case,
-        )
+        yield _item(collector, f"{name}[example{k}]", kernel=name, options=mark.kwargs, property=one.property,
+                    case=one.case)
     for one in operators[op]["properties"]:
         if not one["large"] and (mark.kwargs.get("validation") or not one["validation"]):
-            yield KernelItem.from_parent(
-                collector, name=f"{name}[{one['name']}]", kernel=name, options=mark.kwargs,
-                property=one["name"],
-            )
+            yield _item(collector, f"{name}[{one['name']}]", kernel=name, options=mark.kwargs, property=one["name"])
+
+
+def _item(collector: pytest.Module, name: str, **more: Any) -> pytest.Item:
+    """With its id as text: pytest 9.2 would not see a parameter in the brackets, and --lf not find it again."""
+    return KernelItem.from_parent(collector, name=name, nodeid=f"{collector.nodeid}::{name}", **more)
 
 
 class Falsified(Exception):
@@ -106,6 +106,8 @@ class KernelItem(pytest.Item):
             command += ["--op", option["op"], "--cases", str(option.get("cases", 100))]
             command += ["--seed", str(option.get("seed", 1)), "--jobs", "1"]
             command += ["--corpus", str(self._corpus())]
+            if "shrink" in option:
+                command += ["--shrink", str(option["shrink"])]
             if not option.get("validation"):
                 command += ["--no-validation"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN_S,

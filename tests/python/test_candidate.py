@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -55,6 +56,7 @@ MISTAKES = {
     "crashed: SIGSEGV": "    import ctypes; ctypes.string_at(8)\n",
     "ended the process with exit code 3": "    import os; os._exit(3)\n",
     "out differs from the reference": "    return parts[0], lses[0]\n",
+    "got nan": "    return parts[0] * np.float16('nan'), lses[0]\n",
 }
 
 
@@ -185,6 +187,30 @@ def test_a_gradient_may_go_by_a_forward_of_its_own(attncheck, monkeypatch, preci
     told, said = attncheck("verify", "--candidate", f"python:{KERNELS / 'grad_numpy.py'}", "--no-validation", *options)
     assert told in status
     assert ("FALSIFIED attention_grad" in said) == (status == (1,))
+def test_a_tensor_on_another_device_is_a_verdict(verify):
+    pytest.importorskip("torch")
+    source = """import attncheck, torch
+@attncheck.kernel("attention_merge", tensors="torch")
+def merge(parts, lses):
+    return parts[0].to("meta"), lses[0]
+"""
+    status, said = verify(source, CASE)
+    assert status == 1 and "out is on meta, expected cpu; see device= of the mark" in said, said
+    status, said = verify(source.replace('"torch")', '"torch", device="nothere")'), CASE)
+    assert status == 2 and said.count("\n") == 1 and "device is 'nothere'" in said, said
+
+
+def test_a_missing_package_is_one_line(attncheck, tmp_path):
+    bare = tmp_path / "bare"  # an interpreter without packages
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    words = [str(command_path()), "reproduce", CASE, "--candidate", f"python:{KERNELS / 'merge_numpy.py'}", "--python", str(bare)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": ""})
+    said = done.stdout + done.stderr
+    assert done.returncode == 2 and said.count("\n") == 1, said
+    assert "lacks a package that attncheck needs: No module named 'numpy'" in said, said
+
+
 def test_the_line_that_replays_names_the_interpreter(attncheck, tmp_path):
     kernel = tmp_path / "kernel.py"
     kernel.write_text("def attention_merge(parts, lses):\n    return parts[0], lses[0]\n")

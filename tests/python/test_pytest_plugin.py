@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy  # noqa: F401: NumPy cannot be imported again by every run in this process
 import pytest
 
 PLUGIN = ["-p", "attncheck.pytest_plugin"]
@@ -56,3 +57,44 @@ def test_a_wrong_mark_is_one_line(pytester):
     pytester.makepyfile(RIGHT.replace('op="attention_merge"', 'op="merge"'))
     result = pytester.runpytest(*PLUGIN)
     result.stdout.fnmatch_lines(["*mark of merge: op='merge', allowed: op= one of *"])
+
+
+BROKEN = RIGHT.replace("/ total[..., None]", "").replace("cases=10", "cases=3, shrink=0")
+
+
+def test_stopping_and_running_again_what_failed(pytester):
+    pytester.makepyfile(BROKEN)
+    both = ("-k", "agreement or memory")
+    result = pytester.runpytest(*PLUGIN, *both, "-x")
+    result.assert_outcomes(failed=1)
+    result = pytester.runpytest(*PLUGIN, *both, "--lf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*run-last-failure: rerun previous 1 failure*"])
+
+
+def test_what_failed_is_kept_and_comes_first(pytester):
+    path = pytester.makepyfile(BROKEN)
+    first = pytester.runpytest(*PLUGIN, "-k", "agreement")
+    first.assert_outcomes(failed=1)
+    kept = list(pytester.path.glob(".pytest_cache/d/attncheck/*/merge/agreement/*"))
+    assert kept and "attention_merge{" in kept[0].read_text(), kept
+    # Without any generated case the one that is kept fails again.
+    path.write_text(BROKEN.replace("cases=3", "cases=0"))
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(failed=1)
+
+
+def test_the_line_of_a_failure_pins_it(pytester):
+    pytester.makepyfile(BROKEN)
+    result = pytester.runpytest(*PLUGIN, "-k", "agreement")
+    pin = next(line for line in result.outlines if line.startswith("@attncheck.example("))
+    pinned = BROKEN.replace("@pytest.mark", f"{pin}\n@pytest.mark").replace("import pytest", "import attncheck\nimport pytest")
+    pytester.makepyfile(pinned)
+    result = pytester.runpytest(*PLUGIN, "-k", "example0")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*FALSIFIED: out is wrong*"])
+
+
+def test_items_run_on_several_processes(pytester):
+    pytest.importorskip("xdist")
+    pytester.makepyfile(RIGHT.replace("cases=10", "cases=3"))
+    pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-k", "agreement or memory").assert_outcomes(passed=2)

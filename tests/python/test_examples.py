@@ -1,0 +1,81 @@
+"""The examples of docs/python.md hold, and each finds a defect that is planted in it. One whose package is missing is skipped."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from conftest import EXAMPLES
+
+CASE = ("attention{dtype=fp16 q=[19,19] kv=[37,37] layout=bhsd kv_heads=2 group=2 dim=24 value_dim=8 scale=rsqrt window_right=0 "
+        "align=%s lse=%s data=normal seed=3}")
+GRADIENT = ("attention_grad{dtype=fp32 q=[5] kv=[9] layout=bshd kv_heads=2 group=2 dim=8 value_dim=4 scale=rsqrt window_right=0 "
+            "align=top_left lse=absent data=normal seed=3}")
+HERE = CASE % ("bottom_right", "given")
+
+# What an example needs, its case, and a defect: what is replaced, by what.
+PLANTED = {
+    "attention_numpy": ("numpy", HERE, "(ahead <= window_right)", "(ahead < window_right)"),
+    "attention_torch": ("torch", CASE % ("top_left", "absent"), "is_causal=window_right == 0", "is_causal=False"),
+    "attention_triton": ("triton", HERE, "<= rows[:, None] + diagonal", "< rows[:, None] + diagonal"),
+    "attention_jax": ("jax", HERE, "[:, None] + diagonal", "[:, None] + 2 * diagonal"),
+    "attention_cuda": ("torch", HERE, "j <= i + diagonal", "j < i + diagonal"),
+}
+
+
+def needed(example: str) -> None:
+    pytest.importorskip(PLANTED[example][0])
+    if example == "attention_triton":
+        pytest.importorskip("torch")
+    if example == "attention_cuda" and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("no GPU")
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Triton on the CPU; on a machine with a GPU the examples use it."""
+    if not os.path.exists("/dev/nvidiactl"):
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+def reproduce(attncheck, path, case):
+    return attncheck("reproduce", case, "--property", "agreement", "--candidate", f"python:{path}", "--timeout", 300)
+
+
+@pytest.mark.parametrize("example", PLANTED)
+def test_an_example_holds_and_a_planted_defect_is_found(attncheck, tmp_path, example):
+    needed(example)
+    _, case, right, wrong = PLANTED[example]
+    status, said = reproduce(attncheck, EXAMPLES / f"{example}.py", case)
+    assert status == 0 and "held" in said, said
+    source = (EXAMPLES / f"{example}.py").read_text()
+    assert source.count(right) == 1
+    (tmp_path / "planted.py").write_text(source.replace(right, wrong))
+    status, said = reproduce(attncheck, tmp_path / "planted.py", case)
+    assert status == 1 and "out is wrong" in said or "lse is wrong" in said, said
+
+
+def test_autograd_gives_the_gradient(attncheck, tmp_path):
+    needed("attention_torch")
+    status, said = reproduce(attncheck, EXAMPLES / "attention_torch.py", GRADIENT)
+    assert status == 0 and "held" in said, said
+    source = (EXAMPLES / "attention_torch.py").read_text().replace("(q, k, v), dout)", "(q, k, v), 1.01 * dout)")
+    (tmp_path / "planted.py").write_text(source)
+    status, said = reproduce(attncheck, tmp_path / "planted.py", GRADIENT)
+    assert status == 1, said
+
+
+def test_a_run_of_the_example_in_numpy(attncheck):
+    """As its first lines say, shorter."""
+    status, said = attncheck("verify", "--candidate", f"python:{EXAMPLES / 'attention_numpy.py'}", "--no-validation", "--op",
+                             "attention", "--property", "agreement", "--property", "hidden", "--cases", 4, "--seed", 1)
+    assert status in (0, 3) and "FALSIFIED" not in said and "declared" in said, said
+
+
+def test_the_page_names_every_example():
+    page = (EXAMPLES.parents[1] / "docs" / "python.md").read_text()
+    files = {path.name for path in EXAMPLES.glob("*.py")}
+    assert files == {f"{name}.py" for name in PLANTED}
+    assert files <= set(re.findall(r"examples/python/(\w+\.py)", page))
