@@ -200,6 +200,25 @@ def merge(parts, lses):
     assert status == 2 and said.count("\n") == 1 and "device is 'nothere'" in said, said
 
 
+@pytest.mark.parametrize("case", [CASE, BF16, CASE.replace("}", " parts.layout=reversed}")])
+def test_a_device_is_copied_to_and_from(verify, case):
+    """A stand-in for a GPU: outputs that are written on it arrive only if they are copied back."""
+    pytest.importorskip("torch")
+    status, said = verify(KERNELS / "merge_torch.py", case)
+    assert status == 0, said
+    source = (KERNELS / "merge_torch.py").read_text()
+    status, said = verify(source.replace("    def to_host(self, tensor):\n        return tensor.clone()",
+                                         "    def to_host(self, tensor):\n        return tensor * 0"), case)
+    assert status == 1, said
+
+
+def test_an_error_of_the_device_is_a_verdict(verify):
+    pytest.importorskip("torch")
+    source = (KERNELS / "merge_torch.py").read_text().replace("        pass\n", '        raise RuntimeError("illegal memory access")\n')
+    status, said = verify(source, CASE)
+    assert status == 1 and "raised RuntimeError: illegal memory access" in said, said
+
+
 def test_a_missing_package_is_one_line(attncheck, tmp_path):
     bare = tmp_path / "bare"  # an interpreter without packages
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
