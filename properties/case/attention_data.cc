@@ -3,10 +3,31 @@
 #include <algorithm>
 #include <cmath>
 
+#include "properties/case/attention_inputs.h"
 #include "properties/case/call.h"
 #include "properties/case/random.h"
 
 namespace attncheck::properties {
+
+std::vector<std::uint32_t> sinks_of(const Spec& spec, std::int64_t query_heads) {
+    const auto kind = static_cast<Sinks>(spec.number("sink"));
+    std::vector<std::uint32_t> bits;
+    if (kind == Sinks::none) return bits;
+    for (std::int64_t head = 0; head < query_heads; ++head) {
+        double value = spec.recipe == Recipe::zeros
+                           ? 0
+                           : 2 * normal_of(pair_hash(spec.seed, static_cast<std::uint64_t>(head), 85));
+        if (kind == Sinks::large) value += 20;
+        if (kind == Sinks::low) value -= 30;
+        if (kind == Sinks::mixed && head % 2 == 1) value = -HUGE_VAL;
+        bits.push_back(ref::encode(ref::Dtype::fp32, value));
+    }
+    return bits;
+}
+
+std::int64_t dtype_field(ref::Dtype dtype) {
+    return dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2;
+}
 
 bool is_zero_or_missing(const Spec& spec, const char* field) {
     return spec.schema->number(field) < 0 || spec.number(field) == 0;

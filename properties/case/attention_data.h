@@ -12,6 +12,15 @@ namespace attncheck::properties {
 
 enum class ScaleKind { one, rsqrt, eighth, zero, negative, tenth, large };
 
+/// mixed: -infinity for every other head.
+enum class Sinks { none, normal, large, low, mixed };
+
+/// What the field `sink` of a case says, fp32, one for each query head; none: nothing.
+std::vector<std::uint32_t> sinks_of(const Spec& spec, std::int64_t query_heads);
+
+/// The value of a field `dtype` of fp16, bf16 and fp32.
+std::int64_t dtype_field(ref::Dtype dtype);
+
 bool is_zero_or_missing(const Spec& spec, const char* field);
 void set_if_present(Spec& spec, const char* field, std::int64_t value);
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/derived.h"
 #include "properties/case/description.h"
 
 namespace attncheck::properties {
@@ -52,6 +53,52 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed) {
         spec.lists[0].push_back(q);
         spec.lists[1].push_back(kv);
     }
+}
+
+void draw_lengths(Spec& spec, Random& random, bool packed) {
+    using Int = std::int64_t;
+    const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});
+    const bool same = random.chance(40);
+    for (Int b = 0; b < count; ++b) {
+        if (!packed && b > 0) {
+            for (auto& list : spec.lists) list.push_back(list[0]);
+            continue;
+        }
+        const Int q = packed && random.chance(12) ? 0 : draw_length(random);
+        spec.lists[0].push_back(q);
+        spec.lists[1].push_back(packed && random.chance(12) ? 0
+                                : same                      ? q
+                                : random.chance(20) ? length_across_tile_edge(random, q)
+                                                    : draw_length(random));
+    }
+}
+
+std::int64_t attention_cost_of(const Spec& spec, std::int64_t more) {
+    std::int64_t pairs = 0;
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        pairs += spec.lists[0][b] * spec.lists[1][b];
+    return attention_cost(spec, pairs, spec.number("dim") + spec.number("value_dim") + more);
+}
+
+void change_if_legal(Spec& spec, const std::function<void(Spec&)>& change) {
+    Spec to = spec;
+    change(to);
+    if (!illegal(to)) spec = std::move(to);
+}
+
+void limit_fields(Spec& spec, std::initializer_list<const char*> fields, std::int64_t most) {
+    for (const char* field : fields) spec.set(field, std::min(spec.number(field), most));
+}
+
+void limit_lengths(Spec& spec, std::int64_t most) {
+    for (auto& list : spec.lists)
+        for (auto& length : list) length = std::min(length, most);
+}
+
+void with_zeros_in_dense_tensors(Spec& spec) {
+    spec.recipe = Recipe::zeros;
+    spec.overrides.clear();
+    std::ranges::fill(spec.layouts, Layout::dense);
 }
 
 void remove_sequence(Spec& spec, std::size_t b) {

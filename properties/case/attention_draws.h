@@ -1,6 +1,7 @@
 // What the generators of attention operators draw and count alike.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -25,6 +26,21 @@ std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len);
 /// Heads, widths, scale and lengths of what people run: widths 64, 80, 96 and 128, grouped heads,
 /// lengths around those of tiles. `packed`: every sequence has its own.
 void draw_plain_shape(Spec& spec, Random& random, bool packed);
+
+/// Lengths of up to five sequences, often around tiles; `packed`: each has its own, and some are
+/// empty. The others share one length.
+void draw_lengths(Spec& spec, Random& random, bool packed);
+
+/// Multiply-adds of a case: its pairs, `more` channels beyond the two widths.
+std::int64_t attention_cost_of(const Spec& spec, std::int64_t more);
+
+/// A change that stays legal; else the case is as it was.
+void change_if_legal(Spec& spec, const std::function<void(Spec&)>& change);
+/// Fields that a case has, cut to at most this.
+void limit_fields(Spec& spec, std::initializer_list<const char*> fields, std::int64_t most);
+void limit_lengths(Spec& spec, std::int64_t most);
+/// For laws that look at no element.
+void with_zeros_in_dense_tensors(Spec& spec);
 
 /// Removes sequence b from all lists.
 void remove_sequence(Spec& spec, std::size_t b);

@@ -239,7 +239,7 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
                                                    keys.numbers, context.rounding);
     for (const OutputRows& one : key_grads)
         judge_rows(one, keys.numbers,
-                   one.output.name == "dv" ? of_keys.value_grad : of_keys.key_grad, "keys",
+                   one.output.is_value_grad() ? of_keys.value_grad : of_keys.key_grad, "keys",
                    verdict);
     if (!verdict.failed())
         verdict.message =

@@ -31,6 +31,25 @@ void Labels::head(std::initializer_list<const char*> keys) {
     for (const char* key : keys) value_of(key);
 }
 
+void Labels::lengths() {
+    using Int = std::int64_t;
+    some([](Int q, Int kv) { return 0 < q && q < kv; }, "fewer_queries");
+    some([](Int q, Int kv) { return q == kv && q > 0; }, "square");
+    some([](Int q, Int kv) { return q > kv && kv > 0; }, "more_queries");
+    some([](Int q, Int kv) { return q > 0 && kv == 0; }, "queries_without_keys");
+    some([](Int q, Int kv) { return q == 0 && kv > 0; }, "keys_without_queries");
+}
+
+void Labels::heads_and_widths() {
+    const std::int64_t dim = spec_.number("dim"), value_dim = spec_.number("value_dim");
+    add(spec_.number("group") > 1, "grouped_heads");
+    add(spec_.number("kv_heads") > 1, "several_kv_heads");
+    add(value_dim < dim, "value_dim_smaller");
+    add(value_dim > dim, "value_dim_larger");
+    add(dim % 16 != 0, "odd_dim");
+    add(dim > 128, "wide_dim");
+}
+
 void Labels::layouts(bool each) {
     const auto any = [&](auto&& is) {
         return std::any_of(spec_.layouts.begin(), spec_.layouts.end(), is);

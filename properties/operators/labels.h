@@ -31,6 +31,10 @@ public:
             applies = applies || test(spec_.lists[0][b], spec_.lists[1][b]);
         add(applies, name);
     }
+    /// How the lengths of queries and keys of a sequence compare, and which are 0.
+    void lengths();
+    /// Groups, numbers of heads, and widths.
+    void heads_and_widths();
     /// "strided", and the strides that few callers use; each: "broadcast" and "reversed" too.
     void layouts(bool each = true);
     void given();                    ///< what a gradient is given

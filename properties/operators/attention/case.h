@@ -10,6 +10,7 @@
 // follow from the fields and the seed.
 #pragma once
 
+#include "properties/case/attention_data.h"
 #include "properties/laws/attention_parts.h"
 #include "properties/laws/attention_run.h"
 #include "properties/operators/operator.h"
@@ -34,7 +35,6 @@ enum class PairForm {
 enum class BiasValues { normal, hides, far };
 enum class KvLength { none, all, some, empty };       ///< empty: the first batch has no key
 enum class HiddenKeys { numbers, nan };               ///< what lies at and behind kv_length
-enum class Sinks { none, normal, large, low, mixed };  ///< mixed: -infinity for every other head
 
 /// A problem as packed parts: what relations change and build again.
 struct NeutralParts : AttentionParts {
@@ -61,6 +61,9 @@ inline bool is_packed(const Spec& spec) {
 std::vector<std::int64_t> used_keys(const Extents& extents);
 
 AttentionProblem neutral_problem(NeutralParts parts);
+/// Attention that sees all keys, in packed form, with the values, sequences, scale and softcap of
+/// another problem.
+NeutralParts packed_parts(const AttentionProblem& of);
 NeutralParts neutral_parts(const Spec& spec);
 NeutralParts neutral_shape_parts(const Spec& spec);  ///< no element values; cheap
 AttentionProblem neutral_inputs(const Spec& spec);   ///< a gradient without what it is given

@@ -32,20 +32,7 @@ void sample_shape(Random& random, Spec& spec) {
     spec.set("dim", dim);
     const Int other = random.chance(30) ? 1 : random.pick<Int>({random.between(1, dim), 8, 64, 96, 2 * dim});
     spec.set("value_dim", random.chance(60) ? dim : std::min<Int>(other, 512));
-    const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});
-    const bool packed = is_packed(spec), same = random.chance(40);
-    for (Int b = 0; b < count; ++b) {
-        if (!packed && b > 0) {
-            for (auto& list : spec.lists) list.push_back(list[0]);
-            continue;
-        }
-        const Int q = packed && random.chance(12) ? 0 : draw_length(random);
-        spec.lists[0].push_back(q);
-        spec.lists[1].push_back(packed && random.chance(12) ? 0
-                                : same                      ? q
-                                : random.chance(20) ? length_across_tile_edge(random, q)
-                                                    : draw_length(random));
-    }
+    draw_lengths(spec, random, is_packed(spec));
 }
 
 constexpr Int kBeyond16Bits = 33'001;
@@ -62,13 +49,7 @@ void make_long(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    const auto cost = [&] {
-        Int pairs = 0;
-        for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
-            pairs += spec.lists[0][b] * spec.lists[1][b];
-        return attention_cost(spec, pairs, spec.number("dim") + spec.number("value_dim") + 8);
-    };
-    for (int tries = 0; tries < 200 && cost() > budget; ++tries) {
+    for (int tries = 0; tries < 200 && attention_cost_of(spec, 8) > budget; ++tries) {
         const Int choice = random.between(0, 5);
         if (choice < 2) {
             auto& list = spec.lists[static_cast<std::size_t>(choice)];
@@ -232,18 +213,9 @@ std::vector<std::string> neutral_labels(const Spec& spec) {
     if (spec.number("bias") != 0) labels.value_of("bias_values");
     if (spec.number("bias") != 0) labels.value_of("bias_type");
     labels.add(spec.number("hidden_keys") != 0, "hidden_nan");
-    labels.some([](Int q, Int kv) { return 0 < q && q < kv; }, "fewer_queries");
-    labels.some([](Int q, Int kv) { return q == kv && q > 0; }, "square");
-    labels.some([](Int q, Int kv) { return q > kv && kv > 0; }, "more_queries");
-    labels.some([](Int q, Int kv) { return q > 0 && kv == 0; }, "queries_without_keys");
-    labels.some([](Int q, Int kv) { return q == 0 && kv > 0; }, "keys_without_queries");
+    labels.lengths();
     labels.add(spec.lists[0].size() > 1, "several_sequences");
-    labels.add(spec.number("group") > 1, "grouped_heads");
-    labels.add(spec.number("kv_heads") > 1, "several_kv_heads");
-    labels.add(spec.number("value_dim") < spec.number("dim"), "value_dim_smaller");
-    labels.add(spec.number("value_dim") > spec.number("dim"), "value_dim_larger");
-    labels.add(spec.number("dim") % 16 != 0, "odd_dim");
-    labels.add(spec.number("dim") > 128, "wide_dim");
+    labels.heads_and_widths();
     labels.add(longest(spec.lists[1]) > 1022, "many_keys");
     labels.add(longest(spec.lists[0]) > 1022, "many_queries");
     labels.layouts();

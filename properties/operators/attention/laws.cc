@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
@@ -41,18 +42,13 @@ void make_lattice(Spec& spec, Random& random) {
 /// Another window or order of sequences at the same shapes: what a plan cached by shapes would miss.
 Spec earlier_case(const Spec& spec) {
     Spec before = with_other_data(spec);
-    const auto legal = [&](Spec candidate) {
-        if (!illegal(candidate)) before = std::move(candidate);
-    };
-    Spec other = before;
-    reverse_sequences(other);
-    legal(other);
-    other = before;
-    other.set("window_right", spec.number("window_right") == 0 ? -1 : 0);
-    legal(other);
-    other = before;
-    if (other.number("softcap") != 0) other.set("softcap", other.number("softcap") + 1);
-    legal(other);
+    change_if_legal(before, reverse_sequences);
+    change_if_legal(before, [&](Spec& to) {
+        to.set("window_right", spec.number("window_right") == 0 ? -1 : 0);
+    });
+    if (spec.number("softcap") != 0)
+        change_if_legal(before,
+                        [&](Spec& to) { to.set("softcap", spec.number("softcap") + 1); });
     return before;
 }
 
@@ -171,21 +167,11 @@ const AttentionCases kCases = {.unseen_keys = with_unseen_keys,
 // ---- validation ----
 
 void plain_data(Spec& spec) {
-    const auto keep_if_legal = [&](auto&& change) {
-        Spec to = spec;
-        change(to);
-        if (!illegal(to)) spec = std::move(to);
-    };
-    spec.recipe = Recipe::zeros;
-    spec.overrides.clear();
-    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
-    keep_if_legal([](Spec& to) {
-        for (const char* field : {"kv_heads", "group"})
-            to.set(field, std::min<Int>(to.number(field), 3));
-        for (const char* field : {"dim", "value_dim"})
-            to.set(field, std::min<Int>(to.number(field), 17));
-        for (auto& list : to.lists)
-            for (auto& length : list) length = std::min<Int>(length, 12);
+    with_zeros_in_dense_tensors(spec);
+    change_if_legal(spec, [](Spec& to) {
+        limit_fields(to, {"kv_heads", "group"}, 3);
+        limit_fields(to, {"dim", "value_dim"}, 17);
+        limit_lengths(to, 12);
     });
 }
 

@@ -57,19 +57,6 @@ void fill_mask(const Spec& spec, NeutralParts& parts) {
         mask.values[k] = !hides(spec.seed, k, mask.shape, 79);
 }
 
-void fill_sinks(const Spec& spec, NeutralParts& parts) {
-    const auto kind = static_cast<Sinks>(spec.number("sink"));
-    if (kind == Sinks::none) return;
-    parts.sink.resize(static_cast<std::size_t>(parts.shape.query_heads));
-    for (std::size_t head = 0; head < parts.sink.size(); ++head) {
-        double value = spec.recipe == Recipe::zeros ? 0 : 2 * normal_of(pair_hash(spec.seed, head, 85));
-        if (kind == Sinks::large) value += 20;
-        if (kind == Sinks::low) value -= 30;
-        if (kind == Sinks::mixed && head % 2 == 1) value = -kInfinity;
-        parts.sink[head] = ref::encode(ref::Dtype::fp32, value);
-    }
-}
-
 /// Elements of bias, mask and sink that `set` names.
 void override_pairs(const Spec& spec, NeutralParts& parts) {
     if (spec.overrides.empty()) return;
@@ -303,7 +290,7 @@ AttentionProblem neutral_inputs(const Spec& spec) {
     NeutralParts parts = neutral_shape_parts(spec);
     fill_bias(spec, parts);
     fill_mask(spec, parts);
-    fill_sinks(spec, parts);
+    parts.sink = sinks_of(spec, parts.shape.query_heads);
     override_pairs(spec, parts);
     parts.take_pairs();
     fill_values(spec, recipe_of(parts, spec.seed), parts);
@@ -313,6 +300,23 @@ AttentionProblem neutral_inputs(const Spec& spec) {
 
 NeutralParts neutral_parts(const Spec& spec) {
     return parts_of<NeutralParts>(neutral_operator().problem(spec));
+}
+
+NeutralParts packed_parts(const AttentionProblem& of) {
+    NeutralParts parts;
+    static_cast<AttentionValues&>(parts) = of;
+    parts.fields = Spec(neutral_description(of.gradient)).numbers;
+    parts.set("dtype", dtype_field(of.dtype));
+    parts.set("layout", static_cast<Int>(NeutralLayout::packed));
+    parts.scale = of.scale, parts.softcap = of.softcap;
+    ref::NeutralAttentionShape& s = parts.shape;
+    s.query_lengths = of.query_lengths, s.kv_lengths = of.kv_lengths;
+    s.total_queries = total(s.query_lengths), s.total_keys = total(s.kv_lengths);
+    s.query_heads = of.shape.query_heads, s.kv_heads = of.shape.kv_heads;
+    s.head_dim = of.shape.head_dim, s.value_dim = of.shape.value_dim;
+    s.packed = true;
+    s.scale = of.scale, s.softcap = of.softcap;
+    return parts;
 }
 
 AttentionProblem neutral_problem(NeutralParts parts) {

@@ -11,42 +11,30 @@ namespace {
 using Int = std::int64_t;
 
 /// The same sequences packed, each with the keys of its positions in order.
-AttentionProblem packed_problem(const DecodeParts& decode, bool with_lse) {
+AttentionProblem packed_problem(const AttentionProblem& problem, bool with_lse) {
+    const auto decode = parts_of<DecodeParts>(problem);
     const ref::DecodeShape& s = decode.shape;
-    NeutralParts parts;
-    parts.fields = Spec(neutral_description(false)).numbers;
-    parts.set("dtype", decode_dtype_field(decode.dtype));
-    parts.set("layout", static_cast<Int>(NeutralLayout::packed));
+    NeutralParts parts = packed_parts(problem);
+    parts.withheld.clear();
     parts.set("align", 1);
     parts.set("lse", with_lse ? 0 : 1);
     parts.set("sink", decode.sink.empty() ? 0 : 1);
-    parts.dtype = parts.result = decode.dtype;
-    parts.scale = decode.scale;
-    parts.softcap = decode.softcap;
-    parts.query = decode.query;
     ref::NeutralAttentionShape& to = parts.shape;
-    to.query_lengths.assign(s.kv_lengths.size(), s.queries);
-    to.kv_lengths = s.kv_lengths;
-    to.total_queries = s.batches() * s.queries;
-    to.query_heads = s.query_heads, to.kv_heads = s.kv_heads;
-    to.head_dim = s.head_dim, to.value_dim = s.value_dim;
-    to.packed = true;
-    to.scale = static_cast<float>(decode.scale);
-    to.softcap = static_cast<float>(decode.softcap);
     to.window_left = s.window_left;
     to.window_right = 0;
     to.bottom_right = true;
-    const Int key = s.kv_heads * s.head_dim, value = s.kv_heads * s.value_dim;
+    parts.key.clear(), parts.value.clear();
     for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
-        for (Int j = 0; j < s.kv_lengths[b]; ++j, ++to.total_keys) {
+        for (Int j = 0; j < s.kv_lengths[b]; ++j) {
             const Int row = decode.row_of(b, j);
-            parts.key.insert(parts.key.end(), decode.key.begin() + row * key,
-                             decode.key.begin() + (row + 1) * key);
-            parts.value.insert(parts.value.end(), decode.value.begin() + row * value,
-                               decode.value.begin() + (row + 1) * value);
+            const auto append = [&](const Bits& cache, Int width, Bits& rows) {
+                const Bits one = slice(cache, row, 1, s.kv_heads * width);
+                rows.insert(rows.end(), one.begin(), one.end());
+            };
+            append(decode.key, s.head_dim, parts.key);
+            append(decode.value, s.value_dim, parts.value);
         }
-    for (const float sink : decode.sink)
-        parts.sink.push_back(ref::encode(ref::Dtype::fp32, sink));
+    parts.sink = decode.sink;
     parts.take_pairs();
     return neutral_problem(std::move(parts));
 }
@@ -62,7 +50,7 @@ Verdict last_rows(const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = decode_inputs(spec);
     const bool with_lse =
         problem.statistics == Statistics::lse && context.gives_all_of("attention");
-    const AttentionProblem packed = packed_problem(parts_of<DecodeParts>(problem), with_lse);
+    const AttentionProblem packed = packed_problem(problem, with_lse);
     const AttentionRun decoded(decode_operator(), problem, context),
         attended(neutral_operator(), packed, context);
     if (auto trouble = first_trouble({&decoded, &attended})) return *trouble;

@@ -15,28 +15,6 @@
 
 namespace attncheck::properties {
 
-/// Numbers of the Spec, in schema order.
-enum DecodeField {
-    kDecDtype,
-    kDecKvHeads,
-    kDecGroup,
-    kDecDim,
-    kDecValueDim,
-    kDecPage,
-    kDecCache,
-    kDecPages,
-    kDecShared,
-    kDecSpare,
-    kDecSlack,
-    kDecTail,
-    kDecRest,
-    kDecWindow,
-    kDecSoftcap,
-    kDecSink,
-    kDecScale,
-    kDecLogits,
-    kDecLse
-};
 /// The order of the pages in the cache: as the sequences use them, the other way round, or any.
 enum class PageOrder { ascending, descending, shuffled };
 /// Which pages sequences have in common with the first one: half of the full pages that they may, or
@@ -46,7 +24,6 @@ enum class PageSharing { none, prefix, all };
 enum class TailEntries { minus_one, huge, foreign, mixed };
 /// What slots hold that are no position of a sequence.
 enum class RestValues { normal, nan, infinite, huge };
-enum class SinkKind { none, normal, large, low, mixed };
 
 /// A problem as dense parts: what relations change and build again. Keys and values are the rows of
 /// the cache [pages * page_size, Hkv, ...].
@@ -54,7 +31,7 @@ struct DecodeParts : AttentionParts {
     ref::DecodeShape shape;
     double scale = 1, softcap = 0;         ///< as passed, binary64
     std::vector<std::int32_t> block_table; ///< [B, table_columns]
-    std::vector<float> sink;               ///< [Hq]; empty: absent
+    Bits sink;                             ///< fp32 [Hq]; empty: absent
     bool gives_lse = true;
     std::int64_t cache_order = 0;          ///< field `cache`
 

@@ -1,7 +1,6 @@
 #include "properties/operators/attention_decode/problem.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -37,28 +36,6 @@ DecodeParts parts_without_values(const Spec& spec) {
     return parts;
 }
 
-/// A logit for each head: about as large as those of the keys, far above or far below them.
-std::vector<float> sinks(const Spec& spec, Int heads) {
-    const auto kind = static_cast<SinkKind>(spec.numbers[kDecSink]);
-    std::vector<float> out;
-    if (kind == SinkKind::none) return out;
-    for (Int head = 0; head < heads; ++head) {
-        const std::uint64_t hash = pair_hash(spec.seed, static_cast<std::uint64_t>(head), 90);
-        const double near = static_cast<double>(hash % 65) / 16 - 2;  // -2 .. 2
-        SinkKind own = kind;
-        if (own == SinkKind::mixed)
-            own = std::array{SinkKind::normal, SinkKind::large, SinkKind::low,
-                             SinkKind::none}[hash >> 32 & 3];
-        const double sink = own == SinkKind::large ? 30 + near
-                            : own == SinkKind::low ? near - 40
-                                                   : near;
-        out.push_back(own == SinkKind::none
-                          ? -std::numeric_limits<float>::infinity()
-                          : static_cast<float>(spec.recipe == Recipe::zeros ? 0 : sink));
-    }
-    return out;
-}
-
 InputRecipe recipe_of(const Spec& spec, const DecodeParts& parts) {
     InputRecipe how{
         .scale = static_cast<float>(parts.scale),
@@ -82,7 +59,7 @@ double rest_value(RestValues kind, ref::Dtype dtype) {
 
 /// Slots of no sequence get what the field `rest` says; elements that `set` names keep its value.
 void fill_rest(const Spec& spec, DecodeParts& parts) {
-    const auto kind = static_cast<RestValues>(spec.numbers[kDecRest]);
+    const auto kind = static_cast<RestValues>(spec.number("rest"));
     if (kind == RestValues::normal) return;
     const std::vector<char> owned = owned_rows(parts);
     const auto fill = [&](Bits& bits, Int width) {
@@ -99,30 +76,15 @@ void fill_rest(const Spec& spec, DecodeParts& parts) {
     });
 }
 
-/// The sinks that `set` names.
-void override_sinks(const Spec& spec, DecodeParts& parts) {
-    if (parts.sink.empty()) return;
-    Bits bits;
-    for (const float sink : parts.sink) bits.push_back(ref::encode(ref::Dtype::fp32, sink));
-    const auto tensor = static_cast<std::size_t>(spec.schema->tensor("sink"));
-    apply_overrides(spec, [&](std::size_t i) { return i == tensor ? &bits : nullptr; });
-    for (std::size_t h = 0; h < bits.size(); ++h)
-        parts.sink[h] = static_cast<float>(ref::decode(ref::Dtype::fp32, bits[h]));
-}
-
 /// The extents of parts, whatever case they come from.
 Extents extents_of_parts(const DecodeParts& parts) {
     const ref::DecodeShape& s = parts.shape;
     Spec spec(decode_description());
-    auto& n = spec.numbers;
-    n[kDecDtype] = decode_dtype_field(parts.dtype);
-    n[kDecKvHeads] = s.kv_heads;
-    n[kDecDim] = s.head_dim;
-    n[kDecValueDim] = s.value_dim;
-    n[kDecPage] = s.page_size;
-    n[kDecCache] = parts.cache_order;
-    n[kDecSink] = parts.sink.empty() ? 0 : 1;
-    n[kDecLse] = parts.gives_lse ? 0 : 1;
+    for (const auto& [field, value] : std::initializer_list<std::pair<const char*, Int>>{
+             {"dtype", dtype_field(parts.dtype)}, {"kv_heads", s.kv_heads}, {"dim", s.head_dim},
+             {"value_dim", s.value_dim}, {"page", s.page_size}, {"cache", parts.cache_order},
+             {"sink", !parts.sink.empty()}, {"lse", !parts.gives_lse}})
+        spec.set(field, value);
     spec.lists = {std::vector<Int>(s.kv_lengths.size(), s.queries), s.kv_lengths};
     Extents extents = extents_of(spec);
     extents.claim("query_heads", s.query_heads);
@@ -134,13 +96,10 @@ Extents extents_of_parts(const DecodeParts& parts) {
 
 void give_values(const DecodeParts& parts, const Extents& extents, Call& call) {
     give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
-        tensor.bits.clear();
         if (role == Role::list)
-            for (const std::int32_t page : parts.block_table)
-                tensor.bits.push_back(static_cast<std::uint32_t>(page));
+            tensor.bits.assign(parts.block_table.begin(), parts.block_table.end());
         else
-            for (const float sink : parts.sink)
-                tensor.bits.push_back(ref::encode(ref::Dtype::fp32, sink));
+            tensor.bits = parts.sink;
     });
 }
 
@@ -194,15 +153,13 @@ public:
 
 AttentionProblem decode_inputs(const Spec& spec) {
     DecodeParts parts = parts_without_values(spec);
-    parts.sink = sinks(spec, parts.shape.query_heads);
-    override_sinks(spec, parts);
+    parts.sink = sinks_of(spec, parts.shape.query_heads);
+    apply_overrides(spec, [&](std::size_t tensor) {
+        return spec.schema->tensors[tensor].role == Role::sink ? &parts.sink : nullptr;
+    });
     fill_values(spec, recipe_of(spec, parts), parts);
     fill_rest(spec, parts);
     return decode_problem(std::move(parts));
-}
-
-Int decode_dtype_field(ref::Dtype dtype) {
-    return dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2;
 }
 
 DecodeParts decode_parts(const Spec& spec) { return parts_of<DecodeParts>(decode_inputs(spec)); }
@@ -217,7 +174,7 @@ AttentionProblem decode_problem(DecodeParts parts) {
         s, std::vector<Int>(parts.block_table.begin(), parts.block_table.end())));
     problem.scale = static_cast<float>(parts.scale);
     problem.softcap = static_cast<float>(parts.softcap);
-    problem.sink.assign(parts.sink.begin(), parts.sink.end());
+    problem.sink = ref::decode_all(ref::Dtype::fp32, parts.sink);
     const auto held = hold(problem, std::move(parts));
     const bool is_withheld = std::ranges::find(problem.withheld, "lse") != problem.withheld.end();
     problem.statistics = held->gives_lse && !is_withheld ? Statistics::lse : Statistics::none;

@@ -10,8 +10,6 @@ AttentionProblem decode_problem(DecodeParts parts);
 /// The problem of a case.
 AttentionProblem decode_inputs(const Spec& spec);
 DecodeParts decode_parts(const Spec& spec);
-/// The value of the field `dtype` of this operator and of attention.
-std::int64_t decode_dtype_field(ref::Dtype dtype);
 
 const AttentionOperator& decode_operator();
 

@@ -34,12 +34,9 @@ void plain_data(Spec& spec) {
         if (list.size() > 3) list.resize(3);
     set_queries(spec, std::min<Int>(spec.lists[0][0], 3));
     for (auto& length : spec.lists[1]) length = std::min(length, 2 * spec.number("page") + 1);
-    spec.set("group", std::min<Int>(spec.number("group"), 3));
-    spec.set("kv_heads", std::min<Int>(spec.number("kv_heads"), 3));
-    spec.recipe = Recipe::zeros;
+    limit_fields(spec, {"group", "kv_heads"}, 3);
     spec.set("rest", 0);
-    spec.overrides.clear();
-    std::ranges::fill(spec.layouts, Layout::dense);
+    with_zeros_in_dense_tensors(spec);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/attention_merge/problem.h"
@@ -321,13 +322,10 @@ EditGroups possible_edits(const Spec& spec) {
 
 /// Validation looks at arguments, not at elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
-    for (const char* field : {"parts", "rows", "heads"})
-        spec.set(field, std::min<std::int64_t>(spec.number(field), 3));
-    spec.set("dim", std::min<std::int64_t>(spec.number("dim"), 17));
+    limit_fields(spec, {"parts", "rows", "heads"}, 3);
+    limit_fields(spec, {"dim"}, 17);
     for (const char* field : {"weights", "shift", "dead"}) spec.set(field, 0);
-    spec.recipe = Recipe::zeros;
-    spec.overrides.clear();
-    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+    with_zeros_in_dense_tensors(spec);
 }
 
 }  // namespace

@@ -11,11 +11,7 @@ namespace {
 using Int = std::int64_t;
 
 Int cost(const Spec& spec) {
-    const auto& n = spec.numbers;
-    Int pairs = 0;
-    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
-        pairs += spec.lists[0][b] * spec.lists[1][b];
-    return attention_cost(spec, pairs, n[kFaDim] + n[kFaValueDim] + n[kFaRope] + 8);
+    return attention_cost_of(spec, spec.numbers[kFaRope] + 8);
 }
 
 void set_tokens(Spec& spec, FlashTokens kind, Int pre, Int next) {
@@ -41,25 +37,8 @@ void sample_heads(Random& random, Spec& spec) {
 
 /// Lengths per batch or sequence; in TND also empty sequences and rows beyond the last one.
 void sample_lengths(Random& random, Spec& spec) {
-    const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});
-    const bool same = random.chance(40);
-    if (!is_tnd(spec)) {
-        const Int q = draw_length(random);
-        spec.lists[0].assign(static_cast<std::size_t>(count), q);
-        const Int kv = same                ? q
-                       : random.chance(20) ? length_across_tile_edge(random, q)
-                                           : draw_length(random);
-        spec.lists[1].assign(static_cast<std::size_t>(count), kv);
-        return;
-    }
-    for (Int b = 0; b < count; ++b) {
-        const Int q = random.chance(12) ? 0 : draw_length(random);
-        spec.lists[0].push_back(q);
-        spec.lists[1].push_back(random.chance(12)   ? 0
-                                : same              ? q
-                                : random.chance(20) ? length_across_tile_edge(random, q)
-                                                    : draw_length(random));
-    }
+    draw_lengths(spec, random, is_tnd(spec));
+    if (!is_tnd(spec)) return;
     if (random.chance(15)) spec.numbers[kFaBeyondQ] = random.between(1, 5);
     if (random.chance(15)) spec.numbers[kFaBeyondKv] = random.between(1, 5);
     if (random.chance(3)) {  // nothing but rows beyond

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
@@ -33,22 +34,13 @@ void make_lattice(Spec& spec, Random& random) {
 /// Other attributes at the same shapes: what a plan cached by shapes would miss.
 Spec earlier_case(const Spec& spec) {
     Spec before = with_other_data(spec);
-    const auto legal = [&](Spec candidate) {
-        if (!illegal(candidate)) before = std::move(candidate);
-    };
-    Spec other = before;
-    reverse_sequences(other);
-    legal(other);
-    other = before;
-    if (other.number("mask") != 0 && other.number("sparse") >= 2 && other.number("sparse") <= 4) {
-        other.set("sparse", other.number("sparse") == 2 ? 3 : 2);
-        legal(other);
-    }
-    other = before;
-    if (other.number("drop") != 0) {
-        other.set("keep", other.number("keep") == 1 ? 2 : 1);
-        legal(other);
-    }
+    change_if_legal(before, reverse_sequences);
+    const std::int64_t mode = spec.number("sparse");
+    if (spec.number("mask") != 0 && mode >= 2 && mode <= 4)
+        change_if_legal(before, [&](Spec& to) { to.set("sparse", mode == 2 ? 3 : 2); });
+    if (spec.number("drop") != 0)
+        change_if_legal(before,
+                        [](Spec& to) { to.set("keep", to.number("keep") == 1 ? 2 : 1); });
     return before;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/flash_attention/clauses.h"
@@ -206,19 +207,9 @@ EditGroups possible_edits(const Spec& spec) {
 
 /// Validation looks at arguments, not at elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
-    const auto keep_if_legal = [&](auto&& change) {
-        Spec to = spec;
-        change(to);
-        if (!illegal(to)) spec = std::move(to);
-    };
-    spec.recipe = Recipe::zeros;
-    spec.overrides.clear();
-    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
-    keep_if_legal([](Spec& to) { to.set("group", std::min<std::int64_t>(to.number("group"), 3)); });
-    keep_if_legal([](Spec& to) {
-        for (auto& list : to.lists)
-            for (auto& length : list) length = std::min<std::int64_t>(length, 12);
-    });
+    with_zeros_in_dense_tensors(spec);
+    change_if_legal(spec, [](Spec& to) { limit_fields(to, {"group"}, 3); });
+    change_if_legal(spec, [](Spec& to) { limit_lengths(to, 12); });
 }
 
 }  // namespace

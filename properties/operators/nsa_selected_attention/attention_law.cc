@@ -31,26 +31,6 @@ void take_lse_as_pair(AttentionProblem& problem) {
     }
 }
 
-/// The same sequences packed, without lists.
-NeutralParts as_attention_parts(const AttentionProblem& selected) {
-    const auto& from = extras_of<SelectedParts>(selected);
-    NeutralParts to;
-    to.fields = Spec(neutral_description(selected.gradient)).numbers;
-    static_cast<AttentionValues&>(to) = selected;
-    to.set("dtype", selected.dtype != ref::Dtype::fp16);
-    to.set("layout", static_cast<Int>(NeutralLayout::packed));
-    to.scale = from.scale;
-    ref::NeutralAttentionShape& s = to.shape;
-    s.query_lengths = selected.query_lengths, s.kv_lengths = selected.kv_lengths;
-    s.total_queries = total(s.query_lengths), s.total_keys = total(s.kv_lengths);
-    s.query_heads = from.shape.query_heads, s.kv_heads = from.shape.kv_heads;
-    s.head_dim = from.shape.head_dim, s.value_dim = from.shape.value_dim;
-    s.packed = true;
-    s.scale = from.narrowed_scale();
-    if (from.mask.present) s.window_right = 0;  // query i sees keys 0..i: the top left corner
-    return to;
-}
-
 /// Selecting all blocks is attention.
 /// Why     K blocks of a sequence, each listed once, are all its keys.
 /// Domain  candidates that have both; every sequence has no key or exactly K blocks, the mask is none
@@ -68,7 +48,9 @@ Verdict as_attention(const Spec& spec, PropertyContext& context) {
     if (spec.withheld != 0 || !context.gives_all_of(op)) return needs("softmax_max, softmax_sum, lse");
     AttentionProblem selected = selected_problem(with_all_blocks(spec));
     if (gradient) give_reference_forward(selected), take_lse_as_pair(selected);
-    NeutralParts parts = as_attention_parts(selected);
+    NeutralParts parts = packed_parts(selected);
+    if (extras_of<SelectedParts>(selected).mask.present)
+        parts.shape.window_right = 0;  // query i sees keys 0..i: the top left corner
     if (!is_legal(parts)) return inapplicable();
     const AttentionProblem plain = neutral_problem(std::move(parts));
     const AttentionRun left(neutral_operator(), plain, context),
