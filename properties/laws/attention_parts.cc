@@ -63,6 +63,19 @@ Bits columns_of(const Bits& bits, Int all, Int begin, Int width) {
 
 }  // namespace
 
+bool withholds(const AttentionProblem& problem, std::string_view output) {
+    return std::ranges::find(problem.withheld, output) != problem.withheld.end();
+}
+
+void place_rows(std::vector<AttentionOutput>& outputs, const Extents& extents) {
+    const Description& d = extents.description();
+    for (AttentionOutput& output : outputs) {
+        const auto tensor = static_cast<std::size_t>(d.tensor(output.name));
+        if (const RowOrder order(d.tensors[tensor], extents); order.moves())
+            output.row_in_call = order;
+    }
+}
+
 void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
                 const std::vector<Int>& query_source, const std::vector<Int>& kv_source) {
     const auto of_queries = [&](auto& rows, Int width) {

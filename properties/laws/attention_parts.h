@@ -41,6 +41,12 @@ std::shared_ptr<const Parts> hold(AttentionProblem& problem, Parts parts) {
     return extras;
 }
 
+/// A problem whose case does not ask for an optional output.
+bool withholds(const AttentionProblem& problem, std::string_view output);
+
+/// Where the rows of outputs lie in the tensors of their call.
+void place_rows(std::vector<AttentionOutput>& outputs, const Extents& extents);
+
 /// Lengths of the key sequences; Shape is one of the reference's.
 template <class Shape>
 auto& kv_lengths_of(Shape& shape) {

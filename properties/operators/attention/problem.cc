@@ -147,23 +147,10 @@ Call make_call(const NeutralParts& parts) {
     return call;
 }
 
-/// A case that does not ask for an optional output.
-bool withholds(const AttentionProblem& problem, const char* output) {
-    return std::ranges::find(problem.withheld, output) != problem.withheld.end();
-}
-
 /// Sums over rows, and where the rows of the other outputs lie.
 void place_outputs(const NeutralParts& parts, AttentionProblem& problem) {
-    for (const bool gradient : {false, true}) {
-        const Extents extents = extents_of_parts(parts, gradient);
-        const Description& d = extents.description();
-        for (AttentionOutput& output :
-             gradient ? problem.gradient_outputs : problem.forward_outputs)
-            if (const RowOrder order(d.tensors[static_cast<std::size_t>(d.tensor(output.name))],
-                                     extents);
-                order.moves())
-                output.row_in_call = order;
-    }
+    place_rows(problem.forward_outputs, extents_of_parts(parts, false));
+    place_rows(problem.gradient_outputs, extents_of_parts(parts, true));
     const auto add_sum = [&](const char* name, Int heads, Int width, ref::Dtype dtype) {
         problem.gradient_outputs.push_back({.name = name,
                                             .dtype = dtype,

@@ -55,8 +55,8 @@ struct DecodeParts : AttentionParts {
 std::int64_t decode_pages(const Extents& extents);
 std::int64_t decode_table_columns(const Extents& extents);
 std::vector<std::int32_t> decode_block_table(const Extents& extents);
-/// Rows of the cache that are a position of some sequence.
-std::vector<char> owned_rows(const DecodeParts& parts);
+/// Puts a number into all slots of the cache that are no position of a sequence.
+void fill_unowned(DecodeParts& parts, std::uint32_t bits);
 
 // ---- the rest ----
 

@@ -97,15 +97,7 @@ Verdict unowned(const Spec& spec, PropertyContext& context) {
             changed.block_table.push_back(
                 p < s.pages_of(b) ? parts.entry(b, p)
                                   : random.pick<std::int32_t>({-1, INT32_MAX, INT32_MIN, 1 << 20, 0}));
-    const std::vector<char> owned = owned_rows(parts);
-    const std::uint32_t poison = poison_of(parts.dtype, context);
-    const auto fill = [&](Bits& bits, Int width) {
-        for (std::size_t row = 0; row < owned.size(); ++row)
-            if (!owned[row])
-                std::fill_n(bits.begin() + static_cast<Int>(row) * width, width, poison);
-    };
-    fill(changed.key, s.kv_heads * s.head_dim);
-    fill(changed.value, s.kv_heads * s.value_dim);
+    fill_unowned(changed, poison_of(parts.dtype, context));
     return identical(problem, std::move(changed), context,
                      "with other entries behind the last page and NaN in slots of no sequence");
 }

@@ -90,12 +90,18 @@ std::vector<std::int32_t> decode_block_table(const Extents& e) {
     return table;
 }
 
-std::vector<char> owned_rows(const DecodeParts& parts) {
+void fill_unowned(DecodeParts& parts, std::uint32_t bits) {
     std::vector<char> owned(static_cast<std::size_t>(parts.shape.pages * parts.shape.page_size));
     for (std::size_t b = 0; b < parts.shape.kv_lengths.size(); ++b)
         for (Int j = 0; j < parts.shape.kv_lengths[b]; ++j)
             owned[static_cast<std::size_t>(parts.row_of(b, j))] = 1;
-    return owned;
+    const auto fill = [&](Bits& cache, Int width) {
+        for (std::size_t row = 0; row < owned.size(); ++row)
+            if (!owned[row])
+                std::fill_n(cache.begin() + static_cast<Int>(row) * width, width, bits);
+    };
+    fill(parts.key, parts.shape.kv_heads * parts.shape.head_dim);
+    fill(parts.value, parts.shape.kv_heads * parts.shape.value_dim);
 }
 
 }  // namespace attncheck::properties

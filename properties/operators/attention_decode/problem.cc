@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "properties/case/row_order.h"
 #include "properties/case/values.h"
 
 namespace attncheck::properties {
@@ -61,15 +60,7 @@ double rest_value(RestValues kind, ref::Dtype dtype) {
 void fill_rest(const Spec& spec, DecodeParts& parts) {
     const auto kind = static_cast<RestValues>(spec.number("rest"));
     if (kind == RestValues::normal) return;
-    const std::vector<char> owned = owned_rows(parts);
-    const auto fill = [&](Bits& bits, Int width) {
-        const std::uint32_t value = ref::encode(parts.dtype, rest_value(kind, parts.dtype));
-        for (std::size_t row = 0; row < owned.size(); ++row)
-            if (!owned[row])
-                std::fill_n(bits.begin() + static_cast<Int>(row) * width, width, value);
-    };
-    fill(parts.key, parts.shape.kv_heads * parts.shape.head_dim);
-    fill(parts.value, parts.shape.kv_heads * parts.shape.value_dim);
+    fill_unowned(parts, ref::encode(parts.dtype, rest_value(kind, parts.dtype)));
     apply_overrides(spec, [&](std::size_t tensor) {
         const Role role = spec.schema->tensors[tensor].role;
         return role == Role::key ? &parts.key : role == Role::value ? &parts.value : nullptr;
@@ -176,16 +167,11 @@ AttentionProblem decode_problem(DecodeParts parts) {
     problem.softcap = static_cast<float>(parts.softcap);
     problem.sink = ref::decode_all(ref::Dtype::fp32, parts.sink);
     const auto held = hold(problem, std::move(parts));
-    const bool is_withheld = std::ranges::find(problem.withheld, "lse") != problem.withheld.end();
-    problem.statistics = held->gives_lse && !is_withheld ? Statistics::lse : Statistics::none;
+    problem.statistics =
+        held->gives_lse && !withholds(problem, "lse") ? Statistics::lse : Statistics::none;
     problem.output_name = "out";
     add_attention_outputs(problem);
-    const Extents extents = extents_of_parts(*held);
-    for (AttentionOutput& output : problem.forward_outputs) {
-        const auto tensor = static_cast<std::size_t>(decode_description().tensor(output.name));
-        if (const RowOrder order(decode_description().tensors[tensor], extents); order.moves())
-            output.row_in_call = order;
-    }
+    place_rows(problem.forward_outputs, extents_of_parts(*held));
     return problem;
 }
 

@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "properties/case/row_order.h"
 #include "properties/case/values.h"
 
 namespace attncheck::properties {
@@ -59,19 +58,12 @@ std::optional<std::vector<Int>> given(const HostArray& array) {
 /// Says where the rows of every output lie, and which tensors the ropes are.
 void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
     const ref::FlashAttentionShape& s = parts.shape;
-    for (const bool gradient : {false, true}) {
-        const Extents extents = flash_extents(parts, gradient);
-        const Description& d = extents.description();
-        for (AttentionOutput& output :
-             gradient ? problem.gradient_outputs : problem.forward_outputs) {
-            const auto tensor = static_cast<std::size_t>(d.tensor(output.name));
-            if (const RowOrder order(d.tensors[tensor], extents); order.moves())
-                output.row_in_call = order;
-            const std::string rope = output.name + "_rope";
-            if (s.rope_dim > 0 && d.tensor(rope) >= 0)
-                output.parts = {{output.name, 0, s.head_dim}, {rope, s.head_dim, s.rope_dim}};
-        }
-    }
+    place_rows(problem.forward_outputs, flash_extents(parts, false));
+    place_rows(problem.gradient_outputs, flash_extents(parts, true));
+    if (s.rope_dim == 0) return;
+    for (AttentionOutput& output : problem.gradient_outputs)
+        if (const std::string rope = output.name + "_rope"; flash_description(true).tensor(rope) >= 0)
+            output.parts = {{output.name, 0, s.head_dim}, {rope, s.head_dim, s.rope_dim}};
 }
 
 /// Elements of mask, drop mask and bias that `set` names, or that are one in memory.
