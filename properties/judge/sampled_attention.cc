@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "properties/judge/attention_tiers.h"
+#include "properties/judge/exact_sums.h"
 
 namespace attncheck::properties {
 namespace {
@@ -140,6 +141,40 @@ RowSample sample_of(const FullSizeAttention& of, bool of_keys, const PropertyCon
                                  context.samples, of.seed);
 }
 
+/// The chosen rows or keys of an output as numbers, the first lane of a statistic.
+std::vector<double> chosen_values(const AttentionProblem& problem, const std::string& name,
+                                  const ChosenRows& chosen, const Call& call,
+                                  const CallResult& result) {
+    const AttentionOutput& output = problem.output_named(name);
+    const auto& numbers = output.of_keys ? chosen.keys : chosen.rows;
+    const Int width = output.is_statistic() ? 1 : output.width;
+    std::vector<double> values(numbers.size() * static_cast<std::size_t>(width));
+    for (const OutputRows& rows : rows_of(problem, {name}, call, result))
+        for (std::size_t k = 0; k < numbers.size(); ++k)
+            for (Int c = 0; c < std::min(width, rows.part.width); ++c)
+                values[k * static_cast<std::size_t>(width) +
+                       static_cast<std::size_t>(rows.part.begin + c)] = ref::decode(
+                    rows.tensor.type(), rows.row(numbers[k])[static_cast<std::size_t>(c)]);
+    return values;
+}
+
+/// An output whose sums are exact in this case, if it has one.
+void judge_exact_sums(const FullSizeAttention& of, const std::string& name,
+                      const ChosenRows& chosen, const ref::ExpectedTensor& expected,
+                      const Call& call, const CallResult& result, Verdict& verdict) {
+    if (of.exact_keys == 0 || verdict.failed() || !of.problem.gives(name)) return;
+    const bool of_keys = of.problem.output_named(name).of_keys;
+    Verdict exact = verdict_on_exact_sums(of.problem, name, of_keys ? chosen.keys : chosen.rows,
+                                          expected.value,
+                                          chosen_values(of.problem, name, chosen, call, result),
+                                          of.exact_keys);
+    if (exact.failed())
+        verdict = std::move(exact);
+    else
+        verdict.message += fmt::format("\n  {}: exact sums over {} keys, judged bit for bit", name,
+                                       of.exact_keys);
+}
+
 /// The second and third tier on the chosen rows and keys of the call's outputs, if the case has
 /// them. What may be missed is added to the message.
 void judge_chosen_tiers(const FullSizeAttention& of, const ChosenRows& chosen, const Call& call,
@@ -148,18 +183,7 @@ void judge_chosen_tiers(const FullSizeAttention& of, const ChosenRows& chosen, c
     if (!of.has_tiers || verdict.failed()) return;
     const AttentionProblem& problem = of.problem;
     const auto got = [&](const std::string& name) {
-        const AttentionOutput& output = problem.output_named(name);
-        const auto& numbers = output.of_keys ? chosen.keys : chosen.rows;
-        const Int width = output.is_statistic() ? 1 : output.width;
-        std::vector<double> values(numbers.size() * static_cast<std::size_t>(width));
-        for (const OutputRows& rows : rows_of(problem, {name}, call, result))
-            for (std::size_t k = 0; k < numbers.size(); ++k)
-                for (Int c = 0; c < std::min(width, rows.part.width); ++c)
-                    values[k * static_cast<std::size_t>(width) +
-                           static_cast<std::size_t>(rows.part.begin + c)] =
-                        ref::decode(rows.tensor.type(),
-                                    rows.row(numbers[k])[static_cast<std::size_t>(c)]);
-        return values;
+        return chosen_values(problem, name, chosen, call, result);
     };
     Verdict tiers = judge_chosen_attention(problem, chosen, context.rounding, got);
     if (tiers.failed()) {
@@ -206,6 +230,8 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     verdict.worst_ratio = std::max(verdict.worst_ratio, more.worst_ratio);
     verdict.message = fmt::format("  {}: {}\n{}{}  {}", names, text, more.message, more.message.empty() ? "" : "\n",
                                   cost_text(context, call, of.flops(), result, start));
+    judge_exact_sums(of, problem.output_name, {sample.numbers, {}, {}}, expected.output, call,
+                     result, verdict);
     judge_chosen_tiers(of, {sample.numbers, {}, {}}, call, result, context, verdict);
     return verdict;
 }
@@ -245,8 +271,10 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
         verdict.message =
             fmt::format("  dq: {}\n  dk, dv: {}\n  {}", rows_text, keys_text,
                         cost_text(context, call, 2.5 * of.flops(), result, start));
-    judge_chosen_tiers(of, {rows.numbers, keys.numbers, key_columns}, call, result, context,
-                       verdict);
+    const ChosenRows chosen{rows.numbers, keys.numbers, key_columns};
+    if (!context.rounding.group_rounded)
+        judge_exact_sums(of, "dv", chosen, of_keys.value_grad, call, result, verdict);
+    judge_chosen_tiers(of, chosen, call, result, context, verdict);
     return verdict;
 }
 

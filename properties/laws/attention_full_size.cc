@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "properties/case/attention_data.h"
+#include "properties/judge/exact_sums.h"
 #include "properties/laws/attention_parts.h"
 #include "properties/laws/relation_checks.h"
 
@@ -23,6 +26,27 @@ FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
     };
     made.alter_forward = [spec](AttentionProblem& forward) { alter_given(spec, forward); };
     return made;
+}
+
+void add_exact_sums(FullSizeAttention& of, const Spec& spec, const PropertyContext& context) {
+    of.exact_keys = exact_row_length(spec, of.problem, context.rounding);
+    if (of.exact_keys > 0) give_whole_numbers(of.problem, spec.seed);
+}
+
+void with_exact_sums(Spec& spec) {
+    spec.recipe = Recipe::ints;
+    spec.set("scale", static_cast<std::int64_t>(ScaleKind::eighth));
+    const NumberField& logits =
+        spec.schema->numbers[static_cast<std::size_t>(spec.schema->number("logits"))];
+    spec.set("logits", std::ranges::find(logits.names, "equal") - logits.names.begin());
+    spec.set("dim", 64);
+    spec.set("value_dim", 64);
+}
+
+std::int64_t exact_keys_of(std::int64_t length) {
+    constexpr std::uint64_t kMost = 16'384;
+    return static_cast<std::int64_t>(
+        std::min(kMost, std::bit_floor(static_cast<std::uint64_t>(length))));
 }
 
 Property full_size_property(const char* chosen, Verdict (*check)(const Spec&, PropertyContext&)) {

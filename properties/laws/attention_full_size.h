@@ -13,6 +13,15 @@ namespace attncheck::properties {
 FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
                             AttentionProblem problem, double pairs);
 
+/// Judges exact sums too, where the case has equal logits over a power of two of keys and whole numbers: its values and
+/// gradients of the output are then larger ones (judge/exact_sums.h).
+void add_exact_sums(FullSizeAttention& of, const Spec& spec, const PropertyContext& context);
+
+/// Gives a case such data; its rows have to see 2^k keys each.
+void with_exact_sums(Spec& spec);
+/// Such keys: the largest power of two up to this length, at most 16384.
+std::int64_t exact_keys_of(std::int64_t length);
+
 /// The property `sampled`; `chosen` is what is compared: "rows and keys". Finite data that no
 /// kernel may let overflow: what leaves the range of a type excuses whole rows of a gradient, and
 /// finding them would be quadratic.

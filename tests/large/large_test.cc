@@ -169,6 +169,26 @@ TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
     }
 }
 
+// Where sums are exact there is no tolerance: one key of 4096 that is lost, and one partial sum that is rounded to half,
+// which the bound and both other tiers have room for.
+TEST_F(LargeTest, ExactSumsAreJudgedBitForBit) {
+    const auto run = [](const std::string& id) {
+        return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) +
+                        " reproduce 'flash_attention_score{dtype=bf16 q=[64] kv=[4096] layout=BSND kv_heads=1 group=2 "
+                        "dim=16 value_dim=64 scale=eighth logits=equal data=ints seed=5}' --property sampled "
+                        "--samples 16 --candidate " +
+                        quoted(MUTANTS_PATH) + " 2>&1");
+    };
+    const Ran clean = run("");
+    EXPECT_EQ(clean.status, 0) << clean.printed;
+    EXPECT_THAT(clean.printed,
+                HasSubstr("attention_out: exact sums over 4096 keys, judged bit for bit"));
+    for (const char* id : {"FA-x206", "FA-x207"})
+        EXPECT_THAT(run(id).printed, AllOf(HasSubstr("FALSIFIED: attention_out is wrong"),
+                                           HasSubstr("is another number in")))
+            << id;
+}
+
 // A defect that small cases show as well is shrunk to one of them.
 TEST_F(LargeTest, ShrinksWhatASmallerCaseShows) {
     const Ran ran = run_line(

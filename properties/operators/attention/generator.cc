@@ -173,6 +173,7 @@ Spec plain_neutral(const Schema& schema, Random& random) {
 
 /// The size that is asked for, causal; several sequences off every tile edge with shared key heads,
 /// a softcap and sinks; padded batches with kv_length; and a band over positions that leave 16 bits.
+/// First exact sums over a power of two of keys.
 std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kFp16 = 0, kLongBand = 65'536;
     Random random(seed);
@@ -197,6 +198,10 @@ std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uin
         {{"kv_length", number(KvLength::some)}, {"hidden_keys", number(HiddenKeys::nan)}});
     add({longest_one}, {longest_one}, NeutralLayout::packed, 2,
         {{"dim", 64}, {"value_dim", 64}, {"window_left", 500}, {"window_right", 3}});
+    add({std::min<Int>(length, 2048) - odd}, {exact_keys_of(length)}, NeutralLayout::bshd, 2,
+        {{"group", 2}});
+    with_exact_sums(out.back());
+    std::ranges::rotate(out, out.end() - 1);
     return out;
 }
 

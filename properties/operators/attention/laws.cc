@@ -104,6 +104,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
         return ref::attention_columns_of(*shape, keys);
     };
     of.has_tiers = is_neutral_tier_data(spec);
+    add_exact_sums(of, spec, context);
     return check_sampled(std::move(of), context);
 }
 

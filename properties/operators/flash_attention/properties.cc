@@ -89,6 +89,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
         return ref::flash_columns_of(*shape, keys);
     };
     of.has_tiers = is_flash_tier_data(spec) && !flash_is_fp8(spec);
+    add_exact_sums(of, spec, context);
     return check_sampled(std::move(of), context);
 }
 
@@ -103,7 +104,7 @@ Spec large_packed_case(const Schema& schema, std::vector<Int> query, std::vector
 
 /// The size that is asked for, causal; several sequences off every tile edge with shared key heads;
 /// everything visible in one of the other layouts; and a band over positions that leave 16 bits and
-/// pair numbers that leave 32, which costs little.
+/// pair numbers that leave 32, which costs little. First exact sums over a power of two of keys.
 std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kFp16 = 0, kLongBand = 65'536;
     std::vector<Spec> out;
@@ -146,6 +147,13 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     band.numbers[kFaPre] = 500;
     band.numbers[kFaNext] = 3;
     out.push_back(band);
+
+    Spec exact = large_case(schema, {std::min<Int>(length, 2048) - odd}, {exact_keys_of(length)},
+                            seed + 4);
+    with_exact_sums(exact);
+    exact.numbers[kFaKvHeads] = 2;
+    exact.numbers[kFaGroup] = 2;
+    out.insert(out.begin(), exact);
     return out;
 }
 

@@ -200,13 +200,14 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
         return judge_lists(made, call, result, rows, context);
     };
     of.has_tiers = is_tier_data(spec);
+    add_exact_sums(of, spec, context);
     return check_sampled(std::move(of), context);
 }
 
 }  // namespace
 
 /// The compressed keys of a long sequence, hidden as in the paper where the mask has room, and
-/// several sequences.
+/// several sequences. First exact sums over a power of two of keys.
 std::vector<Spec> large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kRoomForMasks = 16'384;
     const Int odd = Random(seed).between(1, 15);
@@ -235,7 +236,9 @@ std::vector<Spec> large_cases(const Schema& schema, Int length, std::uint64_t se
     several.numbers[kGroup] = 2;
     several.numbers[kDim] = 72;
     several.numbers[kValueDim] = 40;
-    return {one, several};
+    Spec exact = with({std::min<Int>(length, 2048) - odd}, {std::max<Int>(exact_keys_of(length) / 16, 16)}, seed + 2);
+    with_exact_sums(exact);
+    return {exact, one, several};
 }
 
 /// Agreement: any order of accumulation, any tiling and either way of normalising stays within the

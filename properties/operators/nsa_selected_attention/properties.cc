@@ -168,6 +168,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     FullSizeAttention of =
         full_size(selected_attention_operator(), spec, std::move(problem), pairs);
     of.has_tiers = is_tier_case(spec);
+    add_exact_sums(of, spec, context);
     return check_sampled(std::move(of), context);
 }
 
@@ -184,7 +185,7 @@ Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector
 
 /// One long sequence with blocks from its past; rows of as many distinct blocks as there may be; and
 /// several off every tile edge with wide groups,
-/// D != Dv and blocks listed twice.
+/// D != Dv and blocks listed twice. First exact sums over a power of two of tokens.
 std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kBlock = 64, kCount = 4;
     const Int odd = Random(seed).between(1, 15);
@@ -214,7 +215,12 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
     several.numbers[kSelBlock] = 16;
     several.numbers[kSelCount] = 4;
     several.numbers[kSelTopk] = static_cast<Int>(TopkKind::repeated);
-    return {one, several, distinct};
+    Spec exact = distinct;  // rows of 2^k tokens
+    with_exact_sums(exact);
+    exact.set("dim", distinct.number("dim"));
+    exact.set("value_dim", distinct.number("value_dim"));
+    exact.set("count", exact_keys_of(distinct.number("count")));
+    return {exact, one, several, distinct};
 }
 
 std::vector<Property> selected_properties(bool gradient) {
