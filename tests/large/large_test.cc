@@ -175,7 +175,7 @@ TEST_F(LargeTest, ExactSumsAreJudgedBitForBit) {
     const auto run = [](const std::string& id) {
         return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) +
                         " reproduce 'flash_attention_score{dtype=bf16 q=[64] kv=[4096] layout=BSND kv_heads=1 group=2 "
-                        "dim=16 value_dim=64 scale=eighth logits=equal data=ints seed=5}' --property sampled "
+                        "dim=64 value_dim=64 scale=eighth logits=equal data=ints seed=5}' --property sampled "
                         "--samples 16 --candidate " +
                         quoted(MUTANTS_PATH) + " 2>&1");
     };
