@@ -236,7 +236,7 @@ std::size_t repeated_dimension(Layout layout, std::size_t rank, const DimOrder& 
 }  // namespace
 
 int far_dimension(std::span<const std::int64_t> shape, const DimOrder& in) {
-    constexpr std::int64_t kMostSlices = 16;  // each has pages of its own
+    constexpr std::int64_t kMostSlices = 128;  // each has pages of its own
     for (const std::size_t dim : slowest_first(shape.size(), in))
         if (shape[dim] > 1 && shape[dim] <= kMostSlices) return static_cast<int>(dim);
     return -1;

@@ -161,7 +161,7 @@ std::optional<std::string> too_large(const Description& d,
 }
 
 /// Tensors in Layout::far in one case, each of 4 to 16 GiB of address space.
-constexpr std::ptrdiff_t kMostFar = 2;
+constexpr std::ptrdiff_t kMostFar = 3;
 
 std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& extents) {
     for (std::size_t i = 0; i < spec.layouts.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include "properties/case/attention_data.h"
 #include "properties/judge/attention_tiers.h"
+#include "properties/laws/attention_channels.h"
 #include "properties/laws/attention_gradient_laws.h"
 #include "properties/laws/attention_run.h"
 
@@ -106,8 +107,20 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
     add_for(cases.group, "gqa_repeat", "a group is its key/value head repeated", gqa_repeat);
     add("power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two);
     add("value_scale", "twice V gives twice O, to the bit", value_scale);
+    add("scale_folding", "(2^a Q, 2^-a scale) has the same logits, to the bit", scale_folding);
+    add_for(cases.several_runs, "channel_permutation",
+            "rearranged channels of Q and K, and of V, O and dO", channel_permutation);
+    const auto undropped_only = [&] {
+        if (cases.is_undropped)
+            list.back().domain = [test = cases.is_undropped](const Spec& spec) {
+                return moderate(spec) && test(spec);
+            };
+    };
     if (gradient) {
         add_attention_gradient_laws(list, of, cases.has_pair);
+        add_for(cases.undropped, "value_shift", "V + c and O + c leave dQ, dK and dV",
+                value_shift_of_gradient);
+        undropped_only();
         return;
     }
     if (cases.has_pair)
@@ -115,10 +128,7 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
     add_for(cases.several_runs, "value_linearity", "V + W gives O(V) + O(W), with any drop mask",
             value_linearity);
     add_for(cases.undropped, "value_shift", "V + c gives O + c", value_shift);
-    if (cases.is_undropped)
-        list.back().domain = [test = cases.is_undropped](const Spec& spec) {
-            return moderate(spec) && test(spec);
-        };
+    undropped_only();
     add_for(cases.several_runs, "key_shift", "K + c moves row_max by scale <q, c> and nothing else",
             key_shift);
 }

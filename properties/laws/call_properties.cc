@@ -9,6 +9,7 @@
 #include "properties/case/outputs.h"
 #include "properties/judge/bound_evidence.h"
 #include "properties/judge/rules.h"
+#include "properties/laws/companions.h"
 #include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
@@ -215,7 +216,8 @@ Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseP
 }
 
 Verdict check_concurrent(const Spec& spec, PropertyContext& context,
-                         const std::vector<CaseProblem>& problems) {
+                         const std::vector<CaseProblem>& problems,
+                         const std::vector<Call>& companions) {
     std::vector<const CaseProblem*> taken;
     std::vector<const Call*> calls;
     std::vector<ExpectedOutputs> expected;
@@ -227,11 +229,16 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
         calls.push_back(&problem.call);
         expected.push_back(problem.expected(context.rounding));
     }
+    for (const Call& companion : companions) calls.push_back(&companion);
     constexpr int kRounds = 3, kRepetitions = 16;
     for (int round = 0; round < kRounds; ++round) {
         const auto results = context.candidate.run_together(calls, kRepetitions);
         for (std::size_t k = 0; k < results.size(); ++k) {
             auto failed = verdict_unless_ok(results[k]);
+            if (k >= taken.size()) {  // another operator: only its death is this case's affair
+                if (results[k].died()) return *failed;
+                continue;
+            }
             if (failed && failed->kind == Verdict::Kind::declined && k > 0) continue;
             Verdict verdict =
                 failed ? *failed
@@ -240,8 +247,8 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
             if (verdict.tier == Tier::crash || verdict.tier == Tier::memory) return verdict;
             verdict.failure = "wrong when called from several threads";
             verdict.message = fmt::format(
-                "{} calls at once (this case, the next seed, other shapes; wrong: {}): {}",
-                results.size(), k == 0 ? "this case" : fmt::format("the one behind it by {}", k),
+                "{} calls at once (this case, the next seed, {}; wrong: {}): {}", results.size(),
+                companions.empty() ? "other shapes" : "other operators", k == 0 ? "this case" : fmt::format("the one behind it by {}", k),
                 verdict.message);
             return verdict;
         }
@@ -419,9 +426,14 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                         std::vector<CaseProblem> problems;
                         problems.push_back(of.problem(spec));
                         problems.push_back(of.problem(other));
-                        for (const Spec& shape : of_other_shapes(spec, kCallsAtOnce - 2))
-                            problems.push_back(of.problem(shape));
-                        return check_concurrent(spec, context, problems);
+                        // Every second case runs beside other operators, if there are any.
+                        std::vector<Call> companions;
+                        if (mix(spec.seed ^ 0x5eed) % 2 == 0)
+                            companions = companions_of(spec, context.candidate.info());
+                        if (companions.empty())
+                            for (const Spec& shape : of_other_shapes(spec, kCallsAtOnce - 2))
+                                problems.push_back(of.problem(shape));
+                        return check_concurrent(spec, context, problems, companions);
                     },
                     [](Spec& spec, Random&) { without_extremes(spec); },
                     {}});

@@ -44,11 +44,13 @@ Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProbl
 ///         old output, uninitialised scratch, results that depend on alignment.
 Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
-/// Calls at once, each on a thread of its own, give what each gives alone.
-/// Why     the interface allows calls from several threads, with whatever shapes.
-/// Kills   ALL-10 ALL-x16.
+/// Calls at once, each on a thread of its own, give what each gives alone. `companions` are calls of
+/// other operators: what they give is judged where they are the case.
+/// Why     the interface allows calls from several threads, with whatever shapes and operators.
+/// Kills   ALL-10 ALL-x16 FA-ALL-x301.
 Verdict check_concurrent(const Spec& spec, PropertyContext& context,
-                         const std::vector<CaseProblem>& problems);
+                         const std::vector<CaseProblem>& problems,
+                         const std::vector<Call>& companions = {});
 
 /// A result does not depend on the call before it, although that had tensors of the same shapes.
 /// Why     a call is a pure function of its arguments. Runs in a fresh process, so that the case

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "properties/laws/companions.h"
 #include "properties/operators/attention/case.h"
 #include "properties/operators/attention_decode/case.h"
 #include "properties/operators/attention_merge/problem.h"
@@ -14,8 +15,43 @@
 
 namespace attncheck::properties {
 
+namespace {
+
+/// The other direction of an operator.
+bool is_sibling(const std::string& one, const std::string& other) {
+    return one + "_grad" == other || other + "_grad" == one;
+}
+
+/// Two at most: with the case and its neighbour they are as many as run at once. A forward and its
+/// gradient share most of a library's state, so that the sibling comes first.
+std::vector<Call> companion_calls(const Spec& spec, const CandidateInfo& info) {
+    constexpr std::size_t kMost = 2;
+    constexpr int kSize = 4;
+    Random random(mix(spec.seed ^ 0xc0117a));
+    std::vector<const Operator*> others;
+    for (const auto& op : operators())
+        if (op->name() != spec.schema->op && !op->is_composition() && op->implemented_by(info))
+            others.push_back(op.get());
+    std::vector<Call> calls;
+    while (calls.size() < kMost && !others.empty()) {
+        const auto sibling = std::ranges::find_if(others, [&](const Operator* other) {
+            return is_sibling(spec.schema->op, other->name());
+        });
+        const auto at = sibling != others.end() ? sibling - others.begin()
+                                                : random.between(0, std::ssize(others) - 1);
+        Spec other = others[static_cast<std::size_t>(at)]->sample(random, kSize, spec.profile);
+        std::ranges::fill(other.layouts, Layout::dense);
+        if (!illegal(other)) calls.push_back(other.schema->build(other));
+        others.erase(others.begin() + at);
+    }
+    return calls;
+}
+
+}  // namespace
+
 const std::vector<std::unique_ptr<Operator>>& operators() {
     static const auto list = [] {
+        provide_companions(companion_calls);
         std::vector<std::unique_ptr<Operator>> all;
         all.push_back(make_nsa_compress());
         all.push_back(make_nsa_compress_grad());

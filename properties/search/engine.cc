@@ -26,6 +26,8 @@ void showValue(const Spec& spec, std::ostream& os) { os << print(spec); }
 namespace {
 
 constexpr std::int64_t kPlain = 12;  ///< of what people run, before others
+/// Of the elements of a case, and of a property. A bound that is as wide as the type says nothing.
+constexpr double kMostUnjudged = 0.5;
 constexpr int kExploring = 5;        ///< percent of cases outside of what is known to be taken
 
 std::uint64_t hash_text(std::string_view text) {  // FNV-1a
@@ -112,7 +114,8 @@ public:
         replaying_ = false;
         for (std::uint64_t round = 0; !options_.replay_only && !finished(); ++round) {
             const std::int64_t left =
-                wanted_ > 0 ? std::max(wanted_ - judged_ - inapplicable_, enough_ - judged_)
+                wanted_ > 0 ? std::max(wanted_ - judged_ - inapplicable_ - hardly_compared_,
+                                       enough_ - judged_)
                             : kRound;
             run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
         }
@@ -134,7 +137,7 @@ private:
             not_applicable(fmt::format("applies to none of {} cases", inapplicable_));
             return;
         }
-        if (report_.cases >= enough_) return;
+        if (report_.cases - hardly_compared_ >= enough_) return judge_share_of_elements();
         if (is_outside_ && report_.cases == 0) {
             report_.status = PropertyReport::Status::declined;
             report_.note = "no case of this property is one that the candidate takes";
@@ -146,13 +149,26 @@ private:
             return;
         }
         report_.status = PropertyReport::Status::inconclusive;
-        report_.note = fmt::format("{} of {} cases that are needed", report_.cases, enough_);
+        report_.note = fmt::format("{} of {} cases that are needed",
+                                   report_.cases - hardly_compared_, enough_);
+        if (hardly_compared_ > 0)
+            report_.note += fmt::format(", the bounds say nothing of most elements of {} others",
+                                        hardly_compared_);
         if (inapplicable_ > 0)
             report_.note += fmt::format(", it does not apply to {} others", inapplicable_);
         if (report_.declined > 0)
             report_.note += fmt::format(", {} were declined", report_.declined);
         if (!report_.taken.refusals.empty())
             report_.note += "; outside of what is taken: " + report_.taken.refusals;
+    }
+
+    /// Elements that no bound can judge are not shown as held: a property that compares few of them is
+    /// inconclusive.
+    void judge_share_of_elements() {
+        if (report_.elements.share() <= kMostUnjudged) return;
+        report_.status = PropertyReport::Status::inconclusive;
+        report_.note = fmt::format("the bounds say nothing of {:.0f} % of its elements, allowed: {:.0f}",
+                                   100 * report_.elements.share(), 100 * kMostUnjudged);
     }
 
     /// Of cases that are known to be taken: what is declined are the other calls of the property.
@@ -170,7 +186,7 @@ private:
     /// A case that the property does not apply to counts among those asked for, but not among those that
     /// make it conclusive: where it applies rarely, more are drawn.
     bool has_judged_enough() const {
-        return judged_ + inapplicable_ >= wanted_ && judged_ >= enough_;
+        return judged_ + inapplicable_ + hardly_compared_ >= wanted_ && judged_ >= enough_;
     }
 
     /// Cases that the property does not apply to cost no call.
@@ -335,7 +351,7 @@ private:
             on_case_(report_);
             return {};
         }
-        if (!replaying_) ++judged_;
+        if (!replaying_) ++(verdict.elements.share() > kMostUnjudged ? hardly_compared_ : judged_);
         if (scope_ && !replaying_) scope_->accept(spec);
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
@@ -468,6 +484,7 @@ private:
     std::int64_t wanted_ = 0, drawn_ = 0;
     std::int64_t judged_ = 0;        ///< of those drawn: neither declined nor inapplicable
     std::int64_t inapplicable_ = 0;  ///< of those drawn: the property demands nothing of them
+    std::int64_t hardly_compared_ = 0;  ///< of those drawn: no bound judges most of their elements
     std::int64_t enough_ = 0;        ///< judged cases that make a verdict conclusive
     std::int64_t most_drawn_ = 0;
     std::int64_t others_declined_ =

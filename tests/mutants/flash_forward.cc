@@ -108,7 +108,7 @@ private:
 
     void run_row(const FlashRow& row) {
         logits_of_.load(row, logits_);
-        if (row.head == 0) widen_race(on<"FA-ALL-10">());
+        if (row.head == 0) widen_race(on<"FA-ALL-10">() || on<"FA-ALL-x301">());
         std::fill_n(acc_, values_.padded_channels(), 0.0f);
         Statistics statistics;
         if (logits_of_.sees_any()) {

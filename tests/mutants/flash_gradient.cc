@@ -111,7 +111,7 @@ public:
         const std::int64_t kv_len = row.sequence->kv_len;
         clear_dq();
         logits_of_.load(row, probs_);
-        if (row.head == 0) widen_race(on<"FA-ALL-10">());
+        if (row.head == 0) widen_race(on<"FA-ALL-10">() || on<"FA-ALL-x301">());
         if (logits_of_.sees_any()) {
             compute_probs(row);
             compute_ds(row);

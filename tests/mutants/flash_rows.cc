@@ -42,7 +42,7 @@ FlashRowDefects flash_row_defects(const FlashProblem& problem) {
 }
 
 ScratchDefects flash_scratch_defects(bool keeps_old) {
-    return {keeps_old, on<"FA-ALL-10">(), on<"FA-ALL-11">()};
+    return {keeps_old, on<"FA-ALL-10">() || on<"FA-ALL-x301">(), on<"FA-ALL-11">()};
 }
 
 FlashLogits::FlashLogits(const FlashProblem& problem, const FlashPlan& plan)

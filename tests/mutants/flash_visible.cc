@@ -150,7 +150,8 @@ void FlashVisibility::load(std::int64_t b, std::int64_t head, std::int64_t i) {
     std::fill_n(visible_.begin(), kv_len, '\1');
     sees_any_ = kv_len > 0;
     const bool applies =
-        problem_.has_mask || (has<"FA-x26", "FAG-x30">() && mode != 1 && mode != 5);
+        problem_.has_mask || (has<"FA-x26", "FAG-x30">() && mode != 1 && mode != 5) ||
+        (has<"FA-x304", "FAG-x302">() && mode == 0 && plan_.next_tokens < 0);
     if (!applies) return;
     Band limits = band(b, i);
     distort(limits, sequence, i);

@@ -150,6 +150,7 @@ private:
             std::clamp<std::int64_t>(token, 0, problem_.tokens - 1) * problem_.x.stride[0] +
             head_ * problem_.x.stride[1];
         if (on<"NC-x19">() && offset > 0) offset %= 65536;
+        if (problem_.x.is_narrow) offset = static_cast<std::int32_t>(offset);
         const std::uint16_t* element = problem_.x.data + offset;
         const Half type = problem_.type;
         for (std::int64_t c = 0; c < channels_; ++c)

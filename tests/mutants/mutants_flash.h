@@ -30,6 +30,8 @@ inline constexpr Mutant kFlashSharedMutants[] = {
     {"FA-ALL-09e", kFlashBoth, kFiendish,
      "plan cached by shapes only: next_tokens of the first call reused"},
     {"FA-ALL-10", kFlashBoth, kHard, "static scratch shared by concurrent calls"},
+    {"FA-ALL-x301", kFlashBoth, kFiendish,
+     "static scratch shared by forward and gradient, each of which waits for calls of its own alone"},
     {"FA-ALL-11", kFlashBoth, kHard,
      "scratch regions placed without rounding up: they overlap for some shapes"},
     {"FA-ALL-14", kFlashBoth, kHard, "mask inverted in place"},
@@ -191,7 +193,6 @@ inline constexpr auto kFlashMutants = [] {
 }();
 
 // Of the catalogue are left out:
-//   FAG-26   offsets in 32 bits: a legal trigger needs more than 2^31 elements of memory.
 //   FAG-37   gradient of pse: the interface has no output for it (reserved by the contract).
 //   FAG-39   missing wait for the producer of dy: calls are synchronous, there is no producer.
 // Changed: FA-69 in BNSD only, where the next head follows; FA-72 has the range of lengths of the

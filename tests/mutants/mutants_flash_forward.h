@@ -191,6 +191,7 @@ inline constexpr Mutant kFlashForwardMutants[] = {
     {"FA-x301", kFlash, kFiendish, "offsets of keys kept in unsigned 32 bits"},
     {"FA-x302", kFlash, kFiendish, "channel stride of value that is not positive taken as 1"},
     {"FA-x303", kFlash, kFiendish, "query rows at stride 0 taken as D apart"},
+    {"FA-x304", kFlash, kFiendish, "negative next_tokens hide keys although there is no mask"},
 };
 
 }  // namespace attncheck::mutants

@@ -200,6 +200,8 @@ inline constexpr Mutant kFlashGradientMutants[] = {
     {"FAG-x205", kFlashGrad, kFiendish, "dS cut to the storage type instead of rounded"},
     {"FAG-x206", kFlashGrad, kFiendish,
      "dS of the last partial tile of 32 queries 0.4 u too large"},
+    {"FAG-x302", kFlashGrad, kFiendish,
+     "negative next_tokens hide keys although there is no mask"},
     {"FAG-x301", kFlashGrad, kFiendish, "rows of dO at stride 0 taken as Dv apart"},
     {"FAG-x160", kFlashGrad, kHard, "strides of dq ignored"},
     {"FAG-x161", kFlashGrad, kMedium, "dv written with D channels per head"},

@@ -161,6 +161,8 @@ const std::vector<ExcludedPairs>& flash_attention_excluded_pairs();
 std::unique_ptr<Operator> make_flash_attention_score();
 std::unique_ptr<Operator> make_flash_attention_score_grad();
 
+/// Legal changes of arguments that have no effect on the results of a case.
+std::vector<Edit> effectless_flash_edits(const Spec& spec);
 std::vector<Property> flash_properties(bool gradient);
 std::vector<Spec> flash_large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
 void add_flash_validation(std::vector<Property>& list, bool gradient);

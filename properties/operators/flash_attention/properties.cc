@@ -9,6 +9,7 @@
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
+#include "properties/laws/unusual_arguments.h"
 #include "properties/operators/flash_attention/problem.h"
 
 namespace attncheck::properties {
@@ -173,8 +174,26 @@ std::vector<Property> flash_properties(bool gradient) {
          .is_tier_case = is_flash_tier_data});
     list[0].case_factor = 4;  // many features
     add_flash_validation(list, gradient);
+    list.push_back(unusual_arguments_property(
+        [&of](const Spec& spec) { return attention_case(of, spec, ref::Grant::rounding); },
+        effectless_flash_edits));
+    list.back().adapt = [](Spec& spec, Random& random) {
+        without_extremes(spec);
+        if (random.chance(60) && spec.numbers[kFaRope] == 0 && !is_compressed(spec)) {
+            without_mask(spec);
+            spec.numbers[kFaSparse] = 0;
+        }
+    };
     add_flash_relations(list, gradient);
     list.push_back(full_size_property("rows and keys", check_full_size));
+    // A bias that the scale multiplies does not follow the query.
+    for (Property& property : list)
+        if (property.name == "scale_folding")
+            property.domain = [inner = property.domain](const Spec& spec) {
+                const bool is_scaled = pse_of(spec) != FlashPse::absent &&
+                                       spec.numbers[kFaPseType] == 1;
+                return !is_scaled && (!inner || inner(spec));
+            };
     // Relations change data by steps that fp8 does not have; what is compared with the reference
     // runs on it too.
     for (Property& property : list) {

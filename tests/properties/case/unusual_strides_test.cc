@@ -61,7 +61,7 @@ TEST(Repeated, ElementsThatAreSetAreSetEverywhere) {
     const Spec spec = spec_of(
         "flash_attention_score{dtype=fp32 layout=SBH q=[2,2] kv=[3,3] kv_heads=1 group=1 dim=2 "
         "value_dim=2 data=normal seed=7 key.layout=broadcast value.layout=one_row "
-        "set=[key[4,0,1]=9 value[2,0,0]=8]}");
+        "set=[key[4,0,1]=9,value[2,0,0]=8]}");
     const Call call = spec.schema->build(spec);
     EXPECT_EQ(expect_one_value_per_place(spec), 2);
     EXPECT_THAT(call.tensor("key").values(), testing::Contains(9).Times(2));    // both batches

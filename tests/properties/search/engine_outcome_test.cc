@@ -81,6 +81,47 @@ TEST_F(EngineOutcomeTest, DeclinedAndCheckedCasesAddUp) {
     EXPECT_FALSE(report.labels.contains("bf16"));
 }
 
+// Elements that no bound can judge do not count as held: neither cases that have few others, nor a
+// property that has.
+TEST_F(EngineOutcomeTest, UnjudgedElementsHaveAQuota) {
+    const auto with_unjudged = [this](std::int64_t percent_of_bf16) {
+        Property property = planted({});
+        property.check = [=](const Spec& spec, PropertyContext&) {
+            Verdict verdict;
+            verdict.elements = {100, spec.number("dtype") == 1 ? percent_of_bf16 : 0};
+            return verdict;
+        };
+        return run(property);
+    };
+    EXPECT_EQ(with_unjudged(40).status, Status::held);
+    options.cases = 100;
+    const PropertyReport half = with_unjudged(90);  // the others are enough
+    EXPECT_EQ(half.status, Status::held);
+    Property all = planted({});
+    all.check = [](const Spec&, PropertyContext&) {
+        Verdict verdict;
+        verdict.elements = {100, 61};
+        return verdict;
+    };
+    const PropertyReport report = run(all);
+    EXPECT_EQ(report.status, Status::inconclusive);
+    EXPECT_THAT(report.note, HasSubstr("0 of 30 cases that are needed, the bounds say nothing of "
+                                       "most elements of"));
+}
+
+// Cases without room for their buffers are skipped, with a word.
+TEST_F(EngineOutcomeTest, CasesWithoutRoomAreSkipped) {
+    int calls = 0;
+    Property property = planted({});
+    property.check = [&calls](const Spec&, PropertyContext&) {
+        if (++calls % 10 == 0) throw NoRoom("needs more than the 64 GiB");
+        return Verdict{};
+    };
+    const PropertyReport report = run(property);
+    EXPECT_EQ(report.status, Status::held);
+    EXPECT_THAT(report.note, HasSubstr("case(s) skipped: needs more than the 64 GiB"));
+}
+
 // A case to which a property does not apply was not checked.
 TEST_F(EngineOutcomeTest, InapplicableCasesAreNotCounted) {
     const PropertyReport report = run(answering(Verdict::Kind::inapplicable));

@@ -1,0 +1,16 @@
+// Attention laws of channels and of the scale. Each is a statement about two calls; bounds are those
+// of the two runs.
+#pragma once
+
+#include "properties/laws/attention_run.h"
+
+namespace attncheck::properties {
+
+Verdict channel_permutation(const AttentionOperator& of, const Spec& spec,
+                            PropertyContext& context);
+Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+/// Of the gradient.
+Verdict value_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
+                                PropertyContext& context);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,55 @@
+#include "properties/laws/unusual_arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "properties/case/derived.h"
+#include "properties/laws/relation_checks.h"
+
+namespace attncheck::properties {
+namespace {
+
+/// Applies up to three of the edits, those after which the call is still legal.
+std::vector<std::string> apply_some(std::vector<Edit> edits, std::uint64_t seed, Call& call) {
+    constexpr std::size_t kMost = 3;
+    Random random(mix(seed ^ 0x1e6a1));
+    const auto wanted = static_cast<std::size_t>(random.between(1, kMost));
+    std::vector<std::string> applied;
+    while (applied.size() < wanted && !edits.empty()) {
+        const auto at = random.between(0, std::ssize(edits) - 1);
+        Call changed = call;
+        apply_edit(changed, edits[static_cast<std::size_t>(at)]);
+        if (rule(changed).accepted() && runnable_after_edits(changed)) {
+            call = std::move(changed);
+            applied.push_back(print(edits[static_cast<std::size_t>(at)]));
+        }
+        const std::string name = edits[static_cast<std::size_t>(at)].name;
+        std::erase_if(edits, [&](const Edit& edit) { return edit.name == name; });
+    }
+    return applied;
+}
+
+}  // namespace
+
+Property unusual_arguments_property(const MakeProblem& problem, EffectlessEdits edits) {
+    const auto check = [problem, edits](const Spec& spec, PropertyContext& context) {
+        CaseProblem unusual = problem(spec);
+        const std::vector<std::string> applied = apply_some(edits(spec), spec.seed, unusual.call);
+        if (applied.empty()) return inapplicable();
+        Verdict verdict = check_agreement(spec, context, unusual);
+        if (verdict.failed())
+            verdict.message = fmt::format("with {}, which has no effect here: {}",
+                                          fmt::join(applied, ", "), verdict.message);
+        return verdict;
+    };
+    Property property{"unusual_arguments",
+                      "legal arguments without effect leave the values right", check,
+                      [](Spec& spec, Random&) { without_extremes(spec); },
+                      [edits](const Spec& spec) { return !edits(spec).empty(); }};
+    property.case_divisor = 2;
+    return property;
+}
+
+}  // namespace attncheck::properties
