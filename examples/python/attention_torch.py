@@ -14,8 +14,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # SDPA takes a diagonal through the first pair, gives no LSE, and has no sink, softcap or window.
 FEATURES = ("dtype=fp16,bf16,fp32 layout=bshd,bhsd,sbhd dim=1..256 value_dim=1..256 bias=none mask=none sink=none softcap=0 "
             "kv_length=none window_left=-1 window_right=-1,0 align=top_left lse=absent")
-# On a GPU P, and in the gradient dS, may be rounded to the type of the tensors; dK and dV of every query head, too.
-PRECISION = "p=half ds=half group=half hidden=times_zero"
+# On a GPU P, and in the gradient dS, may be rounded to the type of the tensors; dK and dV of every query head, too. Subnormal
+# bf16 numbers may be zero. Autograd goes by the output of its own forward.
+PRECISION = "p=half ds=half group=half hidden=times_zero ftz=bf16 forward=own"
 
 
 def attend(query, key, value, scale, window_right):

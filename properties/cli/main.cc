@@ -126,6 +126,7 @@ int run(int argc, char** argv) {
     app.footer(
         "Exit status: " + exit_meanings() + ".\n\n"
         "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
+    app.set_version_flag("--version", "attncheck " ATTNCHECK_VERSION, "print the version");
     app.require_subcommand(1);
 
     CLI::App* list_command =

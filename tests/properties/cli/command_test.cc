@@ -205,6 +205,12 @@ TEST_F(CommandTest, RepetitionsOfSlowCallsKeepTheLimit) {
     EXPECT_EQ(ran.status, 0) << ran.printed;
 }
 
+TEST_F(CommandTest, VersionIsTold) {
+    const Ran ran = attncheck("--version");
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_THAT(ran.printed, testing::MatchesRegex("attncheck [0-9]+[.][0-9]+[.][0-9]+\n"));
+}
+
 // Help and README say the same of every exit status.
 TEST_F(CommandTest, ExitStatusesAreDocumented) {
     std::string readme, help = attncheck("--help").printed;
