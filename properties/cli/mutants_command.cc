@@ -4,6 +4,7 @@
 #include "properties/cli/option_checks.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -28,6 +29,17 @@ bool chosen(const std::vector<std::string>& names, const std::string& name) {
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
+/// Ids are given as they are or with wildcards: "*-x2*".
+bool matches(const std::string& pattern, const std::string& id) {
+    return fnmatch(pattern.c_str(), id.c_str(), 0) == 0;
+}
+
+bool chosen_by_id(const std::vector<std::string>& patterns, const std::string& id) {
+    return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
+               return matches(pattern, id);
+           });
+}
+
 std::vector<Mutant> all_mutants(const MutantsArguments& arguments) {
     std::vector<std::string> libraries = arguments.libraries;
     if (libraries.empty()) libraries.push_back(find_mutants_library());
@@ -44,7 +56,7 @@ void check_names(const MutantsArguments& arguments, const std::vector<Mutant>& a
                            std::string Mutant::* field, const char* hint) {
         for (const auto& name : given)
             if (std::none_of(all.begin(), all.end(),
-                             [&](const Mutant& mutant) { return mutant.*field == name; }))
+                             [&](const Mutant& mutant) { return matches(name, mutant.*field); }))
                 throw std::runtime_error(fmt::format("unknown {} '{}', {}", what, name, hint));
     };
     check("mutant", arguments.only, &Mutant::id, "`attncheck mutants --list` prints them");
@@ -55,7 +67,7 @@ std::vector<Mutant> chosen_mutants(const MutantsArguments& arguments,
                                    const std::vector<Mutant>& all) {
     std::vector<Mutant> mutants;
     for (const auto& mutant : all)
-        if (chosen(arguments.only, mutant.id) && chosen(arguments.families, mutant.family) &&
+        if (chosen_by_id(arguments.only, mutant.id) && chosen(arguments.families, mutant.family) &&
             (arguments.ids == "all" || mutant.in_catalogue) &&
             (!arguments.counted || mutant.counted()))
             mutants.push_back(mutant);
@@ -115,7 +127,7 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
                      "project's own mutants if left out")
         ->type_name("LIB");
     command->add_flag("--list", arguments.list, "print the mutants and run nothing");
-    command->add_option("--only", arguments.only, "only these mutants")
+    command->add_option("--only", arguments.only, "only these mutants, * and ? as in file names")
         ->type_name("ID")
         ->delimiter(',');
     command->add_option("--family", arguments.families, "only mutants of these families")

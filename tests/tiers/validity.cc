@@ -95,6 +95,14 @@ Spec draw(const Operator& op, Random& random) {
     }
 }
 
+/// The operators whose noise the suite predicts.
+std::vector<const Operator*> operators_with_tiers() {
+    std::vector<const Operator*> out;
+    for (const auto& op : operators())
+        if (op->property("deviation") != nullptr) out.push_back(op.get());
+    return out;
+}
+
 double worst_ratio(const ref::ExpectedTensor& expected, const std::vector<double>& got) {
     double worst = 0;
     for (std::size_t i = 0; i < got.size(); ++i)
@@ -127,19 +135,46 @@ double bound_ratio(const AttentionProblem& p, const Outputs& got,
                      worst_ratio(e.row_sum, got.at("softmax_sum"))});
 }
 
+void join(ValidityLine& to, const ValidityLine& from) {
+    to.cases += from.cases;
+    to.elements += from.elements;
+    to.alarms += from.alarms;
+    to.scores.join(from.scores);
+    to.worst_bound = std::max(to.worst_bound, from.worst_bound);
+}
+
+std::string text_of(const std::string& name, const ValidityLine& line) {
+    return fmt::format("| {} | {} | {:.3g} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {} |\n",
+                       name, line.cases, static_cast<double>(line.elements), line.worst_bound,
+                       line.scores.element, line.scores.slice, line.scores.filter,
+                       line.scores.worst_z, line.alarms);
+}
+
 }  // namespace
 
-std::vector<const Operator*> Validity::operators_with_tiers(const std::string& begin) {
-    std::vector<const Operator*> out;
-    for (const auto& op : operators())
-        if (op->property("deviation") != nullptr && op->name().starts_with(begin))
-            out.push_back(op.get());
-    return out;
+std::string validity_head(const std::string& what) {
+    return fmt::format(
+        "| {} | cases | elements | error / bound | element | slice | filter | largest z | "
+        "alarms |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        what);
+}
+
+const std::vector<std::string>& emulated_words() {
+    static const std::vector<std::string> words = {
+        "stats=lse",  "split=lse",  "scores=half", "delta=half", "group=half",
+        "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all"};
+    return words;
+}
+
+std::string Validity::row(const std::string& name) const {
+    ValidityLine whole;
+    for (const auto& [key, line] : lines_) join(whole, line);
+    return text_of(name, whole);
 }
 
 void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     Random random(mix(seed) + index);
-    const std::vector<const Operator*>& all = operators_;
+    static const std::vector<const Operator*> all = operators_with_tiers();
     // The last three, with the smallest heads and the most features, four times as often.
     const std::size_t most = std::min<std::size_t>(all.size(), 3);
     const std::size_t turn = index % (all.size() + 3 * most);
@@ -195,35 +230,20 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
 void Validity::print(std::ostream& out) const {
     std::map<std::string, ValidityLine> by_operator, by_class;
     ValidityLine whole;
-    const auto join = [](ValidityLine& to, const ValidityLine& from) {
-        to.cases += from.cases;
-        to.elements += from.elements;
-        to.alarms += from.alarms;
-        to.scores.join(from.scores);
-        to.worst_bound = std::max(to.worst_bound, from.worst_bound);
-    };
     for (const auto& [key, line] : lines_) {
         join(by_operator[key.first], line);
         join(by_class[key.second], line);
         join(whole, line);
     }
-    const auto print_line = [&](const std::string& name, const ValidityLine& line) {
-        out << fmt::format(
-            "| {} | {} | {:.3g} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {} |\n", name,
-            line.cases, static_cast<double>(line.elements), line.worst_bound, line.scores.element,
-            line.scores.slice, line.scores.filter, line.scores.worst_z, line.alarms);
-    };
-    const auto head = [&](const char* what) {
-        out << fmt::format(
-            "\n| {} | cases | elements | error / bound | element | slice | filter | largest z | "
-            "alarms |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-            what);
-    };
-    head("operator");
-    for (const auto& [name, line] : by_operator) print_line(name, line);
-    head("class emulated");
-    for (const auto& [name, line] : by_class) print_line(name, line);
-    print_line("all", whole);
+    out << "\n" << validity_head("operator");
+    for (const auto& [name, line] : by_operator) out << text_of(name, line);
+    out << "\n" << validity_head("class emulated");
+    for (const auto& [name, line] : by_class) out << text_of(name, line);
+    out << text_of("all", whole);
+    print_alarms(out);
+}
+
+void Validity::print_alarms(std::ostream& out) const {
     for (const auto& [key, line] : lines_)
         if (!line.alarm.empty()) out << "\nALARM " << key.first << ": " << line.alarm << "\n";
 }

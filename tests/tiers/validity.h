@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
-#include "properties/operators/operator.h"
 #include "rounding_emulator.h"
 
 namespace attncheck::tiers {
@@ -26,16 +26,22 @@ struct WordOfClass {
     bool declared = true;  ///< false: the emulations have it and do not say so
 };
 
+/// The first two lines of a table of such lines.
+std::string validity_head(const std::string& what);
+/// The words that have an emulation.
+const std::vector<std::string>& emulated_words();
+
 class Validity {
 public:
-    /// `operators`: begin of their names; empty: all.
-    explicit Validity(WordOfClass word = {}, std::string operators = {})
-        : word_(std::move(word)), operators_(operators_with_tiers(operators)) {}
+    explicit Validity(WordOfClass word = {}) : word_(std::move(word)) {}
 
     /// Case number `index` of a seed: operator, case, emulation and declared class follow from
     /// both.
     void run_case(std::uint64_t seed, std::uint64_t index);
     void print(std::ostream& out) const;
+    /// One line of the table of words: all operators and classes together.
+    std::string row(const std::string& name) const;
+    void print_alarms(std::ostream& out) const;  ///< the first of each operator and class
     std::int64_t alarms() const;
     std::int64_t cases() const;
     const std::map<std::pair<std::string, std::string>, ValidityLine>& lines() const {
@@ -43,11 +49,7 @@ public:
     }
 
 private:
-    /// The operators whose noise the suite predicts.
-    static std::vector<const properties::Operator*> operators_with_tiers(const std::string& begin);
-
     WordOfClass word_;
-    std::vector<const properties::Operator*> operators_;
     std::map<std::pair<std::string, std::string>, ValidityLine> lines_;
     mutable std::mutex mutex_;
 };

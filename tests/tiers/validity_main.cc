@@ -1,7 +1,7 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
-// tiers went: tier_validity [CASES] [SEED] [op=NAME] [WORD [undeclared]]. op= takes the operators whose
-// names begin so. With a word of the rounding class, such as scores=half, every emulation has its
-// roundings, and declares them or not. Progress goes to the error stream. Exit status 1 when a tier
+// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]]. With a word of the rounding class, such
+// as scores=half, every emulation has its roundings, and declares them or not; "words" stands for each of
+// them in turn, declared, in one table. Progress goes to the error stream. Exit status 1 when a tier
 // accused one of them, 2 when an argument is no number.
 #include <algorithm>
 #include <atomic>
@@ -21,40 +21,55 @@ bool read_number(const char* text, std::uint64_t& number) {
     const auto [stop, error] = std::from_chars(text, end, number);
     if (error == std::errc() && stop == end && stop != text) return true;
     std::cerr << "tier_validity: \"" << text << "\" is not a number\n"
-              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [op=NAME] [WORD [undeclared]]\n";
+              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared] or words]\n";
     return false;
+}
+
+/// The cases on all processors.
+void run(attncheck::tiers::Validity& validity, std::uint64_t cases, std::uint64_t seed) {
+    using Clock = std::chrono::steady_clock;
+    std::atomic<std::uint64_t> next{0};
+    std::vector<std::jthread> threads;
+    for (unsigned k = 0; k < std::max(2u, std::thread::hardware_concurrency()); ++k) {
+        threads.emplace_back([&, reports = k == 0] {
+            auto reported = Clock::now();
+            for (std::uint64_t i = next++; i < cases; i = next++) {
+                validity.run_case(seed, i);
+                if (!reports || Clock::now() - reported < std::chrono::seconds(5)) continue;
+                reported = Clock::now();
+                std::cerr << validity.cases() << " of " << cases << " cases, "
+                          << validity.alarms() << " alarms\n";
+            }
+        });
+    }
+}
+
+/// Every word, declared, one line each.
+bool run_words(std::uint64_t cases, std::uint64_t seed) {
+    bool any = false;
+    std::cout << attncheck::tiers::validity_head("word") << std::flush;
+    for (const std::string& word : attncheck::tiers::emulated_words()) {
+        attncheck::tiers::Validity validity({word, true});
+        run(validity, cases, seed);
+        std::cout << validity.row("`" + word + "`") << std::flush;
+        validity.print_alarms(std::cerr);
+        any |= validity.alarms() > 0;
+    }
+    return any;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    using Clock = std::chrono::steady_clock;
     std::uint64_t cases = 100'000, seed = 1;
     if (argc > 1 && !read_number(argv[1], cases)) return 2;
     if (argc > 2 && !read_number(argv[2], seed)) return 2;
     attncheck::tiers::WordOfClass word;
-    std::string op;
-    int next_argument = 3;
-    if (argc > 3 && std::strncmp(argv[3], "op=", 3) == 0) op = argv[next_argument++] + 3;
-    if (argc > next_argument) word.word = argv[next_argument++];
-    if (argc > next_argument) word.declared = std::strcmp(argv[next_argument], "undeclared") != 0;
-    attncheck::tiers::Validity validity(word, op);
-    std::atomic<std::uint64_t> next{0};
-    {
-        std::vector<std::jthread> threads;
-        for (unsigned k = 0; k < std::max(2u, std::thread::hardware_concurrency()); ++k) {
-            threads.emplace_back([&, reports = k == 0] {
-                auto reported = Clock::now();
-                for (std::uint64_t i = next++; i < cases; i = next++) {
-                    validity.run_case(seed, i);
-                    if (!reports || Clock::now() - reported < std::chrono::seconds(5)) continue;
-                    reported = Clock::now();
-                    std::cerr << validity.cases() << " of " << cases << " cases, "
-                              << validity.alarms() << " alarms\n";
-                }
-            });
-        }
-    }
+    if (argc > 3) word.word = argv[3];
+    if (word.word == "words") return run_words(cases, seed) ? 1 : 0;
+    if (argc > 4) word.declared = std::strcmp(argv[4], "undeclared") != 0;
+    attncheck::tiers::Validity validity(word);
+    run(validity, cases, seed);
     validity.print(std::cout);
     return validity.alarms() == 0 ? 0 : 1;
 }

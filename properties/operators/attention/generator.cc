@@ -198,7 +198,7 @@ std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uin
         {{"kv_length", number(KvLength::some)}, {"hidden_keys", number(HiddenKeys::nan)}});
     add({longest_one}, {longest_one}, NeutralLayout::packed, 2,
         {{"dim", 64}, {"value_dim", 64}, {"window_left", 500}, {"window_right", 3}});
-    add({std::min<Int>(length, 2048) - odd}, {exact_keys_of(length)}, NeutralLayout::bshd, 2,
+    add({std::min<Int>(length, 512) - odd}, {exact_keys_of(length)}, NeutralLayout::bshd, 2,
         {{"group", 2}});
     with_exact_sums(out.back());
     std::ranges::rotate(out, out.end() - 1);

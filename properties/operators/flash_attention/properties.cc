@@ -149,7 +149,7 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     band.numbers[kFaNext] = 3;
     out.push_back(band);
 
-    Spec exact = large_case(schema, {std::min<Int>(length, 2048) - odd}, {exact_keys_of(length)},
+    Spec exact = large_case(schema, {std::min<Int>(length, 512) - odd}, {exact_keys_of(length)},
                             seed + 4);
     with_exact_sums(exact);
     exact.numbers[kFaKvHeads] = 2;

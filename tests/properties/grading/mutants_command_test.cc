@@ -63,6 +63,17 @@ TEST_F(MutantsCommandTest, ListRunsNothing) {
                 AllOf(HasSubstr("NCG-02"), Not(HasSubstr("NC-x01")), Not(HasSubstr("NSF-"))));
 }
 
+// Which mutants are still killed under each word of --precision; one that is not killed without a word does not count.
+TEST_F(MutantsCommandTest, WordsAreGraded) {
+    write("words.md", "before\n<!-- words:begin -->\nold\n<!-- words:end -->\nafter\n");
+    const Ran ran = grade("--only 'NC-0[12]' --every 2 --time 1 --words " + file("words.md"));
+    ASSERT_EQ(ran.status, 0) << ran.printed;
+    const std::string text = text_of("words.md");
+    EXPECT_THAT(text, AllOf(HasSubstr("before\n"), HasSubstr("| none | 1/1 | 1/1 |  |"),
+                            HasSubstr("| `acc=half` | 1/1 |"), Not(HasSubstr("old")),
+                            HasSubstr("<!-- words:end -->\nafter")));
+}
+
 TEST_F(MutantsCommandTest, UnknownNamesAreRefused) {
     expect_refusal("mutants " + quoted(MUTANTS_PATH) + " --only NC-999", {"NC-999", "--list"});
     expect_refusal("mutants " + quoted(MUTANTS_PATH) + " --family Nsa", {"family 'Nsa'"});
