@@ -122,6 +122,31 @@ TEST(LongRows, SingleProductsAreNotAccused) {
     EXPECT_FALSE(verdict.failed()) << verdict.message;
 }
 
+// delta=half: the rounding of delta is one for all keys of its row, of which there are few here and many keys.
+TEST(LongRows, StoredDeltasAreNotAccused) {
+    const Spec spec = parse(
+        "nsa_selected_attention_grad{dtype=fp16 q=[45] kv=[1024] kv_heads=1 group=3 dim=192 value_dim=192 block=32 "
+        "count=32 mask=bool scale=rsqrt topk=shared beyond_q=1 data=normal seed=10518408}",
+        schemas());
+    const AttentionProblem problem =
+        find_operator("nsa_selected_attention_grad")->attention()->problem(spec);
+    Emulation emulation;
+    emulation.sums = Sums::pairwise;
+    emulation.tile = 32;
+    emulation.prob_cast = emulation.score_grad_cast = false;
+    emulation.delta_cast = true;
+    const Outputs got = emulate(problem, emulation);
+    const auto verdict_under = [&](const ref::RoundingClass& rounding) {
+        return judge_attention(problem, rounding,
+                               [&](const std::string& name) { return got.at(name); });
+    };
+    const Verdict declared = verdict_under(emulation.rounding());
+    EXPECT_FALSE(declared.failed()) << declared.message;
+    ref::RoundingClass undeclared = emulation.rounding();
+    undeclared.delta_rounded = false;
+    EXPECT_TRUE(verdict_under(undeclared).failed());
+}
+
 /// Keys of the longest row, queries of the longest sum, or tokens.
 Int longest_sum(const Spec& spec) {
     if (spec.schema->number("count") >= 0 && spec.schema->number("topk") >= 0) {
