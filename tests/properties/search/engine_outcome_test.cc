@@ -95,7 +95,7 @@ TEST_F(EngineOutcomeTest, UnjudgedElementsHaveAQuota) {
     };
     EXPECT_EQ(with_unjudged(40).status, Status::held);
     options.cases = 100;
-    const PropertyReport half = with_unjudged(90);  // the others are enough
+    const PropertyReport half = with_unjudged(70);  // the others are enough
     EXPECT_EQ(half.status, Status::held);
     Property all = planted({});
     all.check = [](const Spec&, PropertyContext&) {
