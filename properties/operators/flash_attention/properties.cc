@@ -173,7 +173,6 @@ std::vector<Property> flash_properties(bool gradient) {
          .tier_case = make_flash_tier_case,
          .is_tier_case = is_flash_tier_data});
     list[0].case_factor = 4;  // many features
-    add_flash_validation(list, gradient);
     list.push_back(unusual_arguments_property(
         [&of](const Spec& spec) { return attention_case(of, spec, ref::Grant::rounding); },
         effectless_flash_edits));
@@ -184,6 +183,7 @@ std::vector<Property> flash_properties(bool gradient) {
             spec.numbers[kFaSparse] = 0;
         }
     };
+    add_flash_validation(list, gradient);
     add_flash_relations(list, gradient);
     list.push_back(full_size_property("rows and keys", check_full_size));
     // A bias that the scale multiplies does not follow the query.
