@@ -237,9 +237,19 @@ private:
     void values(std::int64_t place, const Eigen::RowVectorXd& output, std::int64_t i,
                 const Row& row, const Pairs& pairs, const Array& y, const Array& largest,
                 ExpectedTensor& out) const {
-        const Array distance = (y.rowwise() - output.array()).abs();
-        const Array moved = product(pairs.theta.row(i).matrix(), distance.matrix()).array();
-        const Array farthest = distance.colwise().maxCoeff();
+        constexpr std::int64_t kKeys = 1024;  // at once: what a cache holds
+        Array moved, farthest;
+        for (std::int64_t begin = 0; begin < y.rows(); begin += kKeys) {
+            const std::int64_t keys = std::min(kKeys, y.rows() - begin);
+            const Array distance = (y.middleRows(begin, keys).rowwise() - output.array()).abs();
+            const Array some = product(pairs.theta.row(i).segment(begin, keys).matrix(),
+                                       distance.matrix()).array();
+            if (begin == 0) {
+                moved = some, farthest = distance.colwise().maxCoeff();
+            } else {
+                moved += some, farthest = farthest.max(distance.colwise().maxCoeff());
+            }
+        }
         const double prob = row.lattice ? 0 : roundoff_.prob,
                      unit = row.lattice ? 0 : roundoff_.unit;
         const double value = roundoff_.factor_of(value_);

@@ -1,5 +1,6 @@
 #include "ref/attention/dense_attention.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "ref/attention/attention_roundoff.h"
@@ -52,6 +53,9 @@ std::vector<WantedRow> chosen_rows(const AttentionShape& shape,
     std::vector<WantedRow> wanted;
     for (std::size_t k = 0; k < rows.size(); ++k)
         wanted.push_back({rows[k], static_cast<std::int64_t>(k)});
+    std::ranges::stable_sort(wanted, {}, [&](const WantedRow& one) {
+        return one.row % shape.query_heads / shape.group();
+    });
     return wanted;
 }
 
@@ -68,11 +72,13 @@ template <class Scalar>
 bool SharedRows<Scalar>::take(const AttentionShape& shape, WantedRow wanted,
                               std::span<const KeyColumn> more) {
     constexpr std::int64_t kMostPairs = std::int64_t{1} << 14;  // what a cache holds
+    constexpr std::int64_t kFewRows = 16;  // that read their keys once, however long these are
     const std::int64_t kv_head = wanted.row % shape.query_heads / shape.group();
     const auto key_of = [&](const KeyColumn& c) { return c.key * shape.kv_heads + kv_head; };
     if (rows.empty())
         for (const KeyColumn& c : more) keys.push_back(key_of(c));
-    else if (std::ssize(columns) + std::ssize(more) > kMostPairs ||
+    else if ((std::ssize(rows) >= kFewRows &&
+              std::ssize(columns) + std::ssize(more) > kMostPairs) ||
              !std::ranges::equal(keys, more, {}, {}, key_of))
         return false;
     rows.push_back(wanted);

@@ -49,7 +49,7 @@ void add_sink(const AttentionShape& shape, const AttentionInputs<Scalar>& in, Wa
 std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_query,
                                 std::int64_t last_query);
 
-/// Chosen rows, each in its place of the list. Throws std::invalid_argument for one that is not
+/// Chosen rows, each in its place of the list; rows of a key/value head one after the other. Throws std::invalid_argument for one that is not
 /// there.
 std::vector<WantedRow> chosen_rows(const AttentionShape& shape, std::span<const std::int64_t> rows);
 
