@@ -222,7 +222,7 @@ public:
         for (const Tensor& tensor : call_.tensors)
             if (tensor.output && has(tensor.name)) judged.push_back(tensor.name);
         if (judged.empty()) throw std::invalid_argument("no output is given");
-        if (products_of(problem_) > kMostProducts) return sampled(samples);
+        if (products_of(problem_) > kMostProducts) return sampled(samples, judged);
         form_statistics();
         return whole(judged);
     }
@@ -238,12 +238,24 @@ private:
 
     bool has(const std::string& tensor) const { return given_.bits.contains(tensor); }
 
-    Verdict sampled(std::int64_t samples) {
+    /// Sums over all rows (dbias, dsink) have no rows to choose, and a gradient without an LSE needs
+    /// the statistics of all rows: both would take the whole reference.
+    Verdict sampled(std::int64_t samples, std::vector<std::string>& judged) {
+        if (problem_.gradient && problem_.statistics == Statistics::none)
+            throw std::invalid_argument(
+                "lse is missing: a gradient of this size is judged with the LSE that it was given");
+        std::string left_out;
+        for (const AttentionOutput& output : problem_.outputs())
+            if (output.is_sum && std::erase(judged, output.name) > 0)
+                left_out += fmt::format("\n  {}: not judged at this size, every element is a sum over all rows",
+                                        output.name);
         GivenOutputs candidate(given_);
         PropertyContext context{candidate, rounding_, nullptr, samples};
         FullSizeAttention size = full_size(of_, spec_, problem_, 0);
         size.has_tiers = has_tier_data(problem_);
-        return check_sampled(std::move(size), context);
+        Verdict verdict = check_sampled(std::move(size), context);
+        if (!verdict.failed()) verdict.message += left_out;
+        return verdict;
     }
 
     CallResult result() const {

@@ -155,6 +155,27 @@ def test_attention_in_the_words_of_frameworks(form):
         testing.assert_attention_close(out, q, k, v, **more)
 
 
+def test_what_sampling_leaves_out_is_said():
+    q, k, v = (np.random.default_rng(6).standard_normal((1, 2048, 2, 32)).astype(np.float32) for _ in range(3))
+    # With equal values the output is the value, P is of no matter, and dQ, dK and dbias are 0.
+    v[:] = v[0, 0, 0]
+    s = np.einsum("bihd,bjhd->bhij", q, k) / np.float32(32**0.5)
+    top = s.max(axis=-1, keepdims=True)
+    p = np.exp(s - top)
+    total = p.sum(axis=-1, keepdims=True)
+    lse, dout = (top + np.log(total))[..., 0], np.ones_like(q)
+    dv = np.repeat((p / total).sum(axis=2)[..., None], 32, axis=-1).transpose(0, 2, 1, 3)
+    given = dict(dq=np.zeros_like(q), dk=np.zeros_like(q), dv=np.ascontiguousarray(dv), dout=dout, q=q, k=k, v=v, out=v)
+    bias = dict(bias=np.zeros((1, 1, 1, 2048), np.float32), dbias=np.full((1, 1, 1, 2048), 7, np.float32))
+    said = testing.assert_attention_grad_close(**given, **bias, lse=lse)
+    assert "dq, dk, dv held" in said and "dbias: not judged at this size" in said, said
+    with pytest.raises(ValueError, match="lse is missing: a gradient of this size is judged with the LSE"):
+        testing.assert_attention_grad_close(**given)
+    dv[0, 2047] *= 1.01
+    with pytest.raises(AssertionError, match="dv"):
+        testing.assert_attention_grad_close(**given | {"dv": dv}, lse=lse)
+
+
 def test_pages_in_any_order():
     lengths, page = [9, 4, 0], 4
     table = np.array([[6, 2, 5, -7], [6, 1 << 40, 0, 0], [99, 99, 99, 99]], np.int64)  # the first page is shared
