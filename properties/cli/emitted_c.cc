@@ -65,8 +65,7 @@ constexpr const char* kLogits = R"c(    for (long i = 0; i < ROWS; ++i) {{
 
 /// Of a row: {0} what its sink adds, {1} FLT_MAX, for a row that sees nothing.
 constexpr const char* kStatistics = R"c(        for (long c = begin[i]; c < begin[i + 1]; ++c) l += exp(logit[c] - m);
-        const int seen = m != -INFINITY;
-        top[r] = seen ? m : -{1}, total[r] = seen ? l{0} : {1}, lse_[r] = seen ? m + log(total[r]) : -INFINITY;
+        top[r] = m == -INFINITY ? -{1} : m, total[r] = m == -INFINITY ? {1} : l{0}, lse_[r] = m == -INFINITY ? m : m + log(total[r]);
 )c";
 constexpr const char* kGivenLse = R"c(        top[r] = lse_[r] == -INFINITY ? -{0} : lse_[r], total[r] = lse_[r] == -INFINITY ? {0} : 1;
 )c";
@@ -269,7 +268,7 @@ public:
     std::string text() const {
         std::string out = "    return ";
         for (std::size_t k = 0; k < words_.size(); ++k)
-            out += words_[k] + (k + 1 == words_.size() ? ";\n}\n" : k % 2 == 1 ? " |\n           " : " | ");
+            out += words_[k] + (k + 1 == words_.size() ? ";\n}\n" : k % 3 == 2 ? " |\n           " : " | ");
         return out;
     }
 

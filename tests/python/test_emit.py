@@ -39,8 +39,8 @@ CASES = [
     "window_right=0 lse=absent data=normal seed=3}",
     "attention_grad{dtype=bf16 q=[5,5] kv=[7,7] layout=sbhd kv_heads=2 group=2 dim=8 value_dim=4 scale=rsqrt "
     "softcap=3 window_left=4 bias=per_key bias_values=hides kv_length=some sink=normal data=normal seed=3}",
-    "attention_grad{dtype=fp16 q=[4] kv=[6] layout=bshd kv_heads=1 group=3 dim=8 value_dim=8 scale=rsqrt "
-    "lse=absent mask=full bias=head data=normal seed=3}",
+    "attention_grad{dtype=fp16 q=[4,4] kv=[6,6] layout=sbhd kv_heads=1 group=3 dim=8 value_dim=4 scale=rsqrt softcap=2 "
+    "lse=absent mask=full bias=head kv_length=some sink=normal data=normal seed=3}",  # the longest program
     "attention_decode{dtype=bf16 q=[2,2] kv=[9,4] kv_heads=2 group=2 dim=8 value_dim=4 page=4 pages=shuffled "
     "shared=prefix spare=1 slack=1 tail=huge rest=nan window_left=5 softcap=2 sink=mixed scale=rsqrt data=normal seed=7}",
 ]
