@@ -12,11 +12,11 @@
 
 #include "properties/case/derived.h"
 #include "properties/case/row_order.h"
+#include "properties/cli/given_outputs.h"
 #include "properties/cli/judge_parts.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_run.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -25,43 +25,6 @@ using Int = std::int64_t;
 
 /// A reference of more products of a query and a key channel takes longer than a second.
 constexpr double kMostProducts = 4e8;
-
-/// Answers every call with what was given: outputs by name, those of a gradient's forward by what
-/// the gradient was given.
-class GivenOutputs final : public Candidate {
-public:
-    explicit GivenOutputs(const GivenCall& given) : given_(given) {
-        info_.name = "the given outputs";
-        for (const auto& op : operators()) info_.operators.push_back(op->name());
-    }
-    const CandidateInfo& info() const override { return info_; }
-    CallResult run(const Call& call, const RunOptions&) override {
-        CallResult result;
-        for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-            const TensorField& field = call.description->tensors[i];
-            result.outputs.emplace_back();
-            if (!field.output || !call.tensors[i].present) continue;
-            const auto it = given_.bits.find(
-                field.role == Role::output && !given_.bits.contains(field.name) ? "attention_in"
-                                                                                : field.name);
-            if (it == given_.bits.end())
-                throw std::invalid_argument(field.name + " is missing");
-            result.outputs.back() = it->second;
-        }
-        return result;
-    }
-    std::vector<CallResult> run_together(std::span<const Call* const> calls, int) override {
-        std::vector<CallResult> results;
-        for (const Call* call : calls) results.push_back(run(*call, {}));
-        return results;
-    }
-    void restart() override {}
-    void limit_time(std::chrono::duration<double>) override {}
-
-private:
-    const GivenCall& given_;
-    CandidateInfo info_;
-};
 
 bool is_number_of_problem(Role role) {
     return role == Role::query || role == Role::key || role == Role::value ||
