@@ -2,7 +2,8 @@
 
 Declared from its docstrings: q [B, T, HQ, K], k [B, T, H, K], v [B, T, H, V], causal, as many queries as keys; window_size: keys in
 [i - window_size + 1, i]; cu_seqlens for packed sequences with B = 1; sink_bias [HQ]. There is no mask, bias, softcap, and the
-log-sum-exp is not returned. P is rounded to the type of v before the product.
+log-sum-exp is not returned. P is rounded to the type of v before the product. No bf16: "It does not support operations on bfloat16
+numeric types", https://triton-lang.org/main/programming-guide/chapter-3/debugging.html on the interpreter.
 """
 
 import torch
@@ -31,7 +32,7 @@ def attend(q, k, v, cu_seqlens, sink, scale, window_left):
     return out[0] if packed else out
 
 
-@attncheck.kernel("attention", tensors="torch", features=FEATURES + "outputs=out", precision=PRECISION)
+@attncheck.kernel("attention", tensors="torch", features=FEATURES + "dtype=fp16,fp32 outputs=out", precision=PRECISION)
 def forward(query, key, value, cu_seqlens_q, cu_seqlens_kv, sink, scale, window_left):
     return attend(query, key, value, cu_seqlens_q, sink, scale, window_left)
 

@@ -41,6 +41,8 @@ def attend(query, key, value, kv_length, mask, window_right, need_weights):
         raise attncheck.Declined("one mask")
     if query.numel() == 0 or key.numel() == 0 or not all(t.isfinite().all() for t in (query, key, value)):
         raise attncheck.Declined("an empty tensor, or numbers that are not finite")
+    if value.abs().max() > 1e30:
+        raise attncheck.Declined("an output that overflows spreads in the projection")
     if query.shape[2] * query.shape[3] > 512:
         raise attncheck.Declined("unit matrices as large as that cost too much")
     if has_empty_row(query, key, None, mask, kv_length, right=window_right):
