@@ -56,6 +56,8 @@ def gradients(backend, dout, query, key, value, bias, mask, scale, window_right,
 
 @attncheck.kernel("attention", tensors="torch", features=FORWARD + " value_dim=dim group=1", precision=FLASH)
 def flash(query, key, value, bias, mask, scale, window_right):
+    if key.shape[1] == 0:
+        raise attncheck.Declined("no keys: math is asked, and both forms do the same (PT-4)")
     return attend(SDPBackend.FLASH_ATTENTION, query, key, value, bias, mask, scale, window_right)
 
 
