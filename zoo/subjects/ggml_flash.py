@@ -71,6 +71,8 @@ def flash(query, key, value, bias, mask, sink, scale, softcap):
         raise attncheck.Declined("dtype")
     if add_sinks is None and (sink is not None or any(t is not None and t.shape[:2] != (1, 1) for t in (bias, mask))):
         raise attncheck.Declined("sinks, or a mask for each head")
+    if add_sinks is None and (key.dtype != np.float16 or query.shape[3] != value.shape[3]):
+        raise attncheck.Declined("GGML_ASSERT: fattn: unsupported K-type, or two head dimensions")
     q, k, v = (t.swapaxes(1, 2) for t in (query, key, value))
     if sum(t.size for t in (q, k, v)) * 8 > len(MEMORY) // 2:
         raise attncheck.Declined("too large for this adapter")
