@@ -41,13 +41,15 @@ struct Filter {
         ++rows;
     }
     double coefficient() const { return w > 0 ? a / w : 0; }
-    /// Both statistics, the smaller one, of what exceeds coherent errors: they move the coefficient of
-    /// r by at most sqrt(v / w) (Cauchy and Schwarz). A stored delta errs once for all keys of its row
-    /// (delta=half), by at most the part `of_delta` of the row term.
+    /// What coherent errors may do to the coefficient of r (Cauchy and Schwarz). A stored delta errs
+    /// once for all keys of its row (delta=half), by at most the part `of_delta` of the row term.
+    double coherent(double of_delta) const {
+        return std::sqrt(v / w) + of_delta * std::sqrt(rows_v / w);
+    }
+    /// Both statistics, the smaller one, of what exceeds coherent errors.
     double statistic(double of_delta) const {
         if (!(w > 0)) return 0;
-        const double size = std::sqrt(v / w) + of_delta * std::sqrt(rows_v / w);
-        const double shift = std::copysign(size, a), left = a - shift * w;
+        const double shift = std::copysign(coherent(of_delta), a), left = a - shift * w;
         if (left * a <= 0) return 0;
         const double squares = std::max(a2 - 2 * shift * aw + shift * shift * w2, 0.0);
         if (!(squares > 0)) return 0;
@@ -108,7 +110,7 @@ public:
         });
         if (gain == filters_.end()) return std::numeric_limits<double>::infinity();
         const Filter& f = gain->second;
-        const double shift = f.coherent();
+        const double shift = f.coherent(of_delta_);
         // Noise of a_r has the variance w_r.
         for (double b = 1e-6; b < 1; b *= 1.05) {
             const double left = std::max(b - shift, 0.0);
