@@ -214,18 +214,22 @@ private:
     void measure_probes(std::int64_t unit, std::size_t first) {
         const ref::RoundingNoise& noise = tensor_.noise;
         const auto slices = names(unit);
+        const std::size_t end = first + static_cast<std::size_t>(tensor_.width);
+        double v = 0, rows_v = 0;
+        for (std::size_t i = first; i < end; ++i) {
+            if (std::isnan(z_[i])) continue;
+            v += ref_square(noise.coherent * std::fabs(noise.value[i]) + std::sqrt(noise.alike[i])) /
+                 noise.variance[i];
+            if (row_term_ != noise.probes.end())
+                rows_v += ref_square(row_term_->direction[i]) / noise.variance[i];
+        }
         for (std::size_t k = 0; k < noise.probes.size(); ++k) {
-            double a = 0, w = 0, v = 0, rows_v = 0;
-            for (std::size_t i = first; i < first + static_cast<std::size_t>(tensor_.width); ++i) {
+            double a = 0, w = 0;
+            for (std::size_t i = first; i < end; ++i) {
                 if (std::isnan(z_[i])) continue;
                 const double r = noise.probes[k].direction[i] / noise.variance[i];
                 a += (tensor_.got[i] - noise.value[i]) * r;
                 w += noise.probes[k].direction[i] * r;
-                v += ref_square(noise.coherent * std::fabs(noise.value[i]) +
-                                std::sqrt(noise.alike[i])) /
-                     noise.variance[i];
-                if (row_term_ != noise.probes.end())
-                    rows_v += row_term_->direction[i] * row_term_->direction[i] / noise.variance[i];
             }
             if (!(w > 0)) continue;
             for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v, rows_v);

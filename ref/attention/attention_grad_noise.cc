@@ -148,7 +148,8 @@ public:
         const double value_lost =
             of_.rounds_prob ? of_.underflow / square(in_.forward.keep_prob) : 0;
         weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
-        if (of_.rounds_prob) weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
+        if (of_.rounds_prob && of_.least > RoundingVariance::kNoNumber)
+            weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
         add_to_values(rows, weights, dout, kept);
     }
 
@@ -175,6 +176,7 @@ private:
         void take_alike(double half_step, const Eigen::ArrayXd& spreads = {}) {
             for (std::int64_t i = 0; i < value.rows(); ++i) {
                 const double spread = spreads.size() > 0 ? spreads[i] : 1;
+                if (!RoundingVariance::any_alike(value.row(i), half_step, spread)) continue;
                 for (std::int64_t j = 0; j < value.cols(); ++j) {
                     const double error = RoundingVariance::alike(value(i, j), half_step, spread);
                     if (error == 0) continue;

@@ -75,17 +75,17 @@ private:
     void measure_alike(const Array& s, const Array& p, Squares& of) const {
         of.sum_alike = of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
         const Eigen::ArrayXd spreads = spreads_of(s, p);
-        constexpr double kNoProb = 0x1p-100;  // only fp16 ends above it
-        const bool casts = of_.least > kNoProb && (of_.rounds_prob || of_.rounds_sum);
+        const double cast_step = of_.rounds_prob || of_.rounds_sum ? of_.least : 0;
         for (std::int64_t i = 0; i < p.rows(); ++i) {
-            for (std::int64_t j = 0; j < p.cols(); ++j) {
-                of.sum_alike[i] += RoundingVariance::alike(p(i, j), of_.sum, spreads[i]);
-                const double cast = casts ? RoundingVariance::alike(p(i, j), of_.least, spreads[i]) : 0;
-                if (cast == 0) continue;
-                if (of.prob_alike.size() == 0) of.prob_alike = Array::Zero(p.rows(), p.cols());
-                of.prob_alike(i, j) = cast;
-                of.cast_alike[i] += cast;
-            }
+            const auto row = p.row(i);
+            if (RoundingVariance::any_alike(row, of_.sum, spreads[i]))
+                for (std::int64_t j = 0; j < p.cols(); ++j)
+                    of.sum_alike[i] += RoundingVariance::alike(p(i, j), of_.sum, spreads[i]);
+            if (!RoundingVariance::any_alike(row, cast_step, spreads[i])) continue;
+            if (of.prob_alike.size() == 0) of.prob_alike = Array::Zero(p.rows(), p.cols());
+            for (std::int64_t j = 0; j < p.cols(); ++j)
+                of.prob_alike(i, j) = RoundingVariance::alike(p(i, j), cast_step, spreads[i]);
+            of.cast_alike[i] = of.prob_alike.row(i).sum();
         }
     }
 
@@ -236,16 +236,14 @@ Array flushed_products(const Rows& a, const Rows& b, double flush) {
 
 Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs) {
     constexpr double kDominant = 0.5;
-    Eigen::ArrayXd spreads(logits.rows());
-    for (std::int64_t i = 0; i < logits.rows(); ++i) {
-        double count = 0, sum = 0, squares = 0;
-        for (std::int64_t j = 0; j < logits.cols(); ++j)
-            if (probs(i, j) > 0 && probs(i, j) < kDominant)
-                ++count, sum += logits(i, j), squares += square(logits(i, j));
-        const double variance = count < 2 ? 1 : squares / count - square(sum / count);
-        spreads[i] = std::sqrt(std::clamp(variance, 0.0, 1.0));
-    }
-    return spreads;
+    const Mask counts = probs > 0 && probs < kDominant;
+    const Array weight = counts.cast<double>();
+    const Eigen::ArrayXd count = weight.rowwise().sum(),
+                         mean = counts.select(logits, 0.0).rowwise().sum() / count.max(1.0),
+                         squares = counts.select((logits.colwise() - mean).square(), 0.0)
+                                       .rowwise()
+                                       .sum();
+    return (count < 2).select(1.0, (squares / count.max(1.0)).min(1.0).sqrt());
 }
 
 std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,

@@ -77,6 +77,12 @@ struct RoundingVariance {
         const double size = std::fabs(number);
         return size * spread <= 4 * half_step ? std::min(size, half_step) : 0;
     }
+    /// Whether any number of an array may.
+    template <class Numbers>
+    static bool any_alike(const Numbers& numbers, double half_step, double spread = 1) {
+        return half_step > kNoNumber && (numbers.abs() * spread <= 4 * half_step).any();
+    }
+    static constexpr double kNoNumber = 0x1p-100;  ///< bf16 and fp32 end below every P that matters
     /// Of a sum of `terms` numbers of one sign, in units of its square: S_k = k S / n.
     double of_positive_sum(double terms) const {
         return sum * sum * (1.0 / 3 + terms / 9 + (truncating ? terms * terms / 16 : 0));
@@ -101,7 +107,7 @@ struct RoundingVariance {
     /// The part of a result near zero that errs as other results do, squared.
     double stored_alike(Dtype dtype, double value) const {
         if (dtype == Dtype::fp32) return 0;
-        const double error = alike(value, std::max(half_ulp(dtype, 0), flush));
+        const double error = alike(value, least);
         return error * error;
     }
 };
