@@ -70,8 +70,8 @@ def xla(query, key, value, kv_length, bias, mask, scale, window_left, window_rig
         raise
 
 
-# fp32 alone: the operator's delta is <dO, O> with O as it was given, rounded; autodiff keeps its own O.
-@attncheck.kernel("attention_grad", precision=PRECISION, features=COMMON + "dtype=fp32 lse=absent out=reference")
+# Autodiff goes by the output of its own forward.
+@attncheck.kernel("attention_grad", precision=PRECISION + " forward=own", features=COMMON + "dtype=bf16,fp32 lse=absent out=reference")
 def xla_grad(dout, query, key, value, kv_length, bias, mask, scale, window_left, window_right, dbias):
     lengths = checked(query, key, bias, mask, kv_length, window_left, window_right)
     q, k, v, bias, mask, dout = arrays(query, key, value, bias, mask, dout)
