@@ -406,7 +406,9 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
     const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
-        add_coherent_logits(*one, of, static_cast<double>(shape.head_dim));
+        add_coherent(*one, Defect::scale, of.coherent_logits(static_cast<double>(shape.head_dim)));
+        if (of.delta > 0 && one != &out.value_grad)
+            add_coherent(*one, Defect::row_term, unit_roundoff(dtype));
         add_gain(*one);
         one->coherent = of.coherent(terms);
     }

@@ -263,10 +263,9 @@ void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places
             noise.probes.push_back({Defect::last_tile, tile, std::vector<double>(noise.size())});
 }
 
-void add_coherent_logits(RoundingNoise& noise, const RoundingVariance& of, double head_dim) {
-    const std::vector<double>& direction = find_probe(noise, Defect::scale)->direction;
-    for (std::size_t i = 0; i < noise.size(); ++i)
-        noise.alike[i] += square(of.coherent_logits(head_dim) * direction[i]);
+void add_coherent(RoundingNoise& noise, Defect defect, double part) {
+    const std::vector<double>& direction = find_probe(noise, defect)->direction;
+    for (std::size_t i = 0; i < noise.size(); ++i) noise.alike[i] += square(part * direction[i]);
 }
 
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile) {
@@ -326,7 +325,8 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
             skip_row);
     });
     const RoundingVariance of(dtype, rounding);
-    add_coherent_logits(out.output, of, static_cast<double>(shape.head_dim));
+    add_coherent(out.output, Defect::scale,
+                 of.coherent_logits(static_cast<double>(shape.head_dim)));
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
         one->coherent =

@@ -125,8 +125,9 @@ inline bool in_last_tile(const SequencePlace& place, std::int64_t tile) {
 /// Adds a probe for every tile that cuts some sequence.
 void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places);
 
-/// Counts what errors that all logits share do to the tensor, as its probe of the scale says.
-void add_coherent_logits(RoundingNoise& noise, const RoundingVariance& of, double head_dim);
+/// Counts errors that are up to `part` times the direction of a probe: those that all logits share
+/// err as a wrong scale does, a stored delta as a wrong row term.
+void add_coherent(RoundingNoise& noise, Defect defect, double part);
 
 /// The probe of a defect, or null.
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile = 0);
