@@ -32,24 +32,19 @@ struct Slice {
 /// A matched filter over a slice of rows.
 struct Filter {
     double a = 0, a2 = 0, w = 0, aw = 0, w2 = 0;  ///< sums of a_r, a_r^2, w_r, a_r w_r, w_r^2
-    double v = 0;       ///< sum of squares of what coherent errors may be, over sigma
-    double rows_v = 0;  ///< sum of (row term / sigma)^2
+    double v = 0;  ///< sum of squares of what coherent errors may be, over sigma
     std::int64_t rows = 0;
 
-    void add(double ar, double wr, double vr, double row_vr) {
-        a += ar, a2 += ar * ar, w += wr, aw += ar * wr, w2 += wr * wr, v += vr, rows_v += row_vr;
-        ++rows;
+    void add(double ar, double wr, double vr) {
+        a += ar, a2 += ar * ar, w += wr, aw += ar * wr, w2 += wr * wr, v += vr, ++rows;
     }
     double coefficient() const { return w > 0 ? a / w : 0; }
-    /// What coherent errors may do to the coefficient of r (Cauchy and Schwarz). A stored delta errs
-    /// once for all keys of its row (delta=half), by at most the part `of_delta` of the row term.
-    double coherent(double of_delta) const {
-        return std::sqrt(v / w) + of_delta * std::sqrt(rows_v / w);
-    }
+    /// What coherent errors may do to the coefficient of r (Cauchy and Schwarz).
+    double coherent() const { return std::sqrt(v / w); }
     /// Both statistics, the smaller one, of what exceeds coherent errors.
-    double statistic(double of_delta) const {
+    double statistic() const {
         if (!(w > 0)) return 0;
-        const double shift = std::copysign(coherent(of_delta), a), left = a - shift * w;
+        const double shift = std::copysign(coherent(), a), left = a - shift * w;
         if (left * a <= 0) return 0;
         const double squares = std::max(a2 - 2 * shift * aw + shift * shift * w2, 0.0);
         if (!(squares > 0)) return 0;
@@ -62,11 +57,7 @@ struct Filter {
 /// One tensor, measured.
 class Measurement {
 public:
-    Measurement(const TierTensor& tensor, const ref::RoundingClass& rounding)
-        : tensor_(tensor),
-          of_delta_(rounding.delta_rounded ? ref::unit_roundoff(tensor.dtype) : 0),
-          row_term_(std::ranges::find(tensor.noise.probes, ref::Defect::row_term,
-                                      &ref::Probe::defect)) {
+    explicit Measurement(const TierTensor& tensor) : tensor_(tensor) {
         z_.resize(tensor.noise.size());
         for (std::size_t i = 0; i < z_.size(); ++i) {
             const double variance = tensor.noise.variance[i];
@@ -110,7 +101,7 @@ public:
         });
         if (gain == filters_.end()) return std::numeric_limits<double>::infinity();
         const Filter& f = gain->second;
-        const double shift = f.coherent(of_delta_);
+        const double shift = f.coherent();
         // Noise of a_r has the variance w_r.
         for (double b = 1e-6; b < 1; b *= 1.05) {
             const double left = std::max(b - shift, 0.0);
@@ -215,14 +206,12 @@ private:
         const ref::RoundingNoise& noise = tensor_.noise;
         const auto slices = names(unit);
         const std::size_t end = first + static_cast<std::size_t>(tensor_.width);
-        double v = 0, rows_v = 0;
-        for (std::size_t i = first; i < end; ++i) {
-            if (std::isnan(z_[i])) continue;
-            v += ref_square(noise.coherent * std::fabs(noise.value[i]) + std::sqrt(noise.alike[i])) /
-                 noise.variance[i];
-            if (row_term_ != noise.probes.end())
-                rows_v += ref_square(row_term_->direction[i]) / noise.variance[i];
-        }
+        double v = 0;
+        for (std::size_t i = first; i < end; ++i)
+            if (!std::isnan(z_[i]))
+                v += ref_square(noise.coherent * std::fabs(noise.value[i]) +
+                                std::sqrt(noise.alike[i])) /
+                     noise.variance[i];
         for (std::size_t k = 0; k < noise.probes.size(); ++k) {
             double a = 0, w = 0;
             for (std::size_t i = first; i < end; ++i) {
@@ -232,7 +221,7 @@ private:
                 w += noise.probes[k].direction[i] * r;
             }
             if (!(w > 0)) continue;
-            for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v, rows_v);
+            for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v);
         }
     }
 
@@ -241,7 +230,7 @@ private:
         std::optional<Finding> best;
         double most = 0;
         for (const auto& [key, filter] : filters_) {
-            const double t = filter.statistic(of_delta_);
+            const double t = filter.statistic();
             scores.filter = std::max(scores.filter, t / limit);
             scores.worst_t = std::max(scores.worst_t, t);
             if (!(t > limit)) continue;
@@ -311,8 +300,6 @@ private:
 
     inline static const Slice kNone{};
     const TierTensor& tensor_;
-    double of_delta_ = 0;  ///< part of the row term that a stored delta may be wrong by
-    std::vector<ref::Probe>::const_iterator row_term_;  ///< end() where there is none
     std::vector<double> z_;  ///< NaN where nothing is rounded
     std::int64_t judged_ = 0;
     std::unordered_set<std::uint64_t> seen_;
@@ -363,7 +350,7 @@ std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, con
             // A class that predicts far larger errors explains nothing.
             constexpr double kLeast = 0.1;
             TierScores ignored;
-            const Measurement measured(other, rounding);
+            const Measurement measured(other);
             if (!measured.judge(tests.elements, tests.slices, tests.filters, ignored) &&
                 measured.deviation().rms > kLeast)
                 return rounding;
@@ -413,7 +400,7 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
     std::vector<Measurement> measured;
     measured.reserve(tensors.size());
     for (const TierTensor& tensor : tensors) {
-        measured.emplace_back(tensor, declared);
+        measured.emplace_back(tensor);
         tests.elements += measured.back().elements();
         tests.slices += measured.back().slices();
         tests.filters += measured.back().filters();
@@ -448,7 +435,7 @@ std::string describe_reach(const std::vector<TierTensor>& tensors,
     std::vector<Measurement> measured;
     Tests tests;
     for (const TierTensor& tensor : tensors) {
-        measured.emplace_back(tensor, ref::RoundingClass{});
+        measured.emplace_back(tensor);
         tests.elements += measured.back().elements();
         tests.slices += measured.back().slices();
         tests.filters += measured.back().filters();
