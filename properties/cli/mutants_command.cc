@@ -4,7 +4,6 @@
 #include "properties/cli/option_checks.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <iostream>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "properties/grading/mutants.h"
@@ -30,8 +30,12 @@ bool chosen(const std::vector<std::string>& names, const std::string& name) {
 }
 
 /// Ids are given as they are or with wildcards: "*-x2*".
-bool matches(const std::string& pattern, const std::string& id) {
-    return fnmatch(pattern.c_str(), id.c_str(), 0) == 0;
+bool matches(std::string_view pattern, std::string_view id) {
+    if (pattern.empty()) return id.empty();
+    if (pattern.front() == '*')
+        return matches(pattern.substr(1), id) || (!id.empty() && matches(pattern, id.substr(1)));
+    return !id.empty() && (pattern.front() == '?' || pattern.front() == id.front()) &&
+           matches(pattern.substr(1), id.substr(1));
 }
 
 bool chosen_by_id(const std::vector<std::string>& patterns, const std::string& id) {

@@ -66,7 +66,7 @@ TEST_F(MutantsCommandTest, ListRunsNothing) {
 // Which mutants are still killed under each word of --precision; one that is not killed without a word does not count.
 TEST_F(MutantsCommandTest, WordsAreGraded) {
     write("words.md", "before\n<!-- words:begin -->\nold\n<!-- words:end -->\nafter\n");
-    const Ran ran = grade("--only 'NC-0[12]' --every 2 --time 1 --words " + file("words.md"));
+    const Ran ran = grade("--only 'NC-0?' --every 9 --time 1 --words " + file("words.md"));
     ASSERT_EQ(ran.status, 0) << ran.printed;
     const std::string text = text_of("words.md");
     EXPECT_THAT(text, AllOf(HasSubstr("before\n"), HasSubstr("| none | 1/1 | 1/1 |  |"),

@@ -141,9 +141,12 @@ TEST_F(EngineOutcomeTest, RareCasesAreDrawnOrInconclusive) {
         return run(property);
     };
     options.cases = 100;
-    const PropertyReport rare = applying_once_in(6), rarest = applying_once_in(60);
-    EXPECT_EQ(rare.status, Status::held) << rare.note;
-    EXPECT_GE(rare.cases, 30);
+    for (const std::uint64_t rarity : {6, 40}) {
+        const PropertyReport rare = applying_once_in(rarity);
+        EXPECT_EQ(rare.status, Status::held) << rare.note;
+        EXPECT_GE(rare.cases, 30);
+    }
+    const PropertyReport rarest = applying_once_in(600);
     EXPECT_EQ(rarest.status, Status::inconclusive);
     EXPECT_LT(rarest.cases, 30);
     EXPECT_THAT(rarest.note, testing::HasSubstr("of 30 cases that are needed, it does not apply to"));
