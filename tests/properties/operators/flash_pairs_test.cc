@@ -32,6 +32,9 @@ std::vector<Feature> features_of(const Operator& op) {
                                 return std::vector{static_cast<std::size_t>(of(spec))};
                             }});
     };
+    // The two rarest probabilities count as the smallest of the others: their pairs are too many.
+    add("keep", {"one", "half", "nine_tenths", "tenth"},
+        [](const Spec& spec) { return std::min<Int>(spec.number("keep"), 3); });
     const auto add_field = [&](const char* key) {
         const auto at = static_cast<std::size_t>(op.schema().number(key));
         std::vector<std::string> values = op.schema().numbers[at].names;
@@ -43,7 +46,7 @@ std::vector<Feature> features_of(const Operator& op) {
         add(key, values, [at](const Spec& spec) { return spec.numbers[at]; });
     };
     for (const char* key :
-         {"dtype", "layout", "mask", "pse_type", "drop", "keep", "scale", "logits", "stats_order"})
+         {"dtype", "layout", "mask", "pse_type", "drop", "scale", "logits", "stats_order"})
         add_field(key);
     const auto pse_names =
         op.schema().numbers[static_cast<std::size_t>(op.schema().number("pse"))].names;
