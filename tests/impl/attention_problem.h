@@ -100,7 +100,7 @@ public:
         const auto columns = ref::attention_columns(shape);
         ref::GradStatistics s =
             form.has_lse ? ref::given_statistics(lse_by_row())
-                         : ref::own_statistics(shape.dense(), columns, inputs(), dtype(), {});
+                         : ref::own_statistics(ref::expected_attention(shape.dense(), columns, inputs(), dtype()));
         ref::AttentionGradInputs in{inputs(), grad_values_, o, s.row_max, s.row_sum};
         in.statistics_error = s.error;
         in.bias_elements = shape.bias.values.size();
