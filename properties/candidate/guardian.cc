@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "properties/candidate/process_family.h"
 
 namespace attncheck::properties {
@@ -35,8 +37,11 @@ void start_guardian() {
     if (pid == 0) {
         withdraw(suite);
         pollfd waiting{suite, POLLIN, 0};
-        while (poll(&waiting, 1, -1) <= 0) {
-        }
+        int ready = 0;
+        do
+            ready = poll(&waiting, 1, -1);
+        while (ready < 0 && errno == EINTR);
+        if (ready < 0) _exit(1);  // the system cannot say when the suite ends
         constexpr int kMostRounds = 100;  // something may fork faster than it is ended
         for (int k = 0; k < kMostRounds && end_marked() > 0; ++k) {
         }

@@ -260,9 +260,13 @@ int verify_command(const Arguments& arguments) {
         auto again = completed(open_candidate(arguments, false), arguments.ops, arguments);
         return arguments.large > 0 ? with_forwards(std::move(again), arguments) : std::move(again);
     };
-    if (arguments.seconds > 0)  // loading took some of it
-        options.total_seconds =
-            std::max(0.001, arguments.seconds - (system_clock().now() - start));
+    if (arguments.seconds > 0) {
+        const double loading = system_clock().now() - start;
+        options.total_seconds = std::max(0.001, arguments.seconds - loading);
+        if (2 * loading > arguments.seconds)
+            report.notes.push_back(fmt::format("loading took {:.0f} s of --time {:g}", loading,
+                                               arguments.seconds));
+    }
     if (arguments.large == 0) note_sources(*candidate, options, report);
     candidate.reset();  // each process opens its own
     if (arguments.large > 0) {

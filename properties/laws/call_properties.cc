@@ -215,6 +215,10 @@ Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseP
     return verdict;
 }
 
+bool is_declined(const CallResult& result) {
+    return result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
+}
+
 Verdict check_concurrent(const Spec& spec, PropertyContext& context,
                          const std::vector<CaseProblem>& problems,
                          const std::vector<Call>& companions) {
@@ -229,7 +233,8 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
         calls.push_back(&problem.call);
         expected.push_back(problem.expected(context.rounding));
     }
-    for (const Call& companion : companions) calls.push_back(&companion);
+    for (const Call& companion : companions)
+        if (!is_declined(context.candidate.run(companion, {}))) calls.push_back(&companion);
     constexpr int kRounds = 3, kRepetitions = 16;
     for (int round = 0; round < kRounds; ++round) {
         const auto results = context.candidate.run_together(calls, kRepetitions);

@@ -1,8 +1,11 @@
 #include "properties/report/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "properties/report/table.h"
@@ -14,11 +17,11 @@ using Status = PropertyReport::Status;
 
 constexpr std::size_t kWidth = 80;
 
-/// Words with commas between them, broken before `kWidth` and indented by so many blanks.
-std::string wrapped(const std::string& head, const std::vector<std::string>& words) {
+/// Texts with commas between them, broken at blanks before `kWidth` and indented as far as the head.
+std::string wrapped(const std::string& head, const std::vector<std::string>& texts) {
+    std::istringstream words(fmt::format("{}", fmt::join(texts, ", ")));
     std::string out, line = head;
-    for (std::size_t k = 0; k < words.size(); ++k) {
-        const std::string word = words[k] + (k + 1 < words.size() ? "," : "");
+    for (std::string word; words >> word;) {
         if (line.size() + 1 + word.size() > kWidth && line.size() > head.size()) {
             out += line + "\n";
             line = std::string(head.size(), ' ');
@@ -57,16 +60,29 @@ public:
             if (p->status == Status::falsified)
                 for (const Counterexample& found : p->counterexamples)
                     out += fmt::format("  {:<13} {}: {}\n", "falsified", p->property, found.failure);
-        for (const Status status : {Status::error, Status::inconclusive, Status::declined}) {
-            std::vector<std::string> names;
-            for (const PropertyReport* p : others_)
-                if (p->status == status) names.push_back(p->property);
-            if (!names.empty()) out += wrapped(fmt::format("  {:<13}", name_of(status)), names);
-        }
+        for (const Status status : {Status::error, Status::inconclusive, Status::declined})
+            out += text_of(status);
         return out;
     }
 
 private:
+    /// Laws with the same note together.
+    std::string text_of(Status status) const {
+        std::vector<std::pair<std::string, std::vector<std::string>>> by_note;
+        for (const PropertyReport* p : others_) {
+            if (p->status != status) continue;
+            auto at = std::ranges::find(by_note, p->note, [](const auto& one) { return one.first; });
+            if (at == by_note.end()) at = by_note.insert(at, {p->note, {}});
+            at->second.push_back(p->property);
+        }
+        std::string out;
+        for (auto& [note, names] : by_note) {
+            if (!note.empty()) names.back() += ": " + note;
+            out += wrapped(fmt::format("  {:<13}", name_of(status)), names);
+        }
+        return out;
+    }
+
     std::string op_, law_;
     int held_ = 0, applies_ = 0, not_applicable_ = 0;
     std::int64_t cases_ = 0;

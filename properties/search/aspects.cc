@@ -165,7 +165,9 @@ bool is_in(const Operator& op, const Spec& spec, bool outputs, Layout layout) {
 void add_memory(const Operator& op, std::vector<Aspect>& out) {
     const auto& fields = op.schema().tensors;
     for (const bool outputs : {false, true})
-        for (int n = 2; n <= static_cast<int>(outputs ? Layout::spread : Layout::broadcast); ++n) {
+        for (int n = 2; n < kLayouts; ++n) {
+            const bool of_inputs = n > static_cast<int>(Layout::spread) && n != static_cast<int>(Layout::far);
+            if (outputs && of_inputs) continue;
             const auto layout = static_cast<Layout>(n);
             out.push_back(
                 {.name = fmt::format("{}:{}", outputs ? "outputs" : "inputs", name_of(layout)),

@@ -162,10 +162,13 @@ private:
             report_.note += "; outside of what is taken: " + report_.taken.refusals;
     }
 
+    /// hidden=times_zero gives away the rows that a NaN of a hidden key reaches; the report says how many.
+    bool is_share_declared() const { return options_.rounding.hidden_times_zero; }
+
     /// Elements that no bound can judge are not shown as held: a property that compares few of them is
     /// inconclusive.
     void judge_share_of_elements() {
-        if (report_.elements.share() <= kMostUnjudged) return;
+        if (report_.elements.share() <= kMostUnjudged || is_share_declared()) return;
         report_.status = PropertyReport::Status::inconclusive;
         report_.note = fmt::format("the bounds say nothing of {:.0f} % of its elements, allowed: {:.0f}",
                                    100 * report_.elements.share(), 100 * kMostUnjudged);

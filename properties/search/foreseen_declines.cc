@@ -23,11 +23,15 @@ std::uint64_t trait(std::string_view name, std::int64_t kind, std::int64_t value
     return hash;
 }
 
-bool is_dense(const Tensor& tensor) {
-    std::int64_t stride = 1;
-    for (std::size_t d = tensor.shape.size(); d-- > 0; stride *= tensor.shape[d])
-        if (tensor.shape[d] > 1 && tensor.strides[d] != stride) return false;
-    return true;
+/// Of its strides: all are those of a dense tensor, some are 0 or negative, the last one is not 1.
+std::int64_t memory_kind(const Tensor& tensor) {
+    std::int64_t stride = 1, kind = 0;
+    for (std::size_t d = tensor.shape.size(); d-- > 0; stride *= tensor.shape[d]) {
+        if (tensor.shape[d] <= 1 || tensor.strides[d] == stride) continue;
+        kind |= 1 | (tensor.strides[d] == 0) << 1 | (tensor.strides[d] < 0) << 2 |
+                (d + 1 == tensor.shape.size()) << 3;
+    }
+    return kind;
 }
 
 /// A mode as it is; of other numbers the sign.
@@ -48,7 +52,7 @@ std::vector<std::uint64_t> traits_of(const Call& call) {
         if (!tensor.present || tensor.withheld) continue;
         out.push_back(trait(tensor.name, type, tensor.dtype));
         out.push_back(trait(tensor.name, rank, tensor.rank));
-        out.push_back(trait(tensor.name, order, is_dense(tensor)));
+        out.push_back(trait(tensor.name, order, memory_kind(tensor)));
         out.push_back(trait(tensor.name, emptiness, std::ranges::count(tensor.shape, 0) > 0));
     }
     for (const HostArray& array : call.arrays) {

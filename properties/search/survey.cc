@@ -410,10 +410,15 @@ private:
             });
             for (const auto& one : differences(least, base)) values.push_back(one);
         }
-        // A size beside two modes is one of many that are refused with them.
-        const auto is_extent = [&](const auto& one) { return scope_.aspects()[one.first].is_extent; };
-        if (std::ssize(values) - std::ranges::count_if(values, is_extent) >= 2)
-            std::erase_if(values, is_extent);
+        // A size beside two modes is one of many that are refused with them, unless these were taken with another.
+        Values modes = values;
+        std::erase_if(modes, [&](const auto& one) { return scope_.aspects()[one.first].is_extent; });
+        const auto has_modes = [&](const Spec& spec) { return has(spec, modes); };
+        if (modes.size() >= 2 && std::ranges::none_of(scope_.accepted(), has_modes))
+            values = std::move(modes);
+        // What an accepted case has, too, is not to blame: the cases differ in something that is no aspect.
+        const auto has_all = [&](const Spec& spec) { return has(spec, values); };
+        if (values.empty() || std::ranges::any_of(scope_.accepted(), has_all)) return;
         if (values.size() == 1)
             scope_.refuse(values[0].first, values[0].second);
         else

@@ -50,6 +50,7 @@ Walk::Walk(const Operator& op, const Property& property, const EngineOptions& op
         candidate_.limit_time(std::chrono::duration<double>(std::min(options_.timeout_s, 0.5)));
     }
     tries_ = failing_runs_ == kRuns ? 1 : 5;
+    steps_since_ = clock_.now();
 }
 
 bool Walk::is_confirmed() const {
@@ -99,7 +100,7 @@ std::string Walk::step(const Spec& spec) {
 bool Walk::is_over() {
     if (failing_runs_ == 0) return true;
     is_spent_ =
-        is_spent_ || clock_.interrupted() || clock_.now() - start_ > options_.shrink_seconds;
+        is_spent_ || clock_.interrupted() || clock_.now() - steps_since_ > options_.shrink_seconds;
     return is_spent_;
 }
 

@@ -89,6 +89,7 @@ def main(arguments: list[str]) -> int:
         _import_own_package()
         from attncheck._errors import CandidateError
 
+        import numpy  # noqa: F401
         import ml_dtypes  # noqa: F401: a missing package is said before the first call
 
         errors = (CandidateError, ImportError)

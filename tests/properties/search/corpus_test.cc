@@ -50,7 +50,7 @@ TEST_F(CorpusTest, ReplayedFailureIsShrunk) {
     EXPECT_THAT(printed,
                 AllOf(HasSubstr("(replayed)"), HasSubstr("found    nsa_compress{dtype=bf16"),
                       HasSubstr("smallest nsa_compress{dtype=fp16 seq=[16,32]")));
-    EXPECT_THAT(verify("''", "--cases 0", 0),
+    EXPECT_THAT(verify("''", "--cases 0 -v", 0),
                 AllOf(HasSubstr("packing"), Not(HasSubstr("validation"))));
 }
 
