@@ -30,7 +30,8 @@ __global__ void attend(const T* q, const T* k, const T* v, T* out, float* lse, i
         float s = 0;
         for (int c = 0; c < dim; ++c) s += float(q[long(row) * dim + c]) * float(k[kv * dim + c]);
         s *= scale;
-        const float higher = fmaxf(top, s), rescale = expf(top - higher), p = expf(s - higher);
+        const float higher = fmaxf(top, s), shift = higher == -INFINITY ? 0.f : higher;  // no key counted yet
+        const float rescale = expf(top - shift), p = expf(s - shift);
         total = total * rescale + p;
         for (int c = 0; c < value_dim; ++c) sums[c] = sums[c] * rescale + p * float(v[kv * value_dim + c]);
         top = higher;

@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import attncheck
 
 ZOO = {"title": "PyTorch scaled_dot_product_attention on a GPU", "environments": ["torch-cuda"], "distribution": "torch", "needs": "cuda",
+       "env": {"TORCHINDUCTOR_COMPILE_THREADS": "1"},  # no processes that outlive the call
        "kernels": ["flash", "flash_positive", "flash_grad", "efficient", "efficient_grad", "cudnn", "cudnn_positive", "cudnn_any_row",
                    "cudnn_grad", "flex"],
        "properties": {"flash": ["agreement"], "cudnn": ["agreement"], "cudnn_any_row": ["agreement"], "flex": ["agreement"]},
