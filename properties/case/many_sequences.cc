@@ -11,7 +11,7 @@ namespace attncheck::properties {
 namespace {
 
 constexpr std::int64_t kFew = 7, kTable = 33, kLargeTable = 1025;
-constexpr double kMostElements = 400'000;  ///< of all tensors together
+constexpr double kMostOfAll = 400'000;  ///< of all tensors together
 
 /// Elements of all tensors; what the case costs is a small multiple.
 double size_of(const Spec& spec) {
@@ -64,7 +64,7 @@ void draw_many_sequences(Spec& spec) {
     for (const bool all_alike : {false, true})
         for (std::size_t cuts = small.lists.size(); cuts > 0; --cuts) {
             const Spec many = repeated(small, count, cuts, all_alike, random);
-            if (illegal(many) || size_of(many) > kMostElements) continue;
+            if (illegal(many) || size_of(many) > kMostOfAll) continue;
             spec = many;
             return;
         }

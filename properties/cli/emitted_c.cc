@@ -356,7 +356,7 @@ std::string compression(const EmittedCase& made) {
 }  // namespace
 
 std::string emitted_c(const EmittedCase& made) {
-    return fmt::format(fmt::runtime(kHead), made.line) +
+    return fmt::format(fmt::runtime(kCHead), made.line) +
            (made.attention     ? Attention(made).text()
             : made.compression ? compression(made)
                                : merge(made));

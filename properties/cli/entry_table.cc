@@ -26,9 +26,9 @@ Value all_ones() {
     return value;
 }
 
-class Arguments {
+class EntryFields {
 public:
-    explicit Arguments(const EntryPoint& entry) : entry_(entry) {}
+    explicit EntryFields(const EntryPoint& entry) : entry_(entry) {}
 
     template <class Given, class Ruled>
     Json& add(const char* kind, const std::string& name, const Argument<Given, Ruled>& argument) {
@@ -49,7 +49,7 @@ private:
 };
 
 Json describe(const Description& d) {
-    Arguments arguments(d.entry);
+    EntryFields arguments(d.entry);
     for (const TensorField& tensor : d.tensors) {
         Json& one = arguments.add("tensor", tensor.name, tensor.argument);
         one["output"] = tensor.output;

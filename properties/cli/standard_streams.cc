@@ -14,7 +14,7 @@ namespace attncheck::properties {
 
 void prepare_standard_streams() {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
-        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);  // the lowest that is free
+        if (fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);  // the lowest that is free
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
 }

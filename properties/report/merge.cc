@@ -27,7 +27,6 @@ std::ptrdiff_t rank_of(const std::string& status) {
     return std::find(std::begin(kStatuses), std::end(kStatuses), status) - std::begin(kStatuses);
 }
 
-constexpr std::size_t kLongestMessage = 400;  ///< a report may have a number of megabytes
 
 [[noreturn]] void refuse(const std::string& why) { throw std::runtime_error(why); }
 

@@ -13,7 +13,6 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr std::size_t kLongestMessage = 400;
 
 std::string shard_text(const Json& shard) {
     return fmt::format("{}/{}", shard.at("parts").at(0).get<int>(), shard.at("of").get<int>());

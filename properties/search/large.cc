@@ -23,10 +23,6 @@ using Int = std::int64_t;
 
 constexpr const char* kProperty = "sampled";
 
-bool chosen(const std::vector<std::string>& names, const std::string& name) {
-    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
-}
-
 /// All cases of one operator.
 class LargeRun {
 public:
@@ -251,7 +247,7 @@ void verify_large(const CandidateInfo& info,
         };
     });
     for (const auto& op : operators()) {
-        if (!chosen(options.operators, op->name()) || !op->property(kProperty)) continue;
+        if (!is_chosen(options.operators, op->name()) || !op->property(kProperty)) continue;
         if (clock.interrupted()) break;
         PropertyReport one;
         one.op = op->name();

@@ -24,10 +24,6 @@
 namespace attncheck::properties {
 namespace {
 
-bool chosen(const std::vector<std::string>& names, const std::string& name) {
-    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
-}
-
 /// Rewrites one terminal line at most ten times a second.
 class Progress {
 public:
@@ -102,7 +98,7 @@ public:
           start_(clock.now()),
           progress_(progress, clock) {
         for (const auto& op : operators()) {
-            if (!chosen(options.operators, op->name())) continue;
+            if (!is_chosen(options.operators, op->name())) continue;
             for (const Property& property : op->properties())
                 if (is_wanted(*op, property)) tasks_.push_back({op.get(), &property});
         }
@@ -300,7 +296,7 @@ private:
     }
 
     bool is_wanted(const Operator& op, const Property& property) const {
-        if (!chosen(options_.properties, property.name)) return false;
+        if (!is_chosen(options_.properties, property.name)) return false;
         if (property.validation && !options_.validation) return false;
         if (property.large && options_.properties.empty()) return false;
         return !options_.engine.replay_only ||
@@ -346,8 +342,12 @@ std::vector<RunReport::Source> sources_of(const Operator& op, const Candidate& c
 
 void note_sources(const Candidate& candidate, const VerifyOptions& options, RunReport& report) {
     for (const auto& op : operators())
-        if (chosen(options.operators, op->name()) && op->implemented_by(candidate.info()))
+        if (is_chosen(options.operators, op->name()) && op->implemented_by(candidate.info()))
             std::ranges::copy(sources_of(*op, candidate), std::back_inserter(report.sources));
+}
+
+bool is_chosen(const std::vector<std::string>& names, const std::string& name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
 void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clock,

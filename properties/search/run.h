@@ -26,6 +26,9 @@ struct VerifyOptions {
     std::function<void(const RunReport&)> save;
 };
 
+/// True for a name among `names`, and for every name if there are none.
+bool is_chosen(const std::vector<std::string>& names, const std::string& name);
+
 /// Runs everything and fills report.properties as it goes, so that an interrupted run has its
 /// findings. Counterexamples are printed to `out` when found; `progress` (may be null) gets a line
 /// that is rewritten in place.

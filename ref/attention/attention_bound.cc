@@ -1,16 +1,14 @@
 // The forward of dense attention with the bound of every element (verification.md 4.3).
 #include <algorithm>
-#include <limits>
 
 #include "ref/attention/attention_roundoff.h"
 #include "ref/attention/chosen_attention.h"
 #include "ref/attention/parts.h"
 #include "ref/attention/shared_rows.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The weight a column may gain is capped here: beyond, the hull of the values decides.
 constexpr double kLargestGain = 1e100;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "ref/attention/rounding_variance.h"
 #include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
@@ -14,7 +15,6 @@ auto elements(const double* a, std::int64_t count) {
     return Eigen::Map<const Eigen::ArrayXd>(a, count);
 }
 
-double square(double x) { return x * x; }
 
 }  // namespace
 

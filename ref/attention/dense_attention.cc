@@ -1,11 +1,11 @@
 #include "ref/attention/dense_attention.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "ref/attention/attention_roundoff.h"
 #include "ref/numbers/dual.h"
 #include "ref/attention/shared_rows.h"
+#include "ref/numbers/dtype.h"
 
 template <>
 struct Eigen::NumTraits<attncheck::ref::Dual> : Eigen::NumTraits<double> {
@@ -17,8 +17,6 @@ struct Eigen::NumTraits<attncheck::ref::Dual> : Eigen::NumTraits<double> {
 
 namespace attncheck::ref {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double real_part(double x) { return x; }
 double real_part(const std::complex<double>& x) { return x.real(); }

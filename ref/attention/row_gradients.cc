@@ -1,13 +1,11 @@
 #include "ref/attention/row_gradients.h"
+#include "ref/numbers/dtype.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace attncheck::ref {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// u of P beside its exponent: log l (4 u), or a reciprocal (4 u) and its product (1 u), and as
 /// much again for the statistics being in another base.

@@ -9,13 +9,13 @@
 #include <stdexcept>
 
 #include "ref/bounds/probabilistic.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {
 
 constexpr double kOracleRoundoff = 0x1p-53;
 constexpr double kMinNormalBf16 = 0x1p-126;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// RoundingClass::accumulator_roundoff of acc=half: which half is known only when a sum is
 /// finished.

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace attncheck::ref {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Element types by their aclDataType number.
 enum class Dtype : std::int32_t {

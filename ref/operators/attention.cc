@@ -13,9 +13,11 @@ namespace attncheck::ref {
 namespace {
 
 /// Windows beyond any length mean the same as unlimited; clipping keeps sums inside int64.
-constexpr std::int64_t kFar = std::int64_t{1} << 40;
 
-std::int64_t reach(std::int64_t window) { return window < 0 ? kFar : std::min(window, kFar); }
+std::int64_t reach(std::int64_t window) {
+    constexpr std::int64_t kFar = std::int64_t{1} << 40;
+    return window < 0 ? kFar : std::min(window, kFar);
+}
 
 template <class Value>
 void require_pairs(const NeutralAttentionShape& s, const PairTensor<Value>& pairs,

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "ref/attention/attention_roundoff.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// The weight a part may gain is capped here; beyond it nothing is known of the row.
 constexpr double kLargestGain = 1e100;
 

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <string>
 
 #include "ref/attention/attention_roundoff.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Tiles of at least so many neighbouring keys that a sequence lies in, wherever it starts.
 double most_tiles(std::int64_t keys, std::int64_t least_tile) {

@@ -1,14 +1,13 @@
 #include "ref/operators/nsa_module_bound.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "ref/attention/attention_roundoff.h"
+#include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// A sum in binary64 that is stored as fp32 on its way.
 constexpr double kNarrow = 0x1p-24 * (1 + 0x1p-20);
 constexpr double kNarrowFloor = 0x1p-149;

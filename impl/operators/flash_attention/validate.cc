@@ -36,8 +36,9 @@ MaybeRejection check_same_extent(const char* name, const char* meaning, std::int
 std::string quoted(const char* text) {
     constexpr std::size_t kShownChars = 24;
     const std::size_t length = strnlen(text, kShownChars + 1);
-    return "\"" + std::string(text, std::min(length, kShownChars)) +
-           (length > kShownChars ? "...\"" : "\"");
+    std::string out = "\"";
+    out.append(text, std::min(length, kShownChars));
+    return out += length > kShownChars ? "...\"" : "\"";
 }
 
 MaybeRejection check_layouts(const FlashCall& call) {

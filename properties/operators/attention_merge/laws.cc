@@ -15,8 +15,6 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 /// One run of a problem in dense layouts.
 struct MergeRun {
     Call call;

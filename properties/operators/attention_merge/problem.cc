@@ -10,7 +10,6 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kParts = 0, kLses = 1;
 
 /// Calls set(row-major number, logical index) for every element; a broadcast tensor has the values

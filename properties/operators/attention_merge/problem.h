@@ -7,6 +7,7 @@
 // them are -infinity. Parts that are dead hold NaN.
 #pragma once
 
+#include <limits>
 #include <memory>
 
 #include "properties/judge/verdict.h"
@@ -14,6 +15,8 @@
 #include "ref/operators/attention_merge.h"
 
 namespace attncheck::properties {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum class MergeWeights { equal, near, wide, far, dominant };
 enum class MergeShift { none, high, low };

@@ -19,6 +19,8 @@
 
 namespace attncheck::properties {
 
+constexpr std::int64_t kLongest = 1 << 20;  ///< rows of one batch or sequence
+
 /// Numbers of the Spec, in schema order.
 enum FlashField {
     kFaDtype,

@@ -12,7 +12,6 @@ namespace {
 
 using Int = std::int64_t;
 
-constexpr Int kLongest = 1 << 20;
 
 /// The five layouts of rows of `heads` times `width`; `row` is q or kv.
 std::vector<Form> layouts(const std::string& row, const std::string& heads,

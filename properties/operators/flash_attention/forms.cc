@@ -44,7 +44,7 @@ void with_sequences(Spec& spec, Random& random) {
 /// Domain  BSH, SBH, BSND and BNSD; any two of them.
 /// Demand  the same bits.
 /// Kills   mutants FA-33, FA-35, FAG-24.
-Verdict layouts(const Spec& spec, PropertyContext& context) {
+Verdict same_in_every_layout(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts other = parts;
     Random random(mix(spec.seed));
@@ -128,7 +128,7 @@ Verdict bias_type(const Spec& spec, PropertyContext& context) {
     return verdict_on_equal_problems(parts, behind, context, "pse_type 1 against pse_type 0");
 }
 
-void with_external_bias(Spec& spec, Random& random) {
+void with_scalable_bias(Spec& spec, Random& random) {
     if (spec.numbers[kFaPseType] >= 2) without_bias(spec);
     with_some_bias(spec, random);
     spec.numbers[kFaScale] = random.pick<Int>({0, 2});
@@ -264,14 +264,14 @@ void add_flash_form_relations(std::vector<Property>& list) {
         return [domain](const Spec& spec) { return moderate(spec) && domain(spec); };
     };
     const auto batches = [](const Spec& spec) { return !is_tnd(spec); };
-    add("layouts", "BSH, SBH, BSND and BNSD give the same bits", layouts, with_batches, batches);
+    add("layouts", "BSH, SBH, BSND and BNSD give the same bits", same_in_every_layout, with_batches, batches);
     add("packed_layout", "batches are sequences of equal lengths", packed_layout, with_batches,
         plain([](const Spec& spec) { return !is_tnd(spec); }));
     add_flash_mask_forms(list);
     add("expanded_bias", "every form of bias is its numbers", expanded_bias, with_some_bias,
         moderate);
     add("bias_type", "a bias before the scale is scale times the bias behind it", bias_type,
-        with_external_bias, plain(has_external_bias));
+        with_scalable_bias, plain(has_external_bias));
     add("rope_concatenation", "rope parts are more channels", rope_concatenation, with_rope,
         plain([](const Spec& spec) {
             return has_rope(spec) && spec.numbers[kFaDim] + spec.numbers[kFaRope] <= 512;

@@ -12,7 +12,6 @@ namespace {
 
 using Int = std::int64_t;
 
-constexpr Int kLongest = 1 << 20;
 
 bool all_equal(const std::vector<Int>& lengths) {
     return std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) ==

@@ -14,11 +14,11 @@ constexpr Int kLongestQuery = 1 << 17, kLongestCmp = 14000;
 constexpr Int kGroupLanes = 128;  ///< a group divides it
 
 /// M; 0 where attributes that break a rule leave nothing to count.
-Int keys_per_select(const Extents& e) { return e["stride"] < 1 ? 0 : e["select"] / e["stride"]; }
+Int keys_per_block(const Extents& e) { return e["stride"] < 1 ? 0 : e["select"] / e["stride"]; }
 
 /// ceil(Cmp / M) of each sequence.
-std::vector<Int> select_blocks(const Extents& e) {
-    const Int keys = keys_per_select(e);
+std::vector<Int> blocks_of_lengths(const Extents& e) {
+    const Int keys = keys_per_block(e);
     std::vector<Int> blocks = e.lengths("cmp");
     for (auto& length : blocks) length = keys < 1 ? 0 : (length + keys - 1) / keys;
     return blocks;
@@ -54,7 +54,7 @@ std::vector<NumberField> fields() {
 std::vector<Symbol> symbols() {
     std::vector<Symbol> out = uneven_head_symbols();
     out.insert(out.end(),
-               {{.name = "blocks", .lengths = select_blocks},
+               {{.name = "blocks", .lengths = blocks_of_lengths},
                 {.name = "mask_rows",
                  .word = "row",
                  .value = [](const Extents& e) { return longest(e.lengths("q")); }},
@@ -62,7 +62,7 @@ std::vector<Symbol> symbols() {
                  .word = "column",
                  .value = [](const Extents& e) { return longest(e.lengths("cmp")); }},
                 {.name = "mask_blocks", .word = "block", .value = [](const Extents& e) {
-                     return longest(e.lengths(keys_per_select(e) < 1 ? "cmp" : "blocks"));
+                     return longest(e.lengths(keys_per_block(e) < 1 ? "cmp" : "blocks"));
                  }}});
     return out;
 }
@@ -120,7 +120,7 @@ std::vector<Rule> rules() {
 
 /// A last sequence too long to count its selection blocks is rows alone.
 void claim_last_sequence(Extents& e, Int rows) {
-    const Int keys = keys_per_select(e);
+    const Int keys = keys_per_block(e);
     const bool countable = keys >= 1 && rows <= INT64_MAX - keys;
     (countable ? length_claim("cmp", {"mask_columns", "mask_blocks"}) : row_claim("cmp"))
         .apply(e, rows);
@@ -144,7 +144,7 @@ std::vector<Claim> claims() {
                        },
                    .tried =
                        [](const Extents& e) {
-                           const Int enough = (e["count"] - 1) * keys_per_select(e) + 1;
+                           const Int enough = (e["count"] - 1) * keys_per_block(e) + 1;
                            return std::vector<Int>{0, enough - 1, enough, enough + 1};
                        }});
     out.push_back(row_claim("q"));

@@ -62,6 +62,7 @@ enum Input {
     kOutputGrad,
     kInputs
 };
+inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 inline int key_input(int branch) { return kKeyCompress + 2 * branch; }
 inline int value_input(int branch) { return kValueCompress + 2 * branch; }
 

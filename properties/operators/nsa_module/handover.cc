@@ -14,7 +14,6 @@
 namespace attncheck::properties::nsa_module {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// The lists of NsaCompressAttention are what both directions of selected attention are handed:
 /// int32 [T,N2,K], blocks of the own sequence, each once; and they are right for their scores.

@@ -14,7 +14,6 @@ namespace {
 
 constexpr double kClosed = -std::numeric_limits<double>::infinity();
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// The first element of a tensor that is not zero although keeps(k) says so.
 template <class Keeps>
