@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "properties/laws/call_properties.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/operators/attention_decode/case.h"
-#include "properties/operators/attention_decode/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -43,7 +43,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_decode_validation(std::vector<Property>& list) {
-    add_validation_properties(list, plain_data, possible_edits, 8, &attention_decode_clauses());
+    add_validation_properties(list, plain_data, possible_edits, 8, &clauses_of("attention_decode"));
 }
 
 }  // namespace attncheck::properties

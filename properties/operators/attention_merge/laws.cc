@@ -8,9 +8,9 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/attention_merge/problem.h"
-#include "properties/operators/attention_merge/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -350,7 +350,7 @@ std::vector<Property> merge_properties() {
     };
     of.earlier_words = "other data";
     add_call_properties(list, of);
-    add_validation_properties(list, plain_data, possible_edits, 4, &attention_merge_clauses());
+    add_validation_properties(list, plain_data, possible_edits, 4, &clauses_of("attention_merge"));
     add_relations(list);
     return list;
 }

@@ -6,9 +6,8 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_rows.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/operators/flash_attention/case.h"
-#include "properties/operators/flash_attention/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -213,25 +212,11 @@ void plain_data(Spec& spec) {
     change_if_legal(spec, [](Spec& to) { limit_lengths(to, 12); });
 }
 
-/// Absence is ruled on before types.
-const std::vector<ClauseEdge>& all_clauses() {
-    // clang-format off
-    static const std::vector<ClauseEdge> all = with_rows(flash_attention_clauses(), {
-            {"flash_attention_score", "key: a tensor",
-             "flash_attention_score{dtype=bf16 q=[12] kv=[12] layout=BSND kv_heads=1 group=1 dim=2 value_dim=2 data=zeros seed=1}",
-             "query.dtype=3,key.absent", ""},
-            {"flash_attention_score_grad", "key: a tensor",
-             "flash_attention_score_grad{dtype=bf16 q=[12] kv=[12] layout=BSND kv_heads=1 group=1 dim=2 value_dim=2 data=zeros seed=1}",
-             "query.dtype=3,key.absent", ""},
-        });
-    // clang-format on
-    return all;
-}
-
 }  // namespace
 
 void add_flash_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits, 20, &all_clauses());  // some 500 different edits
+    add_validation_properties(list, plain_data, possible_edits, 20,  // some 500 different edits
+                              &clauses_of("flash_attention"));
 }
 
 }  // namespace attncheck::properties

@@ -6,10 +6,9 @@
 
 #include "properties/judge/sampled_attention.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_rows.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/nsa_compress/case.h"
-#include "properties/operators/nsa_compress/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -239,21 +238,6 @@ Verdict full_size(const Spec& spec, PropertyContext& context) {
     return verdict;
 }
 
-/// Absence is ruled on before types.
-const std::vector<ClauseEdge>& all_clauses() {
-    // clang-format off
-    static const std::vector<ClauseEdge> all = with_rows(nsa_compress_clauses(), {
-            {"nsa_compress", "weight: a tensor [compress_block_size,N]",
-             "nsa_compress{dtype=fp16 seq=[40] heads=1 dim=16 block=32 stride=16 data=zeros seed=1}",
-             "input.dtype=0,weight.absent", ""},
-            {"nsa_compress_grad", "weight: a tensor [compress_block_size,N]",
-             "nsa_compress_grad{dtype=fp16 seq=[40] heads=1 dim=16 block=32 stride=16 data=zeros seed=1}",
-             "input.dtype=0,weight.absent", ""},
-        });
-    // clang-format on
-    return all;
-}
-
 }  // namespace
 
 std::vector<Property> compress_properties(bool gradient) {
@@ -269,7 +253,7 @@ std::vector<Property> compress_properties(bool gradient) {
     list.insert(list.begin() + 1, std::move(tiers));  // behind agreement
     add_validation_properties(list, plain_data,
                               [](const Spec& spec) { return derived_edits(extents_of(spec)); }, 8,
-                              &all_clauses());
+                              &clauses_of("nsa_compress"));
     add_compress_relations(list);
     add_compress_linear_relations(list, gradient);
     Property large{"sampled", "full size: all elements agree with the reference; see verify --large",

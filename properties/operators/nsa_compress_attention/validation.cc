@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "properties/laws/call_properties.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/operators/nsa_compress_attention/case.h"
-#include "properties/operators/nsa_compress_attention/clauses.h"
 
 namespace attncheck::properties::compress_attention {
 namespace {
@@ -53,7 +53,8 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_validation(std::vector<Property>& list) {
-    add_validation_properties(list, plain_data, possible_edits, 24, &nsa_compress_attention_clauses());
+    add_validation_properties(list, plain_data, possible_edits, 24,
+                              &clauses_of("nsa_compress_attention"));
 }
 
 }  // namespace attncheck::properties::compress_attention

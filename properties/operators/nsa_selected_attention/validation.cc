@@ -6,9 +6,8 @@
 #include <numeric>
 
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_rows.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/operators/nsa_selected_attention/case.h"
-#include "properties/operators/nsa_selected_attention/clauses.h"
 
 namespace attncheck::properties {
 namespace {
@@ -68,32 +67,11 @@ void plain_data(Spec& spec) {
     std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
 }
 
-/// Absence is ruled on before types. A sequence with a part of a block is rejected although the keys
-/// of all sequences together are whole blocks.
-const std::vector<ClauseEdge>& all_clauses() {
-    // clang-format off
-    static const std::vector<ClauseEdge> all = with_rows(nsa_selected_attention_clauses(), {
-            {"nsa_selected_attention", "key: a tensor [T2,N2,D]",
-             "nsa_selected_attention{dtype=fp16 q=[1,1] kv=[48,48] kv_heads=1 group=1 dim=128 value_dim=128 block=16 count=1 data=zeros seed=1}",
-             "query.dtype=0,key.absent", ""},
-            {"nsa_selected_attention", "actual_seq_kv_len: #, or a multiple of selected_block_size = #, at least selected_block_size * selected_block_count = # | a part of a block | sequence: first",
-             "nsa_selected_attention{dtype=fp16 q=[1,1] kv=[48,48] kv_heads=1 group=1 dim=128 value_dim=128 block=16 count=1 data=zeros seed=1}",
-             "actual_seq_kv_len[0]=40", "actual_seq_kv_len[0]=48"},
-            {"nsa_selected_attention_grad", "key: a tensor [T2,N2,D]",
-             "nsa_selected_attention_grad{dtype=fp16 q=[1,1] kv=[48,48] kv_heads=1 group=1 dim=128 value_dim=128 block=16 count=1 data=zeros seed=1}",
-             "query.dtype=0,key.absent", ""},
-            {"nsa_selected_attention_grad", "actual_seq_kv_len: #, or a multiple of selected_block_size = #, at least selected_block_size * selected_block_count = # | a part of a block | sequence: first",
-             "nsa_selected_attention_grad{dtype=fp16 q=[1,1] kv=[48,48] kv_heads=1 group=1 dim=128 value_dim=128 block=16 count=1 data=zeros seed=1}",
-             "actual_seq_kv_len[0]=40", "actual_seq_kv_len[0]=48"},
-        });
-    // clang-format on
-    return all;
-}
-
 }  // namespace
 
 void add_selected_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits, 24, &all_clauses());
+    add_validation_properties(list, plain_data, possible_edits, 24,
+                              &clauses_of("nsa_selected_attention"));
 }
 
 }  // namespace attncheck::properties

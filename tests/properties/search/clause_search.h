@@ -1,4 +1,4 @@
-// The long search behind operators/OPERATOR/clauses.cc: which clauses of the documented constraints
+// The long search behind operators/OPERATOR/clauses.txt: which clauses of the documented constraints
 // decide any call, and the smallest calls at their edges.
 #pragma once
 
