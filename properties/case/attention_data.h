@@ -10,6 +10,9 @@
 
 namespace attncheck::properties {
 
+/// Of mask_field (attention_fields.h).
+enum class MaskKind { absent, boolean, uint8 };
+
 enum class ScaleKind { one, rsqrt, eighth, zero, negative, tenth, large };
 
 /// mixed: -infinity for every other head.

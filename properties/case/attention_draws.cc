@@ -105,7 +105,15 @@ void remove_sequence(Spec& spec, std::size_t b) {
     for (auto& list : spec.lists) list.erase(list.begin() + static_cast<std::ptrdiff_t>(b));
 }
 
-void draw_data(Spec& spec, Random& random, std::initializer_list<std::pair<Recipe, int>> weights) {
+RecipeWeights each_recipe(int normal, int ints) {
+    RecipeWeights weights{{Recipe::normal, normal}, {Recipe::ints, ints}};
+    for (const Recipe recipe : {Recipe::ones, Recipe::onehot, Recipe::signs, Recipe::cancelling,
+                                Recipe::spiky, Recipe::huge, Recipe::subnormal, Recipe::specials})
+        weights.emplace_back(recipe, 1);
+    return weights;
+}
+
+void draw_data(Spec& spec, Random& random, const RecipeWeights& weights) {
     spec.seed = random.next() >> 40;
     int all = 0;
     for (const auto& [recipe, weight] : weights) all += weight;
@@ -142,11 +150,37 @@ void with_larger_group(Spec& spec, Random& random) {
     if (spec.number("group") == 1) spec.set("group", random.between(2, 3));
 }
 
+void with_another_sequence(Spec& spec, Random& random, bool packed) {
+    if (spec.lists[0].size() > 1) return;
+    for (auto& list : spec.lists) list.push_back(packed ? random.between(0, 20) : list[0]);
+}
+
+void with_power_of_two_keys(Spec& spec, Random& random) {
+    if (!random.chance(60)) return;
+    const std::int64_t keys = random.pick<std::int64_t>({1, 2, 4, 8, 16, 32, 64, 128});
+    for (auto& length : spec.lists[1])
+        if (length > 0) length = keys;
+}
+
 void ChangedCases::with_one_group() {
     with([](Spec& to) {
         to.set("group", to.number("group") * to.number("kv_heads"));
         to.set("kv_heads", 1);
     });
+}
+
+void ChangedCases::with_shorter_sequences() {
+    constexpr std::int64_t kToOne = std::int64_t{1} << 30, kHalf = 0, kByOne = 1;
+    for (const int which : {1, 2, 3})
+        for (const std::int64_t cut : {kToOne, kHalf, kByOne})
+            with([&](Spec& to) {
+                for (int list = 0; list < 2; ++list)
+                    if (which >> list & 1)
+                        for (auto& length : to.lists[static_cast<std::size_t>(list)])
+                            length = cut == kHalf    ? length / 2
+                                     : cut == kByOne ? std::max<std::int64_t>(0, length - 1)
+                                                     : std::min<std::int64_t>(length, 1);
+            });
 }
 
 }  // namespace attncheck::properties

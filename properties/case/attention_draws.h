@@ -47,7 +47,10 @@ void remove_sequence(Spec& spec, std::size_t b);
 
 /// The seed of the data, short to read (16 million data sets per shape), and its recipe, drawn by
 /// these weights.
-void draw_data(Spec& spec, Random& random, std::initializer_list<std::pair<Recipe, int>> weights);
+using RecipeWeights = std::vector<std::pair<Recipe, int>>;
+void draw_data(Spec& spec, Random& random, const RecipeWeights& weights);
+/// These weights of normal data and of whole numbers, 1 of each recipe else but zeros.
+RecipeWeights each_recipe(int normal, int ints);
 
 /// Layouts for this share of the tensors of this share of the cases, in percent; `most` is the last
 /// one that an input may have.
@@ -62,6 +65,11 @@ void draw_given(Spec& spec, Random& random, int stats, int out);
 void with_more_heads(Spec& spec, Random& random);
 void with_larger_group(Spec& spec, Random& random);
 
+/// A second sequence where there is but one: of a length of its own where they are packed.
+void with_another_sequence(Spec& spec, Random& random, bool packed);
+/// In most cases a power of two of keys.
+void with_power_of_two_keys(Spec& spec, Random& random);
+
 /// Copies of a case with a change, for shrinking.
 class ChangedCases {
 public:
@@ -75,6 +83,8 @@ public:
     }
     /// The key/value heads become members of one group.
     void with_one_group();
+    /// All sequences shorter at once, queries and keys apart and together.
+    void with_shorter_sequences();
 
     std::vector<Spec> take() { return std::move(out_); }
 

@@ -1,33 +1,57 @@
 #include "properties/case/attention_fields.h"
 
+#include <iterator>
+#include <utility>
+
 #include "properties/case/attention_data.h"
 #include "properties/case/claims.h"
 
 namespace attncheck::properties {
 
-NumberField mask_field(const char* key) {
-    return {.key = key, .max = 2, .fallback = 0, .names = {"absent", "bool", "uint8"}};
+NumberField choice(const char* key, std::vector<std::string> names) {
+    const std::int64_t last = std::ssize(names) - 1;
+    return {.key = key, .max = last, .fallback = 0, .names = std::move(names)};
 }
 
-NumberField scale_field() {
-    return {.key = "scale",
-            .max = 6,
-            .fallback = 0,
-            .names = {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"}};
-}
-
-NumberField logits_field(std::vector<std::string> leading) {
-    NumberField field{.key = "logits", .fallback = 0, .names = {"plain", "equal"}};
-    field.names.insert(field.names.end(), leading.begin(), leading.end());
-    for (const char* offset : {"minus40", "minus120", "minus300", "plus300", "minus20000"})
-        field.names.emplace_back(offset);
-    field.max = std::ssize(field.names) - 1;
+NumberField type_field(std::vector<std::string> names) {
+    NumberField field = choice("dtype", std::move(names));
+    field.fallback = -1;
     return field;
 }
 
+std::vector<NumberField> attention_fields(std::vector<NumberField> first, const HeadLimits& most,
+                                          std::vector<NumberField> rest) {
+    std::vector<NumberField> out = std::move(first);
+    out.push_back({.key = "kv_heads", .min = 1, .max = most.heads, .word = "head"});
+    out.push_back({.key = "group", .min = 1, .max = most.group});
+    for (const char* key : {"dim", "value_dim"})
+        out.push_back({.key = key,
+                       .min = most.least_width,
+                       .max = most.width,
+                       .step = most.step,
+                       .word = "channel"});
+    out.insert(out.end(), std::make_move_iterator(rest.begin()),
+               std::make_move_iterator(rest.end()));
+    return out;
+}
+
+NumberField mask_field(const char* key) { return choice(key, {"absent", "bool", "uint8"}); }
+
+NumberField scale_field() {
+    return choice("scale", {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"});
+}
+
+NumberField logits_field(std::vector<std::string> leading) {
+    std::vector<std::string> names{"plain", "equal"};
+    names.insert(names.end(), leading.begin(), leading.end());
+    for (const char* offset : {"minus40", "minus120", "minus300", "plus300", "minus20000"})
+        names.emplace_back(offset);
+    return choice("logits", std::move(names));
+}
+
 void add_given_fields(std::vector<NumberField>& fields) {
-    fields.push_back({.key = "stats", .max = 1, .fallback = 0, .names = {"reference", "shifted"}});
-    fields.push_back({.key = "out", .max = 1, .fallback = 0, .names = {"reference", "perturbed"}});
+    fields.push_back(choice("stats", {"reference", "shifted"}));
+    fields.push_back(choice("out", {"reference", "perturbed"}));
 }
 
 TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument argument) {

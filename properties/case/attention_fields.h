@@ -1,6 +1,7 @@
 // Fields, tensors, arguments and rules that the descriptions of attention operators share.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,17 @@
 
 namespace attncheck::properties {
 
+/// A field that names one of several; the first unless a case says so.
+NumberField choice(const char* key, std::vector<std::string> names);
+/// The type of most tensors, which every case names.
+NumberField type_field(std::vector<std::string> names = {"fp16", "bf16", "fp32"});
+/// Of key/value heads, query heads of each, and both widths: fields between the first and the rest.
+struct HeadLimits {
+    std::int64_t heads, group, width;
+    std::int64_t least_width = 1, step = 1;
+};
+std::vector<NumberField> attention_fields(std::vector<NumberField> first, const HeadLimits& most,
+                                          std::vector<NumberField> rest);
 NumberField mask_field(const char* key);
 NumberField scale_field();  ///< ScaleKind (attention_data.h)
 /// Kinds of logits: equal ones, those led by some keys, and those that share an offset.

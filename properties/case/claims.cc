@@ -76,4 +76,12 @@ Claim length_claim(std::string list, std::vector<std::string> kept) {
             }};
 }
 
+void claim_batches(Extents& extents, Int count, bool packed) {
+    for (const ListField& list : extents.description().lists) {
+        std::vector<Int> lengths = extents.lengths(list.key);
+        lengths.resize(static_cast<std::size_t>(count), packed ? 0 : lengths[0]);
+        extents.claim_lengths(list.key, std::move(lengths));
+    }
+}
+
 }  // namespace attncheck::properties

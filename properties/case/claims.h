@@ -18,6 +18,9 @@ std::vector<Claim> field_claims(const std::vector<std::string>& keys, std::int64
 /// "NAME": these fields at once, laid out. The first has the limits.
 Claim joint_claim(std::string name, std::vector<std::string> keys, std::int64_t largest);
 
+/// More batches: each list goes on with empty sequences, or with its first length where all have one.
+void claim_batches(Extents& extents, std::int64_t count, bool packed);
+
 /// "rows.LIST": the number of rows in the shapes alone. Tried: one more than there may be, and
 /// numbers whose products with other extents overflow.
 Claim row_claim(std::string list);

@@ -60,4 +60,23 @@ void apply_overrides(const Spec& spec,
     for (const auto& [index, repetition] : repetitions) repetition.fold(*bits_of(index));
 }
 
+void apply_overrides(
+    const Spec& spec,
+    std::initializer_list<std::pair<Role, std::vector<std::uint32_t>*>> bits_of) {
+    apply_overrides(spec, [&](std::size_t tensor) -> std::vector<std::uint32_t>* {
+        for (const auto& [role, bits] : bits_of)
+            if (spec.schema->tensors[tensor].role == role) return bits;
+        return nullptr;
+    });
+}
+
+Call build_with_values(const Spec& spec, const std::function<void(const Spec&, Call&)>& give) {
+    return build_of(spec, [&](const Spec& of, Call& call) {
+        if (has_extents_of(of, call))
+            give(of, call);
+        else
+            fill_with_zeros(call);
+    });
+}
+
 }  // namespace attncheck::properties

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "properties/case/call.h"
@@ -27,5 +29,13 @@ void fill_with_zeros(Call& call);
 void apply_overrides(const Spec& spec,
                      const std::function<std::vector<std::uint32_t>*(std::size_t tensor)>& bits_of,
                      std::vector<std::vector<std::int64_t>> shapes = {});
+/// The same, by the roles of the tensors; others are left alone.
+void apply_overrides(
+    const Spec& spec,
+    std::initializer_list<std::pair<Role, std::vector<std::uint32_t>*>> bits_of);
+
+/// build_of with the values of a case, or with zeros where claims changed its extents: no reference
+/// is defined on those.
+Call build_with_values(const Spec& spec, const std::function<void(const Spec&, Call&)>& give);
 
 }  // namespace attncheck::properties

@@ -43,6 +43,15 @@ void with_exact_sums(Spec& spec) {
     spec.set("value_dim", 64);
 }
 
+double visible_pairs(const AttentionProblem& problem,
+                     const std::function<std::int64_t(std::size_t b, std::int64_t i)>& keys) {
+    double pairs = 0;
+    for (std::size_t b = 0; b < problem.query_lengths.size(); ++b)
+        for (std::int64_t i = 0; i < problem.query_lengths[b]; ++i)
+            pairs += static_cast<double>(keys(b, i));
+    return pairs * static_cast<double>(problem.shape.query_heads);
+}
+
 std::int64_t exact_keys_of(std::int64_t length) {
     constexpr std::uint64_t kMost = 16'384;
     return static_cast<std::int64_t>(

@@ -2,6 +2,8 @@
 // (judge/sampled_attention.h).
 #pragma once
 
+#include <functional>
+
 #include "properties/judge/sampled_attention.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
@@ -12,6 +14,11 @@ namespace attncheck::properties {
 /// row and a key, about.
 FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
                             AttentionProblem problem, double pairs);
+
+/// Pairs of a query row and a key that it may see, of all heads: `keys` counts those of query i of
+/// sequence b.
+double visible_pairs(const AttentionProblem& problem,
+                     const std::function<std::int64_t(std::size_t b, std::int64_t i)>& keys);
 
 /// Judges exact sums too, where the case has equal logits over a power of two of keys and whole numbers: its values and
 /// gradients of the output are then larger ones (judge/exact_sums.h).

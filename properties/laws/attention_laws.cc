@@ -45,13 +45,26 @@ void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
     Property property =
         attention_property(of, "exact_lattice",
                            "data with exact probabilities: equal bits, no tolerance", exact_lattice);
-    property.adapt = adapt;
+    property.adapt = [adapt](Spec& spec, Random& random) {
+        spec.recipe = Recipe::ints;
+        adapt(spec, random);
+    };
     property.domain = [](const Spec& spec) {
         return is_zero_or_missing(spec, "stats") && is_zero_or_missing(spec, "out") &&
                (spec.recipe == Recipe::ints || spec.recipe == Recipe::zeros);
     };
     property.case_factor = 2;
     list.push_back(std::move(property));
+}
+
+void make_dense_tier_case(Spec& spec, Random& random, bool gradient) {
+    make_tier_case(spec, random, 1, 1,
+                   2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
+    // Percent. A default run has 25 cases; those of the gradient cost four times as much.
+    if (!random.chance(gradient ? 14 : 25)) return;
+    make_long_tier_case(
+        spec, random,
+        {.work = gradient ? 80'000'000 : 180'000'000, .of_queries = gradient && random.chance(50)});
 }
 
 Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&)) {
@@ -86,6 +99,14 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
     };
     const auto add_for = [&](AttentionCases::Adapt adapt, const char* name, const char* summary,
                              AttentionLaw law) { add(name, summary, law).adapt = adapt; };
+    const auto add_for_heads = [&](AttentionCases::Adapt adapt, const char* name,
+                                   const char* summary, AttentionLaw law) {
+        add(name, summary, law).adapt = [first = cases.for_heads, adapt](Spec& spec,
+                                                                         Random& random) {
+            first(spec, random);
+            adapt(spec, random);
+        };
+    };
     const auto add_on_any_data = [&](AttentionCases::Adapt adapt, AttentionCases::Test domain,
                                      const char* name, const char* summary, AttentionLaw law) {
         Property& property = add(name, summary, law);
@@ -100,11 +121,11 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
                     "NaN in all that a row does not see changes no bit of it", row_view);
     add_for(cases.several_sequences, "packing", "sequences and batches give what each gives alone",
             packing);
-    add_for(cases.several_heads, "head_permutation", "permuting key/value heads with their groups",
-            head_permutation);
-    add_for(cases.group, "group_permutation", "permuting the query heads of a group",
-            group_permutation);
-    add_for(cases.group, "gqa_repeat", "a group is its key/value head repeated", gqa_repeat);
+    add_for_heads(cases.several_heads, "head_permutation",
+                  "permuting key/value heads with their groups", head_permutation);
+    add_for_heads(cases.group, "group_permutation", "permuting the query heads of a group",
+                  group_permutation);
+    add_for_heads(cases.group, "gqa_repeat", "a group is its key/value head repeated", gqa_repeat);
     add("power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two);
     add("value_scale", "twice V gives twice O, to the bit", value_scale);
     add("scale_folding", "(2^a Q, 2^-a scale) has the same logits, to the bit", scale_folding);

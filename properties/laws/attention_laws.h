@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/attention_draws.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
@@ -21,9 +22,10 @@ struct AttentionCases {
     Adapt unseen_keys;        ///< some key is seen by no row
     Adapt masked;             ///< there is a mask
     Test is_masked;
-    Adapt several_sequences;  ///< moderate data, as in all below
-    Adapt several_heads;      ///< key/value heads
-    Adapt group;              ///< query heads per key/value head
+    Adapt several_sequences;                 ///< moderate data, as in all below
+    Adapt for_heads = with_moderate_data;    ///< comes before the two below
+    Adapt several_heads = with_more_heads;   ///< key/value heads
+    Adapt group = with_larger_group;         ///< query heads per key/value head
     Adapt several_runs = with_moderate_data;  ///< of laws that shift or split keys or values
     Adapt undropped = several_runs;
     Test is_undropped = nullptr;              ///< empty: all cases
@@ -64,7 +66,7 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
                                const std::vector<std::int64_t>& kv_source,
                                const std::string& relation);
 
-/// agreement on data whose probabilities are exact; `adapt` makes such data.
+/// agreement on data whose probabilities are exact; `adapt` makes such data of whole numbers.
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
                        void (*adapt)(Spec&, Random&));
 
@@ -81,6 +83,9 @@ struct AttentionChecks {
 /// The properties of a call, `deviation` behind the first of them, and `exact_lattice`.
 void add_attention_checks(std::vector<Property>& list, const AttentionOperator& of,
                           const AttentionChecks& checks);
+
+/// A tier case of an operator without blocks: any lengths will do. Some have long rows.
+void make_dense_tier_case(Spec& spec, Random& random, bool gradient);
 
 /// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
 Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&));

@@ -63,6 +63,38 @@ Bits columns_of(const Bits& bits, Int all, Int begin, Int width) {
 
 }  // namespace
 
+MaskTensor MaskTensor::of_kind(std::int64_t kind) {
+    MaskTensor mask;
+    mask.present = static_cast<MaskKind>(kind) != MaskKind::absent;
+    if (static_cast<MaskKind>(kind) == MaskKind::uint8) mask.dtype = ref::Dtype::uint8;
+    return mask;
+}
+
+std::int64_t MaskTensor::kind() const {
+    if (!present) return static_cast<std::int64_t>(MaskKind::absent);
+    return static_cast<std::int64_t>(dtype == ref::Dtype::uint8 ? MaskKind::uint8
+                                                                : MaskKind::boolean);
+}
+
+std::vector<std::uint8_t> MaskTensor::contents() const {
+    if (!present) return {};
+    std::vector<std::uint8_t> out(bits.size());
+    std::ranges::transform(bits, out.begin(),
+                           [](std::uint32_t b) { return static_cast<std::uint8_t>(b != 0); });
+    return out;
+}
+
+void MaskTensor::crop(std::int64_t rows, std::int64_t columns) {
+    if (!present) return;
+    Bits kept;
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const auto first = bits.begin() + row * shape[1];
+        kept.insert(kept.end(), first, first + columns);
+    }
+    bits = std::move(kept);
+    shape = {rows, columns};
+}
+
 bool withholds(const AttentionProblem& problem, std::string_view output) {
     return std::ranges::find(problem.withheld, output) != problem.withheld.end();
 }

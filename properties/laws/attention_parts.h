@@ -18,6 +18,26 @@ namespace attncheck::properties {
 /// The values, and in a struct derived from it what the operator has beyond them.
 struct AttentionParts : AttentionValues, AttentionExtras {};
 
+/// A mask as it is passed, without its strides.
+struct MaskTensor {
+    bool present = false;
+    ref::Dtype dtype = ref::Dtype::boolean;
+    std::vector<std::int64_t> shape;
+    Bits bits;
+
+    /// Of a MaskKind, without elements; and back.
+    static MaskTensor of_kind(std::int64_t kind);
+    std::int64_t kind() const;
+
+    bool at(std::int64_t row, std::int64_t column) const {
+        return present && bits[static_cast<std::size_t>(row * shape[1] + column)] != 0;
+    }
+    /// Non-zero where something is hidden or forced; no element when absent.
+    std::vector<std::uint8_t> contents() const;
+    /// The upper left corner.
+    void crop(std::int64_t rows, std::int64_t columns);
+};
+
 template <class Parts>
 const Parts& extras_of(const AttentionProblem& problem) {
     return static_cast<const Parts&>(*problem.extras);

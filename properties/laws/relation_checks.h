@@ -25,6 +25,25 @@ inline Verdict needs(const std::string& outputs) {
     return verdict;
 }
 
+/// One call of the candidate; trouble is set when it did not return 0.
+struct CallRun {
+    Call call;
+    CallResult result;
+    std::optional<Verdict> trouble;
+
+    CallRun() = default;
+    CallRun(Call made, PropertyContext& context)
+        : call(std::move(made)),
+          result(context.candidate.run(call, {})),
+          trouble(verdict_unless_ok(result)) {}
+    const std::vector<std::uint32_t>& bits(std::string_view name) const {
+        return result.outputs[tensor_index(call, name)];
+    }
+    std::vector<double> values(std::string_view name) const {
+        return decode_all(call.tensor(name).type(), bits(name));
+    }
+};
+
 // ---- verdicts ----
 
 /// Keeps the first failure and the largest error ratio.

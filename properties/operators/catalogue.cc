@@ -53,18 +53,17 @@ const std::vector<std::unique_ptr<Operator>>& operators() {
     static const auto list = [] {
         provide_companions(companion_calls);
         std::vector<std::unique_ptr<Operator>> all;
-        all.push_back(make_nsa_compress());
-        all.push_back(make_nsa_compress_grad());
-        all.push_back(make_nsa_selected_attention());
-        all.push_back(make_nsa_selected_attention_grad());
+        const auto both = [&](auto make) {
+            for (const bool gradient : {false, true}) all.push_back(make(gradient));
+        };
+        both(make_nsa_compress);
+        both(make_nsa_selected_attention);
         all.push_back(make_nsa_compress_attention());
-        all.push_back(make_flash_attention_score());
-        all.push_back(make_flash_attention_score_grad());
+        both(make_flash_attention_score);
         all.push_back(make_nsa_module());
         all.push_back(make_attention_decode());
         all.push_back(make_attention_merge());
-        all.push_back(make_attention());
-        all.push_back(make_attention_grad());
+        both(make_attention);
         return all;
     }();
     return list;

@@ -88,7 +88,6 @@ std::vector<Property> neutral_properties(bool gradient);
 void add_neutral_relations(std::vector<Property>& list, bool gradient);
 void add_neutral_forms(std::vector<Property>& list);
 
-std::unique_ptr<Operator> make_attention();
-std::unique_ptr<Operator> make_attention_grad();
+std::unique_ptr<Operator> make_attention(bool gradient);
 
 }  // namespace attncheck::properties

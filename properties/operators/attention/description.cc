@@ -43,45 +43,36 @@ constexpr auto in_both = Argument<typename MemberOf<Given>::Value, typename Memb
 // ---- fields ----
 
 NumberField pair_field(const char* key) {
-    NumberField field{.key = key, .fallback = 0, .names = {"none"}};
-    for (const auto& [name, shape] : kPairForms) field.names.emplace_back(name);
-    field.max = std::ssize(field.names) - 1;
-    return field;
+    std::vector<std::string> names{"none"};
+    for (const auto& [name, shape] : kPairForms) names.emplace_back(name);
+    return choice(key, std::move(names));
 }
 
 std::vector<NumberField> fields(bool gradient) {
     const auto window = [](const char* key) {
         return NumberField{.key = key, .min = -1, .max = kLongest, .fallback = -1};
     };
-    const auto named = [](const char* key, std::vector<std::string> names) {
-        const Int last = std::ssize(names) - 1;
-        return NumberField{.key = key, .max = last, .fallback = 0, .names = std::move(names)};
-    };
-    std::vector<NumberField> out{
-        {.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
-        {.key = "layout", .max = 3, .names = {"bshd", "bhsd", "sbhd", "packed"}},
-        {.key = "kv_heads", .min = 1, .max = 256, .word = "head"},
-        {.key = "group", .min = 1, .max = 256},
-        {.key = "dim", .min = 1, .max = 512, .word = "channel"},
-        {.key = "value_dim", .min = 1, .max = 512, .word = "channel"},
-        scale_field(),
-        logits_field(),
-        {.key = "softcap", .max = 1000, .fallback = 0},
-        window("window_left"),
-        window("window_right"),
-        named("align", {"top_left", "bottom_right"}),
-        pair_field("bias"),
-        named("bias_type", {"fp32", "input"}),
-        named("bias_values", {"normal", "hides", "far"}),
-        pair_field("mask"),
-        named("kv_length", {"none", "all", "some", "empty"}),
-        named("hidden_keys", {"numbers", "nan"}),
-        named("sink", {"none", "normal", "large", "low", "mixed"}),
-        named("lse", {"given", "absent"})};
+    std::vector<NumberField> out = attention_fields(
+        {type_field(), {.key = "layout", .max = 3, .names = {"bshd", "bhsd", "sbhd", "packed"}}},
+        {.heads = 256, .group = 256, .width = 512},
+        {scale_field(),
+         logits_field(),
+         {.key = "softcap", .max = 1000, .fallback = 0},
+         window("window_left"),
+         window("window_right"),
+         choice("align", {"top_left", "bottom_right"}),
+         pair_field("bias"),
+         choice("bias_type", {"fp32", "input"}),
+         choice("bias_values", {"normal", "hides", "far"}),
+         pair_field("mask"),
+         choice("kv_length", {"none", "all", "some", "empty"}),
+         choice("hidden_keys", {"numbers", "nan"}),
+         choice("sink", {"none", "normal", "large", "low", "mixed"}),
+         choice("lse", {"given", "absent"})});
     if (!gradient) return out;
-    out.push_back(named("out", {"reference", "perturbed"}));
-    out.push_back(named("dbias", {"given", "absent"}));
-    out.push_back(named("dsink", {"given", "absent"}));
+    out.push_back(choice("out", {"reference", "perturbed"}));
+    out.push_back(choice("dbias", {"given", "absent"}));
+    out.push_back(choice("dsink", {"given", "absent"}));
     return out;
 }
 
@@ -234,13 +225,8 @@ void add_rules(Description& d, bool gradient) {
     d.rules.push_back({.when = "sink=none", .message = "dsink needs a sink", .needs = "dsink=given"});
 }
 
-void claim_batches(Extents& e, Int count) {
-    const bool packed = e["layout"] == static_cast<Int>(NeutralLayout::packed);
-    for (const char* list : {"q", "kv"}) {
-        std::vector<Int> lengths = e.lengths(list);
-        lengths.resize(static_cast<std::size_t>(count), packed ? 0 : lengths[0]);
-        e.claim_lengths(list, std::move(lengths));
-    }
+void claim_more_batches(Extents& e, Int count) {
+    claim_batches(e, count, e["layout"] == static_cast<Int>(NeutralLayout::packed));
 }
 
 std::optional<std::string> element_rules(const Spec& spec) {
@@ -277,7 +263,7 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     for (const char* key : {"all.dim", "all.value_dim", "all.kv_heads", "all.group", "all.q",
                             "all.kv", "all.dtype"})
         d.claims.push_back({.key = key, .largest = 4096});  // buffers are really laid out
-    d.claims.push_back({.key = "all.batches", .largest = 4096, .apply = claim_batches,
+    d.claims.push_back({.key = "all.batches", .largest = 4096, .apply = claim_more_batches,
                         .tried = [](const Extents&) { return std::vector<Int>{0, 1, 2, 7}; }});
     d.claims.push_back(uneven_head_claim());
     d.entry = entry_point<A>(rule);

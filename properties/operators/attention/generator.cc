@@ -279,17 +279,7 @@ std::vector<Spec> neutral_joint_shrinks(const Spec& spec) {
                 to.set("dim", dim);
                 to.set("value_dim", std::min(to.number("value_dim"), dim));
             });
-    // All batches at once, queries and keys apart and together.
-    for (const int which : {1, 2, 3})
-        for (const Int cut : {Int{1} << 30, Int{0}, Int{1}})
-            with([&](Spec& to) {
-                for (int list = 0; list < 2; ++list)
-                    if (which >> list & 1)
-                        for (auto& length : to.lists[static_cast<std::size_t>(list)])
-                            length = cut == 0   ? length / 2
-                                     : cut == 1 ? std::max<Int>(0, length - 1)
-                                                : std::min<Int>(length, 1);
-            });
+    cases.with_shorter_sequences();
     cases.with_one_group();
     with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same
         to.set("dim", 1), to.set("value_dim", 1);
@@ -298,9 +288,7 @@ std::vector<Spec> neutral_joint_shrinks(const Spec& spec) {
     return cases.take();
 }
 
-namespace {
-
-std::unique_ptr<Operator> make(bool gradient) {
+std::unique_ptr<Operator> make_attention(bool gradient) {
     return make_operator({.schema = neutral_description(gradient),
                           .properties = neutral_properties(gradient),
                           .required = neutral_required_classes(gradient),
@@ -312,10 +300,5 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .excluded_pairs = attention_excluded_pairs,
                           .attention = neutral_operator});
 }
-
-}  // namespace
-
-std::unique_ptr<Operator> make_attention() { return make(false); }
-std::unique_ptr<Operator> make_attention_grad() { return make(true); }
 
 }  // namespace attncheck::properties

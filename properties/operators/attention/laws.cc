@@ -26,17 +26,12 @@ void without_sink(Spec& spec) {
 }
 
 void make_lattice(Spec& spec, Random& random) {
-    spec.recipe = Recipe::ints;
     spec.set("logits", random.between(1, 2));
     spec.set("scale", random.between(0, 2));
     spec.set("softcap", 0);
     set_if_present(spec, "out", 0);
     without_bias(spec), without_sink(spec);
-    if (random.chance(60)) {  // a power of two of keys, everything visible or causal from its end
-        const Int keys = random.pick<Int>({1, 2, 4, 8, 16, 32, 64, 128});
-        for (auto& length : spec.lists[1])
-            if (length > 0) length = keys;
-    }
+    with_power_of_two_keys(spec, random);
 }
 
 /// Another window or order of sequences at the same shapes: what a plan cached by shapes would miss.
@@ -57,12 +52,7 @@ void make_neutral_tier_case(Spec& spec, Random& random) {
     if (spec.number("bias_values") == static_cast<Int>(BiasValues::far)) spec.set("bias_values", 0);
     const bool gradient = spec.schema == &neutral_description(true);
     if (gradient) spec.set("lse", 0);
-    make_tier_case(spec, random, 1, 1,
-                   2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
-    if (!random.chance(gradient ? 14 : 25)) return;
-    make_long_tier_case(spec, random,
-                        {.work = gradient ? 80'000'000 : 180'000'000,
-                         .of_queries = gradient && random.chance(50)});
+    make_dense_tier_case(spec, random, gradient);
 }
 
 /// One case in fifty has key positions that leave 16 bits and a mask, in fp32, whose LSE shows a few
@@ -93,12 +83,10 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
         return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
     const auto shape = std::make_shared<const ref::NeutralAttentionShape>(
         extras_of<NeutralParts>(problem).shape);
-    double pairs = 0;
-    for (std::size_t b = 0; b < shape->query_lengths.size(); ++b)
-        for (Int i = 0; i < shape->query_lengths[b]; ++i) {
-            const ref::SeenKeys keys = ref::seen_keys(*shape, b, i);
-            pairs += static_cast<double>((keys.end - keys.begin) * shape->query_heads);
-        }
+    const double pairs = visible_pairs(problem, [&](std::size_t b, Int i) {
+        const ref::SeenKeys keys = ref::seen_keys(*shape, b, i);
+        return keys.end - keys.begin;
+    });
     FullSizeAttention of = full_size(neutral_operator(), spec, std::move(problem), pairs);
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::attention_columns_of(*shape, keys);
@@ -135,18 +123,7 @@ bool has_mask(const Spec& spec) {
 
 void with_several_sequences(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
-    if (spec.lists[0].size() > 1) return;
-    for (auto& list : spec.lists) list.push_back(is_packed(spec) ? random.between(0, 20) : list[0]);
-}
-
-void with_several_heads(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    with_more_heads(spec, random);
-}
-
-void with_group(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    with_larger_group(spec, random);
+    with_another_sequence(spec, random, is_packed(spec));
 }
 
 void with_no_sink(Spec& spec, Random& random) {
@@ -159,8 +136,6 @@ const AttentionCases kCases = {.unseen_keys = with_unseen_keys,
                                .masked = with_mask,
                                .is_masked = has_mask,
                                .several_sequences = with_several_sequences,
-                               .several_heads = with_several_heads,
-                               .group = with_group,
                                .several_runs = with_no_sink,
                                .undropped = with_no_sink,
                                .has_pair = false};

@@ -62,12 +62,8 @@ void override_pairs(const Spec& spec, NeutralParts& parts) {
     if (spec.overrides.empty()) return;
     auto& values = parts.shape.mask.values;
     Bits mask(values.begin(), values.end());
-    apply_overrides(spec, [&](std::size_t tensor) -> Bits* {
-        const Role role = spec.schema->tensors[tensor].role;
-        if (role == Role::mask) return &mask;
-        if (role == Role::sink) return &parts.sink;
-        return role == Role::bias ? &parts.bias : nullptr;
-    });
+    apply_overrides(
+        spec, {{Role::mask, &mask}, {Role::sink, &parts.sink}, {Role::bias, &parts.bias}});
     std::ranges::transform(mask, values.begin(), [](std::uint32_t bits) {
         return static_cast<std::uint8_t>(bits);
     });
@@ -324,11 +320,8 @@ AttentionProblem neutral_problem(NeutralParts parts) {
 }
 
 Call build_neutral_call(const Spec& spec) {
-    return build_of(spec, [](const Spec& of, Call& call) {
-        if (has_extents_of(of, call))
-            give_values(neutral_parts(of), extents_of(of), call);
-        else
-            fill_with_zeros(call);
+    return build_with_values(spec, [](const Spec& of, Call& call) {
+        give_values(neutral_parts(of), extents_of(of), call);
     });
 }
 

@@ -28,29 +28,22 @@ NumberField far_logits_field() {
 }
 
 std::vector<NumberField> fields() {
-    return {{.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
-            {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
-            {.key = "group", .min = 1, .max = 128},
-            {.key = "dim", .min = 1, .max = 512, .word = "channel"},
-            {.key = "value_dim", .min = 1, .max = 512, .word = "channel"},
-            {.key = "page", .min = 1, .max = kLargestPage, .word = "slot"},
-            {.key = "cache", .max = 2, .fallback = 0, .names = {"slots", "heads", "transposed"}},
-            {.key = "pages", .max = 2, .fallback = 0,
-             .names = {"ascending", "descending", "shuffled"}},
-            {.key = "shared", .max = 2, .fallback = 0, .names = {"none", "prefix", "all"}},
-            {.key = "spare", .max = 4096, .fallback = 0},
-            {.key = "slack", .max = 64, .fallback = 0},
-            {.key = "tail", .max = 3, .fallback = 0,
-             .names = {"minus_one", "huge", "foreign", "mixed"}},
-            {.key = "rest", .max = 3, .fallback = 0,
-             .names = {"normal", "nan", "infinite", "huge"}},
-            {.key = "window_left", .min = -1, .max = kLongest, .fallback = -1},
-            {.key = "softcap", .max = 1000, .fallback = 0},
-            {.key = "sink", .max = 4, .fallback = 0,
-             .names = {"none", "normal", "large", "low", "mixed"}},
-            scale_field(),
-            far_logits_field(),
-            {.key = "lse", .max = 1, .fallback = 0, .names = {"given", "absent"}}};
+    return attention_fields(
+        {type_field()}, {.heads = 128, .group = 128, .width = 512},
+        {{.key = "page", .min = 1, .max = kLargestPage, .word = "slot"},
+         choice("cache", {"slots", "heads", "transposed"}),
+         choice("pages", {"ascending", "descending", "shuffled"}),
+         choice("shared", {"none", "prefix", "all"}),
+         {.key = "spare", .max = 4096, .fallback = 0},
+         {.key = "slack", .max = 64, .fallback = 0},
+         choice("tail", {"minus_one", "huge", "foreign", "mixed"}),
+         choice("rest", {"normal", "nan", "infinite", "huge"}),
+         {.key = "window_left", .min = -1, .max = kLongest, .fallback = -1},
+         {.key = "softcap", .max = 1000, .fallback = 0},
+         choice("sink", {"none", "normal", "large", "low", "mixed"}),
+         scale_field(),
+         far_logits_field(),
+         choice("lse", {"given", "absent"})});
 }
 
 /// Rows of the cache as people lay them out: slot after slot, head after head in each page, or with

@@ -61,10 +61,7 @@ void fill_rest(const Spec& spec, DecodeParts& parts) {
     const auto kind = static_cast<RestValues>(spec.number("rest"));
     if (kind == RestValues::normal) return;
     fill_unowned(parts, ref::encode(parts.dtype, rest_value(kind, parts.dtype)));
-    apply_overrides(spec, [&](std::size_t tensor) {
-        const Role role = spec.schema->tensors[tensor].role;
-        return role == Role::key ? &parts.key : role == Role::value ? &parts.value : nullptr;
-    });
+    apply_overrides(spec, {{Role::key, &parts.key}, {Role::value, &parts.value}});
 }
 
 /// The extents of parts, whatever case they come from.
@@ -199,9 +196,8 @@ DecodeParts on_own_pages(const DecodeParts& parts, Int page_size, std::uint32_t 
 }
 
 Call build_decode_call(const Spec& spec) {
-    return build_of(spec, [](const Spec& of, Call& call) {
-        if (has_extents_of(of, call)) return give_values(decode_parts(of), extents_of(of), call);
-        fill_with_zeros(call);  // no reference is defined on claimed extents
+    return build_with_values(spec, [](const Spec& of, Call& call) {
+        give_values(decode_parts(of), extents_of(of), call);
     });
 }
 

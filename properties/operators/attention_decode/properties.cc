@@ -15,7 +15,6 @@ namespace {
 using Int = std::int64_t;
 
 void make_lattice(Spec& spec, Random& random) {
-    spec.recipe = Recipe::ints;
     spec.set("logits", random.between(1, 2));  // equal, dominant
     spec.set("scale", static_cast<Int>(
                           random.pick({ScaleKind::one, ScaleKind::eighth, ScaleKind::rsqrt})));
@@ -106,16 +105,6 @@ void with_sequences(Spec& spec, Random& random) {
     spec.lists[1].push_back(random.between(0, 3 * spec.number("page")));
 }
 
-void with_several_heads(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
-    with_more_heads(spec, random);
-}
-
-void with_group(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
-    with_larger_group(spec, random);
-}
-
 /// A sink keeps its weight when values or logits are shifted, and a softcap bends logits.
 void without_sink_and_softcap(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
@@ -126,27 +115,20 @@ const AttentionCases kCases = {.unseen_keys = with_unread,
                                .masked = with_hidden_keys,
                                .is_masked = hides_keys,
                                .several_sequences = with_sequences,
-                               .several_heads = with_several_heads,
-                               .group = with_group,
+                               .for_heads = with_fewer_queries,
                                .several_runs = without_sink_and_softcap,
                                .has_pair = false,
                                .hidden = "unread"};
-
-double pairs_of(const ref::DecodeShape& s) {
-    double pairs = 0;
-    for (std::size_t b = 0; b < s.kv_lengths.size(); ++b)
-        for (Int i = 0; i < s.queries; ++i) {
-            const ref::SeenPositions seen = ref::seen_positions(s, b, i);
-            pairs += static_cast<double>(seen.end - seen.begin);
-        }
-    return pairs * static_cast<double>(s.query_heads);
-}
 
 Verdict check_full_size(const Spec& given, PropertyContext& context) {
     Spec spec = given;
     if (context.rounding.hidden_times_zero) spec.set("rest", 0);
     AttentionProblem problem = decode_inputs(spec);
-    const double pairs = pairs_of(extras_of<DecodeParts>(problem).shape);
+    const ref::DecodeShape& shape = extras_of<DecodeParts>(problem).shape;
+    const double pairs = visible_pairs(problem, [&](std::size_t b, Int i) {
+        const ref::SeenPositions seen = ref::seen_positions(shape, b, i);
+        return seen.end - seen.begin;
+    });
     FullSizeAttention of = full_size(decode_operator(), spec, std::move(problem), pairs);
     of.has_tiers = is_tier_data(spec);
     add_exact_sums(of, spec, context);

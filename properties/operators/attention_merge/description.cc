@@ -1,5 +1,5 @@
 // AttentionMerge as data: fields, tensors, arguments and rules.
-#include "properties/case/claims.h"
+#include "properties/case/attention_fields.h"
 #include "properties/operators/attention_merge/problem.h"
 #include "ref/constraints/attention_merge.h"
 
@@ -15,15 +15,15 @@ Description describe() {
     Description d;
     d.op = "attention_merge";
     d.numbers = {
-        {.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
+        type_field(),
         {.key = "parts", .max = 64, .word = "part"},
         {.key = "rows", .max = 1 << 16, .word = "row"},
         {.key = "heads", .min = 1, .max = 256, .word = "head"},
         {.key = "dim", .min = 1, .max = 512, .word = "channel"},
         {.key = "weights", .max = 4, .names = {"equal", "near", "wide", "far", "dominant"}},
-        {.key = "shift", .max = 2, .fallback = 0, .names = {"none", "high", "low"}},
-        {.key = "dead", .max = 3, .fallback = 0, .names = {"none", "some", "most", "rows"}},
-        {.key = "statistics", .max = 1, .fallback = 0, .names = {"given", "absent"}}};
+        choice("shift", {"none", "high", "low"}),
+        choice("dead", {"none", "some", "most", "rows"}),
+        choice("statistics", {"given", "absent"})};
     d.tensors = {{.name = "parts",
                   .logical = "parts rows heads dim",
                   .argument = both<&A::parts, &R::parts>},

@@ -16,20 +16,9 @@ namespace attncheck::properties {
 namespace {
 
 /// One run of a problem in dense layouts.
-struct MergeRun {
-    Call call;
-    CallResult result;
-    std::optional<Verdict> trouble;
+struct MergeRun : CallRun {
     MergeRun(const MergeProblem& problem, PropertyContext& context)
-        : call(problem.call()),
-          result(context.candidate.run(call, {})),
-          trouble(verdict_unless_ok(result)) {}
-    const std::vector<std::uint32_t>& bits(const char* name) const {
-        return result.outputs[tensor_index(call, name)];
-    }
-    std::vector<double> values(const char* name) const {
-        return decode_all(call.tensor(name).type(), bits(name));
-    }
+        : CallRun(problem.call(), context) {}
 };
 
 // ---- agreement ----

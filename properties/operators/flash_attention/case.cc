@@ -47,17 +47,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
                 to.numbers[kFaRope] = std::min(to.numbers[kFaRope], dim / 8 * 8);
             });
     with([](Spec& to) { to.numbers[kFaValueDim] = 1; });
-    // All batches at once, queries and keys apart and together.
-    for (const int which : {1, 2, 3})
-        for (const std::int64_t cut : {std::int64_t{1} << 30, std::int64_t{0}, std::int64_t{1}})
-            with([&](Spec& to) {
-                for (int list = 0; list < 2; ++list)
-                    if (which >> list & 1)
-                        for (auto& length : to.lists[static_cast<std::size_t>(list)])
-                            length = cut == 0   ? length / 2
-                                     : cut == 1 ? std::max<std::int64_t>(0, length - 1)
-                                                : std::min<std::int64_t>(length, 1);
-            });
+    cases.with_shorter_sequences();
     cases.with_one_group();
     with([](Spec& to) {  // heads become queries
         const std::int64_t heads =
@@ -78,7 +68,9 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
     return cases.take();
 }
 
-std::unique_ptr<Operator> make(bool gradient) {
+}  // namespace
+
+std::unique_ptr<Operator> make_flash_attention_score(bool gradient) {
     return make_operator({.schema = flash_description(gradient),
                           .properties = flash_properties(gradient),
                           .required = flash_required_classes(gradient),
@@ -90,10 +82,5 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .excluded_pairs = flash_attention_excluded_pairs,
                           .attention = flash_attention_operator});
 }
-
-}  // namespace
-
-std::unique_ptr<Operator> make_flash_attention_score() { return make(false); }
-std::unique_ptr<Operator> make_flash_attention_score_grad() { return make(true); }
 
 }  // namespace attncheck::properties

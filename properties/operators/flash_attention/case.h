@@ -160,8 +160,7 @@ void name_flash_corners(const Spec& spec, std::vector<std::string>& out);
 std::vector<RequiredClass> flash_required_classes(bool gradient);
 
 const std::vector<ExcludedPairs>& flash_attention_excluded_pairs();
-std::unique_ptr<Operator> make_flash_attention_score();
-std::unique_ptr<Operator> make_flash_attention_score_grad();
+std::unique_ptr<Operator> make_flash_attention_score(bool gradient);
 
 /// Legal changes of arguments that have no effect on the results of a case.
 std::vector<Edit> effectless_flash_edits(const Spec& spec);

@@ -84,54 +84,35 @@ std::vector<Int> key_start(const Extents& e) {
 }
 
 std::vector<NumberField> fields(bool gradient) {
-    std::vector<NumberField> out{
-        {.key = "dtype", .max = 2, .names = {"fp16", "bf16", "fp32"}},
-        {.key = "layout", .max = 4, .names = {"BSH", "BSND", "TND", "SBH", "BNSD"}},
-        {.key = "kv_heads", .min = 1, .max = 256, .word = "head"},
-        {.key = "group", .min = 1, .max = 256},
-        {.key = "dim", .min = 1, .max = 512, .word = "channel"},
-        {.key = "value_dim", .min = 1, .max = 512, .word = "channel"},
-        {.key = "rope", .max = 512, .step = 8, .fallback = 0, .word = "channel"},
-        mask_field("mask"),
-        {.key = "mask_form",
-         .max = 4,
-         .fallback = 0,
-         .names = {"single", "one", "batch", "head", "packed"}},
-        {.key = "sparse", .max = 8, .fallback = 0},
-        {.key = "pre", .max = kLongest, .fallback = 0},
-        {.key = "next", .max = kLongest, .fallback = 0},
-        {.key = "tokens",
-         .max = 5,
-         .fallback = 0,
-         .names = {"given", "pre_negative", "next_negative", "pre_unlimited", "next_unlimited",
-                   "unlimited"}},
-        {.key = "prefix", .max = 3, .fallback = 0, .names = {"lowest", "full", "random", "absent"}},
-        {.key = "pse",
-         .max = 10,
-         .fallback = 0,
-         .names = {"absent", "plain", "one_batch", "one_row", "one_batch_row", "compressed",
-                   "compressed_batch", "flat_keys", "flat_pairs", "slopes", "batch_slopes"}},
-        {.key = "pse_type", .max = 3, .fallback = 1},
-        {.key = "start", .max = 3, .fallback = 0, .names = {"absent", "both", "query", "key"}},
-        {.key = "drop",
-         .max = 3,
-         .fallback = 0,
-         .names = {"absent", "random", "keep_all", "drop_all"}},
-        {.key = "keep",
-         .max = 5,
-         .fallback = 0,
-         .names = {"one", "half", "nine_tenths", "tenth", "hundredth", "thousandth"}},
-        scale_field(),
-        logits_field(),
-        {.key = "stats_order", .max = 1, .fallback = 0, .names = {"blocks", "same_as_input"}},
-        {.key = "precise", .max = 2, .fallback = 0},
-        {.key = "beyond_q", .max = kLongest, .fallback = 0},
-        {.key = "beyond_kv", .max = kLongest, .fallback = 0}};
+    std::vector<NumberField> out = attention_fields(
+        {type_field(), {.key = "layout", .max = 4, .names = {"BSH", "BSND", "TND", "SBH", "BNSD"}}},
+        {.heads = 256, .group = 256, .width = 512},
+        {{.key = "rope", .max = 512, .step = 8, .fallback = 0, .word = "channel"},
+         mask_field("mask"),
+         choice("mask_form", {"single", "one", "batch", "head", "packed"}),
+         {.key = "sparse", .max = 8, .fallback = 0},
+         {.key = "pre", .max = kLongest, .fallback = 0},
+         {.key = "next", .max = kLongest, .fallback = 0},
+         choice("tokens", {"given", "pre_negative", "next_negative", "pre_unlimited",
+                           "next_unlimited", "unlimited"}),
+         choice("prefix", {"lowest", "full", "random", "absent"}),
+         choice("pse", {"absent", "plain", "one_batch", "one_row", "one_batch_row", "compressed",
+                        "compressed_batch", "flat_keys", "flat_pairs", "slopes", "batch_slopes"}),
+         {.key = "pse_type", .max = 3, .fallback = 1},
+         choice("start", {"absent", "both", "query", "key"}),
+         choice("drop", {"absent", "random", "keep_all", "drop_all"}),
+         choice("keep", {"one", "half", "nine_tenths", "tenth", "hundredth", "thousandth"}),
+         scale_field(),
+         logits_field(),
+         choice("stats_order", {"blocks", "same_as_input"}),
+         {.key = "precise", .max = 2, .fallback = 0},
+         {.key = "beyond_q", .max = kLongest, .fallback = 0},
+         {.key = "beyond_kv", .max = kLongest, .fallback = 0}});
     if (!gradient) return out;
     out[0].max = 4;
     out[0].names.insert(out[0].names.end(), {"fp8_e5m2", "fp8_e4m3fn"});
     add_given_fields(out);
-    out.push_back({.key = "result", .max = 2, .fallback = 0, .names = {"fp16", "bf16", "fp32"}});
+    out.push_back(choice("result", {"fp16", "bf16", "fp32"}));
     return out;
 }
 

@@ -71,12 +71,7 @@ void override_pairs(const Spec& spec, FlashParts& parts) {
     if (spec.overrides.empty() && std::ranges::none_of(spec.layouts, repeats)) return;
     std::vector<std::uint8_t>&values = parts.shape.mask.values, &bytes = parts.shape.dropout.bytes;
     Bits mask(values.begin(), values.end()), drop(bytes.begin(), bytes.end());
-    apply_overrides(spec, [&](std::size_t tensor) -> Bits* {
-        const Role role = spec.schema->tensors[tensor].role;
-        if (role == Role::mask) return &mask;
-        if (role == Role::drop) return &drop;
-        return role == Role::bias ? &parts.pse : nullptr;
-    });
+    apply_overrides(spec, {{Role::mask, &mask}, {Role::drop, &drop}, {Role::bias, &parts.pse}});
     const auto as_byte = [](std::uint32_t bits) { return static_cast<std::uint8_t>(bits); };
     std::transform(mask.begin(), mask.end(), values.begin(), as_byte);
     std::transform(drop.begin(), drop.end(), bytes.begin(), as_byte);

@@ -18,18 +18,13 @@ namespace {
 using Int = std::int64_t;
 
 void make_lattice(Spec& spec, Random& random) {
-    spec.recipe = Recipe::ints;
     spec.set("logits", random.between(1, 2));
     spec.set("scale", random.between(0, 2));
     spec.set("pse", 0), spec.set("pse_type", 1), spec.set("start", 0);
     if (spec.number("drop") != 0) spec.set("keep", random.between(0, 1));
     set_if_present(spec, "stats", 0);
     set_if_present(spec, "out", 0);
-    if (random.chance(60)) {  // a power of two of keys, everything visible or causal from its end
-        const std::int64_t keys = random.pick<std::int64_t>({1, 2, 4, 8, 16, 32, 64, 128});
-        for (auto& length : spec.lists[1])
-            if (length > 0) length = keys;
-    }
+    with_power_of_two_keys(spec, random);
 }
 
 /// Other attributes at the same shapes: what a plan cached by shapes would miss.
@@ -54,14 +49,7 @@ bool suits_tiers(FlashKeep keep) {
 void make_flash_tier_case(Spec& spec, Random& random) {
     if (!suits_tiers(static_cast<FlashKeep>(spec.numbers[kFaKeep])))
         spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::half);
-    make_tier_case(spec, random, 1, 1,
-                   2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
-    // Percent. A default run has 25 cases; those of the gradient cost four times as much.
-    const bool gradient = spec.schema == &flash_description(true);
-    if (!random.chance(gradient ? 14 : 25)) return;
-    make_long_tier_case(
-        spec, random,
-        {.work = gradient ? 80'000'000 : 180'000'000, .of_queries = gradient && random.chance(50)});
+    make_dense_tier_case(spec, random, spec.schema == &flash_description(true));
 }
 
 bool is_flash_tier_data(const Spec& spec) {
@@ -70,22 +58,19 @@ bool is_flash_tier_data(const Spec& spec) {
 
 /// Visible pairs by the predicate of the sparse mode: what the mask hides besides is not known
 /// without looking at it.
-double pairs_of(const ref::FlashAttentionShape& s) {
-    double pairs = 0;
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b)
-        for (Int i = 0; i < s.query_lengths[b]; ++i) {
-            const ref::KeyRange range = ref::visible_range(s, b, i);
-            pairs += static_cast<double>(range.end - range.begin);
-        }
-    return pairs * static_cast<double>(s.query_heads);
+double pairs_of(const AttentionProblem& problem, const ref::FlashAttentionShape& shape) {
+    return visible_pairs(problem, [&](std::size_t b, Int i) {
+        const ref::KeyRange range = ref::visible_range(shape, b, i);
+        return range.end - range.begin;
+    });
 }
 
 Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = flash_inputs(spec);
     const auto shape =
         std::make_shared<const ref::FlashAttentionShape>(extras_of<FlashParts>(problem).shape);
-    FullSizeAttention of =
-        full_size(flash_attention_operator(), spec, std::move(problem), pairs_of(*shape));
+    const double pairs = pairs_of(problem, *shape);
+    FullSizeAttention of = full_size(flash_attention_operator(), spec, std::move(problem), pairs);
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::flash_columns_of(*shape, keys);
     };

@@ -119,19 +119,7 @@ void with_unseen_keys(Spec& spec, Random& random) {
 
 void with_several_sequences(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
-    if (spec.lists[0].size() > 1) return;
-    spec.lists[0].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[0][0]);
-    spec.lists[1].push_back(is_tnd(spec) ? random.between(0, 20) : spec.lists[1][0]);
-}
-
-void with_several_heads(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    with_more_heads(spec, random);
-}
-
-void with_group(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
-    with_larger_group(spec, random);
+    with_another_sequence(spec, random, is_tnd(spec));
 }
 
 void with_nothing_dropped(Spec& spec, Random& random) {
@@ -144,8 +132,6 @@ const AttentionCases kCases = {
     .masked = with_some_mask,
     .is_masked = [](const Spec& spec) { return spec.numbers[kFaMask] != 0; },
     .several_sequences = with_several_sequences,
-    .several_heads = with_several_heads,
-    .group = with_group,
     .undropped = with_nothing_dropped,
     .is_undropped = [](const Spec& spec) { return spec.numbers[kFaDrop] == 0; }};
 

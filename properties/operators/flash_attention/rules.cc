@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "properties/case/claims.h"
 #include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
@@ -26,14 +27,8 @@ void claim_sparse(Extents& e, Int mode) {
     e.claim("tokens", static_cast<Int>(FlashTokens::pre_unlimited));
 }
 
-/// Empty sequences in TND, more of the same elsewhere.
-void claim_batches(Extents& e, Int count) {
-    const bool tnd = e["layout"] == static_cast<Int>(FlashLayout::tnd);
-    for (const char* list : {"q", "kv"}) {
-        std::vector<Int> lengths = e.lengths(list);
-        lengths.resize(static_cast<std::size_t>(count), tnd ? 0 : lengths[0]);
-        e.claim_lengths(list, std::move(lengths));
-    }
+void claim_more_batches(Extents& e, Int count) {
+    claim_batches(e, count, e["layout"] == static_cast<Int>(FlashLayout::tnd));
 }
 
 void claim_rows(Extents& e, Int length) {
@@ -142,7 +137,7 @@ void add_flash_claims(Description& d) {
          }},
         {"all.kv", nullptr, [](const Extents&) { return Values{kLongest, kLongest + 1}; }},
         {"all.sparse", claim_sparse, [](const Extents&) { return Values{7}; }},
-        {"all.batches", claim_batches,
+        {"all.batches", claim_more_batches,
          [](const Extents&) { return Values{0, kMostPrefixes, kMostPrefixes + 1}; }},
         {"all.rows", claim_rows, [](const Extents&) { return Values{}; }},
         {"short_drop.rows", claim_rows, [](const Extents&) { return Values{kDropRows}; }}};

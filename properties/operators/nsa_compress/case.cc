@@ -50,7 +50,9 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
     return out;
 }
 
-std::unique_ptr<Operator> make(bool gradient) {
+}  // namespace
+
+std::unique_ptr<Operator> make_nsa_compress(bool gradient) {
     return make_operator({.schema = compress_description(gradient),
                           .properties = compress_properties(gradient),
                           .required = compress_required_classes(gradient),
@@ -60,10 +62,5 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .large_cases = compress_large_cases,
                           .excluded_pairs = nsa_compress_excluded_pairs});
 }
-
-}  // namespace
-
-std::unique_ptr<Operator> make_nsa_compress() { return make(false); }
-std::unique_ptr<Operator> make_nsa_compress_grad() { return make(true); }
 
 }  // namespace attncheck::properties

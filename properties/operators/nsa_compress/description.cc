@@ -1,6 +1,7 @@
 // NsaCompress and NsaCompressGrad as data: fields, tensors, arguments and rules.
 #include <type_traits>
 
+#include "properties/case/attention_fields.h"
 #include "properties/case/claims.h"
 #include "properties/operators/nsa_compress/case.h"
 
@@ -26,7 +27,7 @@ Description describe(ref::Ruling (*rule)(const R&)) {
     constexpr bool gradient = std::is_same_v<A, attncheck_nsa_compress_grad_args>;
     Description d;
     d.op = gradient ? "nsa_compress_grad" : "nsa_compress";
-    d.numbers = {{.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
+    d.numbers = {type_field({"fp16", "bf16"}),
                  {.key = "heads", .min = 1, .max = 128, .word = "head"},
                  {.key = "dim", .min = 16, .max = 256, .step = 16, .word = "channel"},
                  {.key = "block",
@@ -46,8 +47,8 @@ Description describe(ref::Ruling (*rule)(const R&)) {
                              .logical = "block heads",
                              .argument = both<&A::weight, &R::weight>};
     if constexpr (gradient) {
-        d.numbers.push_back({.key = "lengths", .max = 1, .fallback = 0, .names = {"given", "absent"}});
-        d.numbers.push_back({.key = "layout", .max = 1, .fallback = 0, .names = {"TND", "absent"}});
+        d.numbers.push_back(choice("lengths", {"given", "absent"}));
+        d.numbers.push_back(choice("layout", {"TND", "absent"}));
         d.tensors = {{.name = "output_grad",
                       .logical = "blocks+ heads dim",
                       .argument = both<&A::output_grad, &R::output_grad>},

@@ -143,11 +143,12 @@ Verdict adjoint(const Spec& spec, PropertyContext& context) {
     for (const auto argument : {kCmpInput, kCmpWeight}) {
         const auto& [name, of_gradient] = expected[argument];
         Identity identity(1);
-        identity.place[0] = argument == kCmpInput ? "<dX,X> = <dY,Y>" : "<dW,W> = <dY,Y>";
+        const std::string relation = argument == kCmpInput ? "<dX,X> = <dY,Y>" : "<dW,W> = <dY,Y>";
+        identity.place[0] = relation;
         add_product(identity, identity.left, run.values(name), problem.values(argument),
                     allowance(of_gradient));
         add_product(identity, identity.right, output_grad, forward);
-        join(all, identity.verdict(name, identity.place[0]));
+        join(all, identity.verdict(name, relation));
     }
     return all;
 }

@@ -6,21 +6,10 @@
 
 namespace attncheck::properties {
 
-/// Runs a problem; trouble is set when it did not return 0.
-struct CompressRun {
-    Call call;
-    CallResult result;
-    std::optional<Verdict> trouble;
+/// Runs a problem.
+struct CompressRun : CallRun {
     CompressRun(const CompressProblem& problem, PropertyContext& context)
-        : call(problem.call()),
-          result(context.candidate.run(call, {})),
-          trouble(verdict_unless_ok(result)) {}
-    const std::vector<std::uint32_t>& bits(std::string_view name) const {
-        return result.outputs[tensor_index(call, name)];
-    }
-    std::vector<double> values(std::string_view name) const {
-        return decode_all(call.tensor(name).type(), bits(name));
-    }
+        : CallRun(problem.call(), context) {}
     /// Of element k of an output, the words of the case.
     PlaceOf place(const Spec& spec, const std::string& name) const {
         return [this, &spec, name](std::size_t k) { return place_of(spec, call, name, k); };

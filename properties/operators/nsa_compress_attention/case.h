@@ -45,7 +45,6 @@ enum Field {
 };
 /// The masks, by their number in the schema.
 enum Input { kAttenMask = 3, kForcedBlocks };
-enum class MaskKind { absent, boolean, uint8 };
 enum class Hides {
     random,  ///< a share of the pairs that is the case's own, some rows blind
     causal,  ///< i d + l - 1 > s, as in the paper
@@ -78,18 +77,7 @@ struct Parts : AttentionParts {
     ref::CompressAttentionShape shape;
     double scale = 1;  ///< as passed, binary64
     std::int64_t sparse_mode = 0;
-    struct Mask {
-        bool present = false;
-        ref::Dtype dtype = ref::Dtype::boolean;
-        std::vector<std::int64_t> shape;
-        Bits bits;
-
-        /// Non-zero where something is hidden or forced; no element when absent.
-        std::vector<std::uint8_t> contents() const;
-        bool at(std::int64_t row, std::int64_t column) const {
-            return present && bits[static_cast<std::size_t>(row * shape[1] + column)] != 0;
-        }
-    } mask, topk_mask;
+    MaskTensor mask, topk_mask;
 
     double narrowed_scale() const { return static_cast<float>(scale); }
     /// Extents of both masks, from the lengths. Contents stay as they are.

@@ -13,7 +13,7 @@ std::uint64_t hash_of(std::uint64_t seed, std::int64_t a, std::int64_t b, std::i
 
 /// One mask; marked(row, column, hash) says what it contains. Any non-zero byte of uint8 marks.
 template <class Marked>
-void fill_mask(const Spec& spec, int tensor, Parts::Mask& mask, const Marked& marked) {
+void fill_mask(const Spec& spec, int tensor, MaskTensor& mask, const Marked& marked) {
     if (!mask.present) return;
     const std::int64_t rows = mask.shape[0], columns = mask.shape[1];
     mask.bits.assign(static_cast<std::size_t>(rows * columns), 0);

@@ -25,30 +25,21 @@ std::vector<Int> blocks_of_lengths(const Extents& e) {
 }
 
 std::vector<NumberField> fields() {
-    return {{.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
-            {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
-            {.key = "group", .min = 1, .max = 64},
-            {.key = "dim", .min = 1, .max = 768, .word = "channel"},
-            {.key = "value_dim", .min = 1, .max = 768, .word = "channel"},
-            {.key = "block", .min = 16, .max = 128, .step = 16},
-            {.key = "stride", .min = 16, .max = 64, .step = 16},
-            {.key = "select", .min = 16, .max = 128, .step = 16},
-            {.key = "count", .min = 1, .max = 32, .word = "entry"},
-            mask_field("mask"),
-            {.key = "hides",
-             .max = 4,
-             .fallback = 0,
-             .names = {"random", "causal", "ramp", "all", "striped"}},
-            mask_field("topk_mask"),
-            {.key = "forces",
-             .max = 4,
-             .fallback = 0,
-             .names = {"random", "paper", "most", "last", "all"}},
-            {.key = "sparse", .max = 1, .fallback = 0},
-            scale_field(),
-            logits_field({"dominant", "single"}),
-            {.key = "beyond_q", .max = kLongestQuery, .fallback = 0},
-            {.key = "beyond_cmp", .max = kLongestQuery, .fallback = 0}};
+    return attention_fields(
+        {type_field({"fp16", "bf16"})}, {.heads = 128, .group = 64, .width = 768},
+        {{.key = "block", .min = 16, .max = 128, .step = 16},
+         {.key = "stride", .min = 16, .max = 64, .step = 16},
+         {.key = "select", .min = 16, .max = 128, .step = 16},
+         {.key = "count", .min = 1, .max = 32, .word = "entry"},
+         mask_field("mask"),
+         choice("hides", {"random", "causal", "ramp", "all", "striped"}),
+         mask_field("topk_mask"),
+         choice("forces", {"random", "paper", "most", "last", "all"}),
+         {.key = "sparse", .max = 1, .fallback = 0},
+         scale_field(),
+         logits_field({"dominant", "single"}),
+         {.key = "beyond_q", .max = kLongestQuery, .fallback = 0},
+         {.key = "beyond_cmp", .max = kLongestQuery, .fallback = 0}});
 }
 
 std::vector<Symbol> symbols() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "properties/case/attention_draws.h"
 #include "properties/operators/labels.h"
@@ -33,21 +34,17 @@ void sample_heads(Random& random, Spec& spec) {
         random.chance(50) ? n[kDim] : random.between(1, std::min<Int>(n[kDim], 2 + n[kDim] / 2));
 }
 
-struct Windows {
-    Int l, d, select;
-};
-
 void sample_windows(Random& random, Spec& spec) {
     // M = l'/d of 1, 2, 3, 4, 5, 6, 8 with N = floor(l/d) of 1, 2, 3, 4, 5, 8.
-    const auto w = random.pick<Windows>(
+    const auto [block, stride, select] = random.pick<std::array<Int, 3>>(
         {{16, 16, 16},   {16, 16, 32}, {16, 16, 128},  {16, 16, 48},   {16, 16, 64},
          {32, 16, 32},   {32, 16, 48}, {32, 16, 64},   {32, 16, 64},   {32, 16, 128},
          {32, 32, 32},   {48, 32, 64}, {48, 16, 64},   {64, 16, 64},   {48, 48, 96},
          {32, 32, 128},  {64, 16, 96}, {80, 16, 80},   {128, 16, 128}, {64, 64, 64},
          {128, 64, 128}, {96, 48, 96}, {112, 16, 128}, {48, 32, 96},   {64, 32, 128}});
-    spec.numbers[kBlock] = w.l;
-    spec.numbers[kStride] = w.d;
-    spec.numbers[kSelect] = w.select;
+    spec.numbers[kBlock] = block;
+    spec.numbers[kStride] = stride;
+    spec.numbers[kSelect] = select;
     spec.numbers[kCount] = random.chance(70) ? random.pick<Int>({1, 1, 2, 2, 3, 4, 5})
                                              : random.pick<Int>({7, 8, 9, 15, 16, 17, 31, 32});
 }
@@ -127,18 +124,7 @@ void sample_masks(Random& random, Spec& spec) {
 }
 
 void sample_data(Random& random, Spec& spec) {
-    using enum Recipe;
-    draw_data(spec, random,
-              {{normal, 5},
-               {ints, 2},
-               {ones, 1},
-               {onehot, 1},
-               {signs, 1},
-               {cancelling, 1},
-               {spiky, 1},
-               {huge, 1},
-               {subnormal, 1},
-               {specials, 1}});
+    draw_data(spec, random, each_recipe(5, 2));
     spec.numbers[kScale] = random.pick<Int>({1, 1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 8);
     draw_layouts(spec, random);

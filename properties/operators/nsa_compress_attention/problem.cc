@@ -13,19 +13,6 @@ namespace {
 
 using Int = std::int64_t;
 
-Parts::Mask mask_of(Int kind) {
-    Parts::Mask mask;
-    mask.present = static_cast<MaskKind>(kind) != MaskKind::absent;
-    mask.dtype =
-        static_cast<MaskKind>(kind) == MaskKind::uint8 ? ref::Dtype::uint8 : ref::Dtype::boolean;
-    return mask;
-}
-
-Int kind_of(const Parts::Mask& mask) {
-    if (!mask.present) return static_cast<Int>(MaskKind::absent);
-    return static_cast<Int>(mask.dtype == ref::Dtype::uint8 ? MaskKind::uint8 : MaskKind::boolean);
-}
-
 Parts parts_without_values(const Spec& spec) {
     Parts parts;
     const Extents extents = extents_of(spec);
@@ -39,8 +26,8 @@ Parts parts_without_values(const Spec& spec) {
     s.select_count = n[kCount];
     parts.sparse_mode = n[kSparse];
     parts.scale = scale_of(static_cast<ScaleKind>(n[kScale]), s.head_dim);
-    parts.mask = mask_of(n[kMask]);
-    parts.topk_mask = mask_of(n[kTopkMask]);
+    parts.mask = MaskTensor::of_kind(n[kMask]);
+    parts.topk_mask = MaskTensor::of_kind(n[kTopkMask]);
     parts.fit_mask_shapes();
     return parts;
 }
@@ -62,8 +49,8 @@ Call make_call(const Parts& parts) {
     n[kStride] = s.compress_stride;
     n[kSelect] = s.select_block;
     n[kCount] = s.select_count;
-    n[kMask] = kind_of(parts.mask);
-    n[kTopkMask] = kind_of(parts.topk_mask);
+    n[kMask] = parts.mask.kind();
+    n[kTopkMask] = parts.topk_mask.kind();
     n[kSparse] = parts.sparse_mode;
     Extents extents = extents_of(spec);
     extents.claim("query_heads", s.query_heads);
@@ -71,17 +58,6 @@ Call make_call(const Parts& parts) {
     call.reals[0].value = parts.scale;
     give_values(parts, extents, call);
     return call;
-}
-
-/// The upper left corner of a mask.
-void crop(Parts::Mask& mask, Int rows, Int columns) {
-    if (!mask.present) return;
-    Bits bits;
-    for (Int row = 0; row < rows; ++row) {
-        const auto first = mask.bits.begin() + row * mask.shape[1];
-        bits.insert(bits.end(), first, first + columns);
-    }
-    mask.bits = std::move(bits);
 }
 
 AttentionProblem inputs_of(const Spec& spec) { return problem_of(parts_of(spec)); }
@@ -95,8 +71,8 @@ public:
         const Int queries = problem.query_lengths[b], keys = problem.kv_lengths[b];
         if (queries == 0) return std::nullopt;
         Parts one = parts_of_sequence<Parts>(problem, b);
-        crop(one.mask, queries, keys);
-        crop(one.topk_mask, queries, one.shape.select_blocks(keys));
+        one.mask.crop(queries, keys);
+        one.topk_mask.crop(queries, one.shape.select_blocks(keys));
         one.fit_mask_shapes();
         return problem_of(std::move(one));
     }
@@ -118,14 +94,6 @@ std::string reason_of(const std::string& message) {
 }
 
 }  // namespace
-
-std::vector<std::uint8_t> Parts::Mask::contents() const {
-    if (!present) return {};
-    std::vector<std::uint8_t> out(bits.size());
-    std::ranges::transform(bits, out.begin(),
-                           [](std::uint32_t b) { return static_cast<std::uint8_t>(b != 0); });
-    return out;
-}
 
 void Parts::fit_mask_shapes() {
     const Int rows = longest(shape.query_lengths), keys = longest(shape.cmp_lengths);
@@ -187,11 +155,8 @@ Parts parts_of_call(const Call& call) {
 }
 
 Call build_call(const Spec& spec) {
-    return build_of(spec, [](const Spec& of, Call& call) {
-        if (has_extents_of(of, call))
-            give_values(parts_of(of), extents_of(of), call);
-        else
-            fill_with_zeros(call);  // no reference is defined on claimed extents
+    return build_with_values(spec, [](const Spec& of, Call& call) {
+        give_values(parts_of(of), extents_of(of), call);
     });
 }
 

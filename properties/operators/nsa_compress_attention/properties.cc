@@ -17,7 +17,6 @@ namespace {
 using Int = std::int64_t;
 
 void make_lattice(Spec& spec, Random& random) {
-    spec.recipe = Recipe::ints;
     spec.set("logits", static_cast<std::int64_t>(random.pick(
                            {LogitKind::equal, LogitKind::dominant, LogitKind::single})));
     spec.set("scale", static_cast<std::int64_t>(
@@ -115,12 +114,10 @@ void with_mask(Spec& spec, Random& random) {
 }
 
 void with_several_heads(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
     if (spec.numbers[kKvHeads] == 1) spec.numbers[kKvHeads] = random.between(2, 3);
 }
 
 void with_group(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
     if (spec.numbers[kGroup] == 1) spec.numbers[kGroup] = random.pick<Int>({2, 4});
 }
 
@@ -142,6 +139,7 @@ const AttentionCases kCases = {
     .masked = with_mask,
     .is_masked = [](const Spec& spec) { return spec.numbers[kMask] != 0; },
     .several_sequences = with_sequences,
+    .for_heads = with_fewer_queries,
     .several_heads = with_several_heads,
     .group = with_group,
     .several_runs = with_fewer_queries,

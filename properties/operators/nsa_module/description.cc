@@ -13,26 +13,21 @@ using Int = std::int64_t;
 constexpr Int kLongest = 4096;  ///< a module case is meant to be small
 
 std::vector<NumberField> fields() {
-    return {{.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
-            {.key = "kv_heads", .min = 1, .max = 16, .word = "head"},
-            {.key = "group", .min = 1, .max = 16},
-            {.key = "dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
-            {.key = "value_dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
-            {.key = "block", .min = 16, .max = 128, .step = 16, .word = "offset"},
-            {.key = "stride", .min = 16, .max = 128, .step = 16},
-            {.key = "select", .min = 16, .max = 128, .step = 16},
-            {.key = "count", .min = 1, .max = 32, .word = "entry"},
-            {.key = "window", .min = 1, .max = kLongest},
-            {.key = "tied", .max = 1, .fallback = 0, .names = {"no", "yes"}},
-            {.key = "forced", .max = 1, .fallback = 0, .names = {"no", "yes"}},
-            {.key = "gates",
-             .max = 5,
-             .fallback = 0,
-             .names = {"half", "random", "compress", "select", "window", "closed"}},
-            {.key = "weights", .max = 2, .fallback = 0, .names = {"recipe", "onehot", "mean"}},
-            {.key = "logits", .max = 1, .fallback = 0, .names = {"plain", "lattice"}},
-            scale_field(),
-            {.key = "beyond", .max = kLongest, .fallback = 0}};
+    return attention_fields(
+        {type_field({"fp16", "bf16"})},
+        {.heads = 16, .group = 16, .width = 192, .least_width = 128, .step = 64},
+        {{.key = "block", .min = 16, .max = 128, .step = 16, .word = "offset"},
+         {.key = "stride", .min = 16, .max = 128, .step = 16},
+         {.key = "select", .min = 16, .max = 128, .step = 16},
+         {.key = "count", .min = 1, .max = 32, .word = "entry"},
+         {.key = "window", .min = 1, .max = kLongest},
+         choice("tied", {"no", "yes"}),
+         choice("forced", {"no", "yes"}),
+         choice("gates", {"half", "random", "compress", "select", "window", "closed"}),
+         choice("weights", {"recipe", "onehot", "mean"}),
+         choice("logits", {"plain", "lattice"}),
+         scale_field(),
+         {.key = "beyond", .max = kLongest, .fallback = 0}});
 }
 
 std::vector<Int> blocks_of(const Extents& e) {

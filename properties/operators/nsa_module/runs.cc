@@ -112,7 +112,8 @@ Composition& composition() {
 }
 
 Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction direction)
-    : spec(spec_of(parts, run_description())), call(make_call(parts, run_description())) {
+    : spec(spec_of(parts, run_description())) {
+    call = make_call(parts, run_description());
     const auto end = call.tensors.begin() + std::ssize(description().tensors);
     std::vector<Memory> memory(call.tensors.begin(), end);
     const auto view = [&](std::size_t k) { return memory[k].view(); };

@@ -21,24 +21,15 @@ Composition& composition();
 
 enum class Direction { forward, both };
 
-struct Run {
+struct Run : CallRun {
     Spec spec;  ///< of the parts, for run_description()
-    Call call;
-    CallResult result;
     ref::NsaModuleObserved observed;
     std::vector<std::int64_t> topk;       ///< [T,N2,K]
     std::vector<OperatorRecord> records;  ///< none when there are no tokens
-    /// Set when an operator did not return 0, or when a list of blocks cannot be used.
-    std::optional<Verdict> trouble;
 
+    /// Trouble is also a list of blocks that cannot be used.
     Run(const Spec& spec, const Parts& parts, PropertyContext& context,
         Direction direction = Direction::both);
-    const std::vector<std::uint32_t>& bits(std::string_view name) const {
-        return result.outputs[tensor_index(call, name)];
-    }
-    std::vector<double> values(std::string_view name) const {
-        return decode_all(call.tensor(name).type(), bits(name));
-    }
     std::string place(const Spec&, const std::string& name, std::size_t k) const {
         return place_of(spec, call, name, k);
     }

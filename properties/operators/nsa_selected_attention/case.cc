@@ -64,7 +64,9 @@ void carry_lists(const Spec& from, Spec& to, const std::vector<int>& kept) {
     }
 }
 
-std::unique_ptr<Operator> make(bool gradient) {
+}  // namespace
+
+std::unique_ptr<Operator> make_nsa_selected_attention(bool gradient) {
     return make_operator({.schema = selected_description(gradient),
                           .properties = selected_properties(gradient),
                           .required = selected_required_classes(gradient),
@@ -76,10 +78,5 @@ std::unique_ptr<Operator> make(bool gradient) {
                           .excluded_pairs = nsa_selected_attention_excluded_pairs,
                           .attention = selected_attention_operator});
 }
-
-}  // namespace
-
-std::unique_ptr<Operator> make_nsa_selected_attention() { return make(false); }
-std::unique_ptr<Operator> make_nsa_selected_attention_grad() { return make(true); }
 
 }  // namespace attncheck::properties

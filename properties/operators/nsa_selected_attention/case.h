@@ -38,7 +38,6 @@ enum SelectedField {
     kSelStats,
     kSelOut
 };
-enum class MaskKind { absent, boolean, uint8 };
 enum class MaskExtent { exact, single, large };  ///< large: 300 x 300, legal in sparse mode 2 only
 /// What the lists of blocks look like.
 enum class TopkKind {
@@ -62,12 +61,7 @@ struct SelectedParts : AttentionParts {
     ref::SelectedAttentionShape shape;  ///< mask and mask_columns follow from the fields below
     double scale = 1;                   ///< as passed, binary64
     std::int64_t sparse_mode = 0;
-    struct Mask {
-        bool present = false;
-        ref::Dtype dtype = ref::Dtype::boolean;
-        std::vector<std::int64_t> shape;
-        Bits bits;
-    } mask;
+    MaskTensor mask;
     Bits topk;
 
     double narrowed_scale() const { return static_cast<float>(scale); }
@@ -75,7 +69,7 @@ struct SelectedParts : AttentionParts {
     /// Whether the mask, which is there, hides a key from a query of its sequence.
     bool hides(std::int64_t query_pos, std::int64_t key_pos) const {
         if (sparse_mode == 2) return key_pos > query_pos;
-        return mask.bits[static_cast<std::size_t>(query_pos * mask.shape[1] + key_pos)] != 0;
+        return mask.at(query_pos, key_pos);
     }
 };
 
@@ -94,8 +88,7 @@ std::vector<std::string> selected_labels(const Spec& spec);
 std::vector<RequiredClass> selected_required_classes(bool gradient);
 
 const std::vector<ExcludedPairs>& nsa_selected_attention_excluded_pairs();
-std::unique_ptr<Operator> make_nsa_selected_attention();
-std::unique_ptr<Operator> make_nsa_selected_attention_grad();
+std::unique_ptr<Operator> make_nsa_selected_attention(bool gradient);
 
 std::vector<Property> selected_properties(bool gradient);
 std::vector<Spec> selected_large_cases(const Schema& schema, std::int64_t length,

@@ -18,26 +18,20 @@ constexpr Int kMostSequences = 1024;
 constexpr Int kLargeMask = 300;
 
 std::vector<NumberField> fields(bool gradient) {
-    std::vector<NumberField> out{
-        {.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
-        {.key = "kv_heads", .min = 1, .max = 128, .word = "head"},
-        {.key = "group", .min = 1, .max = 32},
-        {.key = "dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
-        {.key = "value_dim", .min = 128, .max = 192, .step = 64, .word = "channel"},
-        {.key = "block", .min = 16, .max = 128, .step = 16},
-        {.key = "count", .min = 1, .max = 32, .word = "entry"},
-        mask_field("mask"),
-        {.key = "mask_shape", .max = 2, .fallback = 0, .names = {"exact", "single", "large"}},
-        {.key = "sparse", .max = 2, .step = 2, .fallback = 0},
-        scale_field(),
-        {.key = "topk",
-         .max = 11,
-         .fallback = 0,
-         .names = {"first", "canonical", "ascending", "descending", "shuffled", "scored",
-                   "repeated", "same", "diagonal", "future", "shared", "last"}},
-        logits_field(),
-        {.key = "beyond_q", .max = kLongest, .fallback = 0},
-        {.key = "beyond_kv", .max = kLongest, .fallback = 0}};
+    std::vector<NumberField> out = attention_fields(
+        {type_field({"fp16", "bf16"})},
+        {.heads = 128, .group = 32, .width = 192, .least_width = 128, .step = 64},
+        {{.key = "block", .min = 16, .max = 128, .step = 16},
+         {.key = "count", .min = 1, .max = 32, .word = "entry"},
+         mask_field("mask"),
+         choice("mask_shape", {"exact", "single", "large"}),
+         {.key = "sparse", .max = 2, .step = 2, .fallback = 0},
+         scale_field(),
+         choice("topk", {"first", "canonical", "ascending", "descending", "shuffled", "scored",
+                         "repeated", "same", "diagonal", "future", "shared", "last"}),
+         logits_field(),
+         {.key = "beyond_q", .max = kLongest, .fallback = 0},
+         {.key = "beyond_kv", .max = kLongest, .fallback = 0}});
     if (gradient) add_given_fields(out);
     return out;
 }

@@ -91,18 +91,7 @@ void sample_mask(Random& random, Spec& spec) {
 }
 
 void sample_data(Random& random, Spec& spec) {
-    using enum Recipe;
-    draw_data(spec, random,
-              {{normal, 4},
-               {ints, 2},
-               {ones, 1},
-               {onehot, 1},
-               {signs, 1},
-               {cancelling, 1},
-               {spiky, 1},
-               {huge, 1},
-               {subnormal, 1},
-               {specials, 1}});
+    draw_data(spec, random, each_recipe(4, 2));
     spec.numbers[kSelScale] = random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
     spec.numbers[kSelTopk] = random.between(1, 11);
     spec.numbers[kSelLogits] = random.chance(58) ? 0 : random.between(1, 7);

@@ -13,12 +13,6 @@ namespace {
 
 bool is_statistic_of_empty_row(double row_sum) { return row_sum >= ref::kEmptyRowSum; }
 
-Verdict verdict_on_equal_problems(const SelectedParts& left, const SelectedParts& right,
-                                  PropertyContext& context, const std::string& relation) {
-    return verdict_on_equal_problems(selected_attention_operator(), selected_problem(left),
-                                     selected_problem(right), context, relation);
-}
-
 /// Lists of `count` entries: `fill` appends the new entries of an old list.
 template <class Fill>
 void change_lists(SelectedParts& parts, std::int64_t count, const Fill& fill) {
@@ -54,7 +48,8 @@ Verdict list_order(const Spec& spec, PropertyContext& context) {
             out.push_back(list[static_cast<std::size_t>(i)]);
     });
     if (shuffled.topk == parts.topk) return inapplicable();
-    return verdict_on_equal_problems(parts, shuffled, context, "every list permuted");
+    return verdict_on_equal_problems(selected_attention_operator(), selected_problem(parts),
+                                     selected_problem(shuffled), context, "every list permuted");
 }
 
 void with_longer_lists(Spec& spec, Random& random) {
@@ -201,7 +196,7 @@ Verdict reblocking(const Spec& spec, PropertyContext& context) {
             for (std::uint32_t i = 0; i < cut; ++i) out.push_back(block * cut + i);
     });
     return verdict_on_equal_problems(
-        parts, finer, context,
+        selected_attention_operator(), selected_problem(parts), selected_problem(finer), context,
         fmt::format("blocks of {} against blocks of {}", parts.shape.block, finer.shape.block));
 }
 

@@ -22,9 +22,7 @@ SelectedParts parts_without_values(const Spec& spec) {
     s.count = n[kSelCount];
     parts.sparse_mode = n[kSelSparse];
     parts.scale = scale_of(static_cast<ScaleKind>(n[kSelScale]), s.head_dim);
-    const auto kind = static_cast<MaskKind>(n[kSelMask]);
-    parts.mask.present = kind != MaskKind::absent;
-    parts.mask.dtype = kind == MaskKind::uint8 ? ref::Dtype::uint8 : ref::Dtype::boolean;
+    parts.mask = MaskTensor::of_kind(n[kSelMask]);
     parts.mask.shape = {extents["mask_rows"], extents["mask_columns"]};
     s.mask = !parts.mask.present      ? ref::SelectedMask::none
              : parts.sparse_mode == 2 ? ref::SelectedMask::causal
@@ -48,9 +46,7 @@ Call make_call(const SelectedParts& parts) {
     n[kSelBlock] = s.block;
     n[kSelCount] = s.count;
     n[kSelSparse] = parts.sparse_mode;
-    if (parts.mask.present)
-        n[kSelMask] = static_cast<Int>(parts.mask.dtype == ref::Dtype::uint8 ? MaskKind::uint8
-                                                                             : MaskKind::boolean);
+    n[kSelMask] = parts.mask.kind();
     Extents extents = extents_of(spec);
     extents.claim("query_heads", s.query_heads);
     if (parts.mask.present) {
@@ -75,13 +71,7 @@ SelectedParts alone(const AttentionProblem& problem, std::size_t b) {
     one.topk = slice(one.topk, row_starts(problem.query_lengths)[b], queries,
                      s.kv_heads * s.count);
     if (!one.mask.present || one.sparse_mode != 0) return one;
-    Bits mask;
-    for (Int row = 0; row < queries; ++row) {
-        const auto first = one.mask.bits.begin() + row * one.mask.shape[1];
-        mask.insert(mask.end(), first, first + keys);
-    }
-    one.mask.bits = std::move(mask);
-    one.mask.shape = {queries, keys};
+    one.mask.crop(queries, keys);
     s.mask_columns = keys;
     return one;
 }
@@ -127,10 +117,7 @@ ref::ColumnLister SelectedParts::columns() const {
 SelectedParts selected_lists(const Spec& spec) {
     SelectedParts parts = parts_without_values(spec);
     fill_selected_lists(spec, parts);
-    apply_overrides(spec, [&](std::size_t tensor) {
-        const Role role = spec.schema->tensors[tensor].role;
-        return role == Role::list ? &parts.topk : role == Role::mask ? &parts.mask.bits : nullptr;
-    });
+    apply_overrides(spec, {{Role::list, &parts.topk}, {Role::mask, &parts.mask.bits}});
     return parts;
 }
 

@@ -15,7 +15,6 @@ namespace {
 using Int = std::int64_t;
 
 void make_lattice(Spec& spec, Random& random) {
-    spec.recipe = Recipe::ints;
     spec.set("logits", random.chance(50) ? 1 : 2);  // equal, dominant
     spec.set("scale", static_cast<std::int64_t>(
                           random.pick({ScaleKind::one, ScaleKind::eighth, ScaleKind::rsqrt})));
@@ -134,16 +133,6 @@ void with_mask(Spec& spec, Random& random) {
     spec.numbers[kSelMask] = random.between(1, 2);
 }
 
-void with_several_heads(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
-    with_more_heads(spec, random);
-}
-
-void with_group(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
-    with_larger_group(spec, random);
-}
-
 void with_sequences(Spec& spec, Random& random) {
     with_fewer_queries(spec, random);
     if (spec.lists[0].size() > 1) return;
@@ -157,8 +146,7 @@ const AttentionCases kCases = {
     .masked = with_mask,
     .is_masked = [](const Spec& spec) { return spec.numbers[kSelMask] != 0; },
     .several_sequences = with_sequences,
-    .several_heads = with_several_heads,
-    .group = with_group,
+    .for_heads = with_fewer_queries,
     .hidden = "unselected"};
 
 Verdict check_full_size(const Spec& spec, PropertyContext& context) {
