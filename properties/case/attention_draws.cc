@@ -150,6 +150,12 @@ void with_larger_group(Spec& spec, Random& random) {
     if (spec.number("group") == 1) spec.set("group", random.between(2, 3));
 }
 
+void fit_budget(Spec& spec, Random& random, const Budget& budget,
+                const std::function<void(int tries, std::size_t at)>& step) {
+    for (int tries = 0; tries < budget.tries && budget.cost(spec) > budget.most; ++tries)
+        step(tries, static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1)));
+}
+
 void with_another_sequence(Spec& spec, Random& random, bool packed) {
     if (spec.lists[0].size() > 1) return;
     for (auto& list : spec.lists) list.push_back(packed ? random.between(0, 20) : list[0]);

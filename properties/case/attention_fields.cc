@@ -58,6 +58,12 @@ TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument
     return {.name = name, .role = role, .logical = logical, .argument = argument};
 }
 
+TensorField row_tensor(const char* name, Role role, const std::string& list,
+                       const std::string& heads, const std::string& width,
+                       TensorArgument argument) {
+    return row_tensor(name, role, list + "+ " + heads + " " + width, argument);
+}
+
 TensorField statistic(const char* name, bool gradient, TensorArgument argument) {
     return {.name = name,
             .output = !gradient,

@@ -29,6 +29,9 @@ void add_given_fields(std::vector<NumberField>& fields);
 
 /// A tensor [row, head, channel].
 TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument argument);
+/// The same by the names of a list, of heads and of a width.
+TensorField row_tensor(const char* name, Role role, const std::string& list,
+                       const std::string& heads, const std::string& width, TensorArgument argument);
 /// Statistics [row, query head, lane], given to a gradient.
 TensorField statistic(const char* name, bool gradient, TensorArgument argument);
 TensorField mask_tensor(const char* name, const char* key, Axes logical, TensorArgument argument);

@@ -19,6 +19,8 @@ Extents extents_of(const Spec& spec);
 /// Shapes by the index that `set` uses. A tensor that is absent has no rows.
 std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents);
 
+/// The form that the tensor has in a call, null when it has but one.
+const Form* form_of(const TensorField& tensor, const Extents& extents);
 /// The axes in memory.
 const Axes& memory_of(const TensorField& tensor, const Extents& extents);
 

@@ -21,8 +21,8 @@ std::vector<T> with_channels(const std::vector<T>& rows, const std::vector<Int>&
 const std::vector<Int>* source_of(const AttentionProblem& problem, const AttentionOutput& output,
                                   const std::vector<Int>& of_logits,
                                   const std::vector<Int>& of_values) {
-    if (output.name == "dq" || output.name == "dk") return &of_logits;
-    return output.name == "dv" || output.name == problem.output_name ? &of_values : nullptr;
+    if (is_logit_grad(output.name)) return &of_logits;
+    return output.is_value_grad() || output.name == problem.output_name ? &of_values : nullptr;
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
         fmt::format("query times 2^{}, scale times 2^{}", exponent, -exponent);
     Verdict all = verdict_on_equal_bits(
         left, right, context, relation,
-        [](const std::string& name, std::size_t) { return name != "dq" && name != "dk"; });
+        [](const std::string& name, std::size_t) { return !is_logit_grad(name); });
     if (!problem.gradient) return all;
     join(all, verdict_on_scaled(left, right, context, "dq", -exponent, relation));
     join(all, verdict_on_scaled(left, right, context, "dk", 0, relation));

@@ -28,9 +28,12 @@ FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
     return made;
 }
 
-void add_exact_sums(FullSizeAttention& of, const Spec& spec, const PropertyContext& context) {
+Verdict judge_full_size(FullSizeAttention of, const Spec& spec, bool has_tiers,
+                        PropertyContext& context) {
+    of.has_tiers = has_tiers;
     of.exact_keys = exact_row_length(spec, of.problem, context.rounding);
     if (of.exact_keys > 0) give_whole_numbers(of.problem, spec.seed);
+    return check_sampled(std::move(of), context);
 }
 
 void with_exact_sums(Spec& spec) {

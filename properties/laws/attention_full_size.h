@@ -20,9 +20,11 @@ FullSizeAttention full_size(const AttentionOperator& of, const Spec& spec,
 double visible_pairs(const AttentionProblem& problem,
                      const std::function<std::int64_t(std::size_t b, std::int64_t i)>& keys);
 
-/// Judges exact sums too, where the case has equal logits over a power of two of keys and whole numbers: its values and
-/// gradients of the output are then larger ones (judge/exact_sums.h).
-void add_exact_sums(FullSizeAttention& of, const Spec& spec, const PropertyContext& context);
+/// The verdict on it. Judges exact sums too, where the case has equal logits over a power of two of
+/// keys and whole numbers: its values and gradients of the output are then larger ones
+/// (judge/exact_sums.h). `has_tiers`: the tiers judge the chosen rows.
+Verdict judge_full_size(FullSizeAttention of, const Spec& spec, bool has_tiers,
+                        PropertyContext& context);
 
 /// Gives a case such data; its rows have to see 2^k keys each.
 void with_exact_sums(Spec& spec);

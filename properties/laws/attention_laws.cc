@@ -99,9 +99,9 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
     };
     const auto add_for = [&](AttentionCases::Adapt adapt, const char* name, const char* summary,
                              AttentionLaw law) { add(name, summary, law).adapt = adapt; };
-    const auto add_for_heads = [&](AttentionCases::Adapt adapt, const char* name,
-                                   const char* summary, AttentionLaw law) {
-        add(name, summary, law).adapt = [first = cases.for_heads, adapt](Spec& spec,
+    const auto add_for_less = [&](AttentionCases::Adapt adapt, const char* name,
+                                  const char* summary, AttentionLaw law) {
+        add(name, summary, law).adapt = [first = cases.less_data, adapt](Spec& spec,
                                                                          Random& random) {
             first(spec, random);
             adapt(spec, random);
@@ -119,13 +119,13 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
                     "NaN behind the mask changes no bit of the rows it is hidden from", causality);
     add_on_any_data(nullptr, nullptr, "row_view",
                     "NaN in all that a row does not see changes no bit of it", row_view);
-    add_for(cases.several_sequences, "packing", "sequences and batches give what each gives alone",
-            packing);
-    add_for_heads(cases.several_heads, "head_permutation",
-                  "permuting key/value heads with their groups", head_permutation);
-    add_for_heads(cases.group, "group_permutation", "permuting the query heads of a group",
-                  group_permutation);
-    add_for_heads(cases.group, "gqa_repeat", "a group is its key/value head repeated", gqa_repeat);
+    add_for_less(cases.several_sequences, "packing",
+                 "sequences and batches give what each gives alone", packing);
+    add_for_less(cases.several_heads, "head_permutation",
+                 "permuting key/value heads with their groups", head_permutation);
+    add_for_less(cases.group, "group_permutation", "permuting the query heads of a group",
+                 group_permutation);
+    add_for_less(cases.group, "gqa_repeat", "a group is its key/value head repeated", gqa_repeat);
     add("power_of_two", "(2^a Q, 2^-a K) has the same logits, to the bit", power_of_two);
     add("value_scale", "twice V gives twice O, to the bit", value_scale);
     add("scale_folding", "(2^a Q, 2^-a scale) has the same logits, to the bit", scale_folding);

@@ -13,8 +13,8 @@
 
 namespace attncheck::properties {
 
-/// How the generator of an operator is steered to the cases that a law wants. Every function makes
-/// the data what the law needs as well.
+/// How the generator of an operator is steered to the cases that a law wants: to shapes and features,
+/// and to moderate data where the law needs that.
 struct AttentionCases {
     using Adapt = void (*)(Spec&, Random&);
     using Test = bool (*)(const Spec&);
@@ -22,10 +22,10 @@ struct AttentionCases {
     Adapt unseen_keys;        ///< some key is seen by no row
     Adapt masked;             ///< there is a mask
     Test is_masked;
-    Adapt several_sequences;                 ///< moderate data, as in all below
-    Adapt for_heads = with_moderate_data;    ///< comes before the two below
-    Adapt several_heads = with_more_heads;   ///< key/value heads
-    Adapt group = with_larger_group;         ///< query heads per key/value head
+    Adapt less_data = with_moderate_data;     ///< comes before the three below
+    Adapt several_sequences;
+    Adapt several_heads = with_more_heads;    ///< key/value heads
+    Adapt group = with_larger_group;          ///< query heads per key/value head
     Adapt several_runs = with_moderate_data;  ///< of laws that shift or split keys or values
     Adapt undropped = several_runs;
     Test is_undropped = nullptr;              ///< empty: all cases

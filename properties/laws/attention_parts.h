@@ -10,7 +10,9 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/case/attention_inputs.h"
+#include "properties/case/derived.h"
 #include "properties/case/outputs.h"
+#include "properties/case/values.h"
 #include "properties/laws/attention_operator.h"
 
 namespace attncheck::properties {
@@ -195,6 +197,14 @@ private:
     AttentionProblem (*problem_)(Parts);
     Call (*call_)(const Parts&);
 };
+
+/// The call of a case: its edits, and the values of its parts.
+template <class Parts>
+Call build_from_parts(const Spec& spec, Parts (*parts)(const Spec&),
+                      void (*give)(const Parts&, const Extents&, Call&)) {
+    return build_with_values(
+        spec, [&](const Spec& of, Call& call) { give(parts(of), extents_of(of), call); });
+}
 
 /// Gives the inputs of a call their values, in the order of memory. `own` knows those that are no
 /// numbers of the problem: mask, bias, drop bits, lists.

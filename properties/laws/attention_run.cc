@@ -228,10 +228,7 @@ CallProperties call_properties_of(const AttentionOperator& of) {
 }
 
 Spec with_other_data(const Spec& spec) {
-    Spec other = spec;
-    other.seed = spec.seed + 1;
-    other.overrides.clear();
-    if (other.recipe == Recipe::zeros) other.recipe = Recipe::normal;
+    Spec other = with_other_values(spec, Recipe::normal);
     const auto eighth = static_cast<std::int64_t>(ScaleKind::eighth);
     other.set("scale", spec.number("scale") == eighth ? 0 : eighth);
     return other;

@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "properties/case/derived.h"
-#include "properties/case/outputs.h"
 #include "properties/judge/bound_evidence.h"
 #include "properties/judge/rules.h"
+#include "properties/laws/broken_calls.h"
 #include "properties/laws/companions.h"
 #include "properties/laws/relation_checks.h"
 
@@ -78,41 +78,6 @@ Verdict same_outputs(const Spec& spec, const PropertyContext& context, const Cas
     return all;
 }
 
-/// Legality of a broken call has one answer; building it can only fail when an edit names nothing
-/// (any more).
-std::optional<Call> broken_call(const Spec& spec) {
-    try {
-        return spec.schema->build(spec);
-    } catch (const std::invalid_argument&) {
-        return std::nullopt;
-    }
-}
-
-/// An edit of an output that is not handed over, or a ruling on it: the candidate sees neither.
-bool concerns_withheld(const Spec& spec, const Call& call, const ref::Ruling& ruling) {
-    return std::ranges::any_of(
-        withheld_names(*spec.schema, spec.withheld), [&](const std::string& output) {
-            return ruling.parameter == output || call.tensor(output).present ||
-                   std::ranges::find(spec.edits, output, &Edit::name) != spec.edits.end();
-        });
-}
-
-/// The case with one illegal argument, the same one at every replay.
-std::optional<Spec> rejected_neighbour(const Spec& spec) {
-    constexpr int kTries = 64;
-    const EditGroups groups = derived_edits(extents_of(spec));
-    Random random(spec.seed ^ 0x9d17ec7ed);
-    for (int tries = 0; tries < kTries && !groups.empty(); ++tries) {
-        Spec broken = spec;
-        broken.edits = {random.pick(random.pick(groups))};
-        const std::optional<Call> call = broken_call(broken);
-        if (!call) continue;
-        const ref::Ruling ruling = rule(*call);
-        if (!ruling.accepted() && !concerns_withheld(broken, *call, ruling)) return broken;
-    }
-    return std::nullopt;
-}
-
 /// Legal cases of other shapes, up to `count`: half of every sequence, or half of one field.
 std::vector<Spec> of_other_shapes(const Spec& spec, std::size_t count) {
     std::vector<Spec> out;
@@ -135,15 +100,6 @@ std::vector<Spec> of_other_shapes(const Spec& spec, std::size_t count) {
         add(other);
     }
     return out;
-}
-
-/// Whether a call with this ruling may return this status.
-bool is_status_of(const ref::Ruling& ruling, int status) {
-    if (status == ruling.status) return true;
-    if (ruling.accepted()) return false;
-    if (ruling.any_status) return status != ATTNCHECK_OK;
-    return ruling.either_status &&
-           (status == ATTNCHECK_ERR_NULLPTR || status == ATTNCHECK_ERR_INVALID);
 }
 
 /// Expected values first, then the judge.
@@ -293,104 +249,6 @@ Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
         verdict.message = fmt::format("after a call that was rejected for {}: {}",
                                       print(broken->edits.front()), verdict.message);
     return verdict;
-}
-
-namespace {
-
-/// `call` as the candidate answers it, against the ruling on it.
-Verdict verdict_on_answer(const Call& call, const ref::Ruling& ruling, PropertyContext& context) {
-    const CallResult result = context.candidate.run(call, {});
-    if (result.died()) {
-        Verdict verdict = *verdict_unless_ok(result);
-        verdict.message += ruling.accepted() ? " on legal arguments"
-                                             : fmt::format(" instead of returning {} ({})",
-                                                           ruling.status, ruling.message);
-        return verdict;
-    }
-    if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0, {}, {}};
-    if (!is_status_of(ruling, result.status)) {
-        if (ruling.accepted())
-            return Verdict::fail(
-                "rejected a legal call",
-                fmt::format("returned {} for a legal call, expected 0", result.status));
-        const std::string what = result.status == ATTNCHECK_OK ? "accepted" : "wrong status for";
-        return Verdict::fail(fmt::format("{} bad {}", what, ruling.parameter),
-                             fmt::format("returned {}, expected {}: {}", result.status,
-                                         ruling.status, ruling.message));
-    }
-    if (ruling.accepted()) return {};
-    if (!result.damage.empty())
-        return Verdict::fail("memory: " + result.damage.front().tensor,
-                             fmt::format("rejected, but {}: {}", result.damage.front().tensor,
-                                         result.damage.front().what),
-                             Tier::memory);
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-        const Tensor& tensor = call.tensors[i];
-        if (!tensor.output || !tensor.present) continue;
-        const std::uint32_t untouched = tensor.element_size() == 1   ? 0xFFu
-                                        : tensor.element_size() == 2 ? 0xFFFFu
-                                                                     : 0xFFFFFFFFu;
-        const auto& bits = result.outputs[i];
-        const auto touched =
-            std::find_if(bits.begin(), bits.end(), [&](std::uint32_t b) { return b != untouched; });
-        if (touched != bits.end())
-            return Verdict::fail(tensor.name + " written by a rejected call",
-                                 fmt::format("rejected with {}, but {} was written at element {}",
-                                             result.status, tensor.name, touched - bits.begin()));
-    }
-    return {};
-}
-
-}  // namespace
-
-Verdict check_validation(const Spec& spec, PropertyContext& context) {
-    const std::optional<Call> call = broken_call(spec);
-    if (!call) return inapplicable();
-    if (std::any_of(call->arrays.begin(), call->arrays.end(),
-                    [](const HostArray& lengths) { return !lengths.present && lengths.size < 0; }))
-        return inapplicable();  // absent or illegal: both are
-    const ref::Ruling ruling = rule(*call);
-    if (ruling.accepted() && !runnable_after_edits(*call)) return inapplicable();
-    if (concerns_withheld(spec, *call, ruling)) return inapplicable();
-    Verdict verdict = verdict_on_answer(*call, ruling, context);
-    verdict.clause = ruling.clause;
-    return verdict;
-}
-
-void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
-                               EditGroups (*edits)(const Spec&), int factor,
-                               const std::vector<ClauseEdge>* clauses) {
-    const auto random_edit = [edits](const Spec& spec, Random& random) {
-        return random.pick(random.pick(edits(spec)));
-    };
-    const auto meaningful = [](const Spec& spec) {
-        return !spec.edits.empty() && broken_call(spec).has_value();
-    };
-    Property one{"validation",
-                 "illegal arguments: right status, outputs untouched; legal ones accepted",
-                 check_validation,
-                 [plain, random_edit](Spec& spec, Random& random) {
-                     plain(spec);
-                     spec.edits = {random_edit(spec, random)};
-                 },
-                 meaningful};
-    one.validation = true;
-    one.case_factor = factor;
-    one.edits = edits;
-    one.clauses = clauses;
-    Property several{"validation_combined",
-                     "several illegal arguments at once: the first rule in order decides, no crash",
-                     check_validation,
-                     [plain, random_edit](Spec& spec, Random& random) {
-                         plain(spec);
-                         for (std::int64_t k = random.between(2, 4); k > 0; --k)
-                             spec.edits.push_back(random_edit(spec, random));
-                     },
-                     meaningful};
-    several.validation = true;
-    several.case_factor = factor * 3 / 8;
-    list.push_back(std::move(one));
-    list.push_back(std::move(several));
 }
 
 void add_call_properties(std::vector<Property>& list, const CallProperties& of) {

@@ -15,6 +15,14 @@ constexpr double kOracleError = 1e-12;  ///< of a sum in binary64, relative to t
 
 }  // namespace
 
+Spec with_other_values(const Spec& spec, Recipe instead_of_zeros) {
+    Spec other = spec;
+    other.seed = spec.seed + 1;
+    other.overrides.clear();
+    if (other.recipe == Recipe::zeros) other.recipe = instead_of_zeros;
+    return other;
+}
+
 void join(Verdict& all, const Verdict& one) {
     if (all.failed()) return;
     const double worst = std::max(all.worst_ratio, one.worst_ratio);

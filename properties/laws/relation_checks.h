@@ -44,6 +44,9 @@ struct CallRun {
     }
 };
 
+/// A case of the same shapes with other values.
+Spec with_other_values(const Spec& spec, Recipe instead_of_zeros = Recipe::ones);
+
 // ---- verdicts ----
 
 /// Keeps the first failure and the largest error ratio.

@@ -25,7 +25,7 @@ void Labels::value_of(const char* key) {
                     value_name(spec_.schema->numbers[field], spec_.numbers[field])));
 }
 
-void Labels::head(std::initializer_list<const char*> keys) {
+Labels::Labels(const Spec& spec, std::initializer_list<const char*> keys) : spec_(spec) {
     add(value_name(spec_.schema->numbers[0], spec_.numbers[0]));
     add(fmt::format("data:{}", name_of(spec_.recipe)));
     for (const char* key : keys) value_of(key);

@@ -14,6 +14,8 @@ namespace attncheck::properties {
 class Labels {
 public:
     explicit Labels(const Spec& spec) : spec_(spec) {}
+    /// Begins with the type, "data:recipe", and these fields.
+    Labels(const Spec& spec, std::initializer_list<const char*> keys);
 
     void add(bool applies, const char* name) {
         if (applies) out_.emplace_back(name);
@@ -21,8 +23,6 @@ public:
     void add(std::string name) { out_.push_back(std::move(name)); }
     /// "key:value" of a field.
     void value_of(const char* key);
-    /// The type, "data:recipe", and these fields.
-    void head(std::initializer_list<const char*> keys);
     /// For some sequence: test(query length, key length).
     template <class Test>
     void some(Test&& test, const char* name) {

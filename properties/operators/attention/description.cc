@@ -81,7 +81,7 @@ std::vector<NumberField> fields(bool gradient) {
 /// Indexed by row, head and channel.
 TensorField rows(const char* name, Role role, const std::string& row, const std::string& heads,
                  const std::string& width, TensorArgument argument) {
-    TensorField tensor = row_tensor(name, role, row + "+ " + heads + " " + width, argument);
+    TensorField tensor = row_tensor(name, role, row, heads, width, argument);
     const std::string shape = "B " + row + " " + heads + " " + width;
     tensor.forms = {{.when = "layout=bshd", .shape = shape, .repeated = 2},
                     {.when = "layout=bhsd",

@@ -206,8 +206,7 @@ std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uin
 }
 
 std::vector<std::string> neutral_labels(const Spec& spec) {
-    Labels labels(spec);
-    labels.head({"layout", "logits", "scale", "bias", "mask", "kv_length", "sink"});
+    Labels labels(spec, {"layout", "logits", "scale", "bias", "mask", "kv_length", "sink"});
     const Int left = spec.number("window_left"), right = spec.number("window_right");
     labels.add(left < 0 && right < 0, "no_window");
     labels.add(left < 0 && right == 0, "causal");

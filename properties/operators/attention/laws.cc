@@ -91,9 +91,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::attention_columns_of(*shape, keys);
     };
-    of.has_tiers = is_neutral_tier_data(spec);
-    add_exact_sums(of, spec, context);
-    return check_sampled(std::move(of), context);
+    return judge_full_size(std::move(of), spec, is_neutral_tier_data(spec), context);
 }
 
 // ---- cases of laws ----
@@ -122,7 +120,6 @@ bool has_mask(const Spec& spec) {
 }
 
 void with_several_sequences(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
     with_another_sequence(spec, random, is_packed(spec));
 }
 

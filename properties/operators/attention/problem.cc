@@ -320,9 +320,7 @@ AttentionProblem neutral_problem(NeutralParts parts) {
 }
 
 Call build_neutral_call(const Spec& spec) {
-    return build_with_values(spec, [](const Spec& of, Call& call) {
-        give_values(neutral_parts(of), extents_of(of), call);
-    });
+    return build_from_parts(spec, neutral_parts, give_values);
 }
 
 bool is_legal(const NeutralParts& parts) { return rule(make_call(parts)).accepted(); }

@@ -128,7 +128,10 @@ void add_claims(Description& d) {
 }
 
 Description describe() {
-    Description d{.op = "attention_decode", .numbers = fields()};
+    Description d{.op = "attention_decode",
+                  .numbers = fields(),
+                  .entry = entry_point<A>(ref::rule_attention_decode),
+                  .build = build_decode_call};
     d.lists = {{"q", 1, kMostQueries, kMostSequences, "query"},
                {"kv", 0, kLongest, kMostSequences, "key"}};
     d.parallel_lists = true;
@@ -152,8 +155,6 @@ Description describe() {
                 {"nan", "inf", "-1", "-0.001", "1e300", "0", "20"}}};
     add_rules(d);
     add_claims(d);
-    d.entry = entry_point<A>(ref::rule_attention_decode);
-    d.build = build_decode_call;
     return resolved(std::move(d));
 }
 

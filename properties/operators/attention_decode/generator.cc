@@ -81,9 +81,8 @@ void sample_data(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    for (int tries = 0; tries < 200 && cost(spec) > budget; ++tries) {
+    const auto step = [&](int tries, std::size_t at) {
         auto& kv = spec.lists[1];
-        const auto at = static_cast<std::size_t>(random.between(0, std::ssize(kv) - 1));
         switch (random.between(0, 5)) {
             case 0:
                 if (tries > 10 && spec.number("kv_heads") > 1)
@@ -105,7 +104,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (tries > 15) spec.set("group", (spec.number("group") + 1) / 2);
                 break;
         }
-    }
+    };
+    fit_budget(spec, random, {.most = budget, .cost = cost}, step);
 }
 
 std::vector<Spec> joint_shrinks(const Spec& spec) {

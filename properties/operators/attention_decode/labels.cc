@@ -8,8 +8,7 @@ namespace attncheck::properties {
 using Int = std::int64_t;
 
 std::vector<std::string> decode_labels(const Spec& spec) {
-    Labels labels(spec);
-    labels.head({"logits", "scale", "sink", "cache", "pages", "shared", "rest", "tail"});
+    Labels labels(spec, {"logits", "scale", "sink", "cache", "pages", "shared", "rest", "tail"});
     const auto& kv = spec.lists[1];
     const Int page = spec.number("page"), window = spec.number("window_left"),
               queries = longest(spec.lists[0]);

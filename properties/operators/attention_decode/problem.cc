@@ -196,9 +196,7 @@ DecodeParts on_own_pages(const DecodeParts& parts, Int page_size, std::uint32_t 
 }
 
 Call build_decode_call(const Spec& spec) {
-    return build_with_values(spec, [](const Spec& of, Call& call) {
-        give_values(decode_parts(of), extents_of(of), call);
-    });
+    return build_from_parts(spec, decode_parts, give_values);
 }
 
 const AttentionOperator& decode_operator() {

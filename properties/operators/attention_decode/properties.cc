@@ -99,7 +99,6 @@ void with_hidden_keys(Spec& spec, Random& random) {
 }
 
 void with_sequences(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
     if (spec.lists[0].size() > 1) return;
     spec.lists[0].push_back(spec.lists[0][0]);
     spec.lists[1].push_back(random.between(0, 3 * spec.number("page")));
@@ -114,8 +113,8 @@ void without_sink_and_softcap(Spec& spec, Random& random) {
 const AttentionCases kCases = {.unseen_keys = with_unread,
                                .masked = with_hidden_keys,
                                .is_masked = hides_keys,
+                               .less_data = with_fewer_queries,
                                .several_sequences = with_sequences,
-                               .for_heads = with_fewer_queries,
                                .several_runs = without_sink_and_softcap,
                                .has_pair = false,
                                .hidden = "unread"};
@@ -129,10 +128,8 @@ Verdict check_full_size(const Spec& given, PropertyContext& context) {
         const ref::SeenPositions seen = ref::seen_positions(shape, b, i);
         return seen.end - seen.begin;
     });
-    FullSizeAttention of = full_size(decode_operator(), spec, std::move(problem), pairs);
-    of.has_tiers = is_tier_data(spec);
-    add_exact_sums(of, spec, context);
-    return check_sampled(std::move(of), context);
+    return judge_full_size(full_size(decode_operator(), spec, std::move(problem), pairs), spec,
+                           is_tier_data(spec), context);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ constexpr std::int64_t kMostElements = 1 << 24;
 Description describe() {
     Description d;
     d.op = "attention_merge";
+    d.entry = entry_point<A>(ref::rule_attention_merge);
+    d.build = build_merge_call;
     d.numbers = {
         type_field(),
         {.key = "parts", .max = 64, .word = "part"},
@@ -49,8 +51,6 @@ Description describe() {
                 "parts={parts} rows={rows} heads={heads} dim={dim} are more than 2^24 elements"}};
     for (const char* key : {"all.dtype", "all.parts", "all.rows", "all.heads", "all.dim"})
         d.claims.push_back({.key = key, .largest = 4096});  // buffers are really laid out
-    d.entry = entry_point<A>(ref::rule_attention_merge);
-    d.build = build_merge_call;
     return resolved(std::move(d));
 }
 

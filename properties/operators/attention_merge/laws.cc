@@ -330,13 +330,7 @@ std::vector<Property> merge_properties() {
         if (spec.number("parts") < 2) spec.set("parts", 2);
         if (spec.number("rows") == 0) spec.set("rows", 1);
     };
-    of.earlier = [](const Spec& spec) {
-        Spec before = spec;  // the same shapes, other data
-        before.seed = spec.seed + 1;
-        before.overrides.clear();
-        if (before.recipe == Recipe::zeros) before.recipe = Recipe::ones;
-        return before;
-    };
+    of.earlier = [](const Spec& spec) { return with_other_values(spec); };
     of.earlier_words = "other data";
     add_call_properties(list, of);
     add_validation_properties(list, plain_data, possible_edits, 4, &clauses_of("attention_merge"));

@@ -119,7 +119,7 @@ std::vector<NumberField> fields(bool gradient) {
 /// Tensors that are indexed by row, head and channel.
 TensorField rows(const char* name, Role role, const std::string& row, const std::string& heads,
                  const std::string& width, TensorArgument argument) {
-    TensorField tensor = row_tensor(name, role, row + "+ " + heads + " " + width, argument);
+    TensorField tensor = row_tensor(name, role, row, heads, width, argument);
     tensor.forms = layouts(row, heads, width);
     if (width == "rope") tensor.present = "rope";
     return tensor;

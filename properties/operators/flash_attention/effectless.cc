@@ -16,7 +16,8 @@ void add_values(const char* name, std::initializer_list<Int> values, std::vector
 
 std::vector<Edit> effectless_flash_edits(const Spec& spec) {
     std::vector<Edit> out;
-    add_values("inner_precise", {0, 1, 2, 3, 4, -1, 1 << 20}, out);
+    for (const IntegerField& field : spec.schema->integers)
+        if (field.inert) add_values(field.name.c_str(), {0, 1, 2, 3, 4, -1, 1 << 20}, out);
     if (spec.numbers[kFaMask] == 0) {  // the mode is checked, and nothing hides
         add_values("sparse_mode", {0, 1, 2, 3, 4, 6, 7, 8}, out);
         add_values("pre_tokens", {-1, 0, 1, -1000, INT64_MIN + 1, INT64_MAX}, out);

@@ -102,10 +102,9 @@ void make_long_square(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    for (int tries = 0; tries < 200 && cost(spec) > budget; ++tries) {
+    const auto step = [&](int tries, std::size_t at) {
         auto& q = spec.lists[0];
         auto& kv = spec.lists[1];
-        const auto at = static_cast<std::size_t>(random.between(0, std::ssize(q) - 1));
         const auto halve = [&](std::vector<Int>& lengths) {
             if (is_tnd(spec))
                 lengths[at] = (lengths[at] + 1) / 2;
@@ -133,7 +132,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 }
                 break;
         }
-    }
+    };
+    fit_budget(spec, random, {.most = budget, .cost = cost}, step);
 }
 
 /// A rope, and what it excludes: other types, bias, dropout, no mask, mode 6.

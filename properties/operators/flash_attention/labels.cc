@@ -22,8 +22,7 @@ bool some_row_without_key(const FlashParts& parts) {
 
 std::vector<std::string> flash_labels(const Spec& spec) {
     const auto& n = spec.numbers;
-    Labels labels(spec);
-    labels.head({"layout", "logits", "scale", "pse", "drop"});
+    Labels labels(spec, {"layout", "logits", "scale", "pse", "drop"});
     const bool mask = n[kFaMask] != 0, tnd = is_tnd(spec);
     if (mask)
         labels.value_of("sparse");

@@ -74,9 +74,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::flash_columns_of(*shape, keys);
     };
-    of.has_tiers = is_flash_tier_data(spec) && !flash_is_fp8(spec);
-    add_exact_sums(of, spec, context);
-    return check_sampled(std::move(of), context);
+    return judge_full_size(std::move(of), spec, is_flash_tier_data(spec) && !flash_is_fp8(spec), context);
 }
 
 Spec large_packed_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv,

@@ -118,7 +118,6 @@ void with_unseen_keys(Spec& spec, Random& random) {
 }
 
 void with_several_sequences(Spec& spec, Random& random) {
-    with_moderate_data(spec, random);
     with_another_sequence(spec, random, is_tnd(spec));
 }
 

@@ -153,8 +153,7 @@ std::vector<std::string> compress_labels(const Spec& spec) {
     const ref::CompressShape s = compress_shape(spec);
     const auto& lengths = s.seq_lengths;
     const auto any = [&](auto&& test) { return std::any_of(lengths.begin(), lengths.end(), test); };
-    Labels labels(spec);
-    labels.head({});
+    Labels labels(spec, {});
     const bool several = lengths.size() > 1;
     labels.add(several && lengths.front() == 0, "leading_empty");
     labels.add(several && lengths.back() == 0, "trailing_empty");

@@ -77,11 +77,8 @@ CallProperties agreement() {
             spec.lists[0].push_back(spec.number("block") + random.between(0, 40));
     };
     of.earlier = [](const Spec& spec) {
-        Spec before = spec;  // the same shapes, other lengths and data
-        std::reverse(before.lists[0].begin(), before.lists[0].end());
-        before.seed = spec.seed + 1;
-        before.overrides.clear();
-        if (before.recipe == Recipe::zeros) before.recipe = Recipe::ones;
+        Spec before = with_other_values(spec);
+        std::ranges::reverse(before.lists[0]);
         return before;
     };
     of.earlier_words = "seq in the opposite order and other data";

@@ -63,10 +63,9 @@ void sample_sequence(Random& random, Spec& spec) {
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
     auto& n = spec.numbers;
-    for (int tries = 0; tries < 300 && cost(spec) > budget; ++tries) {
+    const auto step = [&](int tries, std::size_t at) {
         auto& q = spec.lists[0];
         auto& cmp = spec.lists[1];
-        const auto at = static_cast<std::size_t>(random.between(0, std::ssize(q) - 1));
         switch (random.between(0, 5)) {
             case 0:
                 if (tries > 8 && n[kKvHeads] > 1) --n[kKvHeads];
@@ -89,7 +88,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (tries > 24 && n[kGroup] > 1) n[kGroup] /= 2;
                 break;
         }
-    }
+    };
+    fit_budget(spec, random, {.most = budget, .cost = cost, .tries = 300}, step);
 }
 
 /// The probabilities of one query's group, G * Cmp of them, at and beyond 64 KiB in fp32: offsets of
@@ -244,8 +244,7 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
 
 std::vector<std::string> labels_of(const Spec& spec) {
     const auto& n = spec.numbers;
-    Labels labels(spec);
-    labels.head({"logits", "scale"});
+    Labels labels(spec, {"logits", "scale"});
     if (labels.edited()) return labels.take();
     const bool mask = n[kMask] != 0, topk_mask = n[kTopkMask] != 0;
     if (mask) labels.value_of("hides");

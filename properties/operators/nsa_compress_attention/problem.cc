@@ -155,9 +155,7 @@ Parts parts_of_call(const Call& call) {
 }
 
 Call build_call(const Spec& spec) {
-    return build_with_values(spec, [](const Spec& of, Call& call) {
-        give_values(parts_of(of), extents_of(of), call);
-    });
+    return build_from_parts(spec, parts_of, give_values);
 }
 
 AttentionProblem problem_of(Parts parts) {

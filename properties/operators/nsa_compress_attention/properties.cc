@@ -127,7 +127,6 @@ void with_room_in_group(Spec& spec, Random& random) {
 }
 
 void with_sequences(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
     if (spec.lists[0].size() > 1) return;
     const Int keys = keys_per_select(spec);
     spec.lists[0].push_back(random.between(1, 6));
@@ -138,8 +137,8 @@ const AttentionCases kCases = {
     .unseen_keys = with_unseen_keys,
     .masked = with_mask,
     .is_masked = [](const Spec& spec) { return spec.numbers[kMask] != 0; },
+    .less_data = with_fewer_queries,
     .several_sequences = with_sequences,
-    .for_heads = with_fewer_queries,
     .several_heads = with_several_heads,
     .group = with_group,
     .several_runs = with_fewer_queries,
@@ -197,9 +196,7 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
                          const RowSample& rows) {
         return judge_lists(made, call, result, rows, context);
     };
-    of.has_tiers = is_tier_data(spec);
-    add_exact_sums(of, spec, context);
-    return check_sampled(std::move(of), context);
+    return judge_full_size(std::move(of), spec, is_tier_data(spec), context);
 }
 
 }  // namespace

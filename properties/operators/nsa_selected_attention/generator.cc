@@ -50,10 +50,9 @@ void sample_sequence(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    for (int tries = 0; tries < 200 && cost(spec) > budget; ++tries) {
+    const auto step = [&](int tries, std::size_t at) {
         auto& q = spec.lists[0];
         auto& kv = spec.lists[1];
-        const auto at = static_cast<std::size_t>(random.between(0, std::ssize(q) - 1));
         const Int least = spec.numbers[kSelBlock] * spec.numbers[kSelCount];
         switch (random.between(0, 4)) {
             case 0:
@@ -76,7 +75,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                     spec.numbers[kSelGroup] = (spec.numbers[kSelGroup] + 1) / 2;
                 break;
         }
-    }
+    };
+    fit_budget(spec, random, {.most = budget, .cost = cost}, step);
 }
 
 void sample_mask(Random& random, Spec& spec) {

@@ -70,8 +70,7 @@ void label_lengths(const Spec& spec, Labels& labels) {
 
 std::vector<std::string> selected_labels(const Spec& spec) {
     const auto& n = spec.numbers;
-    Labels labels(spec);
-    labels.head({"topk", "logits", "scale", "group"});
+    Labels labels(spec, {"topk", "logits", "scale", "group"});
     label_lengths(spec, labels);
     labels.add(n[kSelKvHeads] > 1, "several_kv_heads");
     labels.add(n[kSelGroup] > 16, "group_above_16");

@@ -134,7 +134,6 @@ void with_mask(Spec& spec, Random& random) {
 }
 
 void with_sequences(Spec& spec, Random& random) {
-    with_fewer_queries(spec, random);
     if (spec.lists[0].size() > 1) return;
     spec.lists[0].push_back(random.between(1, 20));
     spec.lists[1].push_back(spec.numbers[kSelBlock] *
@@ -145,19 +144,16 @@ const AttentionCases kCases = {
     .unseen_keys = with_spare_blocks,
     .masked = with_mask,
     .is_masked = [](const Spec& spec) { return spec.numbers[kSelMask] != 0; },
+    .less_data = with_fewer_queries,
     .several_sequences = with_sequences,
-    .for_heads = with_fewer_queries,
     .hidden = "unselected"};
 
 Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = selected_inputs(spec);
     const auto pairs = static_cast<double>(problem.query_rows() * spec.numbers[kSelBlock] *
                                            spec.numbers[kSelCount]);
-    FullSizeAttention of =
-        full_size(selected_attention_operator(), spec, std::move(problem), pairs);
-    of.has_tiers = is_tier_case(spec);
-    add_exact_sums(of, spec, context);
-    return check_sampled(std::move(of), context);
+    return judge_full_size(full_size(selected_attention_operator(), spec, std::move(problem), pairs), spec,
+                           is_tier_case(spec), context);
 }
 
 Spec large_masked_case(const Schema& schema, std::vector<Int> query, std::vector<Int> kv,
