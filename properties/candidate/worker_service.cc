@@ -114,6 +114,7 @@ void fill_heap(std::uint32_t fill) {
 /// Runs work(0) to work(count - 1), each on its own thread, when all threads are there. False
 /// when the system has no more: that is not the candidate's fault.
 bool at_once(std::uint32_t count, const std::function<void(std::uint32_t)>& work) {
+    constexpr int kSpins = 10'000;  // some ten microseconds
     std::atomic<std::uint32_t> ready{0};
     std::atomic<bool> cancelled{false};
     std::vector<std::thread> threads;
@@ -121,8 +122,9 @@ bool at_once(std::uint32_t count, const std::function<void(std::uint32_t)>& work
         for (std::uint32_t i = 0; i < count; ++i)
             threads.emplace_back([&, i] {
                 ++ready;
-                while (ready.load() < count && !cancelled.load()) {
-                }
+                // Where cores are fewer than threads, one that only spins keeps the others from coming.
+                for (int spins = 0; ready.load() < count && !cancelled.load(); ++spins)
+                    if (spins > kSpins) std::this_thread::yield();
                 if (!cancelled.load()) work(i);
             });
     } catch (const std::system_error&) {

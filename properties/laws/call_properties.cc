@@ -175,25 +175,44 @@ bool is_declined(const CallResult& result) {
     return result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
 }
 
+namespace {
+
+/// How often each of the calls is made in a round, `seconds` of them one behind the other: calls that
+/// are over at once meet each other only when repeated, slow ones meet all the time.
+int repetitions_of(double seconds) {
+    constexpr double kRound = 0.025;  ///< seconds on one core
+    constexpr int kLeast = 3, kMost = 16;
+    return static_cast<int>(std::clamp(kRound / std::max(seconds, 1e-9), double{kLeast}, double{kMost}));
+}
+
+}  // namespace
+
 Verdict check_concurrent(const Spec& spec, PropertyContext& context,
                          const std::vector<CaseProblem>& problems,
                          const std::vector<Call>& companions) {
     std::vector<const CaseProblem*> taken;
     std::vector<const Call*> calls;
     std::vector<ExpectedOutputs> expected;
+    double seconds = 0;
     for (const CaseProblem& problem : problems) {
-        auto verdict = verdict_unless_ok(context.candidate.run(problem.call, {}));
+        const CallResult alone = context.candidate.run(problem.call, {});
+        auto verdict = verdict_unless_ok(alone);
         if (verdict && taken.empty()) return *verdict;
         if (verdict && verdict->kind == Verdict::Kind::declined) continue;
+        seconds += alone.seconds;
         taken.push_back(&problem);
         calls.push_back(&problem.call);
         expected.push_back(problem.expected(context.rounding));
     }
-    for (const Call& companion : companions)
-        if (!is_declined(context.candidate.run(companion, {}))) calls.push_back(&companion);
-    constexpr int kRounds = 3, kRepetitions = 16;
+    for (const Call& companion : companions) {
+        const CallResult alone = context.candidate.run(companion, {});
+        if (is_declined(alone)) continue;
+        seconds += alone.seconds;
+        calls.push_back(&companion);
+    }
+    constexpr int kRounds = 3;
     for (int round = 0; round < kRounds; ++round) {
-        const auto results = context.candidate.run_together(calls, kRepetitions);
+        const auto results = context.candidate.run_together(calls, repetitions_of(seconds));
         for (std::size_t k = 0; k < results.size(); ++k) {
             auto failed = verdict_unless_ok(results[k]);
             if (k >= taken.size()) {  // another operator: only its death is this case's affair

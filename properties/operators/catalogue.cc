@@ -22,8 +22,9 @@ bool is_sibling(const std::string& one, const std::string& other) {
     return one + "_grad" == other || other + "_grad" == one;
 }
 
-/// Two at most: with the case and its neighbour they are as many as run at once. A forward and its
-/// gradient share most of a library's state, so that the sibling comes first.
+/// Of two operators at most: with the case and its neighbour they are as many as run at once. A forward
+/// and its gradient share most of a library's state, so that the sibling comes first. A kernel of few
+/// shapes declines most cases that are drawn, so that each second one is a call as people make it.
 std::vector<Call> companion_calls(const Spec& spec, const CandidateInfo& info) {
     constexpr std::size_t kMost = 2;
     constexpr int kSize = 4;
@@ -39,7 +40,9 @@ std::vector<Call> companion_calls(const Spec& spec, const CandidateInfo& info) {
         });
         const auto at = sibling != others.end() ? sibling - others.begin()
                                                 : random.between(0, std::ssize(others) - 1);
-        Spec other = others[static_cast<std::size_t>(at)]->sample(random, kSize, spec.profile);
+        const Operator& op = *others[static_cast<std::size_t>(at)];
+        Spec other = random.chance(50) ? op.plain(random, spec.profile)
+                                       : op.sample(random, kSize, spec.profile);
         std::ranges::fill(other.layouts, Layout::dense);
         if (!illegal(other)) calls.push_back(other.schema->build(other));
         others.erase(others.begin() + at);

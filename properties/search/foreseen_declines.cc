@@ -44,8 +44,9 @@ std::int64_t kind_of(double value) {
     return std::isnan(value) ? 4 : (value > 0) + (value >= 1) + (value > 1) - (value < 0);
 }
 
+/// Of a call of another operator they are others: a forward that is taken says nothing of its gradient.
 std::vector<std::uint64_t> traits_of(const Call& call) {
-    enum Kind { presence, type, rank, order, emptiness, text, number, real, repetition };
+    enum Kind { presence, type, rank, order, emptiness, text, number, real, repetition, entry };
     std::vector<std::uint64_t> out;
     for (const Tensor& tensor : call.tensors) {
         out.push_back(trait(tensor.name, presence, tensor.present && !tensor.withheld));
@@ -67,6 +68,9 @@ std::vector<std::uint64_t> traits_of(const Call& call) {
     for (const Number& one : call.numbers)
         out.push_back(trait(one.name, number, kind_of(one.value)));
     for (const Real& one : call.reals) out.push_back(trait(one.name, real, kind_of(one.value)));
+    const std::uint64_t of_operator = trait(call.op, entry, 0);
+    for (std::uint64_t& one : out) one = mix(one ^ of_operator);
+    out.push_back(of_operator);
     return out;
 }
 
@@ -96,7 +100,8 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
     if (counts_.empty()) return false;
     for (const std::uint64_t one : traits)
         if (is_declined(one, kOfOne)) return true;
-    if (accepted_ < kKnownCalls) return false;
+    const auto of_operator = counts_.find(traits.back());
+    if (of_operator == counts_.end() || of_operator->second.accepted < kKnownCalls) return false;
     for (std::size_t i = 0; i < traits.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
             if (is_declined(pair_of(traits[i], traits[j]), kOfTwo)) return true;
@@ -104,7 +109,6 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
 }
 
 void ForeseenDeclines::note(const Traits& traits, bool is_declined) {
-    accepted_ += !is_declined;
     const auto add = [&](std::uint64_t key) {
         Count& count = counts_[key];
         ++(is_declined ? count.declined : count.accepted);

@@ -33,7 +33,7 @@ public:
     void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
 
 private:
-    using Traits = std::vector<std::uint64_t>;
+    using Traits = std::vector<std::uint64_t>;  ///< the last one is of the operator alone
     struct Count {
         int accepted = 0, declined = 0;
     };
@@ -42,7 +42,7 @@ private:
 
     Candidate& candidate_;
     bool is_on_ = true;
-    int accepted_ = 0, foreseen_ = 0;
+    int foreseen_ = 0;
     std::unordered_map<std::uint64_t, Count> counts_;  ///< of traits, and of pairs of them
 };
 

@@ -152,6 +152,32 @@ TEST_F(EngineOutcomeTest, RareCasesAreDrawnOrInconclusive) {
     EXPECT_THAT(rarest.note, testing::HasSubstr("of 30 cases that are needed, it does not apply to"));
 }
 
+// A law of two operators, of which the library has one, takes a share of the time that others need.
+TEST_F(EngineOutcomeTest, LawThatNeverAppliesTakesNoTime) {
+    clock.step = 0.001;
+    options.cases = 0;
+    options.seconds = 20;
+    const PropertyReport report = run(answering(Verdict::Kind::inapplicable));
+    EXPECT_EQ(report.status, Status::not_applicable);
+    EXPECT_THAT(report.note, HasSubstr("applies to none of"));
+    EXPECT_LT(report.seconds, 5);
+}
+
+// Nor does a law without a case that the candidate takes: the rest of a round is not looked for.
+TEST_F(EngineOutcomeTest, LawOutsideOfTheScopeDrawsOnce) {
+    Survey learned{Scope(forward()), 0, 0, false, {}};
+    learned.scope.restrict_to("heads=1");
+    Property property = planted({});
+    int asked = 0;
+    property.domain = [&asked](const Spec& spec) { return ++asked, spec.number("heads") > 1; };
+    options.cases = 0;
+    options.seconds = 20;
+    options.survey = &learned;
+    const PropertyReport report = run(property);
+    EXPECT_EQ(report.status, Status::declined);
+    EXPECT_LE(asked, 500);
+}
+
 // The worst ratio of all cases is kept.
 TEST_F(EngineOutcomeTest, WorstRatioIsTheLargest) {
     Property property = planted({});

@@ -126,7 +126,7 @@ TEST(Survey, OtherCallsOfALawAreAcceptedOnes) {
         EXPECT_NE(report.status, Status::inconclusive) << law << ": " << report.note;
     }
     EXPECT_GE(candidate.calls, 150);
-    EXPECT_LE(candidate.declined, candidate.calls / 7);  // concurrent asks another operator, too
+    EXPECT_LE(candidate.declined, candidate.calls / 8);
 }
 
 // Modes that are taken together and not one at a time: no mask with the mode of no mask.
