@@ -1,0 +1,233 @@
+#include "properties/judge/tier_measurement.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "properties/case/random.h"
+
+namespace attncheck::properties {
+
+Measurement::Measurement(const TierTensor& tensor) : tensor_(tensor) {
+    z_.resize(tensor.noise.size());
+    for (std::size_t i = 0; i < z_.size(); ++i) {
+        const double variance = tensor.noise.variance[i];
+        z_[i] = variance > 0 ? (tensor.got[i] - tensor.noise.value[i]) / std::sqrt(variance)
+                             : std::nan("");
+    }
+    measure_rows();
+}
+
+std::optional<Finding> Measurement::judge(double element_tests, double slice_tests,
+                                          double filter_tests, TierScores& scores) const {
+    std::optional<Finding> filter = judge_filters(element_limit(kKinds * filter_tests), scores);
+    std::optional<Finding> slice = judge_slices(slice_tests, scores);
+    std::optional<Finding> element =
+        judge_elements(element_limit(kKinds * element_tests), scores);
+    std::optional<Finding>& first = filter ? filter : slice ? slice : element;
+    if (first) first->rms = slices_.begin()->second.rms();
+    return first;
+}
+
+Finding Measurement::deviation() const {
+    Finding found;
+    found.kind = Finding::Kind::slice;
+    found.statistic = found.rms = slices_.begin()->second.rms();
+    found.rows = slices_.begin()->second.rows;
+    return found;
+}
+
+double Measurement::least_gain(double limit, double margin) const {
+    const auto gain = std::find_if(filters_.begin(), filters_.end(), [&](const auto& one) {
+        return one.first.second.kind == SliceName::Kind::all &&
+               tensor_.noise.probes[one.first.first].defect == ref::Defect::gain;
+    });
+    if (gain == filters_.end()) return std::numeric_limits<double>::infinity();
+    const FilterSums& f = gain->second;
+    const double shift = f.coherent();
+    // Noise of a_r has the variance w_r.
+    for (double b = 1e-6; b < 1; b *= 1.05) {
+        const double left = std::max(b - shift, 0.0);
+        const double t = left * f.w / std::sqrt(std::max(f.w, left * left * f.w2 + f.w));
+        if (t > limit + margin) return b;
+    }
+    return std::numeric_limits<double>::infinity();
+}
+
+std::pair<double, double> Measurement::lost_term(double terms, double slice_tests) const {
+    const SliceSums& all = slices_.begin()->second;
+    double values = 0;
+    for (std::size_t i = 0; i < z_.size(); ++i)
+        if (!std::isnan(z_[i]))
+            values += ref_square(tensor_.noise.value[i]) / tensor_.noise.variance[i];
+    const double rms = std::sqrt(values / (elements() * terms)),
+                 limit = rms_limit(static_cast<double>(all.rows), kKinds * slice_tests);
+    return {rms, std::sqrt(std::max(ref_square(limit) - ref_square(all.rms()), 0.0))};
+}
+
+CastEvidence Measurement::evidence() const {
+    CastEvidence sum{tensor_.cast};
+    const ref::RoundingNoise& noise = tensor_.noise;
+    for (std::size_t i = 0; i < z_.size(); ++i) {
+        if (!(noise.cast[i] > 0) || std::isnan(z_[i])) continue;
+        const double error = tensor_.got[i] - noise.value[i];
+        const double weight = 1 / ref_square(noise.rest[i] + noise.cast[i]);
+        sum.found += weight * noise.cast[i] * (error * error - noise.rest[i]);
+        sum.expected += weight * noise.cast[i] * noise.cast[i];
+    }
+    return sum;
+}
+
+std::vector<SliceName> Measurement::names(std::int64_t unit) const {
+    const ref::SequencePlace& place = tensor_.place_of(unit);
+    std::vector<SliceName> out{{SliceName::Kind::all, 0},
+                               {SliceName::Kind::head, tensor_.head_of(unit)},
+                               {SliceName::Kind::sequence, place.sequence},
+                               {SliceName::Kind::lane, place.position % 16}};
+    if (place.position >= (place.length - 1) / 32 * 32)
+        out.push_back({SliceName::Kind::last_tile, 32});
+    return out;
+}
+
+bool Measurement::is_first_of_its_kind(std::size_t first) {
+    std::uint64_t hash = 0;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(tensor_.width); ++d)
+        hash = mix(hash ^ std::bit_cast<std::uint64_t>(tensor_.noise.value[first + d]));
+    return seen_.insert(hash).second;
+}
+
+void Measurement::measure_rows() {
+    const auto width = static_cast<std::size_t>(tensor_.width);
+    const auto units = static_cast<std::int64_t>(z_.size() / width);
+    std::vector<SliceSums> channels(width > 1 ? width : 0);
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+        const std::size_t first = static_cast<std::size_t>(unit) * width;
+        double sum = 0;
+        std::int64_t count = 0;
+        for (std::size_t d = 0; d < width; ++d) {
+            const double z = z_[first + d];
+            if (std::isnan(z)) continue;
+            sum += z * z;
+            ++count;
+        }
+        if (count == 0) continue;
+        judged_ += count;
+        if (!is_first_of_its_kind(first)) continue;
+        for (const SliceName& name : names(unit)) {
+            SliceSums& slice = slices_[name];
+            slice.name = name;
+            slice.sum += sum;
+            slice.elements += count;
+            ++slice.rows;
+        }
+        for (std::size_t d = 0; d < channels.size(); ++d) {
+            const double z = z_[first + d];
+            if (std::isnan(z)) continue;
+            channels[d].sum += z * z;
+            ++channels[d].elements;
+            ++channels[d].rows;
+        }
+        measure_probes(unit, first);
+    }
+    for (std::size_t d = 0; d < channels.size(); ++d) {
+        channels[d].name = {SliceName::Kind::channel, static_cast<std::int64_t>(d)};
+        if (channels[d].rows > 0) slices_[channels[d].name] = channels[d];
+    }
+}
+
+void Measurement::measure_probes(std::int64_t unit, std::size_t first) {
+    const ref::RoundingNoise& noise = tensor_.noise;
+    const auto slices = names(unit);
+    const std::size_t end = first + static_cast<std::size_t>(tensor_.width);
+    double v = 0;
+    for (std::size_t i = first; i < end; ++i)
+        if (!std::isnan(z_[i]))
+            v += ref_square(noise.coherent * std::fabs(noise.value[i]) +
+                            std::sqrt(noise.alike[i])) /
+                 noise.variance[i];
+    for (std::size_t k = 0; k < noise.probes.size(); ++k) {
+        double a = 0, w = 0;
+        for (std::size_t i = first; i < end; ++i) {
+            if (std::isnan(z_[i])) continue;
+            const double r = noise.probes[k].direction[i] / noise.variance[i];
+            a += (tensor_.got[i] - noise.value[i]) * r;
+            w += noise.probes[k].direction[i] * r;
+        }
+        if (!(w > 0)) continue;
+        for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v);
+    }
+}
+
+std::optional<Finding> Measurement::judge_filters(double limit, TierScores& scores) const {
+    std::optional<Finding> best;
+    double most = 0;
+    for (const auto& [key, filter] : filters_) {
+        const double t = filter.statistic();
+        scores.filter = std::max(scores.filter, t / limit);
+        scores.worst_t = std::max(scores.worst_t, t);
+        if (!(t > limit)) continue;
+        const double weight = key.second.kind == SliceName::Kind::all ? 1.5 : 1;
+        const double explained = weight * std::fabs(filter.t());
+        if (!(explained > most)) continue;
+        most = explained;
+        Finding found;
+        found.kind = Finding::Kind::filter;
+        found.probe = key.first;
+        found.slice = key.second;
+        found.coefficient = filter.coefficient();
+        found.statistic = filter.t();
+        found.limit = limit;
+        found.rows = filter.rows;
+        best = found;
+    }
+    return best;
+}
+
+std::optional<Finding> Measurement::judge_slices(double tests, TierScores& scores) const {
+    std::optional<Finding> best;
+    double most = 1;
+    for (const auto& [name, slice] : slices_) {
+        const double rms = slice.rms();
+        const double limit = rms_limit(static_cast<double>(slice.rows), kKinds * tests);
+        const double ratio = rms / limit;
+        scores.slice = std::isnan(ratio) ? ratio : std::max(scores.slice, ratio);
+        if (slice.rows >= 64) scores.worst_rms = std::max(scores.worst_rms, rms);
+        if (ratio <= most) continue;
+        most = ratio;
+        Finding found;
+        found.kind = Finding::Kind::slice;
+        found.slice = name;
+        found.statistic = rms;
+        found.limit = limit;
+        found.rows = slice.rows;
+        best = found;
+    }
+    // What the whole tensor shows is not blamed on a part of it that has not most of it.
+    const SliceSums& all = slices_.empty() ? kNone : slices_.begin()->second;
+    const double all_limit = rms_limit(static_cast<double>(all.rows), kKinds * tests);
+    if (best && best->slice.kind != SliceName::Kind::all && all.rms() > all_limit &&
+        !(slices_.at(best->slice).sum > 0.9 * all.sum && 2 * best->rows < all.rows)) {
+        best->slice = all.name;
+        best->statistic = all.rms();
+        best->limit = all_limit;
+        best->rows = all.rows;
+    }
+    return best;
+}
+
+std::optional<Finding> Measurement::judge_elements(double limit, TierScores& scores) const {
+    Finding found;
+    found.kind = Finding::Kind::element;
+    found.limit = limit;
+    for (std::size_t i = 0; i < z_.size(); ++i) {
+        if (std::isnan(z_[i]) || std::fabs(z_[i]) <= found.statistic) continue;
+        found.statistic = std::fabs(z_[i]);
+        found.element = i;
+    }
+    scores.worst_z = std::max(scores.worst_z, found.statistic);
+    scores.element = std::max(scores.element, found.statistic / limit);
+    if (!(found.statistic > limit)) return std::nullopt;
+    return found;
+}
+
+}  // namespace attncheck::properties
