@@ -188,6 +188,21 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     if (word_.declared && !word_.word.empty())
         declared = ref::weaker(declared, emulation.rounding());
     const bool with_bound = random.chance(word_.word.empty() ? 12 : 100);
+    judge(op, spec, emulation, declared, with_bound);
+}
+
+void Validity::run_line(const Spec& spec, std::uint64_t seed, std::uint64_t index) {
+    Random random(mix(seed) + index);
+    Emulation emulation = random_emulation(random);
+    ref::RoundingClass declared = declared_for(emulation, random);
+    take_word(word_.word, emulation, random);
+    if (word_.declared && !word_.word.empty())
+        declared = ref::weaker(declared, emulation.rounding());
+    judge(*find_operator(spec.schema->op), spec, emulation, declared, random.chance(12));
+}
+
+void Validity::judge(const Operator& op, const Spec& spec, const Emulation& emulation,
+                     const ref::RoundingClass& declared, bool with_bound) {
     Outputs got;
     Verdict verdict;
     ValidityLine one;

@@ -38,6 +38,8 @@ public:
     /// Case number `index` of a seed: operator, case, emulation and declared class follow from
     /// both.
     void run_case(std::uint64_t seed, std::uint64_t index);
+    /// One case with an emulation that follows from both numbers.
+    void run_line(const properties::Spec& spec, std::uint64_t seed, std::uint64_t index);
     void print(std::ostream& out) const;
     /// One line of the table of words: all operators and classes together.
     std::string row(const std::string& name) const;
@@ -49,6 +51,9 @@ public:
     }
 
 private:
+    void judge(const properties::Operator& op, const properties::Spec& spec,
+               const Emulation& emulation, const ref::RoundingClass& declared, bool with_bound);
+
     WordOfClass word_;
     std::map<std::pair<std::string, std::string>, ValidityLine> lines_;
     mutable std::mutex mutex_;

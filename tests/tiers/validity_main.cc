@@ -1,5 +1,6 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
-// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]]. With a word of the rounding class, such
+// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]]. A case line in the place of the word is the
+// case of all of them, with an emulation each. With a word of the rounding class, such
 // as scores=half, every emulation has its roundings, and declares them or not; "words" stands for each of
 // them in turn, declared, in one table. Progress goes to the error stream. Exit status 1 when a tier
 // accused one of them, 2 when an argument is no number.
@@ -9,9 +10,11 @@
 #include <chrono>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "properties/operators/catalogue.h"
 #include "validity.h"
 
 namespace {
@@ -21,12 +24,13 @@ bool read_number(const char* text, std::uint64_t& number) {
     const auto [stop, error] = std::from_chars(text, end, number);
     if (error == std::errc() && stop == end && stop != text) return true;
     std::cerr << "tier_validity: \"" << text << "\" is not a number\n"
-              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared] or words]\n";
+              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared], words or a case line]\n";
     return false;
 }
 
-/// The cases on all processors.
-void run(attncheck::tiers::Validity& validity, std::uint64_t cases, std::uint64_t seed) {
+/// The cases on all processors; each is the one given, if there is one.
+void run(attncheck::tiers::Validity& validity, std::uint64_t cases, std::uint64_t seed,
+         const attncheck::properties::Spec* given = nullptr) {
     using Clock = std::chrono::steady_clock;
     std::atomic<std::uint64_t> next{0};
     std::vector<std::jthread> threads;
@@ -34,7 +38,7 @@ void run(attncheck::tiers::Validity& validity, std::uint64_t cases, std::uint64_
         threads.emplace_back([&, reports = k == 0] {
             auto reported = Clock::now();
             for (std::uint64_t i = next++; i < cases; i = next++) {
-                validity.run_case(seed, i);
+                given ? validity.run_line(*given, seed, i) : validity.run_case(seed, i);
                 if (!reports || Clock::now() - reported < std::chrono::seconds(5)) continue;
                 reported = Clock::now();
                 std::cerr << validity.cases() << " of " << cases << " cases, "
@@ -65,11 +69,15 @@ int main(int argc, char** argv) {
     if (argc > 1 && !read_number(argv[1], cases)) return 2;
     if (argc > 2 && !read_number(argv[2], seed)) return 2;
     attncheck::tiers::WordOfClass word;
-    if (argc > 3) word.word = argv[3];
+    std::optional<attncheck::properties::Spec> given;
+    if (argc > 3 && std::strchr(argv[3], '{'))
+        given = attncheck::properties::parse(argv[3], attncheck::properties::schemas());
+    else if (argc > 3)
+        word.word = argv[3];
     if (word.word == "words") return run_words(cases, seed) ? 1 : 0;
     if (argc > 4) word.declared = std::strcmp(argv[4], "undeclared") != 0;
     attncheck::tiers::Validity validity(word);
-    run(validity, cases, seed);
+    run(validity, cases, seed, given ? &*given : nullptr);
     validity.print(std::cout);
     return validity.alarms() == 0 ? 0 : 1;
 }
