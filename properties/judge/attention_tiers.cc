@@ -14,18 +14,24 @@ namespace {
 /// row_max + log(row_sum), where a class says that only this is defined (stats=lse).
 constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
-TierTensor make_tensor(const char* name, const char* row_word, std::int64_t heads,
+/// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
+/// the sign of <dO, v - o>: as many ways as values have channels.
+TierTensor make_tensor(const AttentionProblem& problem, const char* name, bool of_keys,
                        std::int64_t width, std::vector<ref::SequencePlace> places,
-                       ref::RoundingNoise noise, ref::Dtype dtype, const char* cast) {
+                       ref::RoundingNoise noise, const char* cast) {
     TierTensor tensor;
     tensor.name = name;
-    tensor.row_word = row_word;
-    tensor.heads = heads;
+    tensor.row_word = of_keys ? "key" : "query";
+    tensor.heads = of_keys ? problem.shape.kv_heads : problem.shape.query_heads;
     tensor.width = width;
     tensor.places = std::move(places);
     tensor.noise = std::move(noise);
-    tensor.dtype = dtype;
+    tensor.dtype = problem.result;
     tensor.cast = cast;
+    if (!of_keys) tensor.heads_with_same_factors = problem.shape.group();
+    if (tensor.name == "dq" || tensor.name == "dk")
+        tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
+    if (problem.gradient) tensor.scale = problem.scale;
     return tensor;
 }
 
@@ -67,35 +73,32 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     if (problem.gradient) {
         auto noise = ref::attention_grad_noise(s, problem.columns, numbers.gradient_inputs(),
                                                queries, keys, dtype, rounding);
-        out.push_back(make_tensor("dq", "query", s.query_heads, s.head_dim, queries,
-                                  std::move(noise.query_grad), dtype, "ds"));
-        out.push_back(make_tensor("dk", "key", s.kv_heads, s.head_dim, keys,
-                                  std::move(noise.key_grad), dtype, "ds"));
-        out.push_back(make_tensor("dv", "key", s.kv_heads, s.value_dim, keys,
-                                  std::move(noise.value_grad), dtype, "p"));
-        for (TierTensor& tensor : out) tensor.scale = problem.scale;
+        out.push_back(make_tensor(problem, "dq", false, s.head_dim, queries,
+                                  std::move(noise.query_grad), "ds"));
+        out.push_back(make_tensor(problem, "dk", true, s.head_dim, keys,
+                                  std::move(noise.key_grad), "ds"));
+        out.push_back(make_tensor(problem, "dv", true, s.value_dim, keys,
+                                  std::move(noise.value_grad), "p"));
         return out;
     }
     auto noise =
         ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
-    out.push_back(make_tensor(problem.output_name.c_str(), "query", s.query_heads, s.value_dim,
-                              queries, std::move(noise.output), dtype, "p"));
+    out.push_back(make_tensor(problem, problem.output_name.c_str(), false, s.value_dim, queries,
+                              std::move(noise.output), "p"));
     if (problem.statistics == Statistics::none) return out;
     if (problem.statistics == Statistics::lse) {
-        out.push_back(make_tensor("lse", "query", s.query_heads, 1, queries, std::move(noise.lse),
-                                  dtype, "sum"));
+        out.push_back(make_tensor(problem, "lse", false, 1, queries, std::move(noise.lse), "sum"));
         return out;
     }
     if (rounding.lse_statistics && !gives_statistics(problem)) return out;
     if (rounding.lse_statistics) {
-        out.push_back(make_tensor(kLseTensor, "query", s.query_heads, 1, queries,
-                                  std::move(noise.lse), dtype, "sum"));
+        out.push_back(make_tensor(problem, kLseTensor, false, 1, queries, std::move(noise.lse), "sum"));
         return out;
     }
-    out.push_back(make_tensor("softmax_max", "query", s.query_heads, 1, queries,
-                              std::move(noise.row_max), dtype, ""));
-    out.push_back(make_tensor("softmax_sum", "query", s.query_heads, 1, queries,
-                              std::move(noise.row_sum), dtype, "sum"));
+    out.push_back(make_tensor(problem, "softmax_max", false, 1, queries,
+                              std::move(noise.row_max), ""));
+    out.push_back(make_tensor(problem, "softmax_sum", false, 1, queries,
+                              std::move(noise.row_sum), "sum"));
     std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
     return out;
 }
@@ -110,9 +113,7 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
     const auto add = [&](const char* name, bool of_keys, std::int64_t width,
                          ref::RoundingNoise noise, const char* cast) {
         const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
-        out.push_back(make_tensor(name, of_keys ? "key" : "query", heads, width, {},
-                                  std::move(noise), problem.result, cast));
-        if (problem.gradient) out.back().scale = problem.scale;
+        out.push_back(make_tensor(problem, name, of_keys, width, {}, std::move(noise), cast));
         for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
             const auto& places = of_keys ? keys : queries;
             out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);

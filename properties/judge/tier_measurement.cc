@@ -61,7 +61,7 @@ std::pair<double, double> Measurement::lost_term(double terms, double slice_test
         if (!std::isnan(z_[i]))
             values += ref_square(tensor_.noise.value[i]) / tensor_.noise.variance[i];
     const double rms = std::sqrt(values / (elements() * terms)),
-                 limit = rms_limit(static_cast<double>(all.rows), kKinds * slice_tests);
+                 limit = limit_of(all, slice_tests);
     return {rms, std::sqrt(std::max(ref_square(limit) - ref_square(all.rms()), 0.0))};
 }
 
@@ -102,12 +102,13 @@ void Measurement::measure_rows() {
     std::vector<SliceSums> channels(width > 1 ? width : 0);
     for (std::int64_t unit = 0; unit < units; ++unit) {
         const std::size_t first = static_cast<std::size_t>(unit) * width;
-        double sum = 0;
+        double sum = 0, truncated = 0;
         std::int64_t count = 0;
         for (std::size_t d = 0; d < width; ++d) {
             const double z = z_[first + d];
             if (std::isnan(z)) continue;
             sum += z * z;
+            truncated += truncated_share(first + d);
             ++count;
         }
         if (count == 0) continue;
@@ -118,21 +119,46 @@ void Measurement::measure_rows() {
             slice.name = name;
             slice.sum += sum;
             slice.elements += count;
+            slice.truncated += truncated;
+            if (truncated > 0)
+                slice.heads.insert(tensor_.place_of(unit).sequence * tensor_.heads +
+                                   tensor_.head_of(unit) / tensor_.heads_with_same_factors);
             ++slice.rows;
         }
         for (std::size_t d = 0; d < channels.size(); ++d) {
             const double z = z_[first + d];
             if (std::isnan(z)) continue;
             channels[d].sum += z * z;
+            channels[d].truncated += truncated_share(first + d);
             ++channels[d].elements;
             ++channels[d].rows;
         }
         measure_probes(unit, first);
     }
+    const double width_of_sums = static_cast<double>(width) * tensor_.independent_sums;
+    for (auto& [name, slice] : slices_)
+        slice.independent_sums = static_cast<double>(slice.heads.size()) * width_of_sums;
     for (std::size_t d = 0; d < channels.size(); ++d) {
+        if (channels[d].truncated > 0)
+            channels[d].independent_sums = static_cast<double>(slices_.begin()->second.heads.size()) *
+                                           tensor_.independent_sums;
         channels[d].name = {SliceName::Kind::channel, static_cast<std::int64_t>(d)};
         if (channels[d].rows > 0) slices_[channels[d].name] = channels[d];
     }
+}
+
+double Measurement::truncated_share(std::size_t element) const {
+    const ref::RoundingNoise& noise = tensor_.noise;
+    return noise.truncated.empty() ? 0 : noise.truncated[element] / noise.variance[element];
+}
+
+double Measurement::limit_of(const SliceSums& slice, double tests) const {
+    const auto rows = static_cast<double>(slice.rows);
+    if (slice.truncated == 0) return rms_limit(rows, kKinds * tests);
+    const double share = slice.truncated / static_cast<double>(slice.elements),
+                 independent = std::min(slice.independent_sums, rows);
+    return std::sqrt((1 - share) * ref_square(rms_limit(rows, 2 * kKinds * tests)) +
+                     share * ref_square(rms_limit(independent, 2 * kKinds * tests)));
 }
 
 void Measurement::measure_probes(std::int64_t unit, std::size_t first) {
@@ -188,7 +214,7 @@ std::optional<Finding> Measurement::judge_slices(double tests, TierScores& score
     double most = 1;
     for (const auto& [name, slice] : slices_) {
         const double rms = slice.rms();
-        const double limit = rms_limit(static_cast<double>(slice.rows), kKinds * tests);
+        const double limit = limit_of(slice, tests);
         const double ratio = rms / limit;
         scores.slice = std::isnan(ratio) ? ratio : std::max(scores.slice, ratio);
         if (slice.rows >= 64) scores.worst_rms = std::max(scores.worst_rms, rms);
@@ -204,7 +230,7 @@ std::optional<Finding> Measurement::judge_slices(double tests, TierScores& score
     }
     // What the whole tensor shows is not blamed on a part of it that has not most of it.
     const SliceSums& all = slices_.empty() ? kNone : slices_.begin()->second;
-    const double all_limit = rms_limit(static_cast<double>(all.rows), kKinds * tests);
+    const double all_limit = limit_of(all, tests);
     if (best && best->slice.kind != SliceName::Kind::all && all.rms() > all_limit &&
         !(slices_.at(best->slice).sum > 0.9 * all.sum && 2 * best->rows < all.rows)) {
         best->slice = all.name;

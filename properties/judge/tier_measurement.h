@@ -23,6 +23,9 @@ struct SliceSums {
     SliceName name;
     double sum = 0;  ///< of z^2
     std::int64_t elements = 0, rows = 0;
+    double truncated = 0;  ///< sum of the shares of truncation in the variances
+    std::unordered_set<std::int64_t> heads;  ///< whose rows add different factors, if sums truncate
+    double independent_sums = 0;             ///< among those that truncate
 
     double rms() const {
         return elements == 0 ? 0 : std::sqrt(sum / static_cast<double>(elements));
@@ -93,6 +96,12 @@ private:
     bool is_first_of_its_kind(std::size_t first);
 
     void measure_rows();
+
+    /// Of the variance of an element.
+    double truncated_share(std::size_t element) const;
+
+    /// What the root mean square of a slice may be.
+    double limit_of(const SliceSums& slice, double tests) const;
 
     void measure_probes(std::int64_t unit, std::size_t first);
 

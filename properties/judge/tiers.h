@@ -6,6 +6,8 @@
 // (kFalseAlarm), shared out evenly over the tests of the case:
 //   element    |z| = |error| / sigma, z sub-Gaussian:        2 exp(-z^2 / 2)
 //   slice      mean z^2 = x over n independent rows:          exp(-n (x - 1 - ln x) / 2)
+//              of truncating sums the part that goes with partial sums has so many independent ones as
+//              there are channels, heads and sequences in the slice, and half of the false alarms
 //   filter     t = sum a / sqrt(sum a^2), a_r = sum e r / sigma^2 of row r, symmetric and
 //              independent:                                   2 exp(-t^2 / 2)
 // A filter fires only if the same sum also exceeds t times its predicted deviation, and both after
@@ -34,6 +36,11 @@ struct TierTensor {
     ref::RoundingNoise noise;
     std::vector<double> got;
     ref::Dtype dtype = ref::Dtype::fp16;  ///< storage type of the operands
+    /// Truncating sums of two rows lose alike where the rows add the same factors: keys of one head in dV,
+    /// queries of the heads that share a key head in the output. `independent_sums` of the rows of such
+    /// heads and of one channel at least are independent.
+    std::int64_t heads_with_same_factors = 1;
+    double independent_sums = 1;
     double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
     std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
 

@@ -54,6 +54,8 @@ public:
           key_(out.key_grad, shape.head_dim),
           value_(out.value_grad, shape.value_dim),
           bias_(in.bias_elements, in.bias_dtype, of_) {
+        for (Sums* sums : {&query_, &key_, &value_})
+            if (of_.truncating) sums->noise.truncated.resize(sums->noise.size());
         const auto dout = view(in.output_grad, shape.value_dim),
                    o = view(in.output, shape.value_dim);
         delta_ = dout.cwiseProduct(o).rowwise().sum();
@@ -347,6 +349,7 @@ private:
                 of_.of_products(terms) * squares + 4 * square(of_.unit * x) + of_.stored(dtype_, x);
             noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
             noise.alike[i] += of_.stored_alike(dtype_, x);
+            if (of_.truncating) noise.truncated[i] = of_.of_truncation(terms) * squares;
         }
     }
 

@@ -23,7 +23,9 @@ public:
           of_(dtype, rounding),
           key_squares_(view(in.key, shape.head_dim).rowwise().squaredNorm()),
           value_squares_(finite_squares(in.value)),
-          out_(out) {}
+          out_(out) {
+        if (of_.truncating) out.output.truncated.resize(out.output.size());
+    }
 
     void add(const SharedRows<double>& rows) {
         const AttendedRows<double> exact = attend(rows, in_);
@@ -58,7 +60,7 @@ public:
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
         for (std::int64_t i = 0; i < s.rows(); ++i)
             statistics(static_cast<std::size_t>(rows.place(i)), i, exact, of, count);
-        values(rows, exact, weight, of, of_.of_products(count + 2 * tiles));
+        values(rows, exact, weight, of, count + 2 * tiles);
         directions(rows, exact, weight);
     }
 
@@ -129,7 +131,8 @@ private:
     }
 
     void values(const SharedRows<double>& rows, const AttendedRows<double>& exact,
-                const Array& weight, const Squares& of, double sums) {
+                const Array& weight, const Squares& of, double terms) {
+        const double sums = of_.of_products(terms), lost = of_.of_truncation(terms);
         const double keep = 1 / in_.keep_prob;
         rows.gather(value_squares_, shape_.value_dim, value2_);
         const Array products = product(weight.square().matrix(), value2_.view()).array();  // sum (p y)^2
@@ -162,6 +165,7 @@ private:
             row(noise.rest, at) = rest + flushed;
             row(noise.cast, at) = cast;
             row(noise.variance, at) = rest + flushed + (casts ? 1 : 0) * cast;
+            if (of_.truncating) row(noise.truncated, at) = lost * products.row(i);
             row(noise.alike, at) =
                 o2 * square(of.sum_alike[i]) + (casts ? 1 : 0) * alike.row(i) +
                 o.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });

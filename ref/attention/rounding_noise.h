@@ -56,6 +56,10 @@ struct RoundingNoise {
     /// rest.
     std::vector<double> cast, rest;
     std::vector<double> alike;  ///< square of the part whose errors may share their sign
+    /// Part of the variance that truncation takes from sums, which goes with their partial sums. Rows
+    /// that add the same factors in the same order, such as all keys of dV, have partial sums that
+    /// rise and fall together. Empty: sums are rounded to nearest.
+    std::vector<double> truncated;
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants
     /// and reciprocals 16 u; truncating sums n u more.

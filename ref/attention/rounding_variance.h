@@ -56,6 +56,10 @@ struct RoundingVariance {
     double of_sum(double terms) const {
         return sum * sum * (1.0 / 3 + terms / 6 + (truncating ? terms * terms / 9 : 0));
     }
+    /// What truncation has of it.
+    double of_truncation(double terms) const {
+        return truncating ? sum * sum * terms * terms / 9 : 0;
+    }
     /// The same for products of stored numbers, or of P or dS with such.
     double of_products(double terms) const { return of_sum(terms) + factors; }
     /// Of a logit that is stored, before its bias or behind it, and of the LSE of the parts that are

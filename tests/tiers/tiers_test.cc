@@ -23,7 +23,8 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 AttentionProblem problem_of(const std::string& line) {
-    return flash_attention_operator().problem(parse(line, schemas()));
+    const Spec spec = parse(line, schemas());
+    return find_operator(spec.schema->op)->attention()->problem(spec);
 }
 
 constexpr const char* kForward =
@@ -110,6 +111,24 @@ TEST(Tiers, DependentRowsAreNotAccused) {
         "dim=2 value_dim=1 scale=tenth precise=2 data=normal seed=2796956}",
         {}, emulation, "acc=fp32-truncating sum=rounded");
     EXPECT_FALSE(verdict.failed()) << verdict.message;
+}
+
+/// All keys of a channel of dV add the same dO in the same order: where its partial sums go far, truncation takes
+/// much from each of them. A wrong factor is another thing.
+TEST(Tiers, TruncatedSumsOfOneChannelAreDependent) {
+    Emulation emulation;
+    emulation.sums = Sums::truncating;
+    for (const char* line :
+         {"attention_grad{dtype=fp32 q=[136] kv=[1126] layout=packed kv_heads=1 group=1 dim=8 value_dim=8 "
+          "scale=rsqrt align=bottom_right data=normal seed=4076528}",
+          "attention_grad{dtype=fp32 q=[68] kv=[1087] layout=bhsd kv_heads=1 group=2 dim=64 value_dim=64 "
+          "scale=negative data=normal seed=8260936}"}) {
+        const Verdict verdict = judged(line, {}, emulation, "acc=fp32-truncating");
+        EXPECT_FALSE(verdict.failed()) << verdict.message;
+        Planted planted;
+        planted.value_grad = 1 + 1e-4;
+        EXPECT_TRUE(judged(line, planted, emulation, "acc=fp32-truncating").failed());
+    }
 }
 
 /// Neither far above nor far below what is there: 1 for a stored number, less for casts of P, whose
