@@ -28,6 +28,9 @@ namespace {
 constexpr std::int64_t kPlain = 12;  ///< of what people run, before others
 /// Of the elements of a case, and of a property. A bound that is as wide as the type says nothing.
 constexpr double kMostUnjudged = 0.5;
+/// The same of a property under hidden=times_zero, where a NaN of a hidden key gives away the rows that it
+/// reaches: measured on every operator, 63 to 83 % in non_finite, below 55 % elsewhere.
+constexpr double kMostGivenAway = 0.9;
 constexpr int kExploring = 5;        ///< percent of cases outside of what is known to be taken
 
 std::uint64_t hash_text(std::string_view text) {  // FNV-1a
@@ -162,16 +165,14 @@ private:
             report_.note += "; outside of what is taken: " + report_.taken.refusals;
     }
 
-    /// hidden=times_zero gives away the rows that a NaN of a hidden key reaches; the report says how many.
-    bool is_share_declared() const { return options_.rounding.hidden_times_zero; }
-
     /// Elements that no bound can judge are not shown as held: a property that compares few of them is
     /// inconclusive.
     void judge_share_of_elements() {
-        if (report_.elements.share() <= kMostUnjudged || is_share_declared()) return;
+        const double most = options_.rounding.hidden_times_zero ? kMostGivenAway : kMostUnjudged;
+        if (report_.elements.share() <= most) return;
         report_.status = PropertyReport::Status::inconclusive;
         report_.note = fmt::format("the bounds say nothing of {:.0f} % of its elements, allowed: {:.0f}",
-                                   100 * report_.elements.share(), 100 * kMostUnjudged);
+                                   100 * report_.elements.share(), 100 * most);
     }
 
     /// Of cases that are known to be taken: what is declined are the other calls of the property.

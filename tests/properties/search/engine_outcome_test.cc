@@ -109,6 +109,22 @@ TEST_F(EngineOutcomeTest, UnjudgedElementsHaveAQuota) {
                                        "most elements of"));
 }
 
+// A word that gives rows away does not give a property away.
+TEST_F(EngineOutcomeTest, UnjudgedElementsHaveAQuotaUnderEveryWord) {
+    options.rounding.hidden_times_zero = true;
+    options.cases = 100;
+    for (const std::int64_t percent : {80, 99}) {
+        Property property = planted({});
+        property.check = [=](const Spec& spec, PropertyContext&) {
+            Verdict verdict;  // every second case is compared, but has few elements
+            verdict.elements = spec.number("dtype") == 1 ? ElementCount{1000, 10 * percent}
+                                                         : ElementCount{1, 0};
+            return verdict;
+        };
+        EXPECT_EQ(run(property).status, percent == 80 ? Status::held : Status::inconclusive);
+    }
+}
+
 // Cases without room for their buffers are skipped, with a word.
 TEST_F(EngineOutcomeTest, CasesWithoutRoomAreSkipped) {
     int calls = 0;
