@@ -78,8 +78,9 @@ Claim length_claim(std::string list, std::vector<std::string> kept) {
 
 void claim_batches(Extents& extents, Int count, bool packed) {
     for (const ListField& list : extents.description().lists) {
-        std::vector<Int> lengths = extents.lengths(list.key);
-        lengths.resize(static_cast<std::size_t>(count), packed ? 0 : lengths[0]);
+        std::vector<Int> lengths = extents.lengths(list.key);  // none if a claim before said so
+        lengths.resize(static_cast<std::size_t>(count),
+                       packed || lengths.empty() ? 0 : lengths[0]);
         extents.claim_lengths(list.key, std::move(lengths));
     }
 }

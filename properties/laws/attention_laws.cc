@@ -86,6 +86,8 @@ void add_attention_checks(std::vector<Property>& list, const AttentionOperator& 
     call.earlier_words = checks.earlier_words;
     add_call_properties(list, call);
     add_exact_lattice(list, of, checks.lattice);
+    if (checks.effectless)
+        list.push_back(unusual_arguments_property(call.problem, checks.effectless));
     Property deviation = deviation_property(of, checks.tier_case);
     deviation.domain = checks.is_tier_case;
     list.insert(list.begin() + 1, std::move(deviation));

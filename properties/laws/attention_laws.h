@@ -10,6 +10,7 @@
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
 #include "properties/laws/relation_checks.h"
+#include "properties/laws/unusual_arguments.h"
 
 namespace attncheck::properties {
 
@@ -79,8 +80,9 @@ struct AttentionChecks {
     void (*lattice)(Spec&, Random&);  ///< exact data
     void (*tier_case)(Spec&, Random&);
     bool (*is_tier_case)(const Spec&) = is_tier_data;
+    EffectlessEdits effectless = nullptr;  ///< none: no `unusual_arguments`
 };
-/// The properties of a call, `deviation` behind the first of them, and `exact_lattice`.
+/// The properties of a call, `deviation` behind the first of them, `exact_lattice`, and `unusual_arguments`.
 void add_attention_checks(std::vector<Property>& list, const AttentionOperator& of,
                           const AttentionChecks& checks);
 

@@ -33,6 +33,13 @@ std::vector<std::string> apply_some(std::vector<Edit> edits, std::uint64_t seed,
 
 }  // namespace
 
+void add_unlimited_windows(const char* window, std::int64_t reach, std::vector<Edit>& out) {
+    constexpr std::int64_t kIn32 = std::int64_t{1} << 32;  // 0 of the lower half would hide
+    for (const std::int64_t value : {std::int64_t{-1}, reach, reach + 1, kIn32 - 1, kIn32,
+                                     kIn32 + 1, INT64_MAX - 1, INT64_MAX})
+        out.emplace_back(fmt::format("{}={}", window, value));
+}
+
 Property unusual_arguments_property(const MakeProblem& problem, EffectlessEdits edits) {
     const auto check = [problem, edits](const Spec& spec, PropertyContext& context) {
         CaseProblem unusual = problem(spec);

@@ -211,6 +211,9 @@ std::int64_t NeutralProblem::pair_of(const attncheck_tensor& t, std::int64_t b, 
 }
 
 bool NeutralProblem::in_window(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const bool narrow = on<"AT-x301">();
+    const std::int64_t left = narrow ? static_cast<std::int32_t>(window_left) : window_left,
+                       right = narrow ? static_cast<std::int32_t>(window_right) : window_right;
     const auto sequence = static_cast<std::size_t>(b);
     if (on<"WILD-50">() && !gradient && packed && window_left < 0 && window_right < 0)
         return j < used[sequence];
@@ -220,8 +223,8 @@ bool NeutralProblem::in_window(std::int64_t b, std::int64_t i, std::int64_t j) c
     const std::int64_t shorter = on<"AT-02">() && !gradient && window_left > 0;
     const std::int64_t longer = on<"AT-03">() && !gradient && window_right >= 0;
     if (j >= used[sequence]) return false;
-    if (window_left >= 0 && j - diagonal < -window_left + shorter) return false;
-    return window_right < 0 || j - diagonal <= window_right + longer;
+    if (left >= 0 && j - diagonal < -left + shorter) return false;
+    return right < 0 || j - diagonal <= right + longer;
 }
 
 bool NeutralProblem::sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {

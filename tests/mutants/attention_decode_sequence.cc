@@ -11,7 +11,9 @@ Sequence::Sequence(const Args& args, std::int64_t b)
 }
 
 Sequence::Range Sequence::seen_by(std::int64_t i) const {
-    const std::int64_t queries = args_.query.shape[1], window = args_.window_left;
+    const std::int64_t queries = args_.query.shape[1],
+                       window = on<"AD-x301">() ? static_cast<std::int32_t>(args_.window_left)
+                                                : args_.window_left;
     std::int64_t position = args_.kv_length.values[b_] - queries + i;
     if (on<"AD-06">() && i == queries - 1) position = length_ - 1;
     if (on<"AD-WILD-26">()) position = std::min(i, length_ - 1);

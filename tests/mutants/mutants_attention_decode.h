@@ -69,6 +69,7 @@ inline constexpr Mutant kAttentionDecodeMutants[] = {
     {"AD-WILD-52", kAttentionDecode, kHard,
      "tail of the last block of keys not cleared: scores of the block before (vllm-ascend PR #10276)"},
     {"AD-WILD-23", kAttentionDecode, kFiendish, "column position in int16 with a window (mlx #3360)"},
+    {"AD-x301", kAttentionDecode, kHard, "window in 32 bits: one of 2^32 keys is one of none"},
     {"AD-VAL-01", kAttentionDecode, kMedium, "a block table of any type is taken as int32"},
     {"AD-VAL-02", kAttentionDecode, kHard, "extents of lse not compared"},
     {"AD-VAL-03", kAttentionDecode, kMedium, "lengths beyond the block table accepted"},

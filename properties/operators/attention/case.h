@@ -85,6 +85,7 @@ std::vector<Spec> neutral_joint_shrinks(const Spec& spec);
 const std::vector<ExcludedPairs>& attention_excluded_pairs();
 
 std::vector<Property> neutral_properties(bool gradient);
+std::vector<Edit> effectless_neutral_edits(const Spec& spec);
 void add_neutral_relations(std::vector<Property>& list, bool gradient);
 void add_neutral_forms(std::vector<Property>& list);
 

@@ -200,7 +200,8 @@ std::vector<Property> neutral_properties(bool gradient) {
                           .earlier_words = "other data, scale, window, softcap or order of sequences",
                           .lattice = make_lattice,
                           .tier_case = make_neutral_tier_case,
-                          .is_tier_case = is_neutral_tier_data});
+                          .is_tier_case = is_neutral_tier_data,
+                          .effectless = effectless_neutral_edits});
     list[0].case_factor = 4;  // many features
     add_validation_properties(list, plain_data, possible_edits, 12);
     add_attention_laws(list, of, gradient, kCases);

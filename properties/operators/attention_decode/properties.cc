@@ -39,6 +39,15 @@ Spec earlier_case(const Spec& spec) {
     return before;
 }
 
+/// A window that reaches beyond every position.
+std::vector<Edit> effectless_decode_edits(const Spec& spec) {
+    std::vector<Edit> out;
+    const Int reach = spec.lists[1].empty() ? 1 : longest(spec.lists[1]) + longest(spec.lists[0]),
+              window = spec.number("window_left");
+    if (window < 0 || window >= reach) add_unlimited_windows("window_left", reach, out);
+    return out;
+}
+
 /// One case in twelve has thousands or tens of thousands of keys: positions that leave 16 bits.
 void now_and_then_far(Spec& spec, Random& random) {
     if (!random.chance(8)) return;
@@ -178,7 +187,8 @@ std::vector<Property> decode_properties() {
          .earlier_words = "the sequences in the opposite order, other data, scale, window and softcap",
          .lattice = make_lattice,
          .tier_case = make_decode_tier_case,
-         .is_tier_case = is_decode_tier_case});
+         .is_tier_case = is_decode_tier_case,
+         .effectless = effectless_decode_edits});
     list[0].case_factor = 2;  // many features
     add_decode_validation(list);
     add_attention_laws(list, of, false, kCases);

@@ -221,6 +221,19 @@ TEST(Edit, MayClaimABatchOfNothing) {
     EXPECT_EQ(call.tensor("query").shape[0], 0);
 }
 
+// Found by the search for clauses: the second claim copied the length of a sequence that the first had removed.
+TEST(Edit, MayClaimBatchesBehindABatchOfNothing) {
+    for (const char* op : {"flash_attention_score{dtype=fp16 q=[1] kv=[1] layout=BSND ",
+                           "attention{dtype=fp16 q=[1] kv=[1] layout=bshd "}) {
+        const Spec spec =
+            spec_of(std::string(op) + "kv_heads=1 group=1 dim=1 value_dim=1 data=zeros seed=0 "
+                                      "break=[all.batches=0,all.batches=7]}");
+        const Call call = find_operator(spec.schema->op)->build(spec);
+        EXPECT_EQ(call.tensor("query").shape[0], 7);
+        EXPECT_EQ(call.tensor("query").shape[1], 0);
+    }
+}
+
 // An element that `set` names and an edit of all.KEY removes is left out, not written behind the
 // tensor.
 TEST(Edit, MayRemoveAnElementThatIsSet) {
