@@ -19,6 +19,15 @@ bool is_ragged_list(const attncheck_int_array& list, std::int64_t rows, Ruling& 
     return list.values[list.size - 1] == rows;
 }
 
+/// Types that take as many bytes.
+bool same_size(std::int32_t a, std::int32_t b) {
+    const auto bytes = [](std::int32_t type) {
+        if (is_half_type(type)) return 2;
+        return type == ATTNCHECK_FLOAT32 || type == ATTNCHECK_INT32 ? 4 : 0;
+    };
+    return bytes(a) != 0 && bytes(a) == bytes(b);
+}
+
 bool same_extents(const attncheck_tensor& a, const attncheck_tensor& b) {
     return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);
 }
@@ -100,7 +109,8 @@ int accept(const NeutralArguments& a) {
         const std::int64_t full[] = {q[0], heads, q[1], k[1]};
         rule_on_pairs(a.bias, full,
                       a.bias.dtype == type || a.bias.dtype == ATTNCHECK_FLOAT32, ruling,
-                      on<"AT-VAL-10">(), false);
+                      on<"AT-VAL-10">(),
+                      on<"AT-VAL-x12">() && !a.gradient && same_size(a.bias.dtype, type));
         rule_on_pairs(a.mask, full, a.mask.dtype == ATTNCHECK_BOOL, ruling, false,
                       on<"AT-VAL-11">());
         if (a.kv_length.values) {
@@ -123,11 +133,16 @@ int accept(const NeutralArguments& a) {
     if (a.gradient) {
         const std::pair<const attncheck_tensor*, const attncheck_tensor*> like[] = {
             {&a.dout, &a.out}, {&a.dq, &a.query}, {&a.dk, &a.key}, {&a.dv, &a.value}};
-        for (const auto& [t, of] : like)
-            ruling.require(t->dtype == type && same_extents(*t, *of));
-        if (a.dbias.data)
-            ruling.require(a.bias.data && a.dbias.dtype == a.bias.dtype &&
-                           same_extents(a.dbias, a.bias));
+        for (const auto& [t, of] : like) {
+            ruling.require(t->dtype == type, on<"ATG-VAL-x14">() && packed && t == &a.dout &&
+                                                 same_size(t->dtype, type));
+            ruling.require(same_extents(*t, *of));
+        }
+        if (a.dbias.data) {
+            ruling.require(a.bias.data && same_extents(a.dbias, a.bias));
+            ruling.require(a.dbias.dtype == a.bias.dtype,
+                           on<"ATG-VAL-x13">() && same_size(a.dbias.dtype, a.bias.dtype));
+        }
         if (a.dsink.data) {
             ruling.require(a.sink.data, on<"ATG-VAL-12">());
             if (a.sink.data)

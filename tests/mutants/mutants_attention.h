@@ -106,6 +106,9 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"AT-VAL-10", kNeutral, kHard, "extents of the bias not compared"},
     {"AT-VAL-11", kNeutral, kMedium, "a mask of any type accepted"},
     {"ATG-VAL-12", kNeutralGrad, kMedium, "dsink without a sink accepted"},
+    {"AT-VAL-x12", kNeutral, kHard, "a bias of any type of the query's size accepted"},
+    {"ATG-VAL-x13", kNeutralGrad, kFiendish, "a dbias of any type of the bias's size accepted"},
+    {"ATG-VAL-x14", kNeutralGrad, kFiendish, "packed: a dout of any type of the query's size accepted"},
 };
 
 }  // namespace attncheck::mutants
