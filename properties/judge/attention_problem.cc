@@ -71,7 +71,8 @@ void leave_reached_unjudged(const AttentionProblem& problem, ExpectedOutputs& ex
             for (Int key = 0; key < s.kv_rows; ++key) {
                 if (sees[static_cast<std::size_t>(key)]) continue;
                 const auto at = static_cast<std::size_t>(key * s.kv_heads + kv_head);
-                reached_rows[row] |= keys[at];
+                // In a gradient 0 (dP - delta) is no number either where dO, and so delta, is none.
+                reached_rows[row] |= keys[at] | (problem.gradient && rows[row]);
                 reached_keys[at] |= keys[at] | rows[row];
             }
         }

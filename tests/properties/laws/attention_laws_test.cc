@@ -256,5 +256,21 @@ TEST(NeutralLaws, NameAnLseOfBase2) {
     EXPECT_EQ(failure_with(1.01), "lse is wrong");
 }
 
+// hidden=times_zero: a row that sees no key multiplies its keys by 0 (dP - delta), and an infinite dO makes that no
+// number. A row whose numbers are finite is judged all the same.
+TEST(HiddenTimesZero, LeavesQueryGradientsOfNonFiniteRows) {
+    const Spec spec = parse(
+        "attention_grad{dtype=fp16 q=[3] kv=[1] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 "
+        "window_left=0 data=zeros seed=0 set=[dout[1,0,0]=inf]}",
+        schemas());
+    const AttentionProblem problem = neutral_operator().problem(spec);
+    ref::RoundingClass rounding;
+    rounding.hidden_times_zero = true;
+    const std::vector<double> allowed = allowance(tensor_of(expected_of(problem, rounding), "dq"));
+    EXPECT_FALSE(std::isinf(allowed[0]));
+    EXPECT_TRUE(std::isinf(allowed[1]));
+    EXPECT_FALSE(std::isinf(allowed[2]));
+}
+
 }  // namespace
 }  // namespace attncheck::properties
