@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "properties/case/derived.h"
+#include "properties/judge/where.h"
 
 namespace attncheck::properties {
 namespace {
@@ -160,6 +161,7 @@ Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& 
                                            c.error, ref::dtype_name(tensor.type()))
                              : fmt::format("  error {:.3g}  bound {:.3g} ({:.3g} times the bound)",
                                            c.error, c.bound, c.error / c.bound);
+        verdict.message += map_of_errors(spec, tensor, values, got);
     }
     return verdict;
 }

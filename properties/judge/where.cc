@@ -1,0 +1,112 @@
+#include "properties/judge/where.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "properties/case/derived.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr std::int64_t kTile = 32;
+constexpr std::size_t kMaxLines = 8, kMaxTiles = 8;
+constexpr std::size_t kMaxRows = 20'000;  ///< of memory; a picture must not cost more than the call
+
+/// The place of an element: the numbers behind "sequence" or "batch", "head", and the word of a row.
+struct Cell {
+    std::int64_t sequence = 0, head = 0, row = 0;
+    std::string row_word;
+};
+
+/// Reads what describe() says: "batch 0, query 8, head 0, channel 0".
+Cell cell_of(const std::string& described) {
+    Cell cell;
+    std::size_t at = 0;
+    while (at < described.size()) {
+        const std::size_t end = std::min(described.find(", ", at), described.size());
+        const std::string_view part(described.data() + at, end - at);
+        const std::size_t blank = part.rfind(' ');
+        at = end + 2;
+        std::int64_t number = 0;
+        if (blank == part.npos ||
+            std::from_chars(part.data() + blank + 1, part.data() + part.size(), number).ec != std::errc{})
+            continue;
+        const std::string_view word = part.substr(0, blank);
+        if (word == "sequence" || word == "batch")
+            cell.sequence = number;
+        else if (word == "head")
+            cell.head = number;
+        else if (cell.row_word.empty() && word != "channel")
+            cell.row = number, cell.row_word = word;
+    }
+    return cell;
+}
+
+/// The worst error of the elements [first, first + count) in units of their bounds.
+double worst_of(const ref::ExpectedTensor& expected, const Tensor& tensor,
+                const std::vector<std::uint32_t>& got, std::size_t first, std::size_t count) {
+    double worst = 0;
+    ref::ExpectedTensor one(1);
+    for (std::size_t k = first; k < first + count; ++k) {
+        one.value[0] = expected.value[k];
+        one.bound[0] = expected.bound[k];
+        one.overflow[0] = expected.overflow[k];
+        const Comparison c = compare(one, {&got[k], 1}, tensor.type());
+        const bool is_number = c.kind == Comparison::Kind::wrong_value || c.ok();
+        worst = std::max(worst, is_number && !std::isnan(c.worst_ratio) ? c.worst_ratio : HUGE_VAL);
+    }
+    return worst;
+}
+
+std::string cell_text(double worst) {
+    return worst == 0 ? "       0" : fmt::format(" {:>7.3g}", worst);
+}
+
+}  // namespace
+
+std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::ExpectedTensor& expected,
+                          const std::vector<std::uint32_t>& got) {
+    const std::vector<std::int64_t>& shape = tensor.buffer_shape;
+    if (shape.empty() || shape.back() <= 0) return {};
+    const auto width = static_cast<std::size_t>(shape.back());
+    const std::size_t rows = got.size() / width;
+    if (rows < 2 || rows > kMaxRows) return {};
+    const auto cell_at = [&](std::size_t element) {
+        return cell_of(describe(spec, tensor.name, coordinates(static_cast<std::int64_t>(element), shape)));
+    };
+    std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, double>> lines;
+    std::string row_word;
+    for (std::size_t row = 0; row < rows; ++row) {
+        const Cell cell = cell_at(row * width);
+        if (cell.row_word.empty() || (row == 0 && cell_at(width - 1).head != cell.head)) return {};
+        row_word = cell.row_word;
+        double& worst = lines[{cell.sequence, cell.head}][cell.row / kTile];
+        worst = std::max(worst, worst_of(expected, tensor, got, row * width, width));
+    }
+    if (lines.size() == 1 && lines.begin()->second.size() == 1) return {};
+    std::string text =
+        fmt::format("\n  where: worst error / bound by tile of {} {} rows", kTile, row_word);
+    std::size_t shown = 0;
+    for (const auto& [key, cells] : lines) {
+        if (shown++ == kMaxLines) {
+            text += fmt::format("\n    ... {} more", lines.size() - kMaxLines);
+            break;
+        }
+        text += fmt::format("\n    sequence {:<3} head {:<3}", key.first, key.second);
+        std::size_t tile = 0;
+        for (const auto& [number, worst] : cells) {
+            if (tile++ == kMaxTiles) break;
+            text += cell_text(worst);
+        }
+        if (cells.size() > kMaxTiles) text += " ...";
+    }
+    return text;
+}
+
+}  // namespace attncheck::properties
