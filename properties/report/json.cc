@@ -77,6 +77,8 @@ std::string property_to_text(const PropertyReport& report) {
               {"labels", report.labels},
               {"pairs", to_text(report.pairs)},
               {"worst_ratio", number_or_text(report.worst_ratio)},
+              {"ratios", report.ratios.cases},
+              {"rejected", report.rejected},
               {"waivers", report.waivers},
               {"differing", report.differing},
               {"elements", {report.elements.compared, report.elements.unjudged}},
@@ -104,6 +106,7 @@ std::string property_to_text(const PropertyReport& report) {
                                            {"shrink_seconds", found.shrink_seconds},
                                            {"repeatable", found.repeatable},
                                            {"case_number", found.case_number},
+                                           {"matters", found.matters},
                                            {"being_shrunk", found.being_shrunk}});
     return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -128,6 +131,8 @@ PropertyReport property_from_text(const std::string& text,
     report.labels = json.at("labels").get<std::map<std::string, std::int64_t>>();
     report.pairs = pair_set_from(json.at("pairs").get<std::string>());
     report.worst_ratio = to_number(json.at("worst_ratio"));
+    report.ratios.cases = json.at("ratios").get<std::map<int, std::int64_t>>();
+    report.rejected = json.at("rejected");
     report.waivers = json.at("waivers").get<std::vector<std::string>>();
     report.note = json.at("note");
     report.coverage = json.at("coverage").get<std::vector<std::string>>();
@@ -152,6 +157,7 @@ PropertyReport property_from_text(const std::string& text,
         found.shrink_seconds = one.at("shrink_seconds");
         found.repeatable = one.at("repeatable");
         found.case_number = one.at("case_number");
+        found.matters = one.at("matters");
         found.being_shrunk = one.at("being_shrunk");
         report.counterexamples.push_back(std::move(found));
     }

@@ -11,6 +11,7 @@
 #include "properties/case/spec.h"
 #include "properties/judge/sampling.h"
 #include "properties/judge/verdict.h"
+#include "properties/report/ratio_histogram.h"
 
 namespace attncheck::properties {
 
@@ -66,6 +67,7 @@ struct Counterexample {
     double shrink_seconds = 0;
     bool repeatable = true;     ///< fails alone in a fresh process too
     int case_number = 0;        ///< how many cases had been run when it was found
+    std::string matters;        ///< which fields of the smallest case do, see search/explain.h
     bool being_shrunk = false;  ///< in a report on the way: another one will take its place
 };
 
@@ -88,6 +90,8 @@ struct PropertyReport {
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see RequiredClass
     PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;
+    RatioHistogram ratios;                        ///< over judged cases
+    std::int64_t rejected = 0;  ///< illegal calls of validation that were rejected as they should be
     std::int64_t differing = 0;       ///< cases whose bits differed as the order of sums allows
     ElementCount elements;            ///< over all cases
     std::vector<CastEvidence> casts;  ///< by word, over all cases
@@ -112,6 +116,7 @@ struct RunReport {
     std::string precision;         ///< rounding class as declared, in full; empty: not known
     std::string library_sha256;    ///< empty: not known
     std::string version, host;     ///< of the suite; where it ran
+    std::string date;              ///< of its end, "2026-11-23T08:15:00Z"; empty: not known
     int shard = 0, shards = 1;     ///< 0-based
     /// What the run was asked for, as far as it decides about verdicts: name and value. Shards of
     /// one run agree on all of it.

@@ -369,6 +369,8 @@ private:
         count(spec, labels);
         if (plan_ && !replaying_) plan_->note(verdict.clause);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
+        if (!property_.validation) report_.ratios.add(verdict.worst_ratio);
+        if (property_.validation && !verdict.failed() && !verdict.clause.empty()) ++report_.rejected;
         report_.differing += verdict.differing > 0;
         report_.elements.add(verdict.elements);
         for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);

@@ -24,6 +24,7 @@ struct EngineOptions {
     std::int64_t most_cases = 0;  ///< of a first look at a property; 0: no limit
     double seconds = 0;        ///< per property; 0: no limit
     double shrink_seconds = 30;
+    bool explains = false;  ///< says which fields of a smallest case matter, see explain.h
     int shard = 0, shards = 1;    ///< 0-based
     int max_counterexamples = 4;  ///< distinct failure classes per property
     double timeout_s = 10;

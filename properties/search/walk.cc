@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "properties/candidate/candidate.h"
+#include "properties/search/explain.h"
 
 namespace attncheck::properties {
 namespace {
@@ -57,14 +58,18 @@ bool Walk::is_confirmed() const {
     return failing_runs_ > 0 || !may_come_from_outside(found_.failure);
 }
 
+/// A case that is declared not to be taken accuses nobody. One that was found outside, as a case of a
+/// corpus may be, is free to go where it likes.
+const Scope* Walk::declared() const {
+    const Scope* scope =
+        options_.survey && options_.survey->scope.is_declared() ? &options_.survey->scope : nullptr;
+    return scope && scope->holds(found_.original) ? scope : nullptr;
+}
+
 /// Neighbours with the outputs that the candidate gives, inside what it declares.
 std::vector<Neighbour> Walk::taken_neighbours(const Spec& spec) const {
     std::vector<Neighbour> list = neighbours(spec, op_, property_.domain);
-    // A case that is declared not to be taken accuses nobody. One that was found outside, as a case of
-    // a corpus may be, is free to go where it likes.
-    const Scope* declared =
-        options_.survey && options_.survey->scope.is_declared() ? &options_.survey->scope : nullptr;
-    if (declared && !declared->holds(found_.original)) declared = nullptr;
+    const Scope* const declared = this->declared();
     if (options_.withheld != 0 || declared)
         for (Neighbour& one : list)
             one = [make = std::move(one), withheld = options_.withheld,
@@ -130,6 +135,7 @@ Counterexample Walk::finish(KnownMinima& known) {
     } else {
         certify();
         confirm();
+        explain();
         known[key()].push_back(found_.spec);
     }
     found_.shrink_seconds = clock_.now() - start_;
@@ -182,6 +188,31 @@ void Walk::confirm() {
         candidate_.restart();
         found_.message = evaluate_(found_.spec).message;
     }
+}
+
+/// A hang costs the whole limit each time, and a rejected or an unsteady case has too little to say.
+void Walk::explain() {
+    if (!options_.explains || tries_ > 1 || found_.failure == kTimedOut || is_over() ||
+        found_.spec == found_.original || !found_.spec.edits.empty())
+        return;
+    constexpr double kMost = 0.4;  ///< seconds
+    const double start = clock_.now();
+    const Scope* const scope = declared();
+    found_.matters = explanation_of(
+        found_.spec, op_,
+        [&](const Spec& spec) {
+            return !op_.illegal(spec) && (!property_.domain || property_.domain(spec)) &&
+                   (!scope || scope->holds(spec));
+        },
+        [&](const Spec& spec) {
+            const Verdict verdict = evaluate_(spec);
+            return verdict.kind == Verdict::Kind::declined ||
+                           verdict.kind == Verdict::Kind::inapplicable
+                       ? Varied::not_tried
+                   : verdict.failure == found_.failure ? Varied::fails
+                                                       : Varied::holds;
+        },
+        [&] { return clock_.interrupted() || clock_.now() - start > kMost; });
 }
 
 }  // namespace attncheck::properties

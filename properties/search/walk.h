@@ -43,10 +43,13 @@ public:
     Counterexample finish(KnownMinima& known);
 
 private:
+    /// What is declared to be taken, where cases outside of it accuse nobody; nullptr: everything.
+    const Scope* declared() const;
     std::vector<Neighbour> taken_neighbours(const Spec& spec) const;
     bool fails_alike(const Spec& spec);
     void certify();
     void confirm();
+    void explain();
     std::string key() const { return op_.name() + " " + found_.failure; }
 
     const Operator& op_;

@@ -213,5 +213,25 @@ TEST_F(EngineShrinkTest, KnownMinimaShortenTheWalk) {
     EXPECT_LT(again.counterexamples.at(0).steps_taken, first);
 }
 
+// Which fields of the smallest case matter, and which are only there because they are small.
+TEST_F(EngineShrinkTest, SaysWhichFieldsMatter) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec& s) {
+        return s.number("heads") >= 3 && s.number("dtype") == 1;
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    const std::string& matters = report.counterexamples[0].matters;
+    EXPECT_THAT(matters, HasSubstr("needs dtype=bf16, heads >= 3"));
+    EXPECT_THAT(matters, ContainsRegex("fails with any seq, dim, block"));
+}
+
+// A defect of one width says so; nothing is said unless it was asked for.
+TEST_F(EngineShrinkTest, SaysThatOneValueMatters) {
+    const Property property = planted_where([](const Spec& s) { return s.number("dim") == 48; });
+    EXPECT_EQ(run(property).counterexamples.at(0).matters, "");
+    options.explains = true;
+    EXPECT_THAT(run(property).counterexamples.at(0).matters, HasSubstr("needs dim=48"));
+}
+
 }  // namespace
 }  // namespace attncheck::properties

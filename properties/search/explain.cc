@@ -1,0 +1,145 @@
+#include "properties/search/explain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace attncheck::properties {
+namespace {
+
+/// What came of the other values of one field.
+struct Field {
+    std::string key;
+    bool is_named = false;  ///< its values are words
+    bool is_least = false;  ///< has the lowest value that leaves anything to compute
+    std::string value;
+    std::vector<std::string> fail, hold;  ///< of the other values, as they print
+};
+
+/// A value as the case line has it.
+std::string word_of(const NumberField& field, std::int64_t value) {
+    return field.names.empty() ? std::to_string(value) : field.names.at(static_cast<std::size_t>(value));
+}
+
+class Explanation {
+public:
+    Explanation(const Spec& smallest, const Operator& op,
+                const std::function<bool(const Spec&)>& is_taken,
+                const std::function<Varied(const Spec&)>& outcome,
+                const std::function<bool()>& is_over)
+        : smallest_(smallest), op_(op), is_taken_(is_taken), outcome_(outcome), is_over_(is_over) {}
+
+    std::string text() {
+        for (std::size_t i = 0; i < smallest_.lists.size(); ++i) vary_list(i);
+        for (std::size_t i = 0; i < smallest_.numbers.size(); ++i) vary_number(i);
+        vary_data();
+        return words();
+    }
+
+private:
+    /// Notes what the case with one other value does.
+    void attempt(Field& field, std::string value, const Spec& other) {
+        if (is_over_() || !is_taken_(other)) return;
+        const Varied now = outcome_(other);
+        if (now == Varied::fails) field.fail.push_back(std::move(value));
+        if (now == Varied::holds) field.hold.push_back(std::move(value));
+    }
+
+    /// Larger lengths of the only sequence.
+    void vary_list(std::size_t i) {
+        const ListField& list = op_.schema().lists[i];
+        if (smallest_.lists[i].size() != 1) return;
+        const std::int64_t now = smallest_.lists[i][0];
+        Field field{list.key, false, now <= std::max<std::int64_t>(list.min, 1), std::to_string(now), {}, {}};
+        for (const std::int64_t other : {now + 1, 2 * now, 2 * now + 7}) {
+            if (other <= now || other > list.max) continue;
+            Spec spec = smallest_;
+            spec.lists[i][0] = other;
+            attempt(field, std::to_string(other), spec);
+        }
+        fields_.push_back(std::move(field));
+    }
+
+    void vary_number(std::size_t i) {
+        const NumberField& number = op_.schema().numbers[i];
+        const std::int64_t now = smallest_.numbers[i];
+        Field field{number.key, !number.names.empty(), now <= number.min, word_of(number, now), {}, {}};
+        std::set<std::int64_t> others;
+        if (field.is_named)
+            for (std::int64_t value = number.min; value <= number.max; value += number.step)
+                others.insert(value);
+        else
+            others = {now + number.step, 2 * now, 2 * now + 3 * number.step};
+        for (const std::int64_t other : others) {
+            if (other == now || other > number.max || (!field.is_named && other < now)) continue;
+            if ((other - number.min) % number.step != 0) continue;
+            Spec spec = smallest_;
+            spec.numbers[i] = other;
+            attempt(field, word_of(number, other), spec);
+        }
+        fields_.push_back(std::move(field));
+    }
+
+    /// Ordinary data in place of the few elements that a case is written out with.
+    void vary_data() {
+        Field field{smallest_.overrides.empty() ? "data" : "the elements that are set",
+                    true, false, std::string(name_of(smallest_.recipe)), {}, {}};
+        for (const Recipe recipe : {Recipe::ones, Recipe::ints, Recipe::normal}) {
+            if (recipe == smallest_.recipe && smallest_.overrides.empty()) continue;
+            Spec spec = smallest_;
+            spec.overrides.clear();
+            spec.recipe = recipe;
+            attempt(field, std::string(name_of(recipe)), spec);
+        }
+        if (smallest_.overrides.empty() || field.hold.empty())
+            fields_.push_back(std::move(field));  // which elements matter is what shrinking found
+    }
+
+    std::string words() const {
+        std::vector<std::string> needs, any, some;
+        for (const Field& field : fields_) {
+            const std::string own = field.key + "=" + field.value;
+            if (field.fail.empty() && field.hold.empty()) continue;
+            if (field.hold.empty() && (field.is_named || field.is_least))
+                any.push_back(field.key);
+            else if (field.hold.empty())
+                needs.push_back(fmt::format("{} >= {}", field.key, field.value));
+            else if (field.fail.empty())
+                needs.push_back(own);
+            else
+                some.push_back(fmt::format("{}={}, not {}", field.key, fmt::join(field.fail, ","),
+                                           fmt::join(field.hold, ",")));
+        }
+        std::string out;
+        const auto add = [&](const char* head, const std::vector<std::string>& list, const char* between) {
+            if (!list.empty())
+                out += fmt::format("{}{} {}", out.empty() ? "" : "; ", head, fmt::join(list, between));
+        };
+        add("needs", needs, ", ");
+        add("fails with any", any, ", ");
+        add("also with", some, "; with ");
+        return out;
+    }
+
+    const Spec& smallest_;
+    const Operator& op_;
+    const std::function<bool(const Spec&)>& is_taken_;
+    const std::function<Varied(const Spec&)>& outcome_;
+    const std::function<bool()>& is_over_;
+    std::vector<Field> fields_;
+};
+
+}  // namespace
+
+std::string explanation_of(const Spec& smallest, const Operator& op,
+                           const std::function<bool(const Spec&)>& is_taken,
+                           const std::function<Varied(const Spec&)>& outcome,
+                           const std::function<bool()>& is_over) {
+    return Explanation(smallest, op, is_taken, outcome, is_over).text();
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,24 @@
+// Which fields of a smallest case matter: each is varied alone, and what still fails is said.
+//
+// The smallest case names every field, and most are there because they were small, not because the
+// defect needs them (the explain phase of Hypothesis; MacIver, Hatfield-Dodds et al. 2019).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "properties/operators/operator.h"
+
+namespace attncheck::properties {
+
+enum class Varied { fails, holds, not_tried };
+
+/// "needs q >= 9, window_right=0; fails with any kv_heads, dim; with dtype=bf16, not fp16". `is_taken`
+/// says which cases may be tried, `outcome` tries one, `is_over` that no more should be. Extents
+/// below those of a smallest case are not tried: its neighbours hold.
+std::string explanation_of(const Spec& smallest, const Operator& op,
+                           const std::function<bool(const Spec&)>& is_taken,
+                           const std::function<Varied(const Spec&)>& outcome,
+                           const std::function<bool()>& is_over);
+
+}  // namespace attncheck::properties
