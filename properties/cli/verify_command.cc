@@ -24,6 +24,7 @@
 #include "properties/report/markup.h"
 #include "properties/report/resume.h"
 #include "properties/report/table.h"
+#include "properties/report/terminal.h"
 #include "properties/judge/rules.h"
 #include "properties/search/run.h"
 #include "properties/search/waiver.h"
@@ -182,6 +183,7 @@ int verify_command(const Arguments& arguments) {
     options.stop_at_first = arguments.stop_at_first;
     if (arguments.stop_at_first) options.engine.max_counterexamples = 1;
     options.engine.shrink_seconds = arguments.shrink;
+    options.engine.explains = true;
     options.total_seconds = arguments.seconds;
     if (!arguments.rule.empty()) {
         options.engine.rule = find_rule(arguments.rule);
@@ -250,6 +252,7 @@ int verify_command(const Arguments& arguments) {
                 // The disk may be full for a while: the report at the end counts.
             }
         };
+    prepare_terminal(std::cout, STDOUT_FILENO);
     say("checking {}, seed {}\n", report.candidate, seed);
     if (before)
         say("{} finished properties are taken over from {}\n", options.finished.size(),

@@ -7,8 +7,10 @@
 #include <ostream>
 
 #include "properties/judge/bound_evidence.h"
+#include "properties/report/cause_text.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/summary.h"
+#include "properties/report/terminal.h"
 
 namespace attncheck::properties {
 
@@ -32,24 +34,45 @@ std::string pairs_table(const std::vector<PairCoverage>& pairs) {
     return out;
 }
 
+namespace {
+
+std::string title_of(const PropertyReport& property, const Counterexample& found) {
+    return fmt::format("{}.{}: {} ({})", property.op, property.property, found.failure,
+                       found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
+}
+
+}  // namespace
+
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found) {
-    out << fmt::format(
-        "\nFALSIFIED {}.{}: {} ({})\n", property.op, property.property, found.failure,
-        found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
-    out << "  " << found.message << "\n";
+    out << "\n" << shaded(out, Shade::bad, "FALSIFIED") << " " << title_of(property, found) << "\n";
+    out << fitted(out, "  " + found.message + "\n", 4);
     if (found.tier == Tier::filter || found.tier == Tier::deviation) {
         if (found.found_message != found.message)
-            out << "  on the case as found: "
-                << found.found_message.substr(0, found.found_message.find('\n')) << "\n";
-        out << "  a statistical verdict: below the smallest case the same defect drowns in "
-               "rounding\n";
+            out << fitted(out,
+                          "  on the case as found: " +
+                              found.found_message.substr(0, found.found_message.find('\n')) + "\n",
+                          4);
+        out << fitted(out,
+                      "  a statistical verdict: below the smallest case the same defect drowns in "
+                      "rounding\n",
+                      4);
+    } else if (const std::string picture = picture_of(found.found_message);
+               !picture.empty() && picture_of(found.message).empty()) {
+        out << "  on the case as found, " << picture << "\n";
     }
     out << "  found    " << print(found.original) << "\n";
-    out << "  smallest " << print(found.spec) << "\n";
-    out << fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
-                       found.steps_taken, found.neighbours_tried, found.shrink_seconds);
+    out << "  smallest " << shaded(out, Shade::strong, print(found.spec)) << "\n";
+    if (!found.matters.empty()) out << fitted(out, "  matters  " + found.matters + "\n", 11);
+    out << fitted(out,
+                  fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
+                              found.steps_taken, found.neighbours_tried, found.shrink_seconds),
+                  4);
     out << "  replay   " << reproduce_command(report, property, found) << "\n";
+}
+
+void print_another(std::ostream& out, const PropertyReport& property, const Counterexample& found) {
+    out << fitted(out, "also " + title_of(property, found) + "\n", 5);
 }
 
 void print_table(std::ostream& out, const RunReport& report, bool verbose) {
@@ -75,6 +98,7 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
         waived += p.waived;
     }
     out << "\n" << (verbose ? table_of(rows) : summary_of(report));
+    const std::vector<Cause> causes = print_causes(out, report, verbose);
     for (const auto& [op, counts] : labels) {
         if (!verbose) break;
         out << "\nclasses reached by " << op << ":";
@@ -83,10 +107,11 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
     }
     if (verbose) out << pairs_table(report.pairs);
     for (const auto& [op, taken] : report.taken)
-        out << fmt::format("\n{} takes only {}\n{}", op, taken.text,
-                           taken.refusals.empty() ? ""
-                                                  : fmt::format("  what keeps most cases outside: {}\n",
-                                                                taken.refusals));
+        out << "\n"
+            << fitted(out, fmt::format("{} takes only {}\n", op, taken.text), 2)
+            << (taken.refusals.empty()
+                    ? ""
+                    : fitted(out, fmt::format("  what keeps most cases outside: {}\n", taken.refusals), 4));
     std::string composition;
     for (const auto& source : report.sources) {
         if (!verbose) break;
@@ -101,35 +126,38 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
             for (const auto& reason : p.waivers)
                 out << fmt::format("  {}.{}: {}\n", p.op, p.property, reason);
     }
-    out << fmt::format("\n{}: {} cases", report.candidate, cases);
-    if (replayed > 0) out << fmt::format(" and {} replayed", replayed);
-    out << fmt::format(
+    std::string totals = fmt::format("\n{}: {} cases", report.candidate, cases);
+    if (replayed > 0) totals += fmt::format(" and {} replayed", replayed);
+    totals += fmt::format(
         " in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units of its bound.\n",
         report.duration_s,
         report.duration_s > 0 ? static_cast<double>(cases + replayed) / report.duration_s : 0.0,
         report.seed);
+    out << fitted(out, totals, 2);
     if (const std::string observed = observed_precision(report); !observed.empty())
-        out << fmt::format("precision: declared {}; errors look like {}\n", report.precision,
-                           observed);
+        out << fitted(out,
+                      fmt::format("precision: declared {}; errors look like {}\n", report.precision,
+                                  observed),
+                      2);
     const std::vector<BoundEvidence> bounds = observed_bounds(report);
     if (const std::string wider = wider_than_seen(report.precision, bounds); !wider.empty())
-        out << fmt::format("precision: {}\n", wider);
-    out << beside_rigorous(bounds);
+        out << fitted(out, fmt::format("precision: {}\n", wider), 2);
+    out << fitted(out, beside_rigorous(bounds), 2);
     std::int64_t differing = 0;
     for (const auto& p : report.properties) differing += p.differing;
     if (const std::string text = order_text(differing); !text.empty())
-        out << fmt::format("order: {}\n", text);
-    for (const std::string& note : report.notes) out << fmt::format("note: {}\n", note);
+        out << fitted(out, fmt::format("order: {}\n", text), 2);
+    for (const std::string& note : report.notes) out << fitted(out, fmt::format("note: {}\n", note), 2);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
     const auto inconclusive = std::ranges::count(
         report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
     switch (exit_status(report)) {
         case kHeld:
-            out << "every property held"
+            out << shaded(out, Shade::good, "every property held")
                 << (waived > 0 ? fmt::format(", {} cases waived\n", waived) : "\n");
             break;
         case kFalsified:
-            out << "falsified\n";
+            out << shaded(out, Shade::bad, "falsified") << verdict_text(causes, report) << "\n";
             break;
         case kInterrupted:
             out << "nothing falsified so far\n";

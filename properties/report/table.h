@@ -13,8 +13,11 @@ namespace attncheck::properties {
 
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found);
+/// One line for a counterexample that joins a cause which was printed already.
+void print_another(std::ostream& out, const PropertyReport& property, const Counterexample& found);
 /// The end of a run: a line for each operator, see summary.h, or with `verbose` one for each
-/// property, and the classes and pairs that were reached; then the totals and the verdict.
+/// property, and the classes and pairs that were reached; then the causes of failures, the totals and
+/// the verdict.
 void print_table(std::ostream& out, const RunReport& report, bool verbose);
 
 struct ReportRow {

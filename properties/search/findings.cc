@@ -48,12 +48,25 @@ void Findings::update(std::size_t i, const Operator& op, const PropertyReport& n
     known.report = now;
     report_.duration_s = clock_.now() - start_;
     for (; has_more(i, now); ++known.printed) {
-        print_counterexample(out_, report_, now, now.counterexamples[known.printed]);
+        show(now, now.counterexamples[known.printed]);
         out_.flush();
         keep(op, now.property, now.counterexamples[known.printed]);
     }
     const bool is_found = has_news && !now.counterexamples.empty();
     if (is_found || clock_.now() - saved_ > kSaveEvery) save();
+}
+
+/// In full when it is the first of its cause.
+void Findings::show(const PropertyReport& property, const Counterexample& found) {
+    shown_.push_back({property.op, property.property, found.failure, found.message, print(found.spec),
+                      found.tier, {}, {}});
+    const std::size_t own = shown_.size() - 1;
+    // Whether a library rejects anything is known at the end of a run; until then one illegal call
+    // that it accepts stands for the others.
+    for (const Cause& cause : causes_of(shown_, true))
+        if (std::ranges::find(cause.failures, own) != cause.failures.end() && cause.failures.size() > 1)
+            return print_another(out_, property, found);
+    print_counterexample(out_, report_, property, found);
 }
 
 void Findings::keep(const Operator& op, const std::string& property, const Counterexample& found) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "properties/report/causes.h"
 #include "properties/report/results.h"
 #include "properties/search/run.h"
 
@@ -55,6 +56,7 @@ private:
         std::size_t printed = 0;  ///< of its counterexamples
         bool is_closed = false;
     };
+    void show(const PropertyReport& property, const Counterexample& found);
     void keep(const Operator& op, const std::string& property, const Counterexample& found);
 
     const VerifyOptions& options_;
@@ -63,6 +65,7 @@ private:
     std::ostream& out_;
     double start_, saved_ = 0;
     std::vector<OfProperty> properties_;
+    std::vector<Failure> shown_;  ///< printed, in full or in a line
 };
 
 }  // namespace attncheck::properties

@@ -1,0 +1,128 @@
+#include "properties/report/cause_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ostream>
+#include <set>
+
+#include "properties/report/terminal.h"
+
+namespace attncheck::properties {
+namespace {
+
+constexpr std::size_t kMostCauses = 8, kIndent = 14;
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// Names once each, in their order.
+std::vector<std::string> unique(const std::vector<std::string>& names) {
+    std::vector<std::string> out;
+    for (const std::string& name : names)
+        if (std::ranges::find(out, name) == out.end()) out.push_back(name);
+    return out;
+}
+
+class CausePrinter {
+public:
+    CausePrinter(std::ostream& out, const std::vector<Failure>& failures, const std::vector<int>& numbers)
+        : out_(out), failures_(failures), numbers_(numbers) {}
+
+    void print(const Cause& cause, bool verbose) const {
+        const std::size_t best = cause.failures.front();
+        const Failure& first = failures_[best];
+        out_ << "\n"
+             << shaded(out_, Shade::strong, fmt::format("@{} {}", numbers_[best], title_of(cause, first)))
+             << "\n";
+        if (cause.checks_nothing)
+            line("note", "no illegal call was rejected; --no-validation leaves such calls out");
+        if (cause.has_name) line("looks like", diagnosis_of(failures_[cause.named].message));
+        out_ << fmt::format("  {:<11} {}\n", "smallest", first.case_line);
+        if (!first.matters.empty()) line("matters", first.matters);
+        if (const auto others = others_of(cause); !others.empty())
+            line("also fails", fmt::format("{}", fmt::join(others, ", ")));
+        if (verbose)
+            for (const std::size_t i : cause.failures)
+                if (i != best)
+                    out_ << fmt::format("  @{:<10} {}.{}: {}\n{:14}{}\n", numbers_[i], failures_[i].op,
+                                        failures_[i].property, failures_[i].failure, "",
+                                        failures_[i].case_line);
+        line("replay", fmt::format("attncheck reproduce @{}", numbers_[best]));
+    }
+
+private:
+    void line(const char* head, const std::string& text) const {
+        out_ << fitted(out_, fmt::format("  {:<11} {}\n", head, text), kIndent);
+    }
+
+    std::string title_of(const Cause& cause, const Failure& first) const {
+        if (cause.checks_nothing) {
+            std::vector<std::string> ops;
+            for (const std::size_t i : cause.failures) ops.push_back(failures_[i].op);
+            return fmt::format("{}: the library checks no arguments", fmt::join(unique(ops), ", "));
+        }
+        return fmt::format("{}.{}: {}", first.op, first.property, first.failure);
+    }
+
+    /// Laws, with what they say where that differs from the title.
+    std::vector<std::string> others_of(const Cause& cause) const {
+        const Failure& first = failures_[cause.failures.front()];
+        std::vector<std::string> names;
+        for (const std::size_t i : cause.failures) {
+            const Failure& one = failures_[i];
+            if (one.op == first.op && one.property == first.property && one.failure == first.failure) continue;
+            const std::string law = one.op == first.op ? one.property : one.op + "." + one.property;
+            names.push_back(cause.checks_nothing || one.failure == first.failure
+                                ? law
+                                : fmt::format("{} ({})", law, one.failure));
+        }
+        return unique(names);
+    }
+
+    std::ostream& out_;
+    const std::vector<Failure>& failures_;
+    const std::vector<int>& numbers_;
+};
+
+}  // namespace
+
+std::string picture_of(const std::string& message) {
+    const std::size_t at = message.find("\n  where: ");
+    if (at == std::string::npos) return {};
+    std::size_t end = message.find('\n', at + 1);
+    while (end != std::string::npos && message.compare(end + 1, 4, "    ") == 0)
+        end = message.find('\n', end + 1);
+    return message.substr(at + 3, end == std::string::npos ? end : end - at - 3);
+}
+
+std::string diagnosis_of(const std::string& message) {
+    const std::string line = first_line(message);
+    const std::size_t explained = line.find("; ", line.find("which explains"));
+    return line.find("which explains") != std::string::npos ? line.substr(0, explained) : line;
+}
+
+std::vector<Cause> print_causes(std::ostream& out, const RunReport& report, bool verbose) {
+    const std::vector<Failure> failures = failures_of(report);
+    std::vector<Cause> causes = causes_of(failures, rejects_nothing(report));
+    const std::vector<int> numbers = numbers_of(causes, failures.size());
+    const CausePrinter printer(out, failures, numbers);
+    for (std::size_t k = 0; k < causes.size(); ++k) {
+        if (k == kMostCauses && !verbose) {
+            out << fmt::format("\nand {} more: -v shows them\n", causes.size() - kMostCauses);
+            break;
+        }
+        printer.print(causes[k], verbose);
+    }
+    return causes;
+}
+
+std::string verdict_text(const std::vector<Cause>& causes, const RunReport& report) {
+    const auto laws = std::ranges::count(report.properties, PropertyReport::Status::falsified,
+                                         &PropertyReport::status);
+    if (causes.empty()) return {};
+    return fmt::format(": {} cause{} in {} law{}", causes.size(), causes.size() == 1 ? "" : "s", laws,
+                       laws == 1 ? "" : "s");
+}
+
+}  // namespace attncheck::properties

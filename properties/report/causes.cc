@@ -1,0 +1,157 @@
+#include "properties/report/causes.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <sstream>
+#include <tuple>
+
+namespace attncheck::properties {
+namespace {
+
+/// The order in which failures are worth reading.
+enum Rank { crash, memory, named, exact, bound, deviation, relation, validation };
+
+Rank rank_of(const Failure& one) {
+    if (one.is_edited()) return validation;
+    switch (one.tier) {
+        case Tier::crash:
+            return crash;
+        case Tier::memory:
+            return memory;
+        case Tier::filter:
+            return named;
+        case Tier::bound:
+            return one.property.starts_with("exact_") || one.message.find("bound 0:") != std::string::npos
+                       ? exact
+                       : bound;
+        case Tier::deviation:
+            return one.is_named() ? named : deviation;
+        case Tier::relation:
+            return relation;
+        case Tier::validation:
+            return validation;
+    }
+    return relation;
+}
+
+/// "out" of "out is wrong" and of "out: gain"; all of what names no output.
+std::string output_of(const Failure& one) {
+    for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates",
+                             " is less precise", ": ", " lost", " not written"})
+        if (const std::size_t at = one.failure.find(verb); at != std::string::npos)
+            return one.failure.substr(0, at);
+    return one.failure;
+}
+
+/// The smallest case without its data: shapes and features alone.
+std::string frame_of(const std::string& case_line) {
+    std::istringstream words(case_line);
+    std::string out;
+    for (std::string word; words >> word;) {
+        if (word.starts_with("data=") || word.starts_with("seed=") || word.starts_with("set=")) continue;
+        while (word.ends_with('}')) word.pop_back();
+        out += word + " ";
+    }
+    return out;
+}
+
+class Groups {
+public:
+    explicit Groups(std::size_t size) : parent_(size) {
+        std::iota(parent_.begin(), parent_.end(), std::size_t{0});
+    }
+    std::size_t of(std::size_t i) const {
+        while (parent_[i] != i) i = parent_[i];
+        return i;
+    }
+    /// The earlier one stays the name of both.
+    void join(std::size_t a, std::size_t b) {
+        a = of(a), b = of(b);
+        parent_[std::max(a, b)] = std::min(a, b);
+    }
+
+private:
+    std::vector<std::size_t> parent_;
+};
+
+/// What failures of one cause have in common; a failure may have several.
+std::vector<std::string> marks_of(const Failure& one, bool rejects_nothing) {
+    if (one.is_edited() && rejects_nothing) return {"arguments"};
+    if (one.is_edited()) return {one.op + " arguments " + one.failure};
+    if (one.tier == Tier::crash || one.tier == Tier::memory) return {one.op + " died " + one.failure};
+    return {one.op + " output " + output_of(one), one.op + " frame " + frame_of(one.case_line)};
+}
+
+}  // namespace
+
+bool Failure::is_edited() const { return case_line.find(" break=[") != std::string::npos; }
+
+bool Failure::is_named() const {
+    return tier == Tier::filter || message.find("which explains") != std::string::npos;
+}
+
+std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_nothing) {
+    Groups groups(failures.size());
+    std::map<std::string, std::size_t> first;
+    for (std::size_t i = 0; i < failures.size(); ++i)
+        for (const std::string& mark : marks_of(failures[i], rejects_nothing)) {
+            const auto [at, is_new] = first.try_emplace(mark, i);
+            if (!is_new) groups.join(at->second, i);
+        }
+    std::map<std::size_t, Cause> by_group;
+    for (std::size_t i = 0; i < failures.size(); ++i) by_group[groups.of(i)].failures.push_back(i);
+    // A named diagnosis is statistical: its case is larger than that of a wrong value.
+    const auto key = [&](std::size_t i) {
+        const Failure& one = failures[i];
+        const Rank rank = rank_of(one);
+        const bool is_statistical = one.tier == Tier::filter || one.tier == Tier::deviation;
+        return std::tuple(is_statistical ? deviation : rank, one.case_line.size(), i);
+    };
+    std::vector<Cause> causes;
+    std::vector<std::pair<Rank, std::size_t>> order;
+    for (auto& [group, cause] : by_group) {
+        std::ranges::sort(cause.failures, std::less<>(), key);
+        const auto with_name = std::ranges::find_if(
+            cause.failures, [&](std::size_t i) { return failures[i].is_named(); });
+        cause.has_name = with_name != cause.failures.end();
+        if (cause.has_name) cause.named = *with_name;
+        cause.checks_nothing =
+            rejects_nothing && failures[cause.failures.front()].is_edited() && cause.failures.size() > 1;
+        Rank best = rank_of(failures[cause.failures.front()]);
+        for (const std::size_t i : cause.failures) best = std::min(best, rank_of(failures[i]));
+        order.emplace_back(best, causes.size());
+        causes.push_back(std::move(cause));
+    }
+    std::ranges::stable_sort(order);
+    std::vector<Cause> ranked;
+    for (const auto& [rank, place] : order) ranked.push_back(std::move(causes[place]));
+    return ranked;
+}
+
+std::vector<Failure> failures_of(const RunReport& report) {
+    std::vector<Failure> all;
+    for (const PropertyReport& p : report.properties)
+        for (const Counterexample& found : p.counterexamples)
+            all.push_back({p.op, p.property, found.failure, found.message, print(found.spec), found.tier,
+                           found.matters, found.certificate});
+    return all;
+}
+
+bool rejects_nothing(const RunReport& report) {
+    std::int64_t rejected = 0;
+    for (const PropertyReport& p : report.properties) rejected += p.rejected;
+    return rejected == 0;
+}
+
+std::vector<int> numbers_of(const std::vector<Cause>& causes, std::size_t failures) {
+    std::vector<int> numbers(failures, 0);
+    int next = 0;
+    for (const Cause& cause : causes) numbers[cause.failures.front()] = ++next;
+    for (const Cause& cause : causes)
+        for (const std::size_t i : cause.failures)
+            if (numbers[i] == 0) numbers[i] = ++next;
+    return numbers;
+}
+
+}  // namespace attncheck::properties

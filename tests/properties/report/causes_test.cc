@@ -1,0 +1,159 @@
+// Failures of one cause, their order, and how they are printed.
+#include "properties/report/causes.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "properties/report/cause_text.h"
+#include "properties/report/table.h"
+#include "properties/report/terminal.h"
+#include "tests/properties/case/case_line.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Failure failure(const char* property, const char* what, Tier tier, const char* line = "a{q=[1]}",
+                const char* op = "attention") {
+    return {op, property, what, std::string(what) + ": more", line, tier, {}, {}};
+}
+
+// Laws that see the same output wrong are one cause, and the smallest wrong value is its face.
+TEST(Causes, JoinFailuresOfOneOutput) {
+    const std::vector<Failure> all = {
+        failure("value_shift", "out breaks the relation", Tier::relation),
+        failure("deviation", "out: gain", Tier::filter, "a{q=[37,37] kv=[48,48]}"),
+        failure("agreement", "out is wrong", Tier::bound, "a{q=[9]}"),
+        failure("exact_lattice", "out is wrong", Tier::bound, "a{q=[10,10]}")};
+    const std::vector<Cause> causes = causes_of(all, false);
+    ASSERT_EQ(causes.size(), 1u);
+    EXPECT_THAT(causes[0].failures, ElementsAre(3, 2, 1, 0));
+    EXPECT_TRUE(causes[0].has_name);
+    EXPECT_EQ(causes[0].named, 1u);
+    EXPECT_THAT(numbers_of(causes, all.size()), ElementsAre(4, 3, 2, 1));
+}
+
+// Other outputs, other operators and deaths are other causes; deaths come first.
+TEST(Causes, KeepApartWhatDiffers) {
+    const std::vector<Failure> all = {
+        failure("agreement", "dq is wrong", Tier::bound, "a{q=[1]}"),
+        failure("agreement", "dk is wrong", Tier::bound, "a{q=[2]}"),
+        failure("agreement", "dq is wrong", Tier::bound, "a{q=[1]}", "other"),
+        failure("memory", "out of bounds: key", Tier::memory, "a{q=[3]}"),
+        failure("history", "crashed: SIGSEGV", Tier::crash, "a{q=[4]}")};
+    const std::vector<Cause> causes = causes_of(all, false);
+    ASSERT_EQ(causes.size(), 5u);
+    EXPECT_THAT(causes[0].failures, ElementsAre(4));
+    EXPECT_THAT(causes[1].failures, ElementsAre(3));
+}
+
+// The same smallest case but for its data joins what names different outputs.
+TEST(Causes, JoinFailuresOfOneSmallestCase) {
+    const std::vector<Failure> all = {
+        failure("concurrent", "wrong when called from several threads", Tier::relation,
+                "a{q=[9] data=zeros seed=0 set=[value[0,0,0]=1]}"),
+        failure("agreement", "out is wrong", Tier::bound, "a{q=[9] data=normal seed=7}")};
+    EXPECT_EQ(causes_of(all, false).size(), 1u);
+}
+
+// A library that rejects nothing has one defect; one that rejects something has one for each class.
+TEST(Causes, OfALibraryThatChecksNoArguments) {
+    const std::vector<Failure> all = {
+        failure("validation", "accepted bad scale", Tier::validation, "a{q=[0] break=[all.dim=0]}"),
+        failure("validation", "crashed: SIGSEGV", Tier::crash, "a{q=[0] break=[key.rank=5]}"),
+        failure("validation_combined", "accepted bad key", Tier::validation, "b{q=[0] break=[x=0]}", "b")};
+    ASSERT_EQ(causes_of(all, true).size(), 1u);
+    EXPECT_TRUE(causes_of(all, true)[0].checks_nothing);
+    EXPECT_EQ(causes_of(all, false).size(), 3u);
+}
+
+RunReport falsified_report() {
+    RunReport report;
+    report.candidate = "kernel";
+    for (const char* property : {"agreement", "exact_integers"}) {
+        PropertyReport one;
+        one.op = "nsa_compress";
+        one.property = property;
+        one.status = PropertyReport::Status::falsified;
+        one.cases = 40;
+        Counterexample found;
+        found.spec = found.original = spec_of(kPlainLine);
+        found.failure = "output is wrong";
+        found.message = "output differs in a message that has so many words that one line of a "
+                        "terminal cannot hold them all";
+        found.matters = "needs seq >= 17; fails with any heads";
+        found.tier = Tier::bound;
+        one.counterexamples = {found};
+        report.properties.push_back(one);
+    }
+    return report;
+}
+
+// The end of a run names the cause once, with the other law and the short way to replay it.
+TEST(Causes, ArePrintedOnce) {
+    std::ostringstream out;
+    print_table(out, falsified_report(), false);
+    EXPECT_THAT(out.str(), HasSubstr("@1 nsa_compress.exact_integers: output is wrong\n"));
+    EXPECT_THAT(out.str(), HasSubstr("  also fails  agreement\n"));
+    EXPECT_THAT(out.str(), HasSubstr("  matters     needs seq >= 17; fails with any heads\n"));
+    EXPECT_THAT(out.str(), HasSubstr("attncheck reproduce @1\n"));
+    EXPECT_THAT(out.str(), HasSubstr("falsified: 1 cause in 2 laws\n"));
+    EXPECT_THAT(out.str(), Not(HasSubstr("@2")));
+    std::ostringstream all;
+    print_table(all, falsified_report(), true);
+    EXPECT_THAT(all.str(), HasSubstr("@2"));
+}
+
+/// Columns of what people see: letters, without codes of colours.
+std::size_t widest(const std::string& text) {
+    std::istringstream lines(text);
+    std::size_t most = 0;
+    for (std::string line; std::getline(lines, line);)
+        if (line.find('{') == std::string::npos)  // a case line is there to be copied
+            most = std::max(most, line.size());
+    return most;
+}
+
+// On a terminal of 80 columns nothing is wider but case lines; a file keeps its lines whole.
+TEST(Terminal, BreaksLinesOnATerminalOnly) {
+    const RunReport report = falsified_report();
+    std::ostringstream narrow, file;
+    set_terminal(narrow, 80, false);
+    for (std::ostringstream* out : {&narrow, &file}) {
+        print_counterexample(*out, report, report.properties[0], report.properties[0].counterexamples[0]);
+        print_table(*out, report, false);
+    }
+    EXPECT_LE(widest(narrow.str()), 80u);
+    EXPECT_GT(widest(file.str()), 80u);
+    EXPECT_THAT(narrow.str(), Not(HasSubstr("\x1b")));
+}
+
+// Colours only where they were asked for.
+TEST(Terminal, ColoursWhereItMay) {
+    std::ostringstream colour;
+    set_terminal(colour, 80, true);
+    EXPECT_EQ(shaded(colour, Shade::bad, "x"), "\x1b[1;31mx\x1b[0m");
+    std::ostringstream plain;
+    EXPECT_EQ(shaded(plain, Shade::bad, "x"), "x");
+    prepare_terminal(plain, -1);  // no terminal
+    EXPECT_EQ(shaded(plain, Shade::bad, "x"), "x");
+}
+
+// The picture of a message and what it says the defect is.
+TEST(CauseText, ReadsPictureAndDiagnosis) {
+    const std::string message =
+        "out: mask shifted by one key, which explains 100 % of the error; rms error 38\n"
+        "  where: rms of error / deviation by tile of 32 query rows\n    sequence 0   head 0   1\n  last";
+    EXPECT_EQ(picture_of(message),
+              "where: rms of error / deviation by tile of 32 query rows\n    sequence 0   head 0   1");
+    EXPECT_EQ(diagnosis_of(message),
+              "out: mask shifted by one key, which explains 100 % of the error");
+    EXPECT_EQ(picture_of("nothing"), "");
+}
+
+}  // namespace
+}  // namespace attncheck::properties
