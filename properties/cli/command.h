@@ -31,7 +31,7 @@ void say(fmt::format_string<T...> text, T&&... values) {
 
 struct Arguments {
     std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
-        resume, case_line, property, merged, python, tensor_file, emit;
+        resume, case_line, property, merged, python, tensor_file, emit, report, dump;
     Profile profile = Profile::ascend910b;
     std::vector<std::string> ops, properties, files, required;
     std::int64_t cases = -1, memory = 8192;
@@ -74,6 +74,8 @@ std::string checked_features(const Arguments& arguments, const Candidate& candid
 /// (judge_command.cc): the exit status.
 int verify_command(const Arguments& arguments);
 int reproduce_command(const Arguments& arguments);
+/// With the case, property and candidate of "@N" in place of it.
+Arguments with_counterexample(Arguments arguments);
 int judge_command(const Arguments& arguments);
 
 }  // namespace attncheck::properties

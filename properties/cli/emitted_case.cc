@@ -8,8 +8,8 @@
 #include "properties/case/derived.h"
 #include "properties/case/row_order.h"
 #include "properties/cli/command.h"
+#include "properties/cli/expected_values.h"
 #include "properties/laws/attention_operator.h"
-#include "properties/operators/attention_merge/problem.h"
 #include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::properties {
@@ -174,20 +174,16 @@ EmittedCase emitted_case(const Operator& op, const Spec& spec) {
     if (const AttentionOperator* const attention = op.attention()) {
         const AttentionProblem problem = attention->problem(spec);
         out.attention = emitted_attention(spec, out.call, problem);
-        add_bounds(in_call_order(problem, expected_of(problem, rounding)), out);
-    } else if (op.name() == "attention_merge") {
-        const MergeProblem problem(spec);
-        add_bounds(outputs_of(problem.expected(rounding), problem.gives_lse), out);
-    } else if (op.name().starts_with("nsa_compress")) {
+    } else if (op.name() == "nsa_compress" || op.name() == "nsa_compress_grad") {
         const CompressProblem problem(spec);
         out.compression = {problem.gradient, problem.shape.block, {}};
         ref::for_each_block(problem.shape, [&](Int, Int first_token) {
             out.compression->first_token.push_back(first_token);
         });
-        add_bounds(problem.expected(rounding), out);
-    } else {
-        throw UsageError(op.name() + " has no program: its expectation is not known here");
     }
+    const std::optional<ExpectedOutputs> expected = expected_values(op, spec, rounding);
+    if (!expected) throw UsageError(op.name() + " has no program: its expectation is not known here");
+    add_bounds(*expected, out);
     return out;
 }
 

@@ -228,7 +228,18 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
 
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
-    replay->add_option("case", arguments.case_line, "the case line, in quotes")->required();
+    replay
+        ->add_option("case", arguments.case_line,
+                     "the case line, in quotes; or @N, the N-th counterexample of --report")
+        ->required();
+    replay
+        ->add_option("--report", arguments.report,
+                     "JSON report that @N is about [the last run that found something]")
+        ->type_name("FILE");
+    replay
+        ->add_option("--dump", arguments.dump,
+                     "write the tensors, and what was expected of outputs, as .npy files into this folder")
+        ->type_name("DIR");
     replay->add_option("--property", arguments.property, "only this property")->type_name("NAME");
     replay
         ->add_option("--emit", arguments.emit,
@@ -277,7 +288,8 @@ int run(int argc, char** argv) {
         if (*list_command) return list(arguments);
         if (*verify) return verify_command(arguments);
         if (*replay)
-            return arguments.emit.empty() ? reproduce_command(arguments) : emit_command(arguments);
+            return arguments.emit.empty() ? reproduce_command(arguments)
+                                          : emit_command(with_counterexample(arguments));
         if (*judge) return judge_command(arguments);
         if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);

@@ -2,13 +2,57 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "properties/cli/case_values.h"
 #include "properties/cli/command.h"
+#include "properties/report/last_report.h"
 #include "properties/search/large.h"
 #include "properties/search/run.h"
 
 namespace attncheck::properties {
 
-int reproduce_command(const Arguments& arguments) {
+namespace {
+
+/// The number of "@N"; 0: the text is a case line.
+int number_in(const std::string& text) {
+    if (!text.starts_with('@')) return 0;
+    int number = 0;
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + 1, end, number);
+    if (read.ec != std::errc{} || read.ptr != end || number < 1)
+        throw UsageError(fmt::format("'{}' is no counterexample, expected @ and a number from 1", text));
+    return number;
+}
+
+}  // namespace
+
+Arguments with_counterexample(Arguments arguments) {
+    const int number = number_in(arguments.case_line);
+    if (number == 0 && !arguments.report.empty())
+        throw UsageError("--report names a report, but the case is given: expected @N");
+    if (number == 0) return arguments;
+    const std::string path = arguments.report.empty() ? last_report_path() : arguments.report;
+    if (path.empty() || (arguments.report.empty() && !std::filesystem::exists(path)))
+        throw UsageError(fmt::format("{}: no run has found anything yet; --report names a JSON report",
+                                     arguments.case_line));
+    const Replay replay = replay_of(path, number);
+    arguments.case_line = replay.case_line;
+    if (arguments.property.empty()) arguments.property = replay.property;
+    if (arguments.candidate.empty()) arguments.candidate = replay.library;
+    if (arguments.python.empty()) arguments.python = replay.python;
+    if (arguments.precision.empty()) arguments.precision = replay.precision;
+    if (replay.samples > 0) arguments.samples = replay.samples;
+    const auto profile = std::ranges::find(kProfileNames, replay.profile);
+    if (profile != kProfileNames.end())
+        arguments.profile = static_cast<Profile>(profile - kProfileNames.begin());
+    return arguments;
+}
+
+int reproduce_command(const Arguments& given) {
+    const Arguments arguments = with_counterexample(given);
     Spec spec;
     try {
         spec = parse(arguments.case_line, schemas());
@@ -37,16 +81,7 @@ int reproduce_command(const Arguments& arguments) {
     if (op.implemented_by(candidate->info()))
         for (const auto& source : sources_of(op, *candidate))
             say("  {:<27} of {}\n", source.op, source.implementation);
-    for (const Tensor& tensor : call.tensors)
-        say("  {:<12} {} [{}] strides [{}]{}{}\n", tensor.name,
-                   attncheck::ref::dtype_name(tensor.type()), fmt::join(tensor.shape, ","),
-                   fmt::join(tensor.strides, ","), tensor.output ? " output" : "",
-                   tensor.present ? "" : " absent");
-    for (const HostArray& array : call.arrays)
-        say("  {:<12} {}\n", array.name,
-                   array.present ? fmt::format("[{}]", fmt::join(array.values, ",")) : "absent");
-    for (const Number& number : call.numbers)
-        say("  {:<12} {}\n", number.name, number.value);
+    print_arguments(call);
     const auto ruling = rule(call);
     say("  by the contract: {}\n\n",
                ruling.accepted() ? "legal" : fmt::format("{} ({})", ruling.status, ruling.message));
@@ -57,6 +92,19 @@ int reproduce_command(const Arguments& arguments) {
     PropertyContext context{*candidate, rounding_of(arguments, *candidate), nullptr,
                             arguments.samples,
                             missing_outputs(checked_features(arguments, *candidate), operators())};
+    const bool has_call = op.schema().entry.pack && !is_large;
+    if (has_call && (!arguments.dump.empty() || spec.edits.empty())) {
+        const CaseValues values = values_of(op, spec, call, *candidate, context.rounding);
+        print_outputs(values);
+        if (!arguments.dump.empty()) {
+            dump_values(values, print(spec), arguments.dump);
+            say("tensors are in {}\n", arguments.dump);
+        }
+        say("\n");
+    } else if (!arguments.dump.empty()) {
+        throw UsageError("--dump writes the tensors of one call: `sampled` has rows only, and a composition "
+                         "has calls of other operators");
+    }
     int checked = 0, falsified = 0;
     for (const Property& property : op.properties()) {
         if (!arguments.property.empty() && property.name != arguments.property) continue;

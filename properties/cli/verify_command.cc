@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -21,6 +22,7 @@
 #include "properties/case/printable.h"
 #include "properties/report/files.h"
 #include "properties/report/json.h"
+#include "properties/report/last_report.h"
 #include "properties/report/markup.h"
 #include "properties/report/resume.h"
 #include "properties/report/table.h"
@@ -79,6 +81,15 @@ std::string digest_of_library(const Arguments& arguments) {
 std::string host_name() {
     char name[256] = {};
     return gethostname(name, sizeof name - 1) == 0 ? printable_line(name, sizeof name) : "";
+}
+
+/// The time in the form of ISO 8601, in UTC.
+std::string date_now() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    char text[32] = {};
+    gmtime_r(&now, &parts);
+    return std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) > 0 ? text : "";
 }
 
 /// What decides about verdicts; --jobs, reports and --corpus do not.
@@ -287,7 +298,9 @@ int verify_command(const Arguments& arguments) {
         std::ranges::copy(unused_waivers(options.engine.waivers, report),
                           std::back_inserter(report.notes));
     print_table(std::cout, report, arguments.verbose);
+    report.date = date_now();
     const int status = exit_status(report);
+    if (status == kFalsified) keep_last_report(to_json(report));
     return write_reports(arguments, report) || status != kHeld ? status : kUsage;
 }
 

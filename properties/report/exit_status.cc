@@ -11,6 +11,12 @@ std::string exit_meanings() {
     return text;
 }
 
+std::string verdict_of(int exit_status) {
+    for (const ExitMeaning& one : kExitMeanings)
+        if (one.status == exit_status) return one.verdict;
+    return {};
+}
+
 int exit_status_of(bool is_falsified, bool is_interrupted, bool has_error, bool says_nothing) {
     return is_falsified     ? kFalsified
            : is_interrupted ? kInterrupted

@@ -3,20 +3,34 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "properties/report/exit_status.h"
 #include "properties/report/files.h"
 #include "properties/report/json_parts.h"
 #include "properties/report/resume.h"
 
 namespace attncheck::properties {
 
-Json number_or_text(double value) {  // JSON has no infinity
-    if (std::isfinite(value)) return value;
-    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 double to_number(const Json& value) {
     if (value.is_number()) return value.get<double>();
-    return value == "inf" ? HUGE_VAL : value == "-inf" ? -HUGE_VAL : std::nan("");
+    return value.is_null() || value == "inf" ? HUGE_VAL : std::nan("");  // "inf": of an older report
+}
+
+Json ratios_json(const RatioHistogram& ratios) {
+    Json out = Json::array();
+    for (const auto& [bin, cases] : ratios.cases)
+        out.push_back({{"from", RatioHistogram::lower_edge(bin)}, {"cases", cases}});
+    return out;
+}
+
+void add_ratios(const Json& property, RatioHistogram& all) {
+    if (!property.contains("worst_errors")) return;
+    // The middle of a bin: an edge may be rounded down by a digit.
+    const double half_a_bin = std::exp2(0.5 / RatioHistogram::kPerDoubling);
+    for (const Json& one : property["worst_errors"])
+        all.cases[RatioHistogram::bin_of(one.at("from").get<double>() * half_a_bin)] +=
+            one.at("cases").get<std::int64_t>();
 }
 
 Json casts_json(const std::vector<CastEvidence>& casts) {
@@ -51,7 +65,7 @@ Json parsed_report(const std::string& text) {
 Json bounds_json(const std::vector<BoundEvidence>& bounds) {
     Json out = Json::object();
     for (const BoundEvidence& one : bounds)
-        out[one.name] = {{"worst", number_or_text(one.worst)}, {"cases", one.cases}};
+        out[one.name] = {{"worst", number_or_null(one.worst)}, {"cases", one.cases}};
     return out;
 }
 
@@ -76,7 +90,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"replayed", report.replayed},
               {"labels", report.labels},
               {"pairs", to_text(report.pairs)},
-              {"worst_ratio", number_or_text(report.worst_ratio)},
+              {"worst_ratio", number_or_null(report.worst_ratio)},
               {"ratios", report.ratios.cases},
               {"rejected", report.rejected},
               {"waivers", report.waivers},
@@ -178,6 +192,7 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
             {"message_as_found", found.found_message},
             {"certificate", found.certificate},
             {"certified", found.certified},
+            {"matters", found.matters},
             {"found_after_cases", found.case_number},
             {"repeatable", found.repeatable},
             {"shrink_seconds", found.shrink_seconds}};
@@ -194,11 +209,13 @@ std::string to_json(const RunReport& report) {
                    {"cases", p.cases},
                    {"declined", p.declined},
                    {"labels", Json::object()},
-                   {"worst_error_ratio", number_or_text(p.worst_ratio)},
+                   {"worst_error_ratio", number_or_null(p.worst_ratio)},
+                   {"worst_errors", ratios_json(p.ratios)},
                    {"waived", p.waived},
                    {"replayed", p.replayed},
                    {"seconds", p.seconds}};
         for (const auto& [label, count] : p.labels) entry["labels"][label] = count;
+        if (p.rejected > 0) entry["rejected"] = p.rejected;
         if (p.differing > 0) entry["bits_differed"] = p.differing;
         if (p.elements.compared > 0)
             entry["elements"] = {{"compared", p.elements.compared},
@@ -223,6 +240,7 @@ std::string to_json(const RunReport& report) {
         {"duration_s", report.duration_s},
         {"interrupted", report.interrupted},
         {"exit_status", exit_status(report)},
+        {"verdict", verdict_of(exit_status(report))},
         {"shard", {{"parts", {report.shard + 1}}, {"of", report.shards}}},
         {"precision",
          {{"declared", report.precision},
@@ -235,6 +253,9 @@ std::string to_json(const RunReport& report) {
             if (is_finished(p)) whole["finished"].push_back(Json::parse(property_to_text(p)));
     }
     if (!report.version.empty()) whole["version"] = report.version;
+    if (!report.date.empty()) whole["date"] = report.date;
+    if (!report.library.empty()) whole["library"] = report.library;
+    if (!report.python_option.empty()) whole["python"] = report.python_option;
     if (!report.host.empty()) whole["hosts"] = {report.host};
     if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
     for (const auto& [name, value] : report.options) whole["options"][name] = value;
@@ -245,6 +266,7 @@ std::string to_json(const RunReport& report) {
         whole["pairs"][one.op] = pairs_json(one.possible, one.missing);
     for (const auto& source : report.sources)
         whole["implementations"][source.composition][source.op] = source.implementation;
+    number_counterexamples(whole);
     return whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

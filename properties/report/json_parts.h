@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "properties/judge/verdict.h"
+#include "properties/report/ratio_histogram.h"
 
 namespace attncheck::properties {
 
@@ -17,9 +18,18 @@ using Json = nlohmann::ordered_json;
 /// neighbours).
 Json parsed_report(const std::string& text);
 
-/// JSON has no infinity and no NaN: they become the texts "inf", "-inf" and "nan".
-Json number_or_text(double value);
+/// JSON has no infinity and no NaN: they become null, and null is read as infinity.
+Json number_or_null(double value);
 double to_number(const Json& value);
+
+/// {"from": 0.25, "cases": 3}, ...: cases by worst error over bound, see ratio_histogram.h.
+Json ratios_json(const RatioHistogram& ratios);
+void add_ratios(const Json& property, RatioHistogram& all);
+
+/// Of a property of the documented JSON.
+std::vector<Json*> counterexamples_of(Json& property);
+/// Gives every counterexample its number, and the report its causes (causes.h).
+void number_counterexamples(Json& report);
 
 /// {WORD: [found, expected]}, and added back to what is known.
 Json casts_json(const std::vector<CastEvidence>& casts);

@@ -70,13 +70,18 @@ void check_property(const Json& entry) {
     if (rank_of(entry["status"]) == std::ssize(kStatuses))
         refuse("has a property of status " + entry["status"].dump());
     check_count(entry.at("cases"));
-    for (const char* count : {"declined", "waived", "replayed", "bits_differed"})
+    for (const char* count : {"declined", "waived", "replayed", "rejected", "bits_differed"})
         if (entry.contains(count)) check_count(entry[count]);
     if (!entry.at("labels").is_object()) refuse("has labels that are no object");
     for (const auto& [label, count] : entry["labels"].items()) check_count(count);
     (void)entry.at("worst_error_ratio");
     if (entry.contains("casts")) check_casts(entry["casts"]);
     if (entry.contains("bounds")) check_bounds(entry["bounds"]);
+    if (entry.contains("worst_errors"))
+        for (const Json& bin : entry["worst_errors"].get_ref<const Json::array_t&>()) {
+            (void)bin.at("from").get<double>();
+            check_count(bin.at("cases"));
+        }
     (void)entry.value("note", std::string());
     if (entry.contains("counterexample")) check_counterexample(entry["counterexample"]);
     if (!entry.contains("more_counterexamples")) return;
@@ -120,7 +125,7 @@ void check_report(const Json& report) {
         refuse("has a precision that is no object");
     for (const Json& entry : report["properties"]) check_property(entry);
     if (report.contains("pairs")) check_pairs(report["pairs"]);
-    for (const char* text : {"version", "library_sha256"}) (void)report.value(text, std::string());
+    for (const char* text : {"version", "library", "python", "library_sha256", "date"}) (void)report.value(text, std::string());
     for (const char* list : {"hosts", "notes"})
         if (report.contains(list))
             for (const Json& text : report[list].get_ref<const Json::array_t&>())
@@ -170,11 +175,12 @@ Json empty_like(const Json& report) {
             {"duration_s", 0.0},
             {"interrupted", false},
             {"exit_status", 0},
+            {"verdict", ""},
             {"shard", {{"parts", Json::array()}, {"of", shard_of(report)["of"]}}},
             {"precision", report.value("precision", Json::object())},
             {"implementations", report.value("implementations", Json())},
             {"properties", Json::array()}};
-    for (const char* field : {"version", "library_sha256", "options"})
+    for (const char* field : {"version", "library", "python", "library_sha256", "options"})
         if (report.contains(field)) empty[field] = report[field];
     return empty;
 }
@@ -208,7 +214,7 @@ void merge_property(const Json& entry, Json& known) {
     std::vector<BoundEvidence> bounds;
     for (const Json* side : {&std::as_const(known), &entry}) add_bounds(*side, bounds);
     if (!bounds.empty()) known["bounds"] = bounds_json(bounds);
-    for (const char* count : {"cases", "declined", "waived", "replayed", "bits_differed"}) {
+    for (const char* count : {"cases", "declined", "waived", "replayed", "rejected", "bits_differed"}) {
         const std::int64_t sum =
             sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
         if (sum > 0 || known.contains(count)) known[count] = sum;
@@ -216,6 +222,9 @@ void merge_property(const Json& entry, Json& known) {
     for (const auto& [label, count] : entry["labels"].items())
         known["labels"][label] =
             sum_of(known["labels"].value(label, std::int64_t{0}), count.get<std::int64_t>());
+    RatioHistogram ratios;
+    for (const Json* side : {&std::as_const(known), &entry}) add_ratios(*side, ratios);
+    if (known.contains("worst_errors") || !ratios.cases.empty()) known["worst_errors"] = ratios_json(ratios);
     const double left = to_number(known["worst_error_ratio"]),
                  right = to_number(entry["worst_error_ratio"]);
     if (!(right <= left)) known["worst_error_ratio"] = entry["worst_error_ratio"];
@@ -250,6 +259,9 @@ void merge_report(const Json& report, Json& merged, Places& places) {
     if (!std::isfinite(duration)) refuse("has a duration that is no number of seconds");
     merged["duration_s"] = duration;
     if (report.value("interrupted", false)) merged["interrupted"] = true;
+    if (const std::string date = report.value("date", ""); date > merged.value("date", ""))
+        merged["date"] = date;
+    if (report.contains("takes") && !merged.contains("takes")) merged["takes"] = report["takes"];
     for (const Json& entry : report["properties"]) {
         Json& known = merged["properties"];
         const auto [at, is_first] = places.try_emplace({entry["op"], entry["property"]}, known.size());
@@ -329,6 +341,8 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error,
                        checked == 0 || is_inconclusive);
     merged["exit_status"] = out.exit_status;
+    merged["verdict"] = verdict_of(out.exit_status);
+    number_counterexamples(merged);
     out.shards = merged["shard"]["of"].get<int>();
     const auto parts = merged["shard"]["parts"].get<std::set<int>>();
     for (int part = 1; part <= out.shards; ++part)

@@ -113,7 +113,7 @@ TEST_F(InterruptionTest, CorpusThatCannotBeWrittenIsANote) {
                                         "--property memory --corpus " + file("corpus") +
                                             " --jobs " + jobs));
         EXPECT_EQ(ran.status, 1) << ran.printed;
-        EXPECT_THAT(ran.printed, AllOf(HasSubstr("note: cannot write"), HasSubstr("falsified\n")));
+        EXPECT_THAT(ran.printed, AllOf(HasSubstr("note: cannot write"), HasSubstr("falsified: 1 cause in 1 law\n")));
         EXPECT_THAT(report().at("notes")[0].get<std::string>(), HasSubstr("cannot write"));
     }
     expect_refusal("verify --corpus /dev/null/corpus", {"--corpus", "/dev/null"});

@@ -1,0 +1,86 @@
+#include "properties/report/last_report.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "properties/case/printable.h"
+#include "properties/report/files.h"
+#include "properties/report/json_parts.h"
+
+namespace attncheck::properties {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value && *value ? value : nullptr;
+}
+
+template <class Use>
+void each_counterexample(const Json& property, Use&& use) {
+    if (property.contains("counterexample")) use(property["counterexample"]);
+    if (property.contains("more_counterexamples"))
+        for (const Json& more : property["more_counterexamples"]) use(more);
+}
+
+}  // namespace
+
+std::string last_report_path() {
+    if (const char* const cache = variable("XDG_CACHE_HOME"))
+        return (fs::path(cache) / "attncheck" / "last.json").string();
+    if (const char* const home = variable("HOME"))
+        return (fs::path(home) / ".cache" / "attncheck" / "last.json").string();
+    return {};
+}
+
+void keep_last_report(const std::string& json) {
+    const std::string path = last_report_path();
+    if (path.empty()) return;
+    try {
+        fs::create_directories(fs::path(path).parent_path());
+        write_file(path, json);
+    } catch (const std::exception&) {
+        // The run printed whole replay lines too.
+    }
+}
+
+Replay replay_of(const std::string& path, int number) {
+    constexpr std::size_t kLongestMessage = 400;
+    int most = 0;
+    try {
+        const Json report = parsed_report(read_report(path));
+        Replay replay;
+        bool is_there = false;
+        for (const Json& property : report.at("properties"))
+            each_counterexample(property, [&](const Json& found) {
+                const int own = found.value("number", 0);
+                most = std::max(most, own);
+                if (own != number) return;
+                is_there = true;
+                replay.case_line = found.at("case");
+                replay.property = property.at("property");
+            });
+        if (is_there) {
+            const Json options = report.value("options", Json::object());
+            replay.library = report.value("library", "");
+            replay.python = report.value("python", "");
+            replay.precision = options.value("precision", "");
+            replay.profile = options.value("profile", "");
+            if (const std::string samples = options.value("samples", ""); !samples.empty())
+                replay.samples = std::stoll(samples);
+            return replay;
+        }
+    } catch (const Json::exception& e) {
+        throw std::runtime_error(fmt::format("{} is no report of attncheck: {}", path,
+                                             printable_line(e.what(), kLongestMessage)));
+    }
+    throw std::runtime_error(
+        most == 0 ? fmt::format("{} has no counterexample", path)
+                  : fmt::format("{} has no counterexample @{}, allowed: @1 to @{}", path, number, most));
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,83 @@
+// `attncheck reproduce @N`: the numbers of a case, and its tensors as files.
+#include <nlohmann/json.hpp>
+
+#include "tests/properties/cli/command_fixture.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class ReproduceTest : public CommandTest {
+protected:
+    /// A run that finds a defect, with a cache of its own.
+    Ran run(const std::string& arguments) const {
+        return run_line("XDG_CACHE_HOME=" + quoted(file("cache")) + " " + quoted(COMMAND_PATH) + " " + arguments +
+                        " 2>&1");
+    }
+    Ran find_something() const {
+        return run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --json " +
+                   quoted(file("out.json")) + " --candidate " +
+                   quoted(candidate_path("one_element_past_output")));
+    }
+};
+
+// The report of the last run that found something is at hand; --report names another one.
+TEST_F(ReproduceTest, TakesTheNumberOfACounterexample) {
+    EXPECT_THAT(run("reproduce @1").printed, HasSubstr("no run has found anything yet"));
+    EXPECT_THAT(find_something().printed, HasSubstr("attncheck reproduce @1\n"));
+    for (const std::string& report : {std::string(), " --report " + quoted(file("out.json"))}) {
+        const Ran again = run("reproduce @1" + report);
+        EXPECT_EQ(again.status, 1) << again.printed;
+        EXPECT_THAT(again.printed, AllOf(HasSubstr("memory"), HasSubstr("FALSIFIED: out of bounds: output")));
+    }
+    const auto refused = [&](const std::string& arguments, const std::string& why) {
+        const Ran ran = run("reproduce " + arguments);
+        EXPECT_EQ(ran.status, 2);
+        EXPECT_THAT(ran.printed, HasSubstr(why));
+    };
+    refused("@7", "has no counterexample @7, allowed: @1 to @1");
+    refused("@x", "'@x' is no counterexample, expected @ and a number from 1");
+    refused("@1 --report " + quoted(file("missing")), "cannot read");
+    write("other.json", "{\"a\": 1}");
+    refused("@1 --report " + quoted(file("other.json")), "is no report of attncheck");
+    refused("'nsa_compress{}' --report " + quoted(file("out.json")), "expected @N");
+}
+
+// Values of small tensors are printed, absent arguments are one line.
+TEST_F(ReproduceTest, PrintsTheNumbersOfASmallCase) {
+    const Ran ran = run(
+        "reproduce 'attention{dtype=fp32 q=[2] kv=[1] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 "
+        "data=zeros seed=0 set=[value[0,0,0]=2]}' --property agreement");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed,
+                AllOf(HasSubstr("  value        fp32 [1,1,1,1] strides [1,1,1,1]\n               2\n"),
+                      HasSubstr("out [1,2,1,1]\n    expected   2 2\n    got        2 2\n"),
+                      HasSubstr("  absent       bias, mask, sink"), Not(HasSubstr("[0] strides"))));
+}
+
+// A folder of .npy files: inputs, what came out, what was expected and its bound.
+TEST_F(ReproduceTest, DumpsTensors) {
+    const Ran ran = run(
+        "reproduce 'attention{dtype=bf16 q=[2] kv=[1] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 "
+        "data=ones seed=0}' --property agreement --dump " + quoted(file("tensors")));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    for (const char* name : {"query.npy", "key.npy", "value.npy", "out.npy", "out.expected.npy", "out.bound.npy"}) {
+        const std::string text = text_of(std::string("tensors/") + name);
+        EXPECT_TRUE(text.starts_with("\x93NUMPY\x01")) << name;
+        EXPECT_THAT(text, HasSubstr("'fortran_order': False")) << name;
+    }
+    const std::string out = text_of("tensors/out.npy");
+    EXPECT_THAT(out, HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (1,2,1,1), }"));
+    EXPECT_EQ(out.size() % 64, 2 * sizeof(float));
+    EXPECT_THAT(text_of("tensors/case.txt"), HasSubstr("attention{dtype=bf16"));
+    const Ran refused = run("reproduce 'nsa_compress{dtype=fp16 seq=[16] heads=1 dim=16 block=16 stride=16 "
+                            "data=ones seed=0}' --property agreement --dump /dev/null/no");
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.printed, HasSubstr("cannot make the folder /dev/null/no"));
+}
+
+}  // namespace
+}  // namespace attncheck::properties
