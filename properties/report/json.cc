@@ -35,7 +35,7 @@ void add_ratios(const Json& property, RatioHistogram& all) {
 
 Json casts_json(const std::vector<CastEvidence>& casts) {
     Json out = Json::object();
-    for (const CastEvidence& cast : casts) out[cast.word] = {cast.found, cast.expected};
+    for (const CastEvidence& cast : casts) out[cast.word] = {number_or_null(cast.found), number_or_null(cast.expected)};
     return out;
 }
 
@@ -43,7 +43,7 @@ Json casts_json(const std::vector<CastEvidence>& casts) {
 void add_casts(const Json& property, std::vector<CastEvidence>& all) {
     if (!property.contains("casts")) return;
     for (const auto& [word, sums] : property["casts"].items())
-        add_evidence(all, {word, sums.at(0).get<double>(), sums.at(1).get<double>()});
+        add_evidence(all, {word, to_number(sums.at(0)), to_number(sums.at(1))});
 }
 
 Json parsed_report(const std::string& text) {

@@ -46,7 +46,8 @@ void check_count(const Json& value) {
 void check_casts(const Json& casts) {
     if (!casts.is_object()) refuse("has casts that are no object");
     for (const auto& [word, sums] : casts.items())
-        if (!sums.is_array() || sums.size() != 2 || !sums[0].is_number() || !sums[1].is_number())
+        if (!sums.is_array() || sums.size() != 2 || !(sums[0].is_number() || sums[0].is_null()) ||
+            !(sums[1].is_number() || sums[1].is_null()))
             refuse("has a cast that is not [found, expected]");
 }
 
