@@ -60,6 +60,8 @@ std::unique_ptr<Candidate> with_forwards(std::unique_ptr<Candidate> candidate,
 
 /// A line for each export "attncheck_NAME" that is no entry point, with the one that it resembles.
 std::vector<std::string> unknown_exports(const CandidateInfo& info);
+/// The same, and what the file of the library shows (load_hints.h).
+std::vector<std::string> unknown_exports(const CandidateInfo& info, const Arguments& arguments);
 
 /// Throws UsageError when an operator of --require is not implemented.
 void check_required(const Arguments& arguments, const CandidateInfo& info);

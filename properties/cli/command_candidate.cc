@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "properties/candidate/candidate_option.h"
@@ -17,6 +16,8 @@
 #include "properties/candidate/python_candidate.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/cli/entry_table.h"
+#include "properties/cli/load_hints.h"
+#include "properties/cli/names.h"
 
 namespace attncheck::properties {
 
@@ -40,20 +41,13 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
                                 bool show_stderr) {
     WorkerOptions options = options_for(library, arguments);
     options.show_stderr = show_stderr;
-    return open_worker_candidate(options);
-}
-
-/// Letters to add, remove or replace (Levenshtein 1966).
-int edit_distance(const std::string& a, const std::string& b) {
-    std::vector<int> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        int diagonal = std::exchange(row[0], row[0] + 1);
-        for (std::size_t j = 0; j < b.size(); ++j)
-            diagonal = std::exchange(
-                row[j + 1], std::min({diagonal + (a[i] != b[j]), row[j + 1] + 1, row[j] + 1}));
+    try {
+        return open_worker_candidate(options);
+    } catch (const LoadError& e) {
+        const std::string hint = load_hint(options.library);
+        if (hint.empty()) throw;
+        throw LoadError(fmt::format("{}; {}", e.what(), hint));
     }
-    return row.back();
 }
 
 std::unique_ptr<Candidate> with_builtin(std::unique_ptr<Candidate> candidate,
@@ -125,6 +119,14 @@ std::vector<std::string> unknown_exports(const CandidateInfo& info) {
     return notes;
 }
 
+std::vector<std::string> unknown_exports(const CandidateInfo& info, const Arguments& arguments) {
+    std::vector<std::string> notes = unknown_exports(info);
+    if (arguments.candidate.empty() || arguments.candidate.starts_with(kPythonPrefix)) return notes;
+    if (const std::string hint = load_hint(worker_options(arguments).library); !hint.empty())
+        notes.push_back(hint);
+    return notes;
+}
+
 void check_required(const Arguments& arguments, const CandidateInfo& info) {
     for (const std::string& name : arguments.required)
         if (!find_operator(name)->implemented_by(info))
@@ -157,12 +159,7 @@ std::string checked_features(const Arguments& arguments, const Candidate& candid
     try {
         for (const std::string& op : operators_of(text)) {
             const Operator* known = find_operator(op);
-            if (!known) {
-                std::vector<std::string> names;
-                for (const auto& one : operators()) names.push_back(one->name());
-                throw std::invalid_argument(
-                    fmt::format("unknown operator '{}', known: {}", op, fmt::join(names, " ")));
-            }
+            if (!known) throw std::invalid_argument(unknown_name("operator", op, operator_names()));
             Scope(*known).restrict_to(features_of(text, op));
         }
     } catch (const std::invalid_argument& e) {

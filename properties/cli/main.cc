@@ -1,4 +1,4 @@
-// The command line: attncheck list | verify | reproduce | judge | merge | mutants.
+// The command line: attncheck list | verify | reproduce | judge | merge | explain | cases | mutants.
 // Exit status: see properties/report/exit_status.h.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +15,8 @@
 #include "properties/cli/option_checks.h"
 #include "properties/cli/standard_streams.h"
 #include "properties/cli/entry_table.h"
+#include "properties/cli/explain_command.h"
+#include "properties/cli/names.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"
@@ -37,7 +39,7 @@ int list(const Arguments& arguments) {
             "candidate: {}\nprecision: {}\n\n", candidate->info().name,
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     if (candidate)
-        for (const std::string& note : unknown_exports(candidate->info())) say("note: {}\n", note);
+        for (const std::string& note : unknown_exports(candidate->info(), arguments)) say("note: {}\n", note);
     for (const auto& op : operators()) {
         say("{}{}\n", op->name(),
                    !candidate                              ? ""
@@ -84,7 +86,7 @@ void add_profile_option(CLI::App& command, Arguments& arguments) {
                     std::ranges::find(kProfileNames, name) - kProfileNames.begin());
             },
             "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
-        ->check(CLI::IsMember(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
+        ->check(one_of(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
         ->default_str(std::string(name_of(arguments.profile)));
 }
 
@@ -191,7 +193,7 @@ int run(int argc, char** argv) {
         ->add_option("--rule", arguments.rule,
                      "judge agreement, and nothing else, by the tolerance of another project in "
                      "place of the error bounds")
-        ->check(CLI::IsMember(rule_names()));
+        ->check(one_of(rule_names()));
     verify
         ->add_option("--corpus", arguments.corpus,
                      "folder of cases that failed once: replayed first, and extended by what is "
@@ -244,7 +246,7 @@ int run(int argc, char** argv) {
     replay
         ->add_option("--emit", arguments.emit,
                      "print the case as a program of its own with a placeholder for the kernel")
-        ->check(CLI::IsMember(emitted_languages()));
+        ->check(one_of(emitted_languages()));
     replay->add_option("--samples", arguments.samples, kSamplesText)
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
@@ -274,6 +276,14 @@ int run(int argc, char** argv) {
                      "write the merged report here instead of standard output")
         ->type_name("FILE");
 
+    CLI::App* explain = app.add_subcommand("explain", "why a law holds, its bound, and which defects it finds");
+    explain->add_option("law", arguments.property, "a property, as list prints it")->required();
+    explain->add_option("--op", arguments.ops, "only of this operator (may be given several times)")
+        ->type_name("NAME");
+
+    CLI::App* cases = app.add_subcommand("cases", "the language of case lines, with an example of every field");
+    cases->add_option("operator", arguments.case_line, "the fields of this operator");
+
     MutantsArguments mutants_arguments;
     const CLI::App* mutants = add_mutants_command(app, mutants_arguments);
 
@@ -282,7 +292,10 @@ int run(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? 0 : kUsage;
+        const std::string meant = e.get_exit_code() == 0 ? "" : misspelt_word(app, argc, argv);
+        if (meant.empty()) return app.exit(e) == 0 ? 0 : kUsage;
+        std::cerr << "attncheck: " << printable(meant) << "\n";
+        return kUsage;
     }
     try {
         if (*list_command) return list(arguments);
@@ -291,6 +304,8 @@ int run(int argc, char** argv) {
             return arguments.emit.empty() ? reproduce_command(arguments)
                                           : emit_command(with_counterexample(arguments));
         if (*judge) return judge_command(arguments);
+        if (*explain) return explain_command(arguments.property, arguments.ops);
+        if (*cases) return cases_command(arguments.case_line);
         if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);
     } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files

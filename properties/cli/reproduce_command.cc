@@ -8,6 +8,7 @@
 
 #include "properties/cli/case_values.h"
 #include "properties/cli/command.h"
+#include "properties/cli/names.h"
 #include "properties/report/last_report.h"
 #include "properties/search/large.h"
 #include "properties/search/run.h"
@@ -65,8 +66,7 @@ int reproduce_command(const Arguments& given) {
     if (!arguments.property.empty() && !op.property(arguments.property)) {
         std::vector<std::string> known;
         for (const auto& property : op.properties()) known.push_back(property.name);
-        throw UsageError(fmt::format("{} has no property '{}', known: {}", op.name(),
-                                     arguments.property, fmt::join(known, " ")));
+        throw UsageError(op.name() + ": " + unknown_name("property", arguments.property, known));
     }
     const bool is_large = arguments.property == "sampled" && spec.edits.empty();
     Call call;

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "properties/cli/command.h"
+#include "properties/cli/names.h"
 #include "properties/search/large.h"
 #include "properties/candidate/candidate_option.h"
 #include "properties/candidate/mixed_candidate.h"
@@ -35,22 +36,12 @@ namespace attncheck::properties {
 namespace {
 
 void check_names(const Arguments& arguments) {
-    std::vector<std::string> ops, properties;
-    for (const auto& op : operators()) {
-        ops.push_back(op->name());
-        for (const auto& property : op->properties())
-            if (std::find(properties.begin(), properties.end(), property.name) == properties.end())
-                properties.push_back(property.name);
-    }
-    const auto check = [](const char* what, const auto& given, const auto& known) {
-        for (const auto& name : given)
-            if (std::find(known.begin(), known.end(), name) == known.end())
-                throw UsageError(
-                    fmt::format("unknown {} '{}', known: {}", what, name, fmt::join(known, " ")));
-    };
-    check("operator", arguments.ops, ops);
-    check("operator", arguments.required, ops);
-    check("property", arguments.properties, properties);
+    for (const auto* ops : {&arguments.ops, &arguments.required})
+        for (const std::string& name : *ops) (void)operator_named(name);
+    const std::vector<std::string> known = property_names();
+    for (const std::string& name : arguments.properties)
+        if (std::ranges::find(known, name) == known.end())
+            throw UsageError(unknown_name("property", name, known));
 }
 
 std::pair<int, int> parse_shard(const std::string& text) {
@@ -254,7 +245,7 @@ int verify_command(const Arguments& arguments) {
     if (corpus) report.notes = corpus->warnings();
     if (corpus && !std::filesystem::exists(arguments.corpus))
         report.notes.push_back(fmt::format("the folder {} of --corpus is not there yet: nothing was replayed", arguments.corpus));
-    std::ranges::copy(unknown_exports(info), std::back_inserter(report.notes));
+    std::ranges::copy(unknown_exports(info, arguments), std::back_inserter(report.notes));
     if (!arguments.json.empty() && is_replaceable(arguments.json))
         options.save = [&arguments](const RunReport& now) {
             try {

@@ -274,13 +274,23 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
     const auto agreement = [of](const Spec& spec, PropertyContext& context) {
         return check_agreement(spec, context, of.problem(spec));
     };
+    /// Every element of every output is within its bound of the reference.
+    /// Why     the reference computes the documented formula in binary64, and the bound follows the
+    ///         roundings that the kernel declares through it (docs/judgement.md).
+    /// Domain  every legal case.
+    /// Bound   rigorous: no order of sums and no rounding that is declared can exceed it.
+    /// Kills   wrong indices, masks, scales and sums that are larger than rounding.
+    /// Shrinks to one query, one key, one head, one channel, one element that is not 0.
     list.push_back({"agreement",
                     "outputs agree with the reference within the rigorous bound",
                     agreement,
                     of.adapt_agreement,
                     {}});
-    // Contract decision 12: a zero factor is not hidden, a hidden element is. Kills skipping zero
-    // factors or NaN, clamping, reading past what is visible.
+    /// NaN and infinity in inputs reach exactly the elements that they must.
+    /// Why     contract decision 12: a zero factor is not hidden, a hidden element is.
+    /// Domain  every legal case, with NaN, infinities and numbers near the limits of the type.
+    /// Bound   that of agreement; what is not finite in the reference must not be finite.
+    /// Kills   skipping zero factors or NaN, clamping, reading past what is visible.
     list.push_back({"non_finite",
                     "NaN and infinity reach exactly the elements they must",
                     agreement,

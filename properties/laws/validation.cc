@@ -101,6 +101,11 @@ void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&)
     one.case_factor = factor;
     one.edits = edits;
     one.clauses = clauses;
+    /// Several arguments are illegal at once.
+    /// Why     the contract orders its rules: the first one that is broken decides the status.
+    /// Domain  legal cases with two to four edits of arguments.
+    /// Bound   the status of the ruling; outputs keep their contents, nothing crashes.
+    /// Kills   checks in another order, and checks that use an argument before it was checked.
     Property several{"validation_combined",
                      "several illegal arguments at once: the first rule in order decides, no crash",
                      check_validation,

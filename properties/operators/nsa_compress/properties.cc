@@ -253,6 +253,11 @@ std::vector<Property> compress_properties(bool gradient) {
                               &clauses_of("nsa_compress"));
     add_compress_relations(list);
     add_compress_linear_relations(list, gradient);
+    /// Full size: all elements agree with the reference.
+    /// Why     what breaks only at full size is beyond what small cases reach.
+    /// Domain  cases of many thousand tokens; run by `verify --large` alone.
+    /// Bound   that of agreement, and the deviation tier.
+    /// Kills   indices of 32 bits that overflow, and blocks that are lost beyond some length.
     Property large{"sampled", "full size: all elements agree with the reference; see verify --large",
                    full_size, [](Spec& spec, Random&) { without_extremes(spec); },
                    [](const Spec& spec) { return spec.edits.empty(); }};

@@ -359,6 +359,11 @@ void add_relations(std::vector<Property>& list) {
                     gates_isolate,
                     {},
                     {}});
+    /// Without an open gate nothing passes.
+    /// Why     the output is the sum of the branches times their gates; all gates are 0.
+    /// Domain  every legal case with gates of 0 and finite data.
+    /// Bound   exactly 0: output and the gradients of queries, keys and values.
+    /// Kills   MOD mutants that add a branch without its gate.
     list.push_back({"gates_closed",
                     "no open gate: output and gradients are exactly zero",
                     gates_closed,

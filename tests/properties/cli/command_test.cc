@@ -126,7 +126,7 @@ TEST_F(CommandTest, FeaturesAreDeclared) {
     expect_refusal(line + "'flash_attention_score: dims=64'", {"--features", "unknown field 'dims'"});
     expect_refusal(line + "'flash_attention_score: outputs=lse'",
                    {"--features", "unknown output 'lse'", "attention_out"});
-    expect_refusal(line + "'flash: dim=64'", {"--features", "unknown operator 'flash', known: nsa"});
+    expect_refusal(line + "'flash: dim=64'", {"--features", "unknown operator 'flash', did you mean 'flash_attention_score'?"});
     expect_refusal(line + "'dim=64'", {"names no operator"});
     const Ran declined = attncheck(line + "'flash_attention_score: dim=7' -v");
     EXPECT_EQ(declined.status, 3) << declined.printed;

@@ -1,0 +1,97 @@
+#include "properties/cli/explain_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "properties/cli/command.h"
+#include "properties/cli/law_text.h"
+#include "properties/cli/names.h"
+
+namespace attncheck::properties {
+namespace {
+
+/// Laws that an operator has under a name of its own.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"unread", "hidden"}, {"unselected", "hidden"}, {"hidden_keys", "causality"}};
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+/// "nsa_compress" of "properties/operators/nsa_compress/relations.cc"; empty for shared laws.
+std::string operator_folder(const std::string& path) {
+    const std::string folder = folder_of(path);
+    constexpr std::string_view kRoom = "properties/operators/";
+    return folder.starts_with(kRoom) ? folder.substr(kRoom.size()) : "";
+}
+
+/// How well a text fits: 0 not at all, then shared laws, then those of a folder whose name begins
+/// that of the operator, the longer the better.
+std::size_t fit_of(const LawText& text, const Operator& op) {
+    const std::string folder = operator_folder(text.path);
+    if (folder.empty()) return 1;
+    const bool is_own = op.name() == folder || op.name().starts_with(folder + "_");
+    return is_own ? 1 + folder.size() : 0;
+}
+
+const LawText* best_text(const Operator& op, const std::string& law) {
+    const LawText* best = nullptr;
+    std::size_t best_fit = 0;
+    for (const bool is_exact : {true, false}) {  // end_to_end_with checks end_to_end
+        for (const LawText& text : law_texts()) {
+            const bool is_named = is_exact ? text.name == law : text.name.starts_with(law + "_");
+            const std::size_t fit = is_named ? fit_of(text, op) : 0;
+            if (fit > best_fit) best = &text, best_fit = fit;
+        }
+        if (best) return best;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+const LawText* law_text(const Operator& op, const std::string& law) {
+    if (op.name().ends_with("_grad"))
+        for (const LawText& text : law_texts())
+            if (text.name == law + "_of_gradient") return &text;
+    if (const LawText* const own = best_text(op, law)) return own;
+    for (const auto& [name, of] : kOtherNames)
+        if (law == name) return best_text(op, std::string(of));
+    return nullptr;
+}
+
+int explain_command(const std::string& law, const std::vector<std::string>& ops) {
+    for (const std::string& name : ops) (void)operator_named(name);
+    struct Part {
+        std::string summary;
+        const LawText* text;
+        std::vector<std::string> ops;
+    };
+    std::vector<Part> parts;
+    for (const auto& op : operators()) {
+        const Property* const property = op->property(law);
+        if (!property || (!ops.empty() && std::ranges::find(ops, op->name()) == ops.end())) continue;
+        const LawText* const text = law_text(*op, law);
+        const auto same = std::ranges::find_if(parts, [&](const Part& part) {
+            return part.text == text && part.summary == property->summary;
+        });
+        if (same != parts.end())
+            same->ops.push_back(op->name());
+        else
+            parts.push_back({property->summary, text, {op->name()}});
+    }
+    const std::vector<std::string> known = property_names();
+    if (parts.empty() && std::ranges::find(known, law) != known.end())
+        throw UsageError(fmt::format("{} has no property '{}'", fmt::join(ops, ", "), law));
+    if (parts.empty()) throw UsageError(unknown_name("property", law, known));
+    for (const Part& part : parts) {
+        say("{}: {}\n  of {}\n", law, part.summary, fmt::join(part.ops, ", "));
+        if (part.text) say("\n{}\n  from {}\n", part.text->text, part.text->path);
+        if (&part != &parts.back()) say("\n");
+    }
+    return kHeld;
+}
+
+}  // namespace attncheck::properties

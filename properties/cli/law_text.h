@@ -1,0 +1,25 @@
+// What the sources say of each law: why it holds, its domain, its bound, what it kills, what it
+// shrinks to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "properties/operators/operator.h"
+
+namespace attncheck::properties {
+
+struct LawText {
+    std::string path;  ///< of the source
+    std::string name;  ///< of the law, or of the function that checks it
+    std::string text;
+};
+
+/// All of them; cmake/law_text.cc writes this function from the sources when the suite is built.
+const std::vector<LawText>& law_texts();
+
+/// The text of an operator's law: that of its own folder first, then that of the shared laws;
+/// nullptr without one.
+const LawText* law_text(const Operator& op, const std::string& law);
+
+}  // namespace attncheck::properties

@@ -1,0 +1,81 @@
+#include "properties/cli/load_hints.h"
+
+#include <fmt/format.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+namespace attncheck::properties {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+
+std::string architecture(ElfW(Half) machine) {
+    switch (machine) {
+        case EM_X86_64:
+            return "x86-64";
+        case EM_AARCH64:
+            return "aarch64";
+        case EM_386:
+            return "x86 (32 bits)";
+        case EM_ARM:
+            return "arm (32 bits)";
+        case EM_RISCV:
+            return "riscv";
+        case EM_PPC64:
+            return "ppc64";
+        default:
+            return fmt::format("machine {}", machine);
+    }
+}
+
+constexpr ElfW(Half) kOwnMachine =
+#if defined(__x86_64__)
+    EM_X86_64;
+#elif defined(__aarch64__)
+    EM_AARCH64;
+#else
+    EM_NONE;
+#endif
+
+/// "attncheck_attention" of "_Z19attncheck_attentionPK..." (Itanium C++ ABI 5.1); empty: no such
+/// name in the file.
+std::string mangled_name(const std::string& file) {
+    static const std::regex mangled(R"re(_Z(\d+)(attncheck_[a-z_0-9]+))re");
+    std::smatch found;
+    if (!std::regex_search(file, found, mangled)) return {};
+    const std::size_t length = std::min<std::size_t>(std::stoul(found[1].str().substr(0, 3)), found[2].length());
+    return found[2].str().substr(0, length);
+}
+
+}  // namespace
+
+std::string load_hint(const std::string& path) {
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
+    if (!in || in.tellg() < 0 || static_cast<std::size_t>(in.tellg()) > kMostBytes) return {};
+    std::string file(static_cast<std::size_t>(in.tellg()), '\0');
+    in.seekg(0);
+    if (!in.read(file.data(), static_cast<std::streamsize>(file.size()))) return {};
+    ElfW(Ehdr) header{};
+    if (file.size() < sizeof header || std::memcmp(file.data(), ELFMAG, SELFMAG) != 0) {
+        const bool is_source = path.ends_with(".c") || path.ends_with(".cc") || path.ends_with(".cpp");
+        return is_source ? "it is a source file: compile it with -shared -fPIC"
+                         : "it is no shared library: it does not begin as an ELF file does";
+    }
+    std::memcpy(&header, file.data(), sizeof header);
+    if (kOwnMachine != EM_NONE && header.e_machine != kOwnMachine)
+        return fmt::format("it is built for {}, this machine is {}", architecture(header.e_machine),
+                           architecture(kOwnMachine));
+    if (header.e_type == ET_REL) return "it is an object file: link it with -shared";
+    const std::string name = mangled_name(file);
+    return name.empty() ? ""
+                        : fmt::format("the library has {} with a C++ name: declare it extern \"C\", as "
+                                      "attncheck/candidate.h does",
+                                      name);
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,36 @@
+// Names that people type, and those that they may have meant.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// Letters to add, remove or replace (Levenshtein 1966).
+int edit_distance(const std::string& a, const std::string& b);
+
+/// The known name that resembles `name`: at most two of five letters differ, or it begins with
+/// all of them; empty without one.
+std::string resembling(const std::string& name, const std::vector<std::string>& known);
+
+/// "unknown operator 'atention', did you mean 'attention'?", or with all names that are known when
+/// none resembles it.
+std::string unknown_name(const std::string& kind, const std::string& name,
+                         const std::vector<std::string>& known);
+
+std::vector<std::string> operator_names();
+std::vector<std::string> property_names();
+
+/// The operator of that name. Throws UsageError with the one that was meant.
+class Operator;
+const Operator& operator_named(const std::string& name);
+
+/// One of these values; a value that resembles one is answered with it.
+CLI::Validator one_of(std::vector<std::string> values);
+
+/// What is wrong with the words of a command line whose command or option is unknown and resembles
+/// one: "no command 'verfy', did you mean 'verify'?"; empty where nothing resembles.
+std::string misspelt_word(CLI::App& app, int argc, char** argv);
+
+}  // namespace attncheck::properties
