@@ -31,7 +31,8 @@ void say(fmt::format_string<T...> text, T&&... values) {
 
 struct Arguments {
     std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
-        resume, case_line, property, merged, python, tensor_file, emit, report, dump;
+        resume, case_line, property, merged, python, tensor_file, emit, report, dump, baseline,
+        badge, write_waivers;
     Profile profile = Profile::ascend910b;
     std::vector<std::string> ops, properties, files, required;
     std::int64_t cases = -1, memory = 8192;

@@ -17,6 +17,7 @@
 #include "properties/cli/entry_table.h"
 #include "properties/cli/explain_command.h"
 #include "properties/cli/names.h"
+#include "properties/cli/report_files.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
 #include "properties/judge/rules.h"
@@ -52,6 +53,7 @@ int list(const Arguments& arguments) {
 }
 
 int merge(const Arguments& arguments) {
+    check_report_paths(arguments);
     std::vector<std::pair<std::string, std::string>> texts;
     for (const auto& path : arguments.files) {
         texts.emplace_back(path, read_report(path));
@@ -60,14 +62,14 @@ int merge(const Arguments& arguments) {
     if (!merged.missing_shards.empty() && !arguments.partial)
         throw UsageError(fmt::format("no report of shard {} of {}; --partial merges what is there",
                                      fmt::join(merged.missing_shards, ", "), merged.shards));
-    if (arguments.json.empty()) {
+    // The report goes to standard output where no file takes it.
+    const bool is_printed = arguments.json.empty() && arguments.junit.empty() && arguments.html.empty();
+    (is_printed ? std::cerr : std::cout) << merged.table;
+    if (is_printed && arguments.baseline.empty()) {
         std::cout << merged.json;
-        std::cerr << merged.table;
-    } else {
-        write_file(arguments.json, merged.json);
-        std::cout << merged.table;
+        return merged.exit_status;
     }
-    return merged.exit_status;
+    return finish_report(arguments, merged.json, merged.exit_status);
 }
 
 void add_python_option(CLI::App& command, Arguments& arguments) {
@@ -118,6 +120,20 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
         ->type_name("MIB")
         ->check(CLI::Range(1, 1 << 24))
         ->capture_default_str();
+}
+
+void add_report_options(CLI::App& command, Arguments& arguments) {
+    command.add_option("--junit", arguments.junit, "write the report as JUnit XML")->type_name("FILE");
+    command.add_option("--html", arguments.html, "write the report as one HTML page")->type_name("FILE");
+    command
+        .add_option("--baseline", arguments.baseline,
+                    "JSON report of an earlier run: says which failures are new, fixed or the same; the exit "
+                    "status counts new ones only")
+        ->type_name("FILE");
+    command
+        .add_option("--badge", arguments.badge,
+                    "write the verdict as the JSON that shields.io makes a badge of")
+        ->type_name("FILE");
 }
 
 int run(int argc, char** argv) {
@@ -190,6 +206,10 @@ int run(int argc, char** argv) {
                      "known deviations: counted and shown, not reported as failures")
         ->type_name("FILE");
     verify
+        ->add_option("--write-waivers", arguments.write_waivers,
+                     "write what failed as known deviations, for --waive of later runs")
+        ->type_name("FILE");
+    verify
         ->add_option("--rule", arguments.rule,
                      "judge agreement, and nothing else, by the tolerance of another project in "
                      "place of the error bounds")
@@ -224,10 +244,7 @@ int run(int argc, char** argv) {
                      "finished properties are taken over, its seed is used")
         ->type_name("FILE");
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
-    verify->add_option("--junit", arguments.junit, "write the report as JUnit XML")
-        ->type_name("FILE");
-    verify->add_option("--html", arguments.html, "write the report as one HTML page")
-        ->type_name("FILE");
+    add_report_options(*verify, arguments);
 
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
     replay
@@ -275,6 +292,7 @@ int run(int argc, char** argv) {
     join->add_option("--json", arguments.json,
                      "write the merged report here instead of standard output")
         ->type_name("FILE");
+    add_report_options(*join, arguments);
 
     CLI::App* explain = app.add_subcommand("explain", "why a law holds, its bound, and which defects it finds");
     explain->add_option("law", arguments.property, "a property, as list prints it")->required();

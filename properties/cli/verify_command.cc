@@ -15,6 +15,7 @@
 
 #include "properties/cli/command.h"
 #include "properties/cli/names.h"
+#include "properties/cli/report_files.h"
 #include "properties/search/large.h"
 #include "properties/candidate/candidate_option.h"
 #include "properties/candidate/mixed_candidate.h"
@@ -24,7 +25,6 @@
 #include "properties/report/files.h"
 #include "properties/report/json.h"
 #include "properties/report/last_report.h"
-#include "properties/report/markup.h"
 #include "properties/report/resume.h"
 #include "properties/report/table.h"
 #include "properties/report/terminal.h"
@@ -108,15 +108,12 @@ std::vector<std::string> unused_waivers(const std::vector<Waiver>& waivers,
     std::vector<std::string> notes;
     for (const Waiver& waiver : waivers) {
         const bool is_used = std::ranges::any_of(report.properties, [&](const auto& p) {
-            return std::ranges::find(p.waivers, waiver.reason) != p.waivers.end();
+            return (waiver.op == "*" || waiver.op == p.op) &&
+                   (waiver.property == "*" || waiver.property == p.property) &&
+                   std::ranges::find(p.waivers, waiver.reason) != p.waivers.end();
         });
         if (!is_used)
-            notes.push_back(fmt::format("no failure matched the waiver '{} {} {} {}'", waiver.op,
-                                        waiver.property,
-                                        waiver.labels.empty()
-                                            ? "*"
-                                            : fmt::format("{}", fmt::join(waiver.labels, ",")),
-                                        waiver.reason));
+            notes.push_back(fmt::format("no failure matched the waiver '{}'", waiver.text()));
     }
     return notes;
 }
@@ -139,23 +136,6 @@ void go_on_with(const InterruptedRun& before, const std::string& path, const Run
     options.finished = before.finished;
 }
 
-/// False when one could not be written, which is said.
-bool write_reports(const Arguments& arguments, const RunReport& report) {
-    bool written = true;
-    const auto write = [&](const std::string& path, std::string (*text_of)(const RunReport&)) {
-        try {
-            if (!path.empty()) write_file(path, text_of(report));
-        } catch (const std::exception& e) {
-            std::cerr << "attncheck: " << e.what() << "\n";
-            written = false;
-        }
-    };
-    write(arguments.json, to_json);
-    write(arguments.junit, to_junit);
-    write(arguments.html, to_html);
-    return written;
-}
-
 /// The operators that the candidate has itself: what completes it is not under test.
 void leave_out_completions(const Candidate& candidate, std::vector<std::string>& ops) {
     const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
@@ -170,14 +150,7 @@ void leave_out_completions(const Candidate& candidate, std::vector<std::string>&
 int verify_command(const Arguments& arguments) {
     const double start = system_clock().now();
     check_names(arguments);
-    const std::string paths[] = {arguments.json, arguments.junit, arguments.html};
-    for (std::size_t k = 0; k < std::size(paths); ++k) {
-        if (paths[k].empty()) continue;
-        check_writable(paths[k]);
-        for (std::size_t other = 0; other < k; ++other)
-            if (is_same_file(paths[k], paths[other]) && is_replaceable(paths[k]))
-                throw UsageError(fmt::format("two reports have the name {}", paths[k]));
-    }
+    check_report_paths(arguments);
     VerifyOptions options;
     options.operators = arguments.ops;
     options.properties = arguments.properties;
@@ -291,8 +264,9 @@ int verify_command(const Arguments& arguments) {
     print_table(std::cout, report, arguments.verbose);
     report.date = date_now();
     const int status = exit_status(report);
-    if (status == kFalsified) keep_last_report(to_json(report));
-    return write_reports(arguments, report) || status != kHeld ? status : kUsage;
+    const std::string json = to_json(report);
+    if (status == kFalsified) keep_last_report(json);
+    return finish_report(arguments, json, status);
 }
 
 }  // namespace attncheck::properties

@@ -35,15 +35,6 @@ Rank rank_of(const Failure& one) {
     return relation;
 }
 
-/// "out" of "out is wrong" and of "out: gain"; all of what names no output.
-std::string output_of(const Failure& one) {
-    for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates",
-                             " is less precise", ": ", " lost", " not written"})
-        if (const std::size_t at = one.failure.find(verb); at != std::string::npos)
-            return one.failure.substr(0, at);
-    return one.failure;
-}
-
 /// The smallest case without its data: shapes and features alone.
 std::string frame_of(const std::string& case_line) {
     std::istringstream words(case_line);
@@ -75,15 +66,34 @@ private:
     std::vector<std::size_t> parent_;
 };
 
+/// The output that a class or, where the class names none, the message has: "... out differs ...".
+std::string accused_output(const Failure& one) {
+    const std::string output = output_of(one.failure);
+    if (output != one.failure) return output;
+    const std::size_t end = one.message.find(" differs ");
+    if (end == std::string::npos) return output;
+    const std::size_t blank = one.message.rfind(' ', end - 1);
+    const std::size_t begin = blank == std::string::npos ? 0 : blank + 1;
+    return one.message.substr(begin, end - begin);
+}
+
 /// What failures of one cause have in common; a failure may have several.
 std::vector<std::string> marks_of(const Failure& one, bool rejects_nothing) {
     if (one.is_edited() && rejects_nothing) return {"arguments"};
     if (one.is_edited()) return {one.op + " arguments " + one.failure};
     if (one.tier == Tier::crash || one.tier == Tier::memory) return {one.op + " died " + one.failure};
-    return {one.op + " output " + output_of(one), one.op + " frame " + frame_of(one.case_line)};
+    return {one.op + " output " + accused_output(one), one.op + " frame " + frame_of(one.case_line)};
 }
 
 }  // namespace
+
+std::string output_of(const std::string& failure) {
+    for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates",
+                             " is less precise", ": ", " lost", " not written"})
+        if (const std::size_t at = failure.find(verb); at != std::string::npos)
+            return failure.substr(0, at);
+    return failure;
+}
 
 bool Failure::is_edited() const { return case_line.find(" break=[") != std::string::npos; }
 

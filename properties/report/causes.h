@@ -39,6 +39,9 @@ struct Cause {
 /// The grouping is a guess that keeps a report short: what is grouped is named, never dropped.
 std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_nothing);
 
+/// "out" of the failure classes "out is wrong" and "out: gain"; all of a class that names no output.
+std::string output_of(const std::string& failure);
+
 /// All counterexamples of a run, in its order.
 std::vector<Failure> failures_of(const RunReport& report);
 /// Whether validation ran and no illegal call was rejected.

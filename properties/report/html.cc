@@ -1,55 +1,71 @@
-// The run as one self-contained page.
+// The report as one page that needs nothing else: the JSON, a script that shows it, and the library
+// that draws its plots (properties/report/page/).
 #include <fmt/format.h>
 
+#include <stdexcept>
+#include <string_view>
+
+#include "properties/report/json.h"
+#include "properties/report/json_parts.h"
 #include "properties/report/markup.h"
+#include "properties/report/page.h"
 
 namespace attncheck::properties {
-
 namespace {
 
-/// The list of what is missing, folded.
-std::string missing_html(const std::vector<std::string>& missing) {
-    std::string list;
-    for (const std::string& pair : missing) list += xml_escaped(pair) + "\n";
-    return missing.empty() ? list
-                           : "<details><summary>missing</summary><pre>" + list + "</pre></details>";
+/// JSON inside a script element: nothing in it may end the element.
+std::string inside_script(const std::string& json) {
+    std::string out;
+    out.reserve(json.size());
+    for (const char ch : json) {
+        if (ch == '<')
+            out += "\\u003c";
+        else
+            out += ch;
+    }
+    return out;
+}
+
+/// `text` with each @NAME@ replaced once; what is put in is not looked at again.
+std::string filled(std::string_view text,
+                   const std::vector<std::pair<std::string_view, std::string>>& values) {
+    std::string out;
+    while (!text.empty()) {
+        std::size_t nearest = text.npos;
+        const std::pair<std::string_view, std::string>* value = nullptr;
+        for (const auto& one : values)
+            if (const std::size_t at = text.find(one.first); at < nearest) nearest = at, value = &one;
+        out += text.substr(0, nearest);
+        if (!value) break;
+        out += value->second;
+        text.remove_prefix(nearest + value->first.size());
+    }
+    return out;
 }
 
 }  // namespace
 
-std::string to_html(const RunReport& report) {
-    std::string rows, details;
-    for (const auto& p : report.properties) {
-        rows += fmt::format(
-            "<tr class=\"{0}\"><td>{1}<td>{2}<td>{0}<td>{3}<td>{4}<td>{5:.3g}<td>{6}</tr>\n",
-            name_of(p.status), xml_escaped(p.op), xml_escaped(p.property), p.cases, p.declined,
-            p.worst_ratio, xml_escaped(p.note));
-        for (const auto& found : p.counterexamples)
-            details += fmt::format(
-                "<h2>{}.{}: {}</h2>\n<pre>{}\n\nfound    {}\nsmallest {}\n{}\n\n{}</pre>\n",
-                xml_escaped(p.op), xml_escaped(p.property), xml_escaped(found.failure),
-                xml_escaped(found.message), xml_escaped(print(found.original)),
-                xml_escaped(print(found.spec)), xml_escaped(found.certificate),
-                xml_escaped(reproduce_command(report, p, found)));
+std::string to_html(const std::string& json, const std::map<int, std::string>& programs) {
+    Json report;
+    try {
+        report = parsed_report(json);
+        Json by_number = Json::object();
+        for (const auto& [number, text] : programs) by_number[std::to_string(number)] = text;
+        const std::string summary =
+            fmt::format("{}: {}", report.at("candidate").get<std::string>(), report.at("verdict").get<std::string>());
+        return filled(page_html(),
+                      {{"@TITLE@", xml_escaped(report.at("candidate").get<std::string>())},
+                       {"@SUMMARY@", xml_escaped(summary)},
+                       {"@STYLE@", std::string(page_css())},
+                       {"@SCRIPT@", std::string(page_js())},
+                       {"@LIBRARY@", std::string(page_library())},
+                       {"@REPORT@", inside_script(report.dump(-1, ' ', false, Json::error_handler_t::replace))},
+                       {"@PROGRAMS@", inside_script(by_number.dump(-1, ' ', false, Json::error_handler_t::replace))}});
+    } catch (const Json::exception& e) {
+        throw std::runtime_error(std::string("is no report: ") + e.what());
     }
-    std::string pairs;
-    for (const PairCoverage& one : report.pairs)
-        pairs += fmt::format("<li>{}: {}{}\n", xml_escaped(one.op),
-                             pairs_text(one.reached(), one.possible), missing_html(one.missing));
-    if (!pairs.empty()) pairs = "<h2>pairs of classes in one case</h2>\n<ul>\n" + pairs + "</ul>\n";
-    return fmt::format(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>attncheck: {0}</title>\n"
-        "<style>body{{font:15px "
-        "sans-serif;margin:2em}}table{{border-collapse:collapse}}td,th{{padding:2px "
-        "12px;text-align:left;"
-        "border-bottom:1px solid "
-        "#ddd}}.falsified,.error{{background:#fdd}}pre{{white-space:pre-wrap;background:#f4f4f4;"
-        "padding:1em}}"
-        "</style>\n<h1>{0}</h1>\n<p>seed {1}, {2:.1f} "
-        "s{3}</p>\n<table><tr><th>operator<th>property<th>status<th>cases<th>declined"
-        "<th>worst error / bound<th>note</tr>\n{4}</table>\n{6}{5}</html>\n",
-        xml_escaped(report.candidate), report.seed, report.duration_s,
-        report.interrupted ? ", interrupted" : "", rows, details, pairs);
 }
+
+std::string to_html(const RunReport& report) { return to_html(to_json(report), {}); }
 
 }  // namespace attncheck::properties

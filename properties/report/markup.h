@@ -1,13 +1,22 @@
-// A run as JUnit XML, and as one HTML page.
+// A report as JUnit XML, and as one HTML page. Both are made of the documented JSON, so that merged
+// shards have them like whole runs.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "properties/report/results.h"
 
 namespace attncheck::properties {
 
+/// JUnit as Jenkins and GitLab read it: a suite for each operator, a case for each property and for
+/// each further counterexample, at most one failure in a case. Waived properties, and failures that
+/// a baseline has too, are skipped with the reason. Throws std::runtime_error for what is no report.
+std::string to_junit(const std::string& json);
 std::string to_junit(const RunReport& report);
+
+/// `programs`: by number of a counterexample, its case as a program of its own.
+std::string to_html(const std::string& json, const std::map<int, std::string>& programs);
 std::string to_html(const RunReport& report);
 
 /// Text inside XML and HTML, quotes and line ends included.

@@ -369,7 +369,8 @@ private:
         count(spec, labels);
         if (plan_ && !replaying_) plan_->note(verdict.clause);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
-        if (!property_.validation) report_.ratios.add(verdict.worst_ratio);
+        if (!property_.validation && (!verdict.failed() || verdict.worst_ratio > 0))  // a death has no error
+            report_.ratios.add(verdict.worst_ratio);
         if (property_.validation && !verdict.failed() && !verdict.clause.empty()) ++report_.rejected;
         report_.differing += verdict.differing > 0;
         report_.elements.add(verdict.elements);
@@ -377,7 +378,7 @@ private:
         for (const BoundEvidence& bound : verdict.bounds) add_evidence(report_.bounds, bound);
         on_case_(report_);
         if (!verdict.failed()) return {};
-        if (waived(labels)) return {};
+        if (waived(labels, verdict.failure)) return {};
         if (known_classes_.contains(verdict.failure)) {
             if (verdict.failure == kTimedOut) ++known_timeouts_;
             return {};
@@ -459,9 +460,9 @@ private:
         }
     }
 
-    bool waived(const std::vector<std::string>& labels) {
+    bool waived(const std::vector<std::string>& labels, const std::string& failure) {
         const auto waiver = std::ranges::find_if(options_.waivers, [&](const Waiver& one) {
-            return one.applies(op_.name(), property_.name, labels);
+            return one.applies(op_.name(), property_.name, labels, failure);
         });
         if (waiver == options_.waivers.end()) return false;
         ++report_.waived;

@@ -60,6 +60,15 @@ TEST(Causes, JoinFailuresOfOneSmallestCase) {
     EXPECT_EQ(causes_of(all, false).size(), 1u);
 }
 
+// A class that names no output is of the output that its message names.
+TEST(Causes, JoinByTheOutputOfAMessage) {
+    std::vector<Failure> all = {failure("agreement", "out is wrong", Tier::bound, "a{q=[9]}"),
+                                failure("concurrent", "wrong when called from several threads", Tier::relation, "a{q=[3]}")};
+    EXPECT_EQ(causes_of(all, false).size(), 2u);
+    all[1].message = "3 calls at once: out differs from the reference in 1 of 9 elements";
+    EXPECT_EQ(causes_of(all, false).size(), 1u);
+}
+
 // A library that rejects nothing has one defect; one that rejects something has one for each class.
 TEST(Causes, OfALibraryThatChecksNoArguments) {
     const std::vector<Failure> all = {

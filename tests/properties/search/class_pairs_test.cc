@@ -141,10 +141,13 @@ TEST(MergedPairs, AreRefusedWhenTheyAreNotWhatTheyShouldBe) {
 }
 
 TEST(PairsInReports, AreALineEach) {
-    const RunReport report = report_with({"a + <b>"});
-    EXPECT_THAT(to_html(report), AllOf(HasSubstr("pairs 4 of 5"), HasSubstr("a + &lt;b&gt;")));
+    RunReport report = report_with({"a + <b>"});
+    PropertyReport& one = report.properties.emplace_back();  // JUnit has a suite for each operator
+    one.op = "nsa_compress";
+    one.property = "memory";
+    EXPECT_TRUE(to_html(report).find("\"missing\":[\"a + \\u003cb>\"]") != std::string::npos);  // no markup of its own
     EXPECT_THAT(to_junit(report),
-                HasSubstr("<property name=\"nsa_compress\" value=\"pairs 4 of 5\"/>"));
+                HasSubstr("<property name=\"pairs\" value=\"pairs 4 of 5\"/>"));
     std::ostringstream table;
     print_table(table, report, true);
     EXPECT_THAT(table.str(), HasSubstr("nsa_compress                pairs 4 of 5\n"));

@@ -1,0 +1,40 @@
+# The HTML page of reports, embedded in the suite: its own files, and Chart.js, which draws the plots. The library is taken
+# from the system (Debian: libjs-chart.js), so that no build reaches for the network. Without it reports have tables
+# in place of plots.
+find_file(ATTNCHECK_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist
+  /usr/share/javascript/chartjs DOC "Chart.js 3 or later, one file that defines Chart")
+if(NOT ATTNCHECK_CHART_JS)
+  set(ATTNCHECK_CHART_JS "")
+  message(STATUS "Chart.js was not found (Debian: libjs-chart.js): HTML reports have tables in place of plots")
+endif()
+
+# Writes a source with page_NAME() for each NAME=FILE; a string literal of 16 KiB at most is what every compiler takes, so
+# that a file is the sum of many.
+function(attncheck_embed_page output)
+  set(source "#include \"properties/report/page.h\"\n\nnamespace attncheck::properties {\n")
+  foreach(part IN LISTS ARGN)
+    string(REGEX MATCH "^([a-z]+)=(.*)$" matched "${part}")
+    set(name ${CMAKE_MATCH_1})
+    set(file "${CMAKE_MATCH_2}")
+    string(APPEND source "\nstd::string_view page_${name}() {\n    return")
+    set(length 0)
+    if(file)
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+      file(READ "${file}" text)
+      string(LENGTH "${text}" length)
+    endif()
+    if(length EQUAL 0)
+      string(APPEND source " \"\"")
+    endif()
+    set(at 0)
+    while(at LESS length)
+      string(SUBSTRING "${text}" ${at} 8000 piece)
+      string(APPEND source "\n        R\"page(${piece})page\"")
+      math(EXPR at "${at} + 8000")
+    endwhile()
+    string(APPEND source ";\n}\n")
+  endforeach()
+  string(APPEND source "\n}  // namespace attncheck::properties\n")
+  file(WRITE "${output}.new" "${source}")
+  file(COPY_FILE "${output}.new" "${output}" ONLY_IF_DIFFERENT)
+endfunction()

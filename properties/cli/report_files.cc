@@ -1,0 +1,113 @@
+#include "properties/cli/report_files.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "properties/cli/command.h"
+#include "properties/cli/emitted_case.h"
+#include "properties/cli/emitted_text.h"
+#include "properties/report/baseline.h"
+#include "properties/report/files.h"
+#include "properties/report/markup.h"
+#include "properties/report/waiver_text.h"
+
+namespace attncheck::properties {
+namespace {
+
+/// The most telling counterexample of each cause as a program; cases that have none are left out.
+std::map<int, std::string> programs_of(const std::string& json) {
+    constexpr std::size_t kMost = 8, kLongest = 100'000;  ///< of causes; characters of a program
+    std::map<int, std::string> out;
+    Json report = Json::parse(json);
+    std::map<int, std::string> lines;
+    for (Json& property : report.at("properties"))
+        for (const Json* found : counterexamples_of(property))
+            lines[found->value("number", 0)] = found->value("case", "");
+    for (const Json& cause : report.at("causes")) {
+        const int number = cause.at("counterexamples").at(0);
+        if (out.size() == kMost) break;
+        try {
+            const Spec spec = parse(lines[number], schemas());
+            const std::string text =
+                emitted_python(emitted_case(*find_operator(spec.schema->op), spec), false);
+            if (text.size() <= kLongest) out[number] = text;
+        } catch (const std::exception&) {
+            // An edited case, a composition, or one too large for a program.
+        }
+    }
+    return out;
+}
+
+/// shields.io reads this from anywhere: https://shields.io/badges/endpoint-badge
+std::string badge_of(const std::string& json) {
+    const Json report = Json::parse(json);
+    const std::string verdict = report.at("verdict");
+    std::int64_t cases = 0;
+    for (const Json& property : report.at("properties")) cases += property.at("cases").get<std::int64_t>();
+    const std::size_t causes = report.at("causes").size();
+    const std::string message = verdict == "held" ? fmt::format("held, {} cases", cases)
+                                : verdict == "falsified"
+                                    ? fmt::format("falsified, {} cause{}", causes, causes == 1 ? "" : "s")
+                                    : verdict;
+    const Json badge{{"schemaVersion", 1},
+                     {"label", "attncheck"},
+                     {"message", message},
+                     {"color", verdict == "held" ? "brightgreen" : verdict == "falsified" ? "red" : "yellow"}};
+    return badge.dump() + "\n";
+}
+
+ComparedReport compared(const std::string& json, const std::string& path) {
+    try {
+        return compared_with(json, read_report(path));
+    } catch (const std::runtime_error& e) {
+        throw UsageError(fmt::format("--baseline {}: {}", path, e.what()));
+    }
+}
+
+}  // namespace
+
+void check_report_paths(const Arguments& arguments) {
+    const std::string paths[] = {arguments.json, arguments.junit, arguments.html, arguments.badge,
+                                 arguments.write_waivers};
+    for (std::size_t k = 0; k < std::size(paths); ++k) {
+        if (paths[k].empty()) continue;
+        check_writable(paths[k]);
+        for (std::size_t other = 0; other < k; ++other)
+            if (is_same_file(paths[k], paths[other]) && is_replaceable(paths[k]))
+                throw UsageError(fmt::format("two reports have the name {}", paths[k]));
+    }
+    constexpr const char* kNothing = R"({"properties": [], "exit_status": 0})";
+    if (!arguments.baseline.empty()) (void)compared(kNothing, arguments.baseline);
+}
+
+int finish_report(const Arguments& arguments, const std::string& json, int status) {
+    std::string text = json;
+    if (!arguments.baseline.empty()) {
+        const ComparedReport with = compared(json, arguments.baseline);
+        text = with.json;
+        status = with.exit_status;
+        std::cout << with.text;
+    }
+    bool written = true;
+    const auto write = [&](const std::string& path, auto&& text_of) {
+        try {
+            if (!path.empty()) write_file(path, text_of());
+        } catch (const std::exception& e) {
+            std::cerr << "attncheck: " << e.what() << "\n";
+            written = false;
+        }
+    };
+    write(arguments.json, [&] { return text; });
+    write(arguments.junit, [&] { return to_junit(text); });
+    write(arguments.html, [&] { return to_html(text, programs_of(text)); });
+    write(arguments.badge, [&] { return badge_of(text); });
+    write(arguments.write_waivers, [&] { return waivers_of(text); });
+    return written || status != kHeld ? status : kUsage;
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,112 @@
+#include "properties/report/baseline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+
+#include "properties/case/printable.h"
+#include "properties/report/exit_status.h"
+
+namespace attncheck::properties {
+namespace {
+
+struct KnownFailure {
+    std::string op, property, failure;
+    auto operator<=>(const KnownFailure&) const = default;
+    std::string text() const { return fmt::format("{}.{}: {}", op, property, failure); }
+    Json json() const { return {{"op", op}, {"property", property}, {"failure", failure}}; }
+};
+
+std::vector<KnownFailure> failures_in(Json& report) {
+    std::vector<KnownFailure> all;
+    for (Json& property : report.at("properties"))
+        for (const Json* found : counterexamples_of(property))
+            all.push_back({property.at("op"), property.at("property"),
+                           found->value("failure", found->value("message", ""))});
+    return all;
+}
+
+bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
+    return std::ranges::find(all, one) != all.end();
+}
+
+/// Whether the run came to a verdict on the property.
+bool is_judged(const Json& report, const KnownFailure& one) {
+    return std::ranges::any_of(report.at("properties"), [&](const Json& property) {
+        return property.at("op") == one.op && property.at("property") == one.property &&
+               (property.at("status") == "held" || property.at("status") == "falsified");
+    });
+}
+
+/// The status of a report without its failures.
+int status_without_failures(const Json& report) {
+    bool has_error = false, is_inconclusive = false, checked = false;
+    for (const Json& property : report.at("properties")) {
+        has_error = has_error || property.at("status") == "error";
+        is_inconclusive = is_inconclusive || property.at("status") == "inconclusive";
+        checked = checked || property.at("cases").get<std::int64_t>() > 0 ||
+                  property.value("replayed", std::int64_t{0}) > 0;
+    }
+    return exit_status_of(false, report.value("interrupted", false), has_error, !checked || is_inconclusive);
+}
+
+std::string list_of(const char* head, const std::vector<KnownFailure>& all) {
+    std::string out = fmt::format("  {} {}\n", all.size(), head);
+    for (const KnownFailure& one : all) out += "    " + one.text() + "\n";
+    return out;
+}
+
+Json json_of(const std::vector<KnownFailure>& all) {
+    Json out = Json::array();
+    for (const KnownFailure& one : all) out.push_back(one.json());
+    return out;
+}
+
+Json parsed_baseline(const std::string& text) {
+    constexpr std::size_t kLongestMessage = 400;
+    try {
+        Json report = parsed_report(text);
+        if (!report.is_object() || report.value("schema", Json()) != 1)
+            throw std::runtime_error("is not an attncheck report of schema 1");
+        (void)failures_in(report);
+        return report;
+    } catch (const Json::exception& e) {
+        throw std::runtime_error("is not an attncheck report: " + printable_line(e.what(), kLongestMessage));
+    }
+}
+
+}  // namespace
+
+ComparedReport compared_with(const std::string& json, const std::string& baseline) {
+    Json report = Json::parse(json), earlier = parsed_baseline(baseline);
+    const std::vector<KnownFailure> now = failures_in(report), before = failures_in(earlier);
+    std::vector<KnownFailure> fresh, same, fixed, unknown;
+    for (const KnownFailure& one : now) (has(before, one) ? same : fresh).push_back(one);
+    for (const KnownFailure& one : before)
+        if (!has(now, one)) (is_judged(report, one) ? fixed : unknown).push_back(one);
+    report["baseline"] = {{"new", json_of(fresh)}, {"same", json_of(same)}, {"fixed", json_of(fixed)},
+                          {"not_judged", json_of(unknown)}};
+    ComparedReport out;
+    const bool was_falsified = report.at("exit_status") == kFalsified;
+    out.exit_status = !fresh.empty()  ? kFalsified
+                      : was_falsified ? status_without_failures(report)
+                                      : report.at("exit_status").get<int>();
+    report["exit_status"] = out.exit_status;
+    report["verdict"] = verdict_of(out.exit_status);
+    out.json = report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    out.text = "against the baseline:\n" + list_of("new", fresh) + list_of("fixed", fixed) + list_of("the same", same);
+    if (!unknown.empty()) out.text += list_of("not judged by this run", unknown);
+    return out;
+}
+
+bool is_in_baseline(const Json& report, const std::string& op, const std::string& property,
+                    const std::string& failure) {
+    if (!report.contains("baseline")) return false;
+    const Json one = KnownFailure{op, property, failure}.json();
+    const Json same = report["baseline"].value("same", Json::array());
+    return std::ranges::find(same, one) != same.end();
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,63 @@
+// Baselines, waivers, badges and the files of merged shards, by the command.
+#include <nlohmann/json.hpp>
+
+#include "tests/properties/cli/command_fixture.h"
+#include "tests/properties/report/xml_check.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+class ReportFilesTest : public CommandTest {
+protected:
+    Ran verify(const std::string& options) const {
+        return run_line("XDG_CACHE_HOME=" + quoted(file("cache")) + " " + quoted(COMMAND_PATH) +
+                        " verify --op nsa_compress --property memory --cases 30 --seed 1 --candidate " +
+                        quoted(candidate_path("one_element_past_output")) + " " + options + " 2>&1");
+    }
+};
+
+// What failed before does not fail a run with the baseline, nor one with the waivers.
+TEST_F(ReportFilesTest, KnownFailuresDoNotFailARun) {
+    const Ran first = verify("--json " + file("first.json") + " --write-waivers " + file("known") + " --badge " +
+                             file("badge.json"));
+    EXPECT_EQ(first.status, 1) << first.printed;
+    EXPECT_EQ(Json::parse(text_of("badge.json")),
+              Json({{"schemaVersion", 1}, {"label", "attncheck"}, {"message", "falsified, 1 cause"}, {"color", "red"}}));
+    const Ran same = verify("--baseline " + file("first.json") + " --junit " + file("same.xml") + " --json " + file("same.json"));
+    EXPECT_EQ(same.status, 0) << same.printed;
+    EXPECT_THAT(same.printed, AllOf(HasSubstr("  0 new\n"), HasSubstr("  1 the same\n    nsa_compress.memory: out of bounds: output")));
+    EXPECT_EQ(xml_error(text_of("same.xml")), "");
+    EXPECT_THAT(text_of("same.xml"), AllOf(HasSubstr("failures=\"0\""), HasSubstr("known: the baseline has this failure")));
+    EXPECT_EQ(Json::parse(text_of("same.json")).at("verdict"), "held");
+    const Ran waived = verify("--waive " + file("known") + " --badge " + file("badge.json"));
+    EXPECT_EQ(waived.status, 0) << waived.printed;
+    EXPECT_THAT(waived.printed, HasSubstr("every property held, 30 cases waived"));
+    EXPECT_EQ(Json::parse(text_of("badge.json")).at("color"), "brightgreen");
+    write("other.json", R"({"schema": 1, "properties": []})");
+    EXPECT_EQ(verify("--baseline " + file("other.json")).status, 1);
+    write("none.json", "{}");
+    expect_refusal("verify --baseline " + file("none.json"), {"--baseline", "is not an attncheck report"});
+    write("bad", "nsa_compress memory sprse:3 a label that no case has\n");
+    expect_refusal("verify --waive " + file("bad"), {"bad:1: no case of nsa_compress has the label sprse:3"});
+}
+
+// Merged shards have the files of a whole run.
+TEST_F(ReportFilesTest, MergedShardsHaveAllFiles) {
+    for (const std::string part : {"1", "2"})
+        EXPECT_EQ(verify("--shard " + part + "/2 --json " + file(part + ".json")).status, 1);
+    const Ran merged = attncheck("merge " + file("1.json") + " " + file("2.json") + " --junit " + file("all.xml") +
+                                 " --html " + file("all.html") + " --json " + file("all.json"));
+    EXPECT_EQ(merged.status, 1) << merged.printed;
+    EXPECT_EQ(xml_error(text_of("all.xml")), "");
+    EXPECT_THAT(text_of("all.xml"), HasSubstr("name=\"memory\""));
+    EXPECT_TRUE(text_of("all.html").find("\"parts\":[1,2]") != std::string::npos);
+    EXPECT_EQ(Json::parse(text_of("all.json")).at("verdict"), "falsified");
+    EXPECT_EQ(attncheck("merge " + file("1.json") + " " + file("2.json") + " --baseline " + file("all.json")).status, 0);
+}
+
+}  // namespace
+}  // namespace attncheck::properties
