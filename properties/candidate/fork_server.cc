@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "properties/candidate/candidate.h"
+#include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/candidate/worker_program.h"
 
@@ -114,6 +115,15 @@ pid_t read_answer(const WorkerOptions& options, int control) {
     return static_cast<pid_t>(pid);
 }
 
+/// The server runs the candidate's code, and what it names will be ended: nothing but a child of
+/// this process that was started for the run.
+bool is_new_child(pid_t pid) {
+    siginfo_t ended{};
+    return pid > 0 && pid != server().pid &&
+           waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           is_marked(pid);
+}
+
 }  // namespace
 
 pid_t fork_from_server(const WorkerOptions& options, const WorkerDescriptors& given) {
@@ -124,7 +134,8 @@ pid_t fork_from_server(const WorkerOptions& options, const WorkerDescriptors& gi
     if (is_there || start_server(options)) {
         try {
             if (send_request(s.control, given))
-                if (const pid_t pid = read_answer(options, s.control); pid > 0) return pid;
+                if (const pid_t pid = read_answer(options, s.control); is_new_child(pid))
+                    return pid;
         } catch (...) {
             end_server();
             throw;

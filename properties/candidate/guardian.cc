@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "properties/candidate/private_folder.h"
 #include "properties/candidate/process_family.h"
 
 namespace attncheck::properties {
@@ -45,6 +46,7 @@ void start_guardian() {
         constexpr int kMostRounds = 100;  // something may fork faster than it is ended
         for (int k = 0; k < kMostRounds && end_marked() > 0; ++k) {
         }
+        remove_folder(private_folder_if_made());
         _exit(0);
     }
     close(suite);

@@ -5,7 +5,7 @@
 namespace attncheck::properties {
 
 /// Starts it, once for a run. It waits for the end of this process, whatever ends it, and then ends
-/// every process that was started for the run. Where the system has no process left for it the run
+/// every process that was started for the run, and removes their private folder. Where the system has no process left for it the run
 /// goes on without.
 void start_guardian();
 

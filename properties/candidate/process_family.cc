@@ -74,11 +74,22 @@ void add_files(pid_t pid, std::map<FileId, std::int64_t>& files) {
 
 }  // namespace
 
-/// Whether it was started for this run.
-static bool is_marked(pid_t pid) {
+/// Far above what real-time processes get, and another number for every run.
+static rlim_t mark_value() {
+    static const rlim_t value = (rlim_t{1} << 62) + static_cast<rlim_t>(getpid());
+    return value;
+}
+
+/// A process may write over its environment, not over its limits.
+bool is_marked(pid_t pid) {
     std::ifstream in(fmt::format("/proc/{}/environ", pid), std::ios::binary);
     for (std::string one; std::getline(in, one, '\0');)
         if (one == mark_of_run()) return true;
+    constexpr std::string_view kLine = "Max realtime timeout";
+    std::ifstream limits(fmt::format("/proc/{}/limits", pid));
+    for (std::string line; std::getline(limits, line);)
+        if (line.starts_with(kLine))
+            return std::strtoull(line.c_str() + kLine.size(), nullptr, 10) == mark_value();
     return false;
 }
 
@@ -126,8 +137,14 @@ std::int64_t memory_mib_of(std::span<const pid_t> processes, std::int64_t arena_
 }
 
 const std::string& mark_of_run() {
+    (void)mark_value();  // of the same process
     static const std::string mark = fmt::format("ATTNCHECK_RUN={}", getpid());
     return mark;
+}
+
+void mark_by_limit() {
+    const rlimit mark{mark_value(), mark_value()};
+    (void)setrlimit(kMarkedLimit, &mark);  // refused where somebody set a lower one
 }
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }

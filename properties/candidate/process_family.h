@@ -1,6 +1,7 @@
 // The processes that a worker forked, and the memory that all of them use together.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -27,6 +28,14 @@ std::int64_t memory_mib_of(std::span<const pid_t> processes, std::int64_t arena_
 /// "NAME=VALUE" in the environment of everything that a run starts, the same in all processes of
 /// the run.
 const std::string& mark_of_run();
+
+/// A second mark that a process cannot take off: this limit, which concerns real-time processes
+/// only, has a value of the run's own.
+inline constexpr int kMarkedLimit = RLIMIT_RTTIME;
+void mark_by_limit();
+
+/// Whether a process was started for this run.
+bool is_marked(pid_t pid);
 
 /// From now on this process adopts what workers leave behind when they end.
 void adopt_orphans();

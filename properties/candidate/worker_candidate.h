@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "properties/candidate/candidate.h"
+#include "properties/candidate/sandbox.h"
 
 namespace attncheck::properties {
 
@@ -17,6 +18,7 @@ struct WorkerOptions {
     std::string worker;     ///< path of attncheck-worker; empty: found beside the running program
     std::vector<std::string> worker_arguments = {};  ///< before those of attncheck-worker
     bool can_fork = false;  ///< the worker's program can be a fork server, see fork_server.h
+    std::shared_ptr<const Sandbox> sandbox = nullptr;  ///< null: none
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
     /// Memory of the worker and of what it forks, beyond the buffers it is handed.

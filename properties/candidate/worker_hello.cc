@@ -52,6 +52,8 @@ private:
     [[noreturn]] void refuse_end(int status) const {
         if (WIFEXITED(status) && WEXITSTATUS(status) == kNoWorker)
             throw LoadError(fmt::format("cannot start the worker {}", options_.worker));
+        if (WIFEXITED(status) && WEXITSTATUS(status) == kNoSandbox)
+            throw LoadError("the worker cannot enter its sandbox; --sandbox off runs without one");
         refuse(describe_end(status, options_) + " while it was loaded");
     }
 

@@ -70,6 +70,10 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
         close_all({sockets[0], sockets[1], messages[0], messages[1]});
         throw;
     }
+    if (pid_ > 0 && std::ranges::find(running_workers(), pid_) != running_workers().end()) {
+        distrust_fork_server();  // it names a worker that it did not fork
+        pid_ = -1;
+    }
     is_copy_ = pid_ > 0;
     if (!is_copy_) pid_ = fork();
     if (pid_ == 0) become_program(options, given);

@@ -63,6 +63,9 @@ private:
 /// Exit status of a process that could not become a worker.
 inline constexpr int kNoWorker = 127;
 
+/// The same of one that could not enter its sandbox.
+inline constexpr int kNoSandbox = 126;
+
 /// How a worker ended, by the status of waitpid.
 std::string describe_end(int status, const WorkerOptions& options);
 

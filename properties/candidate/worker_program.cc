@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "properties/candidate/process_family.h"
@@ -22,7 +24,11 @@ constexpr std::string_view kProfileVariable = "ATTNCHECK_PROFILE=";
 
 /// In a container that runs out of memory the kernel shall take the worker, not the suite.
 void prefer_for_out_of_memory() {
+    // Files of a process that nobody may look into belong to root.
+    const int was_dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    prctl(PR_SET_DUMPABLE, was_dumpable, 0, 0, 0);
     if (file < 0) return;
     (void)!write(file, "1000", 4);
     close(file);
@@ -35,6 +41,31 @@ void limit_files(std::int64_t largest_mib) {
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
+/// Descriptors of the suite and of who called it; two are for the worker.
+void keep_descriptors(int socket, int arena) {
+    constexpr unsigned kFirst = 3;
+    if (close_range(kFirst, ~0u, CLOSE_RANGE_CLOEXEC) != 0) {  // since Linux 5.11
+        constexpr int kMostDescriptors = 1024;
+        for (int fd = kFirst; fd < kMostDescriptors; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+    fcntl(socket, F_SETFD, 0);
+    if (arena >= 0) fcntl(arena, F_SETFD, 0);
+}
+
+std::vector<std::string> environment_of(const WorkerOptions& options) {
+    std::vector<std::string> all{
+        fmt::format("{}{}", kProfileVariable, name_of(options.profile)), mark_of_run()};
+    std::vector<std::string> others;
+    if (options.sandbox)
+        others = sandboxed_environment(environ, options.sandbox->folder());
+    else
+        for (char** variable = environ; *variable != nullptr; ++variable)
+            others.emplace_back(*variable);
+    for (std::string& variable : others)
+        if (!variable.starts_with(kProfileVariable)) all.push_back(std::move(variable));
+    return all;
+}
+
 }  // namespace
 
 std::int64_t largest_file(const WorkerOptions& options) {
@@ -44,8 +75,6 @@ std::int64_t largest_file(const WorkerOptions& options) {
 
 void become_program(const WorkerOptions& options, const WorkerDescriptors& given) {
     setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
-    fcntl(given.socket, F_SETFD, 0);
-    if (given.arena >= 0) fcntl(given.arena, F_SETFD, 0);
     const int null = open("/dev/null", O_RDWR);
     dup2(null, 0);
     dup2(null, 1);  // a candidate that prints must not spoil reports
@@ -62,13 +91,13 @@ void become_program(const WorkerOptions& options, const WorkerDescriptors& given
     arguments.insert(arguments.end(),
                      {socket_text.c_str(), arena_text.c_str(), options.library.c_str(),
                       options.behind.empty() ? nullptr : options.behind.c_str(), nullptr});
-    std::string profile = fmt::format("{}{}", kProfileVariable, name_of(options.profile)),
-                mark = mark_of_run();
-    std::vector<char*> environment{profile.data(), mark.data()};
-    for (char** variable = environ; *variable != nullptr; ++variable)
-        if (!std::string_view(*variable).starts_with(kProfileVariable))
-            environment.push_back(*variable);
+    std::vector<std::string> variables = environment_of(options);
+    std::vector<char*> environment;
+    for (std::string& variable : variables) environment.push_back(variable.data());
     environment.push_back(nullptr);
+    mark_by_limit();
+    keep_descriptors(given.socket, given.arena);
+    if (options.sandbox && !options.sandbox->enter()) _exit(kNoSandbox);
     execve(options.worker.c_str(), const_cast<char* const*>(arguments.data()), environment.data());
     _exit(kNoWorker);
 }

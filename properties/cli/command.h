@@ -34,6 +34,7 @@ struct Arguments {
         resume, case_line, property, merged, python, tensor_file, emit, report, dump, baseline,
         badge, write_waivers;
     Profile profile = Profile::ascend910b;
+    SandboxMode sandbox = SandboxMode::on;
     std::vector<std::string> ops, properties, files, required;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
@@ -46,6 +47,9 @@ struct Arguments {
 
 /// Where --candidate leads, with the options of the command line. Throws LoadError.
 WorkerOptions worker_options(const Arguments& arguments);
+
+/// The walls that stand around the candidate of these arguments: "landlock 7, seccomp", "off".
+std::string sandbox_level(const Arguments& arguments);
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);
 

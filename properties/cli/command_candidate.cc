@@ -3,10 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "properties/candidate/candidate_option.h"
 #include "properties/candidate/guardian.h"
+#include "properties/candidate/installation.h"
 #include "properties/case/printable.h"
 #include "properties/cli/command.h"
 #include "properties/search/clock.h"
@@ -23,6 +26,23 @@ namespace attncheck::properties {
 
 namespace {
 
+/// The suite itself, and libraries that are right: a candidate could call those of another.
+std::vector<std::string> hidden_from(const WorkerOptions& options) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const fs::path own = fs::canonical(options.library, error);
+    std::vector<std::string> hidden{fs::canonical("/proc/self/exe", error)};
+    for (const auto& find : {find_builtin_library, find_mutants_library}) {
+        try {
+            const fs::path library = fs::canonical(find(), error);
+            if (!error && library != own) hidden.push_back(library);
+        } catch (const LoadError&) {
+            // Not every installation has all of them.
+        }
+    }
+    return hidden;
+}
+
 WorkerOptions options_for(const std::string& library, const Arguments& arguments) {
     WorkerOptions options;
     if (library.starts_with(kPythonPrefix))
@@ -30,6 +50,7 @@ WorkerOptions options_for(const std::string& library, const Arguments& arguments
                       options);
     else
         choose_library(library, options);
+    options.sandbox = Sandbox::shared(arguments.sandbox, hidden_from(options));
     options.profile = arguments.profile;
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
@@ -61,7 +82,13 @@ WorkerOptions worker_options(const Arguments& arguments) {
     return options_for(arguments.candidate, arguments);
 }
 
+std::string sandbox_level(const Arguments& arguments) {
+    const WorkerOptions options = worker_options(arguments);
+    return options.sandbox ? options.sandbox->level() : "off";
+}
+
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr) {
+    (void)worker_options(arguments);  // with its private folder, of which the guardian has to know
     start_guardian();
     return open(arguments.candidate, arguments, show_stderr);
 }

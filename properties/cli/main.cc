@@ -92,6 +92,19 @@ void add_profile_option(CLI::App& command, Arguments& arguments) {
         ->default_str(std::string(name_of(arguments.profile)));
 }
 
+void add_sandbox_option(CLI::App& command, Arguments& arguments) {
+    command
+        .add_option_function<std::string>(
+            "--sandbox",
+            [&](const std::string& name) {
+                arguments.sandbox = static_cast<SandboxMode>(
+                    std::ranges::find(kSandboxNames, name) - kSandboxNames.begin());
+            },
+            "walls around the library: on as far as the system has them, strict or not at all, off")
+        ->check(CLI::IsMember(std::vector<std::string>(kSandboxNames.begin(), kSandboxNames.end())))
+        ->default_str(std::string(kSandboxNames[static_cast<std::size_t>(arguments.sandbox)]));
+}
+
 void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command
         .add_option("--candidate", arguments.candidate,
@@ -101,6 +114,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
                     "left out")
         ->type_name("LIB");
     add_python_option(command, arguments);
+    add_sandbox_option(command, arguments);
     command
         .add_option("--precision", arguments.precision,
                     "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
@@ -156,6 +170,7 @@ int run(int argc, char** argv) {
     list_command->add_flag("--json", arguments.as_json,
                            "the arguments of entry points and the properties, as JSON");
     add_python_option(*list_command, arguments);
+    add_sandbox_option(*list_command, arguments);
 
     CLI::App* verify =
         app.add_subcommand("verify", "check a library: every property over generated cases");

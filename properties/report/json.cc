@@ -257,6 +257,7 @@ std::string to_json(const RunReport& report) {
     if (!report.library.empty()) whole["library"] = report.library;
     if (!report.python_option.empty()) whole["python"] = report.python_option;
     if (!report.host.empty()) whole["hosts"] = {report.host};
+    if (!report.sandbox.empty()) whole["sandbox"] = report.sandbox;
     if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
     for (const auto& [name, value] : report.options) whole["options"][name] = value;
     if (!report.notes.empty()) whole["notes"] = report.notes;

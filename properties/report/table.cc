@@ -134,6 +134,8 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
         report.duration_s > 0 ? static_cast<double>(cases + replayed) / report.duration_s : 0.0,
         report.seed);
     out << fitted(out, totals, 2);
+    if (!report.sandbox.empty())
+        out << fitted(out, fmt::format("sandbox: {}\n", report.sandbox), 2);
     if (const std::string observed = observed_precision(report); !observed.empty())
         out << fitted(out,
                       fmt::format("precision: declared {}; errors look like {}\n", report.precision,

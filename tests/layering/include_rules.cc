@@ -35,7 +35,7 @@ const std::map<std::string, Rule>& rules() {
         {"ref", {{"ref/", "Eigen/"}}},
         {"impl", {with_public({"impl/", "hwy/"})}},
         {"properties",
-         {with_public({"properties/", "ref/", "rapidcheck", "CLI/", "fmt/", "nlohmann/"})}},
+         {with_public({"properties/", "ref/", "rapidcheck", "CLI/", "fmt/", "nlohmann/", "seccomp.h"})}},
         {"fuzz", {with_public({"fuzz/", "ref/", "impl/", "properties/", "rapidcheck"})}}};
     return table;
 }

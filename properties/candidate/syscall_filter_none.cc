@@ -1,0 +1,9 @@
+// Of a build without libseccomp.
+#include "properties/candidate/syscall_filter.h"
+
+namespace attncheck::properties {
+
+bool has_syscall_filter() { return false; }
+bool enter_syscall_filter(bool) { return false; }
+
+}  // namespace attncheck::properties
