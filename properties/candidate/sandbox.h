@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@ namespace attncheck::properties {
 /// on: as far as the system has it; strict: all of it, or the run does not begin.
 enum class SandboxMode { off, on, strict };
 inline constexpr std::array<std::string_view, 3> kSandboxNames{"off", "on", "strict"};
+constexpr std::string_view name_of(SandboxMode mode) {
+    return kSandboxNames[static_cast<std::size_t>(mode)];
+}
 
 /// Made once by the suite, entered by every worker between fork and exec.
 ///
@@ -53,8 +57,10 @@ private:
     std::string level_, folder_;
 };
 
-/// Environment of a process in the sandbox: of `own` what is on the list of docs/sandbox.md, and
-/// places for temporary files and compilers' caches in `folder`.
-std::vector<std::string> sandboxed_environment(const char* const* own, const std::string& folder);
+/// Environment of a process in the sandbox: of `own` what is on the list of docs/sandbox.md or in
+/// `more`, and places for temporary files and compilers' caches in `folder`.
+std::vector<std::string> sandboxed_environment(const char* const* own,
+                                               const std::vector<std::string>& more,
+                                               const std::string& folder);
 
 }  // namespace attncheck::properties

@@ -19,6 +19,7 @@ struct WorkerOptions {
     std::vector<std::string> worker_arguments = {};  ///< before those of attncheck-worker
     bool can_fork = false;  ///< the worker's program can be a fork server, see fork_server.h
     std::shared_ptr<const Sandbox> sandbox = nullptr;  ///< null: none
+    std::vector<std::string> variables = {};  ///< more of the environment that comes into it
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
     /// Memory of the worker and of what it forks, beyond the buffers it is handed.

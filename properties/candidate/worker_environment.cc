@@ -58,14 +58,18 @@ bool comes_in(std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> sandboxed_environment(const char* const* own, const std::string& folder) {
+std::vector<std::string> sandboxed_environment(const char* const* own,
+                                               const std::vector<std::string>& more,
+                                               const std::string& folder) {
     std::vector<std::string> out;
     for (; *own != nullptr; ++own) {
         const std::string_view variable = *own, name = variable.substr(0, variable.find('='));
-        if (comes_in(name) && !is_set_here(name)) out.emplace_back(variable);
+        const bool is_asked_for = std::ranges::find(more, name) != more.end();
+        if (is_asked_for || (comes_in(name) && !is_set_here(name))) out.emplace_back(variable);
     }
+    const auto is_left = [&](std::string_view name) { return std::ranges::find(more, name) == more.end(); };
     for (const auto& [name, place] : kFolders)
-        out.push_back(std::string(name) + '=' + folder + std::string(place));
+        if (is_left(name)) out.push_back(std::string(name) + '=' + folder + std::string(place));
     out.emplace_back(kOneCompiler);
     return out;
 }

@@ -57,7 +57,7 @@ std::vector<std::string> environment_of(const WorkerOptions& options) {
         fmt::format("{}{}", kProfileVariable, name_of(options.profile)), mark_of_run()};
     std::vector<std::string> others;
     if (options.sandbox)
-        others = sandboxed_environment(environ, options.sandbox->folder());
+        others = sandboxed_environment(environ, options.variables, options.sandbox->folder());
     else
         for (char** variable = environ; *variable != nullptr; ++variable)
             others.emplace_back(*variable);

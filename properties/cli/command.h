@@ -35,7 +35,7 @@ struct Arguments {
         badge, write_waivers;
     Profile profile = Profile::ascend910b;
     SandboxMode sandbox = SandboxMode::on;
-    std::vector<std::string> ops, properties, files, required;
+    std::vector<std::string> ops, properties, files, required, variables;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
@@ -50,6 +50,9 @@ WorkerOptions worker_options(const Arguments& arguments);
 
 /// The walls that stand around the candidate of these arguments: "landlock 7, seccomp", "off".
 std::string sandbox_level(const Arguments& arguments);
+
+/// What a command that replays a case has of --sandbox and --env: " --sandbox off".
+std::string sandbox_options(const Arguments& arguments);
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);
 

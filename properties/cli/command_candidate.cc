@@ -12,6 +12,7 @@
 #include "properties/candidate/installation.h"
 #include "properties/case/printable.h"
 #include "properties/cli/command.h"
+#include "properties/report/results.h"
 #include "properties/search/clock.h"
 #include "properties/search/large.h"
 #include "properties/search/survey.h"
@@ -51,6 +52,7 @@ WorkerOptions options_for(const std::string& library, const Arguments& arguments
     else
         choose_library(library, options);
     options.sandbox = Sandbox::shared(arguments.sandbox, hidden_from(options));
+    options.variables = arguments.variables;
     options.profile = arguments.profile;
     options.timeout_s = arguments.timeout;
     options.memory_mib = arguments.memory;
@@ -80,6 +82,15 @@ std::unique_ptr<Candidate> with_builtin(std::unique_ptr<Candidate> candidate,
 
 WorkerOptions worker_options(const Arguments& arguments) {
     return options_for(arguments.candidate, arguments);
+}
+
+std::string sandbox_options(const Arguments& arguments) {
+    std::string text = arguments.sandbox == SandboxMode::on
+                           ? ""
+                           : fmt::format(" --sandbox {}", name_of(arguments.sandbox));
+    for (const std::string& name : arguments.variables)
+        text += " --env " + shell_quoted(name);
+    return text;
 }
 
 std::string sandbox_level(const Arguments& arguments) {

@@ -102,7 +102,12 @@ void add_sandbox_option(CLI::App& command, Arguments& arguments) {
             },
             "walls around the library: on as far as the system has them, strict or not at all, off")
         ->check(CLI::IsMember(std::vector<std::string>(kSandboxNames.begin(), kSandboxNames.end())))
-        ->default_str(std::string(kSandboxNames[static_cast<std::size_t>(arguments.sandbox)]));
+        ->default_str(std::string(name_of(arguments.sandbox)));
+    command
+        .add_option("--env", arguments.variables,
+                    "variable of the environment that comes into the sandbox too (may be given "
+                    "several times)")
+        ->type_name("NAME");
 }
 
 void add_candidate_options(CLI::App& command, Arguments& arguments) {

@@ -92,7 +92,7 @@ std::vector<std::pair<std::string, std::string>> deciding_options(const Argument
             {"properties", fmt::format("{}", fmt::join(arguments.properties, " "))},
             {"cases", std::to_string(arguments.cases)},
             {"seconds", fmt::format("{:g}", arguments.seconds)},
-            {"sandbox", std::string(kSandboxNames[static_cast<std::size_t>(arguments.sandbox)])},
+            {"sandbox", std::string(name_of(arguments.sandbox))},
             {"timeout", fmt::format("{:g}", arguments.timeout)},
             {"memory", std::to_string(arguments.memory)},
             {"rule", arguments.rule},
@@ -210,6 +210,7 @@ int verify_command(const Arguments& arguments) {
     report.samples = arguments.samples;
     report.library_sha256 = digest_of_library(arguments);
     report.sandbox = sandbox_level(arguments);
+    report.sandbox_options = sandbox_options(arguments);
     report.version = ATTNCHECK_VERSION;
     report.host = host_name();
     report.shard = options.engine.shard;

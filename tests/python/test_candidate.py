@@ -158,7 +158,8 @@ def attention_merge(parts, lses):
 def test_a_module_is_imported_once_for_all_workers_where_that_is_sound(attncheck, tmp_path, more, dies, imports):
     log = tmp_path / "imports"
     (tmp_path / "kernel.py").write_text(SLOW_IMPORT.format(log=str(log), more=more, dies=dies))
-    options = ["--property", "agreement", "--property", "memory", "--cases", 8, "--seed", 1, "--jobs", 2, "--shrink", 0.5]
+    options = ["--property", "agreement", "--property", "memory", "--cases", 8, "--seed", 1, "--jobs", 2, "--shrink", 0.5,
+               "--sandbox", "off"]  # it writes
     _, said = attncheck("verify", "--candidate", "python:kernel.py", "--no-validation", *options)
     assert len(log.read_text().splitlines()) in imports
     assert "FALSIFIED attention_merge" in said  # its outputs have the wrong type
@@ -183,7 +184,8 @@ def test_a_long_message_keeps_its_end(verify):
 def test_a_gradient_may_go_by_a_forward_of_its_own(attncheck, monkeypatch, precision, delta, status):
     monkeypatch.setenv("GRAD_PRECISION", precision)
     monkeypatch.setenv("GRAD_DELTA", delta)
-    options = ["--property", "agreement", "--property", "deviation", "--cases", 25, "--seed", 1, "--shrink", 0]
+    options = ["--property", "agreement", "--property", "deviation", "--cases", 25, "--seed", 1, "--shrink", 0,
+               "--env", "GRAD_PRECISION", "--env", "GRAD_DELTA"]
     told, said = attncheck("verify", "--candidate", f"python:{KERNELS / 'grad_numpy.py'}", "--no-validation", *options)
     assert told in status
     assert ("FALSIFIED attention_grad" in said) == (status == (1,))

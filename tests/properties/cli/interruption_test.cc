@@ -50,7 +50,7 @@ TEST_F(InterruptionTest, SignalsEndAHangingCallWithinASecond) {
 // Nor does a constructor that hangs when a worker is started again.
 TEST_F(InterruptionTest, SignalsEndAHangingLoadWithinASecond) {
     const std::string line = "MARKER=" + file("marker") + " timeout --preserve-status -s INT 1 ";
-    EXPECT_EQ(run_within(2, line + verify("hangs_when_loaded_again", "")).status, 130);
+    EXPECT_EQ(run_within(2, line + verify("hangs_when_loaded_again", "--sandbox off")).status, 130);
 }
 
 // nohup asks for it.
@@ -66,7 +66,7 @@ TEST_F(InterruptionTest, TimeLimitHoldsForHangs) {
     const Ran calls = run_within(2.2 + 1, verify("loops_for_ever", "--time 2"));
     EXPECT_THAT(calls.status, AnyOf(Eq(3), Eq(4))) << calls.printed;
     const Ran loads = run_within(
-        2.2 + 1, "MARKER=" + file("marker") + " " + verify("hangs_when_loaded_again", "--time 2"));
+        2.2 + 1, "MARKER=" + file("marker") + " " + verify("hangs_when_loaded_again", "--time 2 --sandbox off"));
     EXPECT_THAT(loads.status, AnyOf(Eq(3), Eq(4))) << loads.printed;
     EXPECT_EQ(report().at("interrupted"), false);
 }
