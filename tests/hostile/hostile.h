@@ -1,0 +1,28 @@
+/* What the hostile libraries share. The variable ATTNCHECK_TRICK names the trick, ATTNCHECK_TARGET what it aims at. */
+#ifndef HOSTILE_H
+#define HOSTILE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/properties/candidate/misbehaving/candidate_base.h"
+
+static inline int is_trick(const char* name) {
+    const char* chosen = getenv("ATTNCHECK_TRICK");
+    return chosen && strcmp(chosen, name) == 0;
+}
+
+static inline const char* target(void) {
+    const char* path = getenv("ATTNCHECK_TARGET");
+    return path ? path : "";
+}
+
+/* Every element of the output is wrong. */
+static inline void wrong_forward(const attncheck_nsa_compress_args* a) {
+    for (int64_t row = 0; row < a->output.shape[0]; ++row)
+        for (int64_t n = 0; n < a->output.shape[1]; ++n)
+            for (int64_t c = 0; c < a->output.shape[2]; ++c)
+                *element(&a->output, row, n, c) = narrow(a->input.dtype, 12345);
+}
+
+#endif

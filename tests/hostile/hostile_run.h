@@ -1,0 +1,70 @@
+// One hostile library under the command, at one level of the sandbox, and what it left behind.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "properties/candidate/process_family.h"
+#include "tests/properties/cli/shell.h"
+
+namespace attncheck::properties {
+
+struct Trick {
+    std::string library, name;
+    std::string target = "";   ///< path or number, as ATTNCHECK_TARGET
+    std::string options = "";  ///< more of the command
+};
+
+inline std::string level_of(bool is_sandboxed) { return is_sandboxed ? "strict" : "off"; }
+
+/// Few cases of two laws: whatever is wrong here is wrong in all of them.
+inline std::string command_of(const Trick& trick, const std::string& sandbox) {
+    return "ATTNCHECK_TRICK=" + trick.name + " ATTNCHECK_TARGET=" + quoted(trick.target) +
+           " SECRET_OF_CI=1 " + quoted(COMMAND_PATH) + " verify --candidate " +
+           quoted(std::string(HOSTILE_DIR) + "/" + trick.library + ".so") +
+           " --op nsa_compress --property agreement --property memory --cases 6 --no-validation --jobs 1 --shrink 0 "
+           "--stop-at-first --seed 7 --timeout 3 --sandbox " +
+           sandbox + " " + trick.options + " 2>&1";
+}
+
+/// This process adopts what a run leaves: the guardian, for a moment, and nothing else.
+inline bool is_nothing_left() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (std::chrono::steady_clock::now() < deadline) {
+        while (waitpid(-1, nullptr, WNOHANG) > 0) {
+        }
+        if (descendants_of(getpid()).empty()) return true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+}
+
+class HostileTest : public testing::Test {
+protected:
+    HostileTest() { std::filesystem::create_directories(folder); }
+    ~HostileTest() override { std::filesystem::remove_all(folder); }
+    static void SetUpTestSuite() { adopt_orphans(); }
+
+    Ran run(const Trick& trick, const std::string& sandbox) const {
+        const Ran ran = run_line("TMPDIR=" + quoted(folder / "tmp") + " " + command_of(trick, sandbox));
+        EXPECT_TRUE(is_nothing_left()) << trick.name << " " << sandbox;
+        EXPECT_TRUE(std::filesystem::is_empty(folder / "tmp")) << trick.name << " " << sandbox;
+        return ran;
+    }
+
+    const std::filesystem::path folder = [] {
+        std::filesystem::path place = std::filesystem::path(testing::TempDir()) /
+                                      ("attncheck_hostile_" + std::to_string(getpid()));
+        std::filesystem::create_directories(place / "tmp");
+        return place;
+    }();
+};
+
+}  // namespace attncheck::properties
