@@ -13,7 +13,9 @@
 #include <iterator>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
+#include "properties/candidate/content_hash.h"
 #include "properties/case/derived.h"
 
 namespace attncheck::properties {
@@ -50,6 +52,9 @@ void with_size(std::size_t size, const Work& work) {
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
 constexpr std::byte kInputFill{0xFF};
 
+/// The same in guard pages: whoever opens them to read past a buffer gets NaN.
+constexpr std::byte kGuardFill{0xFF};
+
 /// Heap memory that nobody initialised: this byte and its complement, repeated, are numbers between
 /// 1 and 4 in size in every float type of more than a byte, so that sums that begin with them show.
 constexpr std::uint32_t kHeapFill = 0x40;
@@ -84,6 +89,23 @@ std::shared_ptr<Arena> Arena::shared() {
     std::shared_ptr<Arena> arena = last.lock();
     if (!arena) last = arena = std::make_shared<Arena>();
     return arena;
+}
+
+void Arena::watch(const void* owner, std::vector<std::uint64_t> ranges) {
+    watching_ = owner;
+    watched_ = std::move(ranges);
+    watched_as_ = watched_hash();
+}
+
+bool Arena::was_written_late(const void* owner) {
+    return std::exchange(watching_, nullptr) == owner && watched_hash() != watched_as_;
+}
+
+std::uint64_t Arena::watched_hash() const {
+    std::uint64_t hash = 0;
+    for (std::size_t k = 0; k < watched_.size(); k += 2)
+        hash = hash_of(at(watched_[k]), watched_[k + 1], hash);
+    return hash;
 }
 
 std::int64_t Arena::resident_mib() const {
@@ -156,7 +178,35 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
     request_.input_count = static_cast<std::uint32_t>(inputs_.size() / 2);
     if (!inputs_.empty())
         request_.inputs = control(inputs_.data(), inputs_.size() * sizeof inputs_[0]);
+    note_outputs();
     request_.heap = options_.poison == Poison::ones ? kHeapFill : kHeapFill ^ 0xFFu;
+}
+
+/// Of an output that is mostly empty only the pages that elements lie in are there, too many for a
+/// table.
+void PlacedCalls::note_outputs() {
+    for (const Buffer& buffer : buffers_) {
+        if (!buffer.tensor || !buffer.tensor->output || buffer.pages.size() != 1) continue;
+        outputs_.push_back(buffer.first_page);
+        outputs_.push_back(buffer.pages_end - buffer.first_page);
+    }
+    request_.output_count = static_cast<std::uint32_t>(outputs_.size() / 2);
+    if (!outputs_.empty())
+        request_.outputs = control(outputs_.data(), outputs_.size() * sizeof outputs_[0]);
+}
+
+std::uint64_t PlacedCalls::output_hash() const {
+    std::uint64_t hash = 0;
+    for (std::size_t k = 0; k < outputs_.size(); k += 2)
+        hash = hash_of(at(outputs_[k]), outputs_[k + 1], hash);
+    return hash;
+}
+
+std::vector<std::uint64_t> PlacedCalls::beginnings_of_outputs() const {
+    constexpr std::uint64_t kMost = 1 << 20;
+    std::vector<std::uint64_t> ranges = outputs_;
+    for (std::size_t k = 1; k < ranges.size(); k += 2) ranges[k] = std::min(ranges[k], kMost);
+    return ranges;
 }
 
 std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
@@ -191,6 +241,8 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
     buffer.offsets = std::move(offsets);
     next_ += kPage + pages;
     add_pages(buffer);
+    for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
+        std::memset(at(guard), static_cast<int>(kGuardFill), kPage);
     for (const Pages& touched : buffer.pages)
         std::memset(at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
     buffers_.push_back(std::move(buffer));
@@ -297,6 +349,9 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         // with what stood there before.
         const bool is_output = buffer.tensor && buffer.tensor->output;
         if (is_output) result.outputs[buffer.index] = take_elements(buffer);
+        if (is_guard_changed(buffer))
+            result.damage.push_back(
+                {buffer.name, "memory outside the tensor was written, in a guard page"});
         const std::byte* const differs = first_change(buffer);
         if (!differs) continue;
         const std::int64_t element =
@@ -311,6 +366,13 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
                                element)
                  : fmt::format("an input was written, at element offset {}", element)});
     }
+}
+
+bool PlacedCalls::is_guard_changed(const Buffer& buffer) {
+    for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
+        if (std::any_of(at(guard), at(guard) + kPage, [](std::byte b) { return b != kGuardFill; }))
+            return true;
+    return false;
 }
 
 const std::byte* PlacedCalls::first_change(const Buffer& buffer) {

@@ -30,11 +30,20 @@ public:
     /// call, when the arena had `before_mib`.
     void give_back(std::uint64_t bytes_used, std::int64_t before_mib);
 
+    /// Remembers what lies in ranges {address, bytes} that calls of `owner` wrote to.
+    void watch(const void* owner, std::vector<std::uint64_t> ranges);
+    /// Whether that changed since `owner` said so, which is forgotten.
+    bool was_written_late(const void* owner);
+
 private:
     bool map(std::uint64_t bytes);
+    std::uint64_t watched_hash() const;
 
     int fd_ = -1;
     std::uint64_t bytes_ = 0;
+    const void* watching_ = nullptr;
+    std::vector<std::uint64_t> watched_;
+    std::uint64_t watched_as_ = 0;
 };
 
 /// One or several calls as they lie in the arena.
@@ -45,6 +54,11 @@ public:
                 std::uint64_t arena_bytes);
 
     const Request& request() const { return request_; }
+    void number(std::uint64_t number) { request_.number = number; }
+    /// Of the outputs as they are now; the worker has the same when its calls have returned.
+    std::uint64_t output_hash() const;
+    /// The beginnings of outputs, for Arena::watch.
+    std::vector<std::uint64_t> beginnings_of_outputs() const;
     void stop_repeating_after(double seconds) { request_.enough_s = seconds; }
     std::uint64_t bytes_used() const { return next_; }
 
@@ -80,6 +94,9 @@ private:
                        std::size_t element_size, std::byte fill,
                        std::vector<std::int64_t> offsets = {});
     void add_pages(Buffer& buffer);
+    void note_outputs();
+    /// Whether something was written beside a buffer although it had no access there.
+    static bool is_guard_changed(const Buffer& buffer);
     /// The byte of a buffer's pages that changed first; nothing if none did.
     static const std::byte* first_change(const Buffer& buffer);
     std::uint64_t control(const void* data, std::size_t bytes);
@@ -91,7 +108,7 @@ private:
     RunOptions options_;
     Request request_{};
     std::uint64_t arena_bytes_ = 0, next_ = 0, next_control_ = 0;
-    std::vector<std::uint64_t> guards_, inputs_;
+    std::vector<std::uint64_t> guards_, inputs_, outputs_;
     std::vector<Buffer> buffers_;
     std::vector<std::size_t> tensor_counts_;  // per call
 };

@@ -53,7 +53,8 @@ struct CallResult {
         wrote_input,  ///< while its pages were locked
         timed_out,
         out_of_memory,
-        left_processes
+        left_processes,
+        broke_rules  ///< of its process or of its connection with the suite, as `detail` says
     } kind = Kind::returned;
     int status = 0;      ///< return value, when returned
     std::string detail;  ///< "SIGSEGV reading address 0x0", "timed out after 10 s", ...; when

@@ -34,7 +34,20 @@ inline constexpr std::size_t kLongestWord = 4096;  ///< of a name and of a preci
 /// Exit status of a worker whose socket broke: the candidate closed it, say.
 inline constexpr int kConnectionLost = 97;
 
+/// What a call changed in its process and left so, one bit each.
+enum Change : std::uint32_t {
+    kChangedFlushing = 1,
+    kChangedRounding = 2,
+    kChangedHandler = 4,
+    kChangedMask = 8,
+    kChangedTimer = 16,
+    kChangedFolder = 32,
+    kChangedLocale = 64,
+    kChangedVariable = 128,
+};
+
 struct Request {
+    std::uint64_t number;  ///< the reply has the same
     std::uint32_t calls;  ///< 1..kMaxCalls; more than one run at once
     std::uint32_t repetitions;           ///< at least one; no more begin after enough_s
     double enough_s;
@@ -44,10 +57,13 @@ struct Request {
     std::uint32_t guard_count;
     std::uint32_t input_count;
     std::uint64_t inputs;  ///< the same for the pages of inputs, read-only while the calls run
+    std::uint64_t outputs;  ///< the same for pages of outputs, hashed when the calls have returned
+    std::uint32_t output_count;
     std::uint32_t heap;    ///< byte that freed heap memory holds; fresh memory holds its complement
 };
 
 struct Reply {
+    std::uint64_t number;
     /// not_run: the worker had no threads to call from.
     enum Kind : std::uint32_t { returned, fault, not_run } kind;
     std::int32_t status[kMaxCalls];
@@ -57,6 +73,8 @@ struct Reply {
     std::int64_t peak_mib;       ///< resident memory of the worker, the most so far
     std::uint64_t address;
     double seconds;  ///< time inside the candidate
+    std::uint64_t output_hash;
+    std::uint32_t changes;  ///< of Change
     /// Why a status is not 0, from candidates that can say it; mostly empty.
     char message[kMaxCalls][kMessageBytes];
 };

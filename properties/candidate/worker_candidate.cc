@@ -33,6 +33,23 @@ std::string identity_of(const std::string& path) {
                        file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
 }
 
+constexpr std::pair<Change, const char*> kTextsOfChanges[] = {
+    {kChangedFlushing, "flush-to-zero changed"},
+    {kChangedRounding, "rounding mode or exceptions of the processor changed"},
+    {kChangedHandler, "the handler of a fault replaced"},
+    {kChangedMask, "signals blocked or unblocked"},
+    {kChangedTimer, "a timer running"},
+    {kChangedFolder, "another working directory"},
+    {kChangedLocale, "another locale"},
+    {kChangedVariable, "a variable of the environment changed"}};
+
+std::string text_of_changes(std::uint32_t changes) {
+    std::string text;
+    for (const auto& [change, what] : kTextsOfChanges)
+        if ((changes & change) != 0) text += (text.empty() ? "" : ", ") + std::string(what);
+    return text;
+}
+
 /// A limit of the candidate's that it went beyond.
 struct Excess {
     CallResult::Kind kind;
@@ -80,8 +97,15 @@ private:
             }
             return results;
         }
+        if (arena_->was_written_late(this)) {
+            end_with(results.front(), CallResult::Kind::broke_rules,
+                     "wrote to an output after the call had returned");
+            std::ranges::fill(results, CallResult(results.front()));
+            return results;
+        }
         PlacedCalls placed({calls.begin(), calls.end()}, options, repetitions, arena_->bytes());
         const double limit_s = limit_s_ * options.patience;
+        placed.number(++requests_);
         placed.stop_repeating_after(limit_s * kShareOfRepetitions);
         arena_mib_ = arena_->resident_mib();
         Reply reply{};
@@ -100,6 +124,7 @@ private:
             if (reply.kind == Reply::not_run)
                 throw std::runtime_error(
                     "the system has no threads left for calls at once (see `ulimit -u`)");
+            const bool is_late = placed.output_hash() != reply.output_hash;
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
@@ -108,11 +133,15 @@ private:
                 placed.collect(k, results[k]);
             }
             if (reply.has_children) note_left_processes(results);
+            if (is_late) note_broken(results, "wrote to an output after the call had returned");
+            if (const std::string left = text_of_changes(reply.changes); !left.empty())
+                note_broken(results, "leaves " + left);
         } else {
             if (reply.kind == Reply::fault) describe_fault(reply, placed, results.front());
             for (std::size_t k = 1; k < calls.size(); ++k) results[k] = results.front();
         }
         arena_->give_back(placed.bytes_used(), arena_mib_);
+        if (process_) arena_->watch(this, placed.beginnings_of_outputs());
         return results;
     }
 
@@ -137,6 +166,7 @@ private:
     bool exchange(const Request& request, double limit_s, const RunOptions& options, Reply& reply,
                   CallResult& result) {
         const std::int64_t limit_mib = options_.memory_mib + options.more_memory_mib;
+        if (process_->has_unread()) return broke_protocol(result);
         if (!process_->send(request)) return crashed(result);
         const auto start = Clock::now();
         const auto deadline = start + std::chrono::duration<double>(limit_s);
@@ -165,6 +195,8 @@ private:
                 return end_with(result, CallResult::Kind::timed_out,
                                 fmt::format("timed out after {:g} s", limit_s));
         }
+        if (reply.number != request.number || reply.kind > Reply::not_run)
+            return broke_protocol(result);
         if (reply.kind == Reply::fault) return crashed(result);
         // Calls that are over before anybody looks may leak. What the worker had at most, and what
         // the arena has more, are known after each of them; files and children are looked for now
@@ -204,6 +236,21 @@ private:
         if (process_->is_copy()) distrust_fork_server();
         process_.reset();
         return false;
+    }
+
+    bool broke_protocol(CallResult& result) {
+        return end_with(result, CallResult::Kind::broke_rules,
+                        "wrote to the suite's connection, which only its worker does");
+    }
+
+    /// A call returned, but what it left is no state that another call could begin in.
+    void note_broken(std::vector<CallResult>& results, const std::string& how) {
+        process_.reset();
+        for (CallResult& result : results) {
+            if (result.died()) continue;
+            result.kind = CallResult::Kind::broke_rules;
+            result.detail = how;
+        }
     }
 
     /// The worker must go. Always false.
@@ -288,6 +335,7 @@ private:
     std::shared_ptr<Arena> arena_ = Arena::shared();
     CandidateInfo info_;
     std::optional<WorkerProcess> process_;
+    std::uint64_t requests_ = 0;
     double limit_s_ = 10;
     double load_limit_s_ = 60;
     Clock::time_point next_look_{};  ///< when memory is measured at the latest

@@ -46,6 +46,17 @@ std::string signal_name(int number) {
         fmt::format("cannot {} the worker process: {}", what, std::strerror(errno)));
 }
 
+/// Waits for it, not for ever: a process that traces it keeps its end from its parent.
+bool has_ended(pid_t pid, int milliseconds, int& status) {
+    for (int waited_us = 0; waited_us < milliseconds * 1000;) {
+        if (waitpid(pid, &status, WNOHANG) == pid) return true;
+        const int step_us = waited_us < 2000 ? 50 : 1000;  // one that was killed is gone at once
+        usleep(static_cast<useconds_t>(step_us));
+        waited_us += step_us;
+    }
+    return waitpid(pid, &status, WNOHANG) == pid;
+}
+
 void close_all(std::initializer_list<int> descriptors) {
     for (const int descriptor : descriptors)
         if (descriptor >= 0) close(descriptor);
@@ -93,12 +104,17 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
 
 WorkerProcess::~WorkerProcess() { end(true); }
 
+bool WorkerProcess::has_unread() const {
+    char byte = 0;
+    return ::recv(socket_, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 bool WorkerProcess::send(const Request& request) const {
     ssize_t sent = 0;
     do
-        sent = ::send(socket_, &request, sizeof request, MSG_NOSIGNAL);
+        sent = ::send(socket_, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
-    if (sent < 0 && errno != EPIPE && errno != ECONNRESET) fail("send to");
+    if (sent < 0 && errno != EPIPE && errno != ECONNRESET && errno != EAGAIN) fail("send to");
     return sent == static_cast<ssize_t>(sizeof request);
 }
 
@@ -160,18 +176,15 @@ int WorkerProcess::end(bool at_once) {
     // thread).
     constexpr int kMostMilliseconds = 200;
     bool is_over = false;
-    for (int tries = 0; !at_once && !is_over && tries < kMostMilliseconds; ++tries) {
-        is_over = waitpid(pid_, &status, WNOHANG) == pid_;
-        if (!is_over) usleep(1000);
-    }
+    if (!at_once) is_over = has_ended(pid_, kMostMilliseconds, status);
     std::vector<pid_t> forked = descendants_of(pid_);
-    if (!is_over) {
-        kill(pid_, SIGKILL);
-        while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-        }
-    }
+    if (!is_over) kill(pid_, SIGKILL);
     kill(-pid_, SIGKILL);  // the group lives as long as one of them
     for (const pid_t pid : forked) kill(pid, SIGKILL);
+    if (!is_over && !has_ended(pid_, kMostMilliseconds, status)) {
+        end_left_processes();  // who traces it is among them
+        (void)has_ended(pid_, kMostMilliseconds, status);
+    }
     if (messages_ >= 0) show_messages();
     end_family();
     return status;
@@ -190,8 +203,8 @@ int WorkerProcess::count_left(const std::vector<pid_t>& others, int milliseconds
     const auto is_gone = [](pid_t pid) { return !is_running(pid); };
     std::vector<pid_t> left = others;
     kill(pid_, SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    int status = 0;
+    const bool is_over = has_ended(pid_, milliseconds, status);
     for (int waited = 0; !left.empty() && waited < milliseconds; waited += 10) {
         std::erase_if(left, is_gone);
         if (!left.empty()) usleep(10'000);
@@ -199,6 +212,7 @@ int WorkerProcess::count_left(const std::vector<pid_t>& others, int milliseconds
     std::erase_if(left, is_gone);
     kill(-pid_, SIGKILL);
     for (const pid_t pid : left) kill(pid, SIGKILL);
+    if (!is_over) (void)has_ended(pid_, milliseconds, status);
     end_family();
     return static_cast<int>(left.size());
 }

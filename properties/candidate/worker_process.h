@@ -21,7 +21,10 @@ public:
     WorkerProcess(const WorkerProcess&) = delete;
     WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-    /// False when the worker closed the socket. Throws std::runtime_error when the system fails.
+    /// Whether the worker said something that nobody asked for.
+    bool has_unread() const;
+
+    /// False when the worker closed the socket or does not read from it. Throws std::runtime_error when the system fails.
     bool send(const Request& request) const;
 
     enum class News {

@@ -19,10 +19,14 @@
 #include <system_error>
 #include <thread>
 
+#include "properties/candidate/content_hash.h"
+#include "properties/candidate/process_state.h"
+
 namespace attncheck::properties {
 namespace {
 
 int g_socket = -1;
+std::uint64_t g_number = 0;  ///< of the request that is being answered
 
 bool write_all(int fd, const void* data, std::size_t bytes) {
     const char* at = static_cast<const char*>(data);
@@ -63,6 +67,7 @@ void say_hello(std::string text) {
 /// Tells the suite where the fault was, then dies of the same signal.
 void on_fault(int signal_number, siginfo_t* info, void* context) {
     Reply reply{};
+    reply.number = g_number;
     reply.kind = Reply::fault;
     reply.signal = signal_number;
     reply.address = reinterpret_cast<std::uint64_t>(info->si_addr);
@@ -76,6 +81,8 @@ void on_fault(int signal_number, siginfo_t* info, void* context) {
     raise(signal_number);
 }
 
+constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
 void install_fault_handler() {
     static char stack[64 * 1024];
     stack_t alternate{};
@@ -85,13 +92,29 @@ void install_fault_handler() {
     struct sigaction action{};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
-    for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(s, &action, nullptr);
+    for (const int s : kFaults) sigaction(s, &action, nullptr);
+}
+
+/// A fault that another handler gets is hidden from the suite.
+bool has_fault_handler() {
+    return std::ranges::all_of(kFaults, [](int number) {
+        struct sigaction action{};
+        return sigaction(number, nullptr, &action) == 0 && action.sa_sigaction == on_fault;
+    });
 }
 
 void protect(std::uint64_t table_address, std::uint32_t count, int protection) {
     const auto* table = reinterpret_cast<const std::uint64_t*>(table_address);
     for (std::uint32_t i = 0; i < count; ++i)
         mprotect(reinterpret_cast<void*>(table[2 * i]), table[2 * i + 1], protection);
+}
+
+std::uint64_t hash_of_ranges(std::uint64_t table_address, std::uint32_t count) {
+    const auto* table = reinterpret_cast<const std::uint64_t*>(table_address);
+    std::uint64_t hash = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+        hash = hash_of(reinterpret_cast<const void*>(table[2 * i]), table[2 * i + 1], hash);
+    return hash;
 }
 
 /// Fills heap memory that comes and goes, so that a kernel which takes fresh memory for zeros shows
@@ -136,11 +159,14 @@ bool at_once(std::uint32_t count, const std::function<void(std::uint32_t)>& work
 
 Reply run(const Request& request, const ServedCandidate& candidate) {
     Reply reply{};
+    reply.number = g_number = request.number;
     ServedEntry entry[kMaxCalls];
     for (std::uint32_t i = 0; i < request.calls; ++i) entry[i] = candidate.entry(request.op[i]);
     fill_heap(request.heap);
     protect(request.guards, request.guard_count, PROT_NONE);
     protect(request.inputs, request.input_count, PROT_READ);
+    install_fault_handler();  // the library had its own, perhaps
+    const ProcessState before = ProcessState::now();
     const auto start = std::chrono::steady_clock::now();
     const auto seconds = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -157,6 +183,9 @@ Reply run(const Request& request, const ServedCandidate& candidate) {
     else if (!at_once(request.calls, repeat))
         reply.kind = Reply::not_run;
     reply.seconds = seconds();
+    reply.output_hash = hash_of_ranges(request.outputs, request.output_count);
+    reply.changes = changes_between(before, ProcessState::now());
+    if (!has_fault_handler()) reply.changes |= kChangedHandler;
     protect(request.guards, request.guard_count, PROT_READ | PROT_WRITE);
     protect(request.inputs, request.input_count, PROT_READ | PROT_WRITE);
     siginfo_t child{};

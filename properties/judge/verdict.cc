@@ -84,6 +84,7 @@ void add_evidence(std::vector<BoundEvidence>& all, const BoundEvidence& one) {
 
 std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
     switch (result.kind) {
+        case CallResult::Kind::broke_rules:
         case CallResult::Kind::crashed: {
             const auto end = result.detail.find(" (");  // the class without the address
             return Verdict::fail(result.detail.substr(0, end), result.detail, Tier::crash);

@@ -1,0 +1,30 @@
+// What a call has to leave as it was in its process, beside memory.
+#pragma once
+
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// Of the calling thread and its process.
+struct ProcessState {
+    std::uint32_t float_control = 0;  ///< of the processor, without the flags of past operations
+    sigset_t blocked{};
+    itimerval timers[3]{};  ///< of the three clocks that send signals
+    dev_t folder_device = 0;
+    ino_t folder = 0;
+    std::string locale;
+    std::vector<std::uint64_t> variables;  ///< hashes of the environment
+
+    static ProcessState now();
+};
+
+/// Bits of protocol.h's Change.
+std::uint32_t changes_between(const ProcessState& before, const ProcessState& after);
+
+}  // namespace attncheck::properties

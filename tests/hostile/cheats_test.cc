@@ -1,0 +1,38 @@
+// Kernels that cheat are falsified with the smallest of budgets.
+#include "tests/hostile/hostile_run.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::HasSubstr;
+
+struct Cheat {
+    const char* name;
+    const char* said;
+    const char* options = "";
+};
+
+constexpr Cheat kCheats[] = {
+    {"constant_answer", "output is wrong"},
+    {"mean_of_the_block", "output is wrong"},
+    {"half_of_the_block", "output is wrong"},
+    {"last_row_left_out", "output is wrong"},
+    {"one_head_for_all", "output is wrong"},
+    {"right_at_one_size", "output is wrong"},
+    {"every_second_row_stale", "output"},
+    {"answer_of_the_last_call", "output is wrong", "--property repeatable --property history --cases 30"},
+    {"rounded_answer", "output is wrong"},
+    {"one_sequence_of_all", "output is wrong"},
+    {"right_three_times", "output is wrong"},
+    {"nothing", "output"}};
+
+TEST_F(HostileTest, CheatsAreFalsified) {
+    for (const Cheat& cheat : kCheats) {
+        const Ran ran = run({"cheats", cheat.name, "", cheat.options}, "strict");
+        EXPECT_EQ(ran.status, 1) << cheat.name << "\n" << ran.printed;
+        EXPECT_THAT(ran.printed, HasSubstr(cheat.said)) << cheat.name;
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::properties

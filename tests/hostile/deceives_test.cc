@@ -1,0 +1,60 @@
+// A library that breaks a rule and hides it is told so, at every level of the sandbox, and ends or holds no run.
+#include "tests/hostile/hostile_run.h"
+
+namespace attncheck::properties {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Deceit {
+    const char* name;
+    const char* said;  ///< of the first failure
+};
+
+constexpr Deceit kDeceits[] = {
+    {"opens_guards_to_write", "in a guard page"},
+    {"opens_guards_to_read", "output is not finite"},
+    {"hides_faults", "leaves the handler of a fault replaced"},
+    {"faults_with_a_handler_of_loading", "out of bounds: output"},
+    {"restores_an_input", "an input, while the call ran"},
+    {"keeps_a_changed_input", "an input was written"},
+    {"answers_after_30_us", ""},
+    {"answers_after_300_us", ""},
+    {"answers_after_3_ms", ""},
+    {"answers_from_a_child", ""},
+    {"scribbles_later", ""},
+    {"floods_the_suite", "wrote to the suite's connection"},
+    {"answers_once_more", "wrote to the suite's connection"},
+    {"hangs_up", "closed the suite's connection"},
+    {"eats_requests", "left 1 process behind"},
+    {"stops_itself", "timed out"},
+    {"ends_quietly", "ended the process with exit code 0"},
+    {"leaves_a_daemon", "left 1 process behind"},
+    {"leaves_a_daemon_without_a_name", "left 1 process behind"},
+    {"is_traced", ""},
+    {"leaves_flush_to_zero", "leaves flush-to-zero changed"},
+    {"leaves_a_rounding_mode", "leaves rounding mode"},
+    {"leaves_a_handler", "leaves the handler of a fault replaced"},
+    {"leaves_signals_blocked", "leaves signals blocked"},
+    {"leaves_a_timer", "leaves a timer running"},
+    {"leaves_a_folder", "leaves another working directory"},
+    {"leaves_a_locale", "leaves another locale"},
+    {"leaves_a_variable", "leaves a variable of the environment changed"}};
+
+class EveryLevel : public HostileTest, public testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Sandbox, EveryLevel, testing::Values("off", "strict"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST_P(EveryLevel, TellsABrokenRule) {
+    for (const Deceit& deceit : kDeceits) {
+        const Ran ran = run({"deceives", deceit.name}, GetParam());
+        EXPECT_EQ(ran.status, 1) << deceit.name << "\n" << ran.printed;
+        EXPECT_THAT(ran.printed, HasSubstr("FALSIFIED nsa_compress.")) << deceit.name;
+        EXPECT_THAT(ran.printed, HasSubstr(deceit.said)) << deceit.name;
+    }
+}
+
+}  // namespace
+}  // namespace attncheck::properties
