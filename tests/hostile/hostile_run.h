@@ -20,6 +20,7 @@ struct Trick {
     std::string library, name;
     std::string target = "";   ///< path or number, as ATTNCHECK_TARGET
     std::string options = "";  ///< more of the command
+    std::string cases = "--cases 6", timeout = "--timeout 3";
 };
 
 inline std::string level_of(bool is_sandboxed) { return is_sandboxed ? "strict" : "off"; }
@@ -29,9 +30,9 @@ inline std::string command_of(const Trick& trick, const std::string& sandbox) {
     return "ATTNCHECK_TRICK=" + trick.name + " ATTNCHECK_TARGET=" + quoted(trick.target) +
            " SECRET_OF_CI=1 " + quoted(COMMAND_PATH) + " verify --candidate " +
            quoted(std::string(HOSTILE_DIR) + "/" + trick.library + ".so") +
-           " --op nsa_compress --property agreement --property memory --cases 6 --no-validation --jobs 1 --shrink 0 "
-           "--stop-at-first --seed 7 --timeout 3 --sandbox " +
-           sandbox + " " + trick.options + " 2>&1";
+           " --op nsa_compress --property agreement --property memory --no-validation --jobs 1 --shrink 0 "
+           "--stop-at-first --seed 7 --sandbox " +
+           sandbox + " " + trick.cases + " " + trick.timeout + " " + trick.options + " 2>&1";
 }
 
 /// This process adopts what a run leaves: the guardian, for a moment, and nothing else.
