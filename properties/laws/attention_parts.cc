@@ -109,12 +109,12 @@ void place_rows(std::vector<AttentionOutput>& outputs, const Extents& extents) {
 }
 
 void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
-                const std::vector<Int>& query_source, const std::vector<Int>& kv_source) {
+                const HeadSources& sources) {
     const auto of_queries = [&](auto& rows, Int width) {
-        rows = gather_heads(rows, shape.query_heads, query_source, width);
+        rows = gather_heads(rows, shape.query_heads, sources.query, width);
     };
     const auto of_keys = [&](Bits& rows, Int width) {
-        rows = gather_heads(rows, shape.kv_heads, kv_source, width);
+        rows = gather_heads(rows, shape.kv_heads, sources.kv, width);
     };
     of_queries(values.query, shape.head_dim);
     of_keys(values.key, shape.head_dim);

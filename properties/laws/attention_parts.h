@@ -115,10 +115,12 @@ AttentionProblem problem_of_shape(const Shape& shape) {
     return problem;
 }
 
-/// Query head n from query_source[n], key/value head n from kv_source[n].
+/// Query head n comes from query[n], key/value head n from kv[n].
+struct HeadSources {
+    const std::vector<std::int64_t>&query, &kv;
+};
 void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
-                const std::vector<std::int64_t>& query_source,
-                const std::vector<std::int64_t>& kv_source);
+                const HeadSources& sources);
 
 /// The rows of sequence b alone.
 void keep_sequence(AttentionValues& values, const AttentionProblem& problem, std::size_t b);
@@ -137,13 +139,11 @@ Parts parts_of_sequence(const AttentionProblem& problem, std::size_t b) {
 
 /// Parts with their heads moved: values and counts.
 template <class Parts>
-Parts parts_with_heads(const AttentionProblem& problem,
-                       const std::vector<std::int64_t>& query_source,
-                       const std::vector<std::int64_t>& kv_source) {
+Parts parts_with_heads(const AttentionProblem& problem, const HeadSources& sources) {
     Parts to = parts_of<Parts>(problem);
-    move_heads(to, problem.shape, query_source, kv_source);
-    to.shape.query_heads = std::ssize(query_source);
-    to.shape.kv_heads = std::ssize(kv_source);
+    move_heads(to, problem.shape, sources);
+    to.shape.query_heads = std::ssize(sources.query);
+    to.shape.kv_heads = std::ssize(sources.kv);
     return to;
 }
 
@@ -177,8 +177,8 @@ public:
     AttentionProblem with_heads(const AttentionProblem& of,
                                 const std::vector<std::int64_t>& query,
                                 const std::vector<std::int64_t>& kv) const override {
-        Parts to = parts_with_heads<Parts>(of, query, kv);
-        move_extras(extras_of<Parts>(of), query, kv, to);
+        Parts to = parts_with_heads<Parts>(of, {query, kv});
+        move_extras(extras_of<Parts>(of), {query, kv}, to);
         return problem_(std::move(to));
     }
 
@@ -189,8 +189,7 @@ protected:
         : inputs_(inputs_of), problem_(problem_of), call_(call_of) {}
 
     /// What is beyond the values, with the heads moved.
-    virtual void move_extras(const Parts& from, const std::vector<std::int64_t>& query_source,
-                             const std::vector<std::int64_t>& kv_source, Parts& to) const = 0;
+    virtual void move_extras(const Parts& from, const HeadSources& sources, Parts& to) const = 0;
 
 private:
     AttentionProblem (*inputs_)(const Spec&);

@@ -6,6 +6,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "properties/case/embedded_tables.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -17,7 +19,8 @@ using Tables = std::map<std::string, std::vector<ClauseEdge>, std::less<>>;
 
 Tables read_all() {
     Tables all;
-    for (const ClauseTable& table : embedded_clause_tables()) {
+    for (const EmbeddedTable& table : embedded_tables()) {
+        if (!table.file.starts_with("clauses")) continue;
         const std::vector<ClauseEdge> rows = read_clauses(table.text);
         std::vector<ClauseEdge>& of_folder = all[std::string(table.folder)];
         of_folder.insert(of_folder.end(), rows.begin(), rows.end());

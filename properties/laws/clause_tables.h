@@ -1,6 +1,6 @@
 // The clause tables of the operators: text in operators/FOLDER/clauses.txt, which
 // attncheck_clause_search writes, and in operators/FOLDER/clauses_by_hand.txt for rows that a search
-// by single edits does not find. The build embeds these files, so an installed program needs none.
+// by single edits does not find. The build embeds them (case/embedded_tables.h).
 //
 //   # a comment
 //   lse: # (fp32) | of the same size                the clause; "(a legal case)" for a field's limit
@@ -28,11 +28,5 @@ std::string print_clauses(std::span<const ClauseEdge> rows);
 /// The rows of all tables in a folder of operators/, found ones first. Throws std::out_of_range for a
 /// folder without a table.
 const std::vector<ClauseEdge>& clauses_of(std::string_view folder);
-
-/// One file; its definition is written by cmake/embed_clauses.cmake.
-struct ClauseTable {
-    std::string_view folder, text;
-};
-std::span<const ClauseTable> embedded_clause_tables();
 
 }  // namespace attncheck::properties

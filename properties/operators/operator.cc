@@ -29,7 +29,7 @@ public:
     }
 
     std::vector<ExcludedPairs> excluded_pairs() const override {
-        return parts_.excluded_pairs ? parts_.excluded_pairs() : std::vector<ExcludedPairs>{};
+        return parts_.folder ? excluded_pairs_of(parts_.folder) : std::vector<ExcludedPairs>{};
     }
     std::vector<std::string> entry_points() const override {
         return parts_.entry_points ? parts_.entry_points() : Operator::entry_points();

@@ -13,6 +13,7 @@
 #include "properties/case/random.h"
 #include "properties/case/spec.h"
 #include "properties/laws/property.h"
+#include "properties/operators/excluded_pairs.h"
 
 namespace attncheck::properties {
 
@@ -28,11 +29,6 @@ struct RequiredClass {
     bool combination = false;  ///< of other classes, or a rare one: no pairs are counted
 };
 
-/// Classes that no legal case of `op` has together: `one` with each of `others`, which blanks
-/// separate.
-struct ExcludedPairs {
-    std::string_view op, one, others;
-};
 
 class Operator {
 public:
@@ -130,7 +126,7 @@ struct OperatorParts {
     void (*carry_overrides)(const Spec& from, Spec& to,
                             const std::vector<int>& kept) = properties::carry_overrides;
     Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
-    const std::vector<ExcludedPairs>& (*excluded_pairs)() = nullptr;
+    const char* folder = nullptr;  ///< of operators/, for excluded_pairs.txt
     const AttentionOperator& (*attention)() = nullptr;
     /// See Operator::entry_points; without it the one of its own name.
     const std::vector<std::string>& (*entry_points)() = nullptr;

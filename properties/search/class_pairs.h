@@ -5,7 +5,7 @@
 // The classes are the labels of Operator::required_classes, which cover every named field of a case
 // line and the shapes that matter, without the numbered corner cases, which are combinations
 // themselves. Possible are the pairs of different dimensions that the operator does not
-// exclude (operators/OPERATOR/excluded_pairs.cc).
+// exclude (operators/OPERATOR/excluded_pairs.txt).
 #pragma once
 
 #include <cstdint>

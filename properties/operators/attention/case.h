@@ -82,7 +82,6 @@ std::vector<Spec> neutral_large_cases(const Schema& schema, std::int64_t length,
 std::vector<std::string> neutral_labels(const Spec& spec);
 std::vector<RequiredClass> neutral_required_classes(bool gradient);
 std::vector<Spec> neutral_joint_shrinks(const Spec& spec);
-const std::vector<ExcludedPairs>& attention_excluded_pairs();
 
 std::vector<Property> neutral_properties(bool gradient);
 std::vector<Edit> effectless_neutral_edits(const Spec& spec);

@@ -296,7 +296,7 @@ std::unique_ptr<Operator> make_attention(bool gradient) {
                           .joint_shrinks = neutral_joint_shrinks,
                           .large_cases = neutral_large_cases,
                           .plain = plain_neutral,
-                          .excluded_pairs = attention_excluded_pairs,
+                          .folder = "attention",
                           .attention = neutral_operator});
 }
 

@@ -170,13 +170,13 @@ class NeutralAttention : public PartsOperator<NeutralParts> {
 public:
     NeutralAttention() : PartsOperator(neutral_inputs, neutral_problem, make_call) {}
 
-    void move_extras(const NeutralParts& from, const std::vector<Int>& query_source,
-                     const std::vector<Int>&, NeutralParts& to) const override {
+    void move_extras(const NeutralParts& from, const HeadSources& sources,
+                     NeutralParts& to) const override {
         const ref::NeutralAttentionShape& s = from.shape;
         const auto moved = [&](const auto& values, const std::vector<Int>& shape) {
             return shape[1] == 1 && s.query_heads != 1
                        ? values
-                       : gather_heads(values, s.query_heads, query_source, shape[2] * shape[3]);
+                       : gather_heads(values, s.query_heads, sources.query, shape[2] * shape[3]);
         };
         if (s.bias.present) {
             to.bias = moved(from.bias, s.bias.shape);
@@ -186,7 +186,7 @@ public:
             to.shape.mask.values = moved(s.mask.values, s.mask.shape);
             if (s.mask.shape[1] != 1) to.shape.mask.shape[1] = to.shape.query_heads;
         }
-        if (!from.sink.empty()) to.sink = gather_heads(from.sink, s.query_heads, query_source, 1);
+        if (!from.sink.empty()) to.sink = gather_heads(from.sink, s.query_heads, sources.query, 1);
         to.take_pairs();
     }
 

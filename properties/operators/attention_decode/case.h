@@ -70,7 +70,6 @@ std::vector<RequiredClass> decode_required_classes();
 /// Legal page and window fields for other lengths; every sequence has `queries` queries.
 void set_queries(Spec& spec, std::int64_t queries);
 
-const std::vector<ExcludedPairs>& attention_decode_excluded_pairs();
 std::unique_ptr<Operator> make_attention_decode();
 
 std::vector<Property> decode_properties();

@@ -199,7 +199,7 @@ std::unique_ptr<Operator> make_attention_decode() {
                           .joint_shrinks = joint_shrinks,
                           .large_cases = decode_large_cases,
                           .plain = plain_decode,
-                          .excluded_pairs = attention_decode_excluded_pairs,
+                          .folder = "attention_decode",
                           .attention = decode_operator});
 }
 

@@ -104,9 +104,10 @@ class Decode : public PartsOperator<DecodeParts> {
 public:
     Decode() : PartsOperator(decode_inputs, decode_problem, make_call) {}
 
-    void move_extras(const DecodeParts& from, const std::vector<Int>& query,
-                     const std::vector<Int>&, DecodeParts& to) const override {
-        if (!from.sink.empty()) to.sink = gather_heads(from.sink, std::ssize(from.sink), query, 1);
+    void move_extras(const DecodeParts& from, const HeadSources& sources,
+                     DecodeParts& to) const override {
+        if (!from.sink.empty())
+            to.sink = gather_heads(from.sink, std::ssize(from.sink), sources.query, 1);
     }
     /// On the cache of all, or on pages of its own.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,

@@ -131,7 +131,7 @@ std::unique_ptr<Operator> make_attention_merge() {
                           .labels = merge_labels,
                           .draw = sample_merge,
                           .joint_shrinks = joint_shrinks,
-                          .excluded_pairs = attention_merge_excluded_pairs});
+                          .folder = "attention_merge"});
 }
 
 }  // namespace attncheck::properties

@@ -51,7 +51,6 @@ std::vector<bool> empty_rows(const MergeProblem& problem);
 Spec sample_merge(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> merge_labels(const Spec& spec);
 std::vector<RequiredClass> merge_required_classes();
-const std::vector<ExcludedPairs>& attention_merge_excluded_pairs();
 std::vector<Property> merge_properties();
 
 std::unique_ptr<Operator> make_attention_merge();

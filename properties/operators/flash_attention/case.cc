@@ -79,7 +79,7 @@ std::unique_ptr<Operator> make_flash_attention_score(bool gradient) {
                           .joint_shrinks = joint_shrinks,
                           .large_cases = flash_large_cases,
                           .plain = plain_flash,
-                          .excluded_pairs = flash_attention_excluded_pairs,
+                          .folder = "flash_attention",
                           .attention = flash_attention_operator});
 }
 

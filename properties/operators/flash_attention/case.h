@@ -159,7 +159,6 @@ std::vector<std::string> flash_labels(const Spec& spec);
 void name_flash_corners(const Spec& spec, std::vector<std::string>& out);
 std::vector<RequiredClass> flash_required_classes(bool gradient);
 
-const std::vector<ExcludedPairs>& flash_attention_excluded_pairs();
 std::unique_ptr<Operator> make_flash_attention_score(bool gradient);
 
 /// Legal changes of arguments that have no effect on the results of a case.

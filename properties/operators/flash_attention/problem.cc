@@ -96,9 +96,9 @@ class FlashAttention : public PartsOperator<FlashParts> {
 public:
     FlashAttention() : PartsOperator(flash_inputs, flash_problem, make_flash_call) {}
 
-    void move_extras(const FlashParts& from, const std::vector<Int>& query_source,
-                     const std::vector<Int>&, FlashParts& to) const override {
-        move_pairs(from, query_source, to);
+    void move_extras(const FlashParts& from, const HeadSources& sources,
+                     FlashParts& to) const override {
+        move_pairs(from, sources.query, to);
     }
     /// Alone in TND, or as one batch of BSND, with mask and bias written element by element.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,

@@ -60,7 +60,7 @@ std::unique_ptr<Operator> make_nsa_compress(bool gradient) {
                           .draw = sample_compress,
                           .joint_shrinks = joint_shrinks,
                           .large_cases = compress_large_cases,
-                          .excluded_pairs = nsa_compress_excluded_pairs});
+                          .folder = "nsa_compress"});
 }
 
 }  // namespace attncheck::properties

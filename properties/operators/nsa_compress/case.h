@@ -78,7 +78,6 @@ std::vector<RequiredClass> compress_required_classes(bool gradient);
 std::vector<Spec> compress_large_cases(const Schema& schema, std::int64_t length,
                                        std::uint64_t seed);
 
-const std::vector<ExcludedPairs>& nsa_compress_excluded_pairs();
 std::unique_ptr<Operator> make_nsa_compress(bool gradient);
 
 /// The properties of both operators: single runs (properties.cc), relations between runs, and those

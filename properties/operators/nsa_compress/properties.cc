@@ -202,8 +202,8 @@ Verdict judge_heads(const CompressProblem& problem, const Call& call, const Call
     verdict.message = fmt::format("  of {} heads:\n{}", heads,
                                   describe_reach(tensors, [&](const TierTensor& tensor) {
                                       return tensor.name == "weight_grad" ? s.total_blocks()
-                                             : tensor.name == "output"    ? s.block
-                                                                          : Int{0};
+                                             : some.gradient                ? Int{0}
+                                                                            : s.block;
                                   }));
     return verdict;
 }

@@ -103,7 +103,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
         }
         const Int at = number / (s.heads * s.head_dim);
         if (number / s.head_dim % s.heads != head) return false;
-        if (name == "output") return reads(at, row);
+        if (!problem.gradient) return reads(at, row);
         return of_blocks && reads(row, at);
     };
     return verdict_on_equal_bits(

@@ -108,7 +108,7 @@ std::unique_ptr<Operator> make_nsa_compress_attention() {
                           .draw = compress_attention::sample,
                           .joint_shrinks = compress_attention::joint_shrinks,
                           .large_cases = compress_attention::large_cases,
-                          .excluded_pairs = nsa_compress_attention_excluded_pairs,
+                          .folder = "nsa_compress_attention",
                           .attention = compress_attention::attention_operator});
 }
 

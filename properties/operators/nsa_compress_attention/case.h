@@ -118,6 +118,5 @@ void add_validation(std::vector<Property>& list);
 }  // namespace attncheck::properties::compress_attention
 
 namespace attncheck::properties {
-const std::vector<ExcludedPairs>& nsa_compress_attention_excluded_pairs();
 std::unique_ptr<Operator> make_nsa_compress_attention();
 }  // namespace attncheck::properties

@@ -83,8 +83,8 @@ public:
     }
 
 private:
-    void move_extras(const Parts&, const std::vector<Int>&, const std::vector<Int>&,
-                     Parts&) const override {}  // masks are those of all heads
+    /// Masks are those of all heads.
+    void move_extras(const Parts&, const HeadSources&, Parts&) const override {}
 };
 
 /// The message without the place, which is told in the suite's words.

@@ -113,6 +113,5 @@ void add_handover(std::vector<Property>& list);
 }  // namespace attncheck::properties::nsa_module
 
 namespace attncheck::properties {
-const std::vector<ExcludedPairs>& nsa_module_excluded_pairs();
 std::unique_ptr<Operator> make_nsa_module();
 }  // namespace attncheck::properties

@@ -87,7 +87,6 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile pro
 std::vector<std::string> selected_labels(const Spec& spec);
 std::vector<RequiredClass> selected_required_classes(bool gradient);
 
-const std::vector<ExcludedPairs>& nsa_selected_attention_excluded_pairs();
 std::unique_ptr<Operator> make_nsa_selected_attention(bool gradient);
 
 std::vector<Property> selected_properties(bool gradient);

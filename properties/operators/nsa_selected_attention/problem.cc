@@ -80,9 +80,9 @@ class SelectedAttention : public PartsOperator<SelectedParts> {
 public:
     SelectedAttention() : PartsOperator(selected_inputs, selected_problem, make_call) {}
 
-    void move_extras(const SelectedParts& from, const std::vector<Int>&,
-                     const std::vector<Int>& kv_source, SelectedParts& to) const override {
-        to.topk = gather_heads(from.topk, from.shape.kv_heads, kv_source, to.shape.count);
+    void move_extras(const SelectedParts& from, const HeadSources& sources,
+                     SelectedParts& to) const override {
+        to.topk = gather_heads(from.topk, from.shape.kv_heads, sources.kv, to.shape.count);
     }
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random&) const override {

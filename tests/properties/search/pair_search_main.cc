@@ -1,7 +1,7 @@
-// Writes the file excluded_pairs.cc of an operator and its gradient:
+// Writes the file excluded_pairs.txt of an operator and its gradient:
 //
-//   build/release/bin/attncheck_pair_search nsa_compress nsa_compress nsa_compress_grad \
-//       > properties/operators/nsa_compress/excluded_pairs.cc
+//   build/release/bin/attncheck_pair_search nsa_compress nsa_compress_grad \
+//       > properties/operators/nsa_compress/excluded_pairs.txt
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -33,42 +33,30 @@ void print_excluded(const Operator& op) {
                 others += (others.empty() ? "" : " ") + classes[b];
         }
         if (!others.empty())
-            fmt::print("        {{\"{}\", \"{}\", \"{}\"}},\n", op.name(), classes[a], others);
+            fmt::print("{} | {} | {}\n", op.name(), classes[a], others);
     }
     fmt::print(stderr, "{}: {} of {} pairs are possible\n", op.name(), possible, all);
 }
 
 }  // namespace
 
-/// The folder of the operators, and their names.
+/// The names of operators that share a table.
 int main(int argc, char** argv) {
-    if (argc < 3) {
-        fmt::print(stderr, "usage: {} FOLDER OPERATOR...\n", argv[0]);
+    if (argc < 2) {
+        fmt::print(stderr, "usage: {} OPERATOR...\n", argv[0]);
         return 2;
     }
-    for (int i = 2; i < argc; ++i)
+    for (int i = 1; i < argc; ++i)
         if (find_operator(argv[i]) == nullptr) {
             fmt::print(stderr, "there is no operator {}; `attncheck list` has them\n", argv[i]);
             return 2;
         }
     fmt::print(
-        "// Pairs of classes that no legal case has, as the search of "
-        "tests/properties/search/pair_search.cc\n"
-        "// found them: {} draws of every property's generator and {} crossings for each pair that "
-        "they\n"
-        "// left. Written by attncheck_pair_search (pair_search_main.cc).\n"
-        "#include \"properties/operators/operator.h\"\n\n"
-        "namespace attncheck::properties {{\n\n"
-        "const std::vector<ExcludedPairs>& {}_excluded_pairs() {{\n"
-        "    // clang-format off\n"
-        "    static const std::vector<ExcludedPairs> all = {{\n",
-        kEffort.draws, kEffort.crossings, argv[1]);
-    for (int i = 2; i < argc; ++i) print_excluded(*find_operator(argv[i]));
-    fmt::print(
-        "    }};\n"
-        "    // clang-format on\n"
-        "    return all;\n"
-        "}}\n\n"
-        "}}  // namespace attncheck::properties\n");
+        "# Pairs of classes that no legal case has: {} draws of every property's generator and {} "
+        "crossings for each\n"
+        "# pair that they left met none. Written by attncheck_pair_search; "
+        "properties/operators/excluded_pairs.h has the form.\n",
+        kEffort.draws, kEffort.crossings);
+    for (int i = 1; i < argc; ++i) print_excluded(*find_operator(argv[i]));
     return 0;
 }

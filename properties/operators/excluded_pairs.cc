@@ -1,0 +1,38 @@
+#include "properties/operators/excluded_pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "properties/case/embedded_tables.h"
+
+namespace attncheck::properties {
+
+std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text) {
+    constexpr std::string_view kBar = " | ";
+    std::vector<ExcludedPairs> rows;
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        if (line.empty() || line.front() == '#') continue;
+        const auto first = line.find(kBar);
+        const auto second = first == line.npos ? first : line.find(kBar, first + kBar.size());
+        if (second == line.npos)
+            throw std::invalid_argument(
+                fmt::format("excluded pairs: \"{}\", expected OPERATOR | CLASS | CLASS...", line));
+        const auto one = first + kBar.size();
+        rows.push_back({line.substr(0, first), line.substr(one, second - one),
+                        line.substr(second + kBar.size())});
+    }
+    return rows;
+}
+
+std::vector<ExcludedPairs> excluded_pairs_of(std::string_view folder) {
+    for (const EmbeddedTable& table : embedded_tables())
+        if (table.folder == folder && table.file == "excluded_pairs.txt")
+            return read_excluded_pairs(table.text);
+    return {};
+}
+
+}  // namespace attncheck::properties

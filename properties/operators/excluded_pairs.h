@@ -1,0 +1,24 @@
+// Pairs of classes that no legal case has, as text in operators/FOLDER/excluded_pairs.txt, which
+// attncheck_pair_search writes and the build embeds. A line:
+//
+//   nsa_compress | fp16 | bf16 data:zeros        operator, a class, and those that it never meets
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace attncheck::properties {
+
+/// Classes that no legal case of `op` has together: `one` with each of `others`, which blanks
+/// separate.
+struct ExcludedPairs {
+    std::string_view op, one, others;
+};
+
+/// The rows of a table; they point into `text`. Throws std::invalid_argument on a line of another form.
+std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text);
+
+/// The rows of a folder; none, where it has no such file.
+std::vector<ExcludedPairs> excluded_pairs_of(std::string_view folder);
+
+}  // namespace attncheck::properties
