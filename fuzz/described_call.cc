@@ -54,8 +54,8 @@ public:
     int enter() const override { return entry_.enter(bytes_.data()); }
     ArgumentList arguments() const override {
         ArgumentList all;
-        for (const attncheck_tensor& tensor : tensors_) all.tensors.push_back(&tensor);
-        for (const attncheck_int_array& array : arrays_) all.arrays.push_back(&array);
+        all.tensors = tensors_;
+        all.arrays = arrays_;
         for (const properties::Number& number : call_.numbers) all.integers.push_back(number.value);
         for (const properties::Real& real : call_.reals) all.reals.push_back(real.value);
         all.texts = texts_;

@@ -23,8 +23,8 @@ namespace attncheck::fuzz {
 
 /// What a call has of each kind of argument, whatever their names.
 struct ArgumentList {
-    std::vector<const attncheck_tensor*> tensors;
-    std::vector<const attncheck_int_array*> arrays;
+    std::vector<attncheck_tensor> tensors;
+    std::vector<attncheck_int_array> arrays;
     std::vector<std::int64_t> integers;
     std::vector<double> reals;
     std::vector<const char*> texts;

@@ -9,8 +9,7 @@
 #include <limits>
 
 #include "fuzz/bytes.h"
-#include "fuzz/fuzzed_call.h"
-#include "impl/operators/nsa_compress_attention/validate.h"
+#include "fuzz/struct_call.h"
 #include "ref/constraints/nsa_compress_attention.h"
 
 namespace attncheck::fuzz {
@@ -43,44 +42,28 @@ void set_shape(attncheck_tensor& t, Integer first, Integer second, Integer third
     t.shape[0] = first, t.shape[1] = second, t.shape[2] = third;
 }
 
-class CompressAttentionCall : public FuzzedCall {
+const Family& family() {
+    static const Family only("nsa_compress_attention");
+    return only;
+}
+
+/// In the order of Array.
+constexpr const char* kArrayNames[] = {"actual_seq_q_len", "actual_cmp_seq_kv_len",
+                                       "actual_sel_seq_kv_len"};
+
+class CompressAttentionCall : public StructCall {
 public:
-    explicit CompressAttentionCall(const CallBytes& bytes) {
+    explicit CompressAttentionCall(const CallBytes& bytes) : StructCall(family(), &a_) {
         draw({bytes.head.data(), bytes.head.data() + bytes.head.size()});
         for (const Change& change : bytes.changes) spoil(change);
         unchanged_ = bytes.changes.empty();
         for (std::size_t i = 0; i < kArrays; ++i)
-            backed_[i] = back_array(*arrays()[i], ends_[i], std::numeric_limits<Integer>::max(),
-                                    kMostBacked);
+            backed_[kArrayNames[i]] = back_array(
+                *arrays()[i], ends_[i], std::numeric_limits<Integer>::max(), kMostBacked);
     }
 
     std::optional<ref::Ruling> ruling() const override {
-        const auto t = tensor_argument;
-        ref::CompressAttentionArguments r;
-        r.query = t(a_.query), r.key = t(a_.key), r.value = t(a_.value);
-        r.atten_mask = t(a_.atten_mask), r.topk_mask = t(a_.topk_mask);
-        r.actual_seq_q_len = backed_[kQueryEnds], r.actual_cmp_seq_kv_len = backed_[kCmpEnds];
-        r.actual_sel_seq_kv_len = backed_[kSelEnds];
-        r.scale_value = a_.scale_value, r.head_num = a_.head_num, r.sparse_mode = a_.sparse_mode;
-        r.input_layout = text_argument(a_.input_layout);
-        r.compress_block_size = a_.compress_block_size, r.compress_stride = a_.compress_stride;
-        r.select_block_size = a_.select_block_size, r.select_block_count = a_.select_block_count;
-        r.softmax_max = t(a_.softmax_max), r.softmax_sum = t(a_.softmax_sum);
-        r.attention_out = t(a_.attention_out), r.topk_indices = t(a_.topk_indices);
-        return ref::rule_nsa_compress_attention(r);
-    }
-    impl::MaybeRejection rejection() const override {
-        return impl::validate_nsa_compress_attention(&a_);
-    }
-    int enter() const override { return attncheck_nsa_compress_attention(&a_); }
-    ArgumentList arguments() const override {
-        const auto all = const_cast<CompressAttentionCall*>(this)->tensors();
-        return {{all.begin(), all.end()},
-                {&a_.actual_seq_q_len, &a_.actual_cmp_seq_kv_len, &a_.actual_sel_seq_kv_len},
-                {a_.head_num, a_.sparse_mode, a_.compress_block_size, a_.compress_stride,
-                 a_.select_block_size, a_.select_block_count},
-                {a_.scale_value},
-                {a_.input_layout}};
+        return ref::rule_nsa_compress_attention(ruled<ref::CompressAttentionArguments>());
     }
 
 private:
@@ -203,7 +186,6 @@ private:
     Args a_{};
     std::array<Integer, kExtents> x_{};
     std::array<std::vector<Integer>, kArrays> ends_;  ///< back the arrays
-    std::array<ref::ArrayArgument, kArrays> backed_;
 };
 
 }  // namespace

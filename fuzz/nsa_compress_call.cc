@@ -8,8 +8,7 @@
 #include <algorithm>
 
 #include "fuzz/bytes.h"
-#include "fuzz/fuzzed_call.h"
-#include "impl/operators/nsa_compress/validate.h"
+#include "fuzz/struct_call.h"
 
 namespace attncheck::fuzz {
 namespace {
@@ -25,44 +24,25 @@ Integer blocks_of(const GradArgs& g, Integer length) {
     return (length - g.compress_block_size) / g.compress_stride + 1;
 }
 
-class CompressCall : public FuzzedCall {
+const Family& family() {
+    static const Family only("nsa_compress", "nsa_compress_grad", {{"output", "output_grad"}});
+    return only;
+}
+
+class CompressCall : public StructCall {
 public:
-    explicit CompressCall(const CallBytes& bytes) {
+    explicit CompressCall(const CallBytes& bytes) : StructCall(family(), &g_) {
         draw({bytes.head.data(), bytes.head.data() + bytes.head.size()});
         for (const Change& change : bytes.changes) spoil(change);
         unchanged_ = bytes.changes.empty();
         const Integer all = std::ssize(lengths_);  // every size is legal, so all values are read
         if (g_.act_seq_len.size > 0) g_.act_seq_len.size = all;
-        array_ = back_array(g_.act_seq_len, lengths_, all, all);
+        backed_["act_seq_len"] = back_array(g_.act_seq_len, lengths_, all, all);
     }
 
     std::optional<ref::Ruling> ruling() const override {
-        const auto layout = text_argument(g_.layout);
-        const auto t = tensor_argument;
-        if (forward_)
-            return ref::rule_nsa_compress({t(g_.input), t(g_.weight), t(g_.output_grad), array_,
-                                           layout, g_.compress_block_size, g_.compress_stride,
-                                           g_.act_seq_len_type});
-        return ref::rule_nsa_compress_grad(
-            {t(g_.output_grad), t(g_.input), t(g_.weight), t(g_.input_grad), t(g_.weight_grad),
-             array_, layout, g_.compress_block_size, g_.compress_stride, g_.act_seq_len_type});
-    }
-    impl::MaybeRejection rejection() const override {
-        if (!forward_) return impl::validate_nsa_compress_grad(&g_);
-        const auto f = forward_args();
-        return impl::validate_nsa_compress(&f);
-    }
-    int enter() const override {
-        if (!forward_) return attncheck_nsa_compress_grad(&g_);
-        const auto f = forward_args();
-        return attncheck_nsa_compress(&f);
-    }
-    ArgumentList arguments() const override {
-        return {{&g_.output_grad, &g_.input, &g_.weight, &g_.input_grad, &g_.weight_grad},
-                {&g_.act_seq_len},
-                {g_.compress_block_size, g_.compress_stride, g_.act_seq_len_type},
-                {},
-                {g_.layout}};
+        return forward_ ? ref::rule_nsa_compress(ruled<ref::CompressArguments>())
+                        : ref::rule_nsa_compress_grad(ruled<ref::CompressGradArguments>());
     }
 
 private:
@@ -131,20 +111,8 @@ private:
         }
     }
 
-    attncheck_nsa_compress_args forward_args() const {
-        return {g_.input,
-                g_.weight,
-                g_.act_seq_len,
-                g_.layout,
-                g_.compress_block_size,
-                g_.compress_stride,
-                g_.act_seq_len_type,
-                g_.output_grad};
-    }
-
     GradArgs g_{};
     std::vector<Integer> lengths_;  ///< back g_.act_seq_len
-    ref::ArrayArgument array_;
 };
 
 }  // namespace

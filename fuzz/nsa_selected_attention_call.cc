@@ -14,8 +14,7 @@
 #include <utility>
 
 #include "fuzz/bytes.h"
-#include "fuzz/fuzzed_call.h"
-#include "impl/operators/nsa_selected_attention/validate.h"
+#include "fuzz/struct_call.h"
 
 namespace attncheck::fuzz {
 namespace {
@@ -62,44 +61,28 @@ std::optional<Integer> elements(const attncheck_tensor& t, Integer most) {
     return product;
 }
 
-class SelectedAttentionCall : public FuzzedCall {
+const Family& family() {
+    static const Family only("nsa_selected_attention", "nsa_selected_attention_grad");
+    return only;
+}
+
+class SelectedAttentionCall : public StructCall {
 public:
-    explicit SelectedAttentionCall(const CallBytes& bytes) {
+    explicit SelectedAttentionCall(const CallBytes& bytes) : StructCall(family(), &g_) {
         draw({bytes.head.data(), bytes.head.data() + bytes.head.size()});
         for (const Change& change : bytes.changes) spoil(change);
         unchanged_ = bytes.changes.empty();
-        queries_ = back_array(g_.actual_seq_q_len, query_ends_, kMostSequences, kMostBacked);
-        keys_ = back_array(g_.actual_seq_kv_len, kv_ends_, kMostSequences, kMostBacked);
+        backed_["actual_seq_q_len"] =
+            back_array(g_.actual_seq_q_len, query_ends_, kMostSequences, kMostBacked);
+        backed_["actual_seq_kv_len"] =
+            back_array(g_.actual_seq_kv_len, kv_ends_, kMostSequences, kMostBacked);
         store_topk();
     }
 
     std::optional<ref::Ruling> ruling() const override {
-        if (forward_) {
-            auto a = reference<ref::SelectedAttentionArguments>();
-            return judge(a, ref::rule_nsa_selected_attention);
-        }
-        auto a = reference<ref::SelectedAttentionGradArguments>();
-        a.attention_out_grad = tensor_argument(g_.attention_out_grad);
-        a.dq = tensor_argument(g_.dq), a.dk = tensor_argument(g_.dk), a.dv = tensor_argument(g_.dv);
-        return judge(a, ref::rule_nsa_selected_attention_grad);
-    }
-    impl::MaybeRejection rejection() const override {
-        if (!forward_) return impl::validate_nsa_selected_attention_grad(&g_);
-        const auto f = forward_args();
-        return impl::validate_nsa_selected_attention(&f);
-    }
-    int enter() const override {
-        if (!forward_) return attncheck_nsa_selected_attention_grad(&g_);
-        const auto f = forward_args();
-        return attncheck_nsa_selected_attention(&f);
-    }
-    ArgumentList arguments() const override {
-        const auto all = const_cast<SelectedAttentionCall*>(this)->tensors();
-        return {{all.begin(), all.end()},
-                {&g_.actual_seq_q_len, &g_.actual_seq_kv_len},
-                {g_.head_num, g_.sparse_mode, g_.selected_block_size, g_.selected_block_count},
-                {g_.scale_value},
-                {g_.input_layout}};
+        return forward_ ? judge<ref::SelectedAttentionArguments>(ref::rule_nsa_selected_attention)
+                        : judge<ref::SelectedAttentionGradArguments>(
+                              ref::rule_nsa_selected_attention_grad);
     }
 
 private:
@@ -254,9 +237,11 @@ private:
 
     /// The ruling; nothing when every rule but the last holds for a topk_indices of so many
     /// elements that looking at all of them takes too long.
-    template <class Arguments, class Rule>
-    std::optional<ref::Ruling> judge(Arguments& a, Rule&& rule) const {
+    template <class Arguments>
+    std::optional<ref::Ruling> judge(ref::Ruling (*rule)(const Arguments&)) const {
         constexpr Integer kMostLookedAt = 1 << 11;
+        auto a = ruled<Arguments>();
+        a.topk_values = topk_values_;
         try {
             return rule(a);
         } catch (const std::logic_error&) {
@@ -268,41 +253,9 @@ private:
         }
     }
 
-    /// What the two directions share.
-    template <class Arguments>
-    Arguments reference() const {
-        const auto t = tensor_argument;
-        Arguments a;
-        a.query = t(g_.query), a.key = t(g_.key), a.value = t(g_.value);
-        a.topk_indices = t(g_.topk_indices), a.atten_mask = t(g_.atten_mask);
-        a.softmax_max = t(g_.softmax_max), a.softmax_sum = t(g_.softmax_sum);
-        a.attention_out = t(g_.attention_out);
-        a.actual_seq_q_len = queries_, a.actual_seq_kv_len = keys_;
-        a.scale_value = g_.scale_value, a.head_num = g_.head_num, a.sparse_mode = g_.sparse_mode;
-        a.selected_block_size = g_.selected_block_size;
-        a.selected_block_count = g_.selected_block_count;
-        a.input_layout = text_argument(g_.input_layout);
-        a.topk_values = topk_values_;
-        return a;
-    }
-
-    attncheck_nsa_selected_attention_args forward_args() const {
-        attncheck_nsa_selected_attention_args f{};
-        f.query = g_.query, f.key = g_.key, f.value = g_.value;
-        f.topk_indices = g_.topk_indices, f.atten_mask = g_.atten_mask;
-        f.actual_seq_q_len = g_.actual_seq_q_len, f.actual_seq_kv_len = g_.actual_seq_kv_len;
-        f.scale_value = g_.scale_value, f.head_num = g_.head_num, f.input_layout = g_.input_layout;
-        f.sparse_mode = g_.sparse_mode, f.selected_block_size = g_.selected_block_size;
-        f.selected_block_count = g_.selected_block_count;
-        f.softmax_max = g_.softmax_max, f.softmax_sum = g_.softmax_sum;
-        f.attention_out = g_.attention_out;
-        return f;
-    }
-
     GradArgs g_{};
     std::array<Integer, kExtents> x_{};
     std::vector<Integer> query_ends_, kv_ends_;  ///< back the arrays
-    ref::ArrayArgument queries_, keys_;
     std::vector<Integer> blocks_;  ///< of every query row with keys, in the legal call; 0 without
     int order_ = 0;                ///< memory order of topk_indices
     std::vector<std::pair<Integer, std::int32_t>> replaced_;  ///< topk values, by row-major number

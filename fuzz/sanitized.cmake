@@ -31,7 +31,7 @@ target_link_libraries(fuzz_sanitized PUBLIC attncheck_sanitized)
 function(attncheck_add_sanitized_replay name question)
   add_executable(${name}_sanitized ${question}_fuzz.cc call_hooks.cc)
   target_compile_definitions(${name}_sanitized PRIVATE ${ARGN})
-  target_link_libraries(${name}_sanitized PRIVATE fuzz_sanitized attncheck_sanitized attncheck_ref attncheck_impl)
+  target_link_libraries(${name}_sanitized PRIVATE fuzz_sanitized attncheck_sanitized attncheck_properties attncheck_ref attncheck_impl)
   set(plain ${CMAKE_CURRENT_BINARY_DIR}/plain/${name}_sanitized)
   file(MAKE_DIRECTORY ${plain})
   add_test(NAME fuzz.sanitized.${name}
@@ -39,8 +39,8 @@ function(attncheck_add_sanitized_replay name question)
   set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()
 
-# Operators read by their description need the whole suite, which is not compiled a second time; the
-# preset debug has them.
+# The descriptions are not compiled a second time. Operators that are drawn by their description alone need much of
+# the suite: the preset debug has them.
 foreach(operator IN LISTS fuzz_operators)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${operator}_call.cc)
     attncheck_add_sanitized_replay(${operator}_validation validation

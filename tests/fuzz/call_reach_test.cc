@@ -45,10 +45,10 @@ void count_tensor(const attncheck_tensor& tensor, Labels& labels) {
 
 void count_call(const FuzzedCall& call, Labels& labels) {
     const ArgumentList list = call.arguments();
-    for (const attncheck_tensor* tensor : list.tensors) count_tensor(*tensor, labels);
-    for (const attncheck_int_array* array : list.arrays) {
-        if (array->values == nullptr) ++labels["absent array"];
-        if (array->size <= 0) ++labels["array without values"];
+    for (const attncheck_tensor& tensor : list.tensors) count_tensor(tensor, labels);
+    for (const attncheck_int_array& array : list.arrays) {
+        if (array.values == nullptr) ++labels["absent array"];
+        if (array.size <= 0) ++labels["array without values"];
     }
     for (const std::int64_t number : list.integers) count_number(number, labels);
     for (const double number : list.reals)

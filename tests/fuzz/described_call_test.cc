@@ -51,13 +51,15 @@ TEST_P(DescribedCalls, ValidatorsAgree) {
         else
             ASSERT_EQ(status, ruling->status) << ruling->message << "\n"
                                               << (rejection ? rejection->message : "");
-        if (call->unchanged()) ASSERT_TRUE(ruling->accepted()) << ruling->message;
+        if (call->unchanged()) {
+            ASSERT_TRUE(ruling->accepted()) << ruling->message;
+        }
         ++seen[ruling->accepted() ? "accepted" : "rejected " + ruling->parameter];
-        for (const attncheck_tensor* tensor : call->arguments().tensors) {
-            if (!tensor->data) ++seen["absent tensor"];
-            if (tensor->rank < 0) ++seen["negative rank"];
-            if (tensor->shape[0] < 0) ++seen["negative extent"];
-            if (tensor->shape[0] > INT64_MAX / 2) ++seen["huge extent"];
+        for (const attncheck_tensor& tensor : call->arguments().tensors) {
+            if (!tensor.data) ++seen["absent tensor"];
+            if (tensor.rank < 0) ++seen["negative rank"];
+            if (tensor.shape[0] < 0) ++seen["negative extent"];
+            if (tensor.shape[0] > INT64_MAX / 2) ++seen["huge extent"];
         }
     }
     for (const char* label :
