@@ -19,14 +19,14 @@ constexpr std::size_t kMaxLines = 8, kMaxTiles = 8;
 constexpr std::size_t kMaxRows = 20'000;  ///< of memory; a picture must not cost more than the call
 
 /// The place of an element: the numbers behind "sequence" or "batch", "head", and the word of a row.
-struct Cell {
+struct MapCell {
     std::int64_t sequence = 0, head = 0, row = 0;
     std::string row_word;
 };
 
 /// Reads what describe() says: "batch 0, query 8, head 0, channel 0".
-Cell cell_of(const std::string& described) {
-    Cell cell;
+MapCell cell_of(const std::string& described) {
+    MapCell cell;
     std::size_t at = 0;
     while (at < described.size()) {
         const std::size_t end = std::min(described.find(", ", at), described.size());
@@ -83,7 +83,7 @@ std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::Exp
     std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, double>> lines;
     std::string row_word;
     for (std::size_t row = 0; row < rows; ++row) {
-        const Cell cell = cell_at(row * width);
+        const MapCell cell = cell_at(row * width);
         if (cell.row_word.empty() || (row == 0 && cell_at(width - 1).head != cell.head)) return {};
         row_word = cell.row_word;
         double& worst = lines[{cell.sequence, cell.head}][cell.row / kTile];

@@ -127,7 +127,7 @@ std::string property_line(const std::string& name, const std::string& value) {
 }
 
 /// " [shard 1/4]" of a part of a run: names of cases must not be the same in several files.
-std::string shard_of(const Json& report) {
+std::string shard_suffix(const Json& report) {
     const Json shard = report.value("shard", Json());
     if (!shard.is_object() || shard.value("of", 1) == 1) return {};
     const Json parts = shard.value("parts", Json::array());
@@ -136,7 +136,7 @@ std::string shard_of(const Json& report) {
 
 std::string junit_of(const Json& report) {
     std::vector<Suite> suites;
-    const std::string shard = shard_of(report);
+    const std::string shard = shard_suffix(report);
     for (const Json& property : report.at("properties")) {
         const std::string op = property.value("op", "");
         const auto at = std::ranges::find(suites, op, &Suite::op);

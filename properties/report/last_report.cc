@@ -49,7 +49,6 @@ void keep_last_report(const std::string& json) {
 }
 
 Replay replay_of(const std::string& path, int number) {
-    constexpr std::size_t kLongestMessage = 400;
     int most = 0;
     try {
         const Json report = parsed_report(read_report(path));

@@ -10,7 +10,7 @@ namespace {
 
 using Int = std::int64_t;
 
-Int sum_of(const std::vector<Int>& lengths) {
+Int total_of(const std::vector<Int>& lengths) {
     return std::accumulate(lengths.begin(), lengths.end(), Int{0});
 }
 
@@ -20,7 +20,7 @@ Int sum_of(const std::vector<Int>& lengths) {
 /// lengths: a window as long as both together hides nothing.
 std::vector<Edit> effectless_neutral_edits(const Spec& spec) {
     std::vector<Edit> out;
-    const Int reach = sum_of(spec.lists[0]) + sum_of(spec.lists[1]);
+    const Int reach = total_of(spec.lists[0]) + total_of(spec.lists[1]);
     bool hides = false;
     for (const char* window : {"window_left", "window_right"}) {
         const Int value = spec.number(window);
