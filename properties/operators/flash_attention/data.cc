@@ -29,11 +29,13 @@ double half_way_value(std::uint64_t seed, ref::Dtype dtype, const InputElement& 
 }  // namespace
 
 /// A bias of -inf takes a key's weight as a mask does. Without a mask every row sees its first key,
-/// which keeps its bias: a row of nothing but -inf has no result.
+/// which keeps its bias: a row of nothing but -inf has no result. Nor has one whose scale, which
+/// multiplies a bias of type 1 too, makes NaN or +inf of it.
 bool hides_by_bias(const Spec& spec, const FlashParts& parts) {
     const ref::FlashBias& bias = parts.shape.bias;
-    return bias.type < 2 && bias.shape.size() == 4 && !is_compressed(spec) &&
-           !parts.shape.mask.present && spec.recipe != Recipe::ints &&
+    return (bias.type == 0 || (bias.type == 1 && parts.shape.scale > 0)) &&
+           bias.shape.size() == 4 && !is_compressed(spec) && !parts.shape.mask.present &&
+           spec.recipe != Recipe::ints &&
            spec.recipe != Recipe::specials && mix(spec.seed ^ 0xb1a5) % 4 == 0;
 }
 
