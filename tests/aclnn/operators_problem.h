@@ -15,6 +15,10 @@ namespace attncheck::aclnn {
 
 using Shape = std::vector<std::int64_t>;
 
+/// The member of flash attention's arguments that has no effect (contract decision 8).
+template <class Args>
+inline constexpr auto kInert = &Args::inner_precise;
+
 inline std::int64_t count_of(const attncheck_tensor& tensor) {
     std::int64_t count = 1;
     for (int dim = 0; dim < tensor.rank; ++dim) count *= tensor.shape[dim];

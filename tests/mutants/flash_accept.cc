@@ -18,14 +18,14 @@ FlashArguments gathered(const attncheck_flash_attention_score_args& args) {
     FlashArguments a{};
     const auto& [query, query_rope, key, key_rope, value, pse, drop_mask, padding_mask, mask,
                  prefix, query_ends, key_ends, query_start, key_start, scale, keep_prob, pre, next,
-                 head_num, layout, inner_precise, mode, pse_type, statistics_layout, row_max,
+                 head_num, layout, inert, mode, pse_type, statistics_layout, row_max,
                  row_sum, output] = args;
     a.query = query, a.query_rope = query_rope, a.key = key, a.key_rope = key_rope, a.value = value;
     a.pse = pse, a.drop_mask = drop_mask, a.padding_mask = padding_mask, a.mask = mask;
     a.prefix = prefix, a.query_ends = query_ends, a.key_ends = key_ends;
     a.query_start = query_start, a.key_start = key_start;
     a.scale = scale, a.keep_prob = keep_prob, a.pre_tokens = pre, a.next_tokens = next;
-    a.head_num = head_num, a.layout = layout, a.inner_precise = inner_precise;
+    a.head_num = head_num, a.layout = layout, a.inert = inert;
     a.sparse_mode = mode, a.pse_type = pse_type, a.statistics_layout = statistics_layout;
     a.row_max = row_max, a.row_sum = row_sum, a.output = output;
     return a;
@@ -35,7 +35,7 @@ FlashArguments gathered(const attncheck_flash_attention_score_grad_args& args) {
     FlashArguments a{};
     const auto& [query, query_rope, key, key_rope, value, output_grad, pse, drop_mask, padding_mask,
                  mask, row_max, row_sum, output, prefix, query_ends, key_ends, query_start,
-                 key_start, scale, keep_prob, pre, next, head_num, layout, inner_precise, mode,
+                 key_start, scale, keep_prob, pre, next, head_num, layout, inert, mode,
                  pse_type, statistics_layout, dq, dq_rope, dk, dk_rope, dv] = args;
     a.is_gradient = true;
     a.query = query, a.query_rope = query_rope, a.key = key, a.key_rope = key_rope, a.value = value;
@@ -44,7 +44,7 @@ FlashArguments gathered(const attncheck_flash_attention_score_grad_args& args) {
     a.prefix = prefix, a.query_ends = query_ends, a.key_ends = key_ends;
     a.query_start = query_start, a.key_start = key_start;
     a.scale = scale, a.keep_prob = keep_prob, a.pre_tokens = pre, a.next_tokens = next;
-    a.head_num = head_num, a.layout = layout, a.inner_precise = inner_precise;
+    a.head_num = head_num, a.layout = layout, a.inert = inert;
     a.sparse_mode = mode, a.pse_type = pse_type, a.statistics_layout = statistics_layout;
     a.row_max = row_max, a.row_sum = row_sum, a.output = output;
     a.dq = dq, a.dq_rope = dq_rope, a.dk = dk, a.dk_rope = dk_rope, a.dv = dv;
@@ -133,7 +133,7 @@ void rule_on_attributes(const FlashArguments& a, FlashRuling& ruling) {
     ruling.require(!a.is_tnd() || a.sparse_mode != 5, on<"FA-VAL-x20">());
     ruling.require(in(a.pse_type, 0, 3), on<"FA-VAL-x21">());
     ruling.refuse(on<"FA-VAL-x22">() && !std::isfinite(a.scale));
-    ruling.refuse(on<"FA-VAL-x23">() && a.inner_precise > 4);
+    ruling.refuse(on<"FA-VAL-x23">() && a.inert > 4);
 }
 
 /// Hidden sizes of BSH and SBH, and the extents of heads and channels of the other layouts.
@@ -315,7 +315,7 @@ void fill(const FlashArguments& a, const FlashExtents& x, FlashProblem& p) {
     p.query_lens = x.query_lens, p.kv_lens = x.kv_lens;
     p.scale = a.scale, p.keep_prob = a.keep_prob;
     p.pre_tokens = a.pre_tokens, p.next_tokens = a.next_tokens;
-    p.sparse_mode = a.sparse_mode, p.pse_type = a.pse_type, p.inner_precise = a.inner_precise;
+    p.sparse_mode = a.sparse_mode, p.pse_type = a.pse_type, p.inert = a.inert;
     p.statistics_as_input = *a.statistics_layout != '\0';
     const bool has_query_start = a.query_start.values != nullptr && a.query_start.size >= 1;
     const bool has_key_start = a.key_start.values != nullptr && a.key_start.size >= 1;

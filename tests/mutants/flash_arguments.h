@@ -17,7 +17,8 @@ struct FlashArguments {
     attncheck_int_array prefix, query_ends, key_ends, query_start, key_start;
     double scale = 1, keep_prob = 1;
     std::int64_t pre_tokens = 0, next_tokens = 0, head_num = 0;
-    std::int64_t inner_precise = 0, sparse_mode = 0, pse_type = 0;
+    std::int64_t inert = 0;  ///< the attribute without effect
+    std::int64_t sparse_mode = 0, pse_type = 0;
     const char *layout = nullptr, *statistics_layout = nullptr;
     attncheck_tensor row_max, row_sum, output;
     attncheck_tensor dq, dq_rope, dk, dk_rope, dv;

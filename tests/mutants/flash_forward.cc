@@ -201,7 +201,7 @@ private:
                 if (on<"FA-x85">()) probs_[j] = std::exp(logits_[j]) / unshifted_sum(row);
                 const bool is_fp16 = problem_.dtype == ATTNCHECK_FLOAT16;
                 if (on<"FA-x86">() && is_fp16) probs_[j] = round_to(Half::bf16, probs_[j]);
-                if (on<"FA-x87">() && problem_.inner_precise == 2)
+                if (on<"FA-x87">() && problem_.inert == 2)
                     probs_[j] = round_to(Half::bf16, probs_[j]);
                 if (on<"FA-x88">() && problem_.dtype == ATTNCHECK_FLOAT32)
                     probs_[j] = round_to(Half::fp16, probs_[j]);

@@ -42,7 +42,8 @@ struct FlashProblem {
     std::int64_t query_rows = 0, key_rows = 0;               ///< S1, S2; TND: T1, T2
     double scale = 1, keep_prob = 1;
     std::int64_t pre_tokens = 0, next_tokens = 0, sparse_mode = 0, pse_type = 1;
-    std::int64_t inner_precise = 0, query_start = 0, key_start = 0;
+    std::int64_t inert = 0;  ///< the attribute without effect
+    std::int64_t query_start = 0, key_start = 0;
     bool one_start_given = false;  ///< only one of the two start arrays
     std::int64_t lone_start = 0;   ///< its element, unused
     bool statistics_as_input = false;

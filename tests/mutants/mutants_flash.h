@@ -59,7 +59,7 @@ inline constexpr Mutant kFlashSharedMutants[] = {
     {"FA-VAL-x20", kFlashBoth, kMedium, "mode 5 accepted in TND"},
     {"FA-VAL-x21", kFlashBoth, kMedium, "pse_type outside 0..3 accepted"},
     {"FA-VAL-x22", kFlashBoth, kHard, "legal scale that is not finite rejected"},
-    {"FA-VAL-x23", kFlashBoth, kHard, "legal inner_precise > 4 rejected"},
+    {"FA-VAL-x23", kFlashBoth, kHard, "an attribute without effect rejected above 4"},
     {"FA-VAL-x24", kFlashBoth, kMedium,
      "BSH, SBH: hidden size that is no multiple of head_num accepted"},
     {"FA-VAL-x25", kFlashBoth, kMedium,

@@ -149,7 +149,7 @@ inline constexpr Mutant kFlashForwardMutants[] = {
     {"FA-x84", kFlash, kMedium, "last partial tile dropped when there are 64 keys or more"},
     {"FA-x85", kFlash, kHard, "exp without the maximum subtracted, statistics right"},
     {"FA-x86", kFlash, kHard, "probabilities rounded to bf16 in the fp16 kernel"},
-    {"FA-x87", kFlash, kHard, "inner_precise 2: probabilities rounded to bf16"},
+    {"FA-x87", kFlash, kHard, "an attribute without effect, 2: probabilities rounded to bf16"},
     {"FA-x88", kFlash, kHard, "probabilities rounded to fp16 in the fp32 kernel"},
     {"FA-x89", kFlash, kEasy, "dropout not applied"},
     {"FA-x90", kFlash, kHard, "drop mask ignored when keep_prob is 1"},

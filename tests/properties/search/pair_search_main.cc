@@ -1,7 +1,8 @@
 // Writes the file excluded_pairs.txt of an operator and its gradient:
 //
-//   build/release/bin/attncheck_pair_search nsa_compress nsa_compress_grad \
-//       > properties/operators/nsa_compress/excluded_pairs.txt
+//   build/release/bin/attncheck_pair_search nsa_compress nsa_compress_grad
+//
+// prints properties/operators/nsa_compress/excluded_pairs.txt.
 #include <fmt/format.h>
 
 #include <cstdio>
