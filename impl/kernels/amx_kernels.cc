@@ -1,9 +1,9 @@
 #include "impl/kernels/amx_kernels.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "impl/kernels/amx_emulation.h"
 #include "impl/kernels/attention_kernels.h"
 #include "impl/kernels/wide_intrinsics.h"
 
@@ -12,76 +12,6 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-namespace attncheck::impl {
-namespace {
-
-constexpr std::int64_t kEdge = 16;  // rows of a tile, and words in a row
-constexpr std::int64_t kTileWords = kEdge * kEdge;
-
-/// What AmxTiles does, in memory.
-class EmulatedTiles {
-public:
-    template <int kTile>
-    void zero() {
-        std::fill_n(tiles_[kTile], kTileWords, 0u);
-    }
-    template <int kTile>
-    void load(const std::uint32_t* from, std::int64_t stride) {
-        for (std::int64_t row = 0; row < kEdge; ++row)
-            std::copy_n(from + row * stride, kEdge, tiles_[kTile] + row * kEdge);
-    }
-    template <int kSum, int kLeft, int kRight>
-    void multiply() {
-        float right_low[kTileWords], right_high[kTileWords];
-        for (std::int64_t i = 0; i < kTileWords; ++i) {
-            right_low[i] = low_half(tiles_[kRight][i]);
-            right_high[i] = high_half(tiles_[kRight][i]);
-        }
-        for (std::int64_t m = 0; m < kEdge; ++m) {
-            float low[kEdge] = {}, high[kEdge] = {};
-            for (std::int64_t k = 0; k < kEdge; ++k) {
-                const std::uint32_t left = tiles_[kLeft][m * kEdge + k];
-                const float left_low = low_half(left), left_high = high_half(left);
-                for (std::int64_t n = 0; n < kEdge; ++n) {
-                    low[n] += left_low * right_low[k * kEdge + n];
-                    high[n] += left_high * right_high[k * kEdge + n];
-                }
-            }
-            for (std::int64_t n = 0; n < kEdge; ++n) {
-                std::uint32_t& word = tiles_[kSum][m * kEdge + n];
-                word = bits(flushed(value(word) + flushed(low[n] + high[n])));
-            }
-        }
-    }
-    template <int kTile>
-    void store(float* to) {
-        std::memcpy(to, tiles_[kTile], sizeof tiles_[kTile]);
-    }
-
-private:
-    static float value(std::uint32_t word) {
-        float result;
-        std::memcpy(&result, &word, sizeof result);
-        return result;
-    }
-    static std::uint32_t bits(float number) {
-        std::uint32_t result;
-        std::memcpy(&result, &number, sizeof result);
-        return result;
-    }
-    // Subnormals become zeros on the way in and out.
-    static float flushed(float number) {
-        return std::fabs(number) < 0x1p-126f ? std::copysign(0.0f, number) : number;
-    }
-    static float low_half(std::uint32_t pair) { return flushed(value(pair << 16)); }
-    static float high_half(std::uint32_t pair) { return flushed(value(pair & 0xffff0000u)); }
-
-    std::uint32_t tiles_[8][kTileWords];
-};
-
-}  // namespace
-}  // namespace attncheck::impl
 
 // The file is compiled for any x86-64; only what follows uses the wide instructions and the tiles.
 HWY_PUSH_ATTRIBUTES(ATTNCHECK_IMPL_AVX512_BF16 ",amx-tile,amx-bf16")
@@ -123,7 +53,7 @@ public:
     }
     template <int kTile>
     void store(float* to) {
-        __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(kTile), "r"(to), "r"(4 * kEdge)
+        __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(kTile), "r"(to), "r"(4 * kTileEdge)
                          : "memory");
     }
 
@@ -137,7 +67,7 @@ private:
 
 /// Sums of up to two by two tiles, from as many of the left and of the right:
 /// registers 0 to 3, 4 and 5, 6 and 7.
-constexpr std::int64_t kBlock = 2 * kEdge;
+constexpr std::int64_t kBlock = 2 * kTileEdge;
 constexpr std::int64_t kMaxDepthTiles = 16;
 
 /// Where a tile begins, and the distance of its rows.
@@ -152,21 +82,21 @@ class LeftTiles {
 public:
     void take(const PairProduct& p, std::int64_t first_row) {
         for (std::int64_t tile = 0; tile < 2; ++tile) {
-            const std::int64_t row = first_row + tile * kEdge;
-            const std::int64_t rows = smaller(kEdge, p.rows - row);
+            const std::int64_t row = first_row + tile * kTileEdge;
+            const std::int64_t rows = smaller(kTileEdge, p.rows - row);
             if (rows <= 0) return;
-            for (std::int64_t pair = 0; pair < p.depth_pairs; pair += kEdge) {
-                const std::int64_t pairs = smaller(kEdge, p.depth_pairs - pair);
+            for (std::int64_t pair = 0; pair < p.depth_pairs; pair += kTileEdge) {
+                const std::int64_t pairs = smaller(kTileEdge, p.depth_pairs - pair);
                 const std::uint32_t* from = p.left + row * p.left_row + pair * p.left_depth;
-                TileView& view = views_[tile][pair / kEdge];
-                if (p.left_depth == 1 && rows == kEdge && pairs == kEdge) {
+                TileView& view = views_[tile][pair / kTileEdge];
+                if (p.left_depth == 1 && rows == kTileEdge && pairs == kTileEdge) {
                     view = {from, p.left_row};
                     continue;
                 }
-                std::uint32_t* to = copies_ + (tile * kMaxDepthTiles + pair / kEdge) * kTileWords;
+                std::uint32_t* to = copies_ + (tile * kMaxDepthTiles + pair / kTileEdge) * kTileWords;
                 p.left_depth == 1 ? copy(from, p.left_row, rows, pairs, to)
                                   : copy_transposed(from, p.left_depth, rows, pairs, to);
-                view = {to, kEdge};
+                view = {to, kTileEdge};
             }
         }
     }
@@ -177,7 +107,7 @@ public:
     [[gnu::noinline]] static void copy(const std::uint32_t* from, std::int64_t stride,
                                        std::int64_t rows, std::int64_t words, std::uint32_t* to) {
         const __mmask16 mask = first(words);
-        for (std::int64_t row = 0; row < kEdge; ++row, to += kEdge) {
+        for (std::int64_t row = 0; row < kTileEdge; ++row, to += kTileEdge) {
             _mm512_storeu_si512(to, row < rows ? _mm512_maskz_loadu_epi32(mask, from + row * stride)
                                                : _mm512_setzero_si512());
         }
@@ -189,15 +119,15 @@ private:
     }
     static void copy_transposed(const std::uint32_t* from, std::int64_t stride, std::int64_t rows,
                                 std::int64_t pairs, std::uint32_t* to) {
-        __m512i square[kEdge];
-        for (std::int64_t pair = 0; pair < kEdge; ++pair) {
+        __m512i square[kTileEdge];
+        for (std::int64_t pair = 0; pair < kTileEdge; ++pair) {
             square[pair] = pair < pairs
                                ? _mm512_maskz_loadu_epi32(first(rows), from + pair * stride)
                                : _mm512_setzero_si512();
         }
         transpose_square(square);
-        for (std::int64_t row = 0; row < kEdge; ++row)
-            _mm512_storeu_si512(to + row * kEdge, square[row]);
+        for (std::int64_t row = 0; row < kTileEdge; ++row)
+            _mm512_storeu_si512(to + row * kTileEdge, square[row]);
     }
 
     TileView views_[2][kMaxDepthTiles];
@@ -216,9 +146,9 @@ struct BlockSums {
 template <bool kAccumulate>
 void write_tile(const PairProduct& p, std::int64_t row, std::int64_t col, const float* sums) {
     const __m512 factor = _mm512_set1_ps(p.factor), zero = _mm512_setzero_ps();
-    const std::int64_t rows = smaller(kEdge, p.rows - row), stride = p.out_stride;
+    const std::int64_t rows = smaller(kTileEdge, p.rows - row), stride = p.out_stride;
     float* to = p.out + row * stride + col;
-    for (std::int64_t r = 0; r < rows; ++r, to += stride, sums += kEdge) {
+    for (std::int64_t r = 0; r < rows; ++r, to += stride, sums += kTileEdge) {
         const __m512 sum = _mm512_load_ps(sums);
         const __m512 scaled = kAccumulate ? _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to))
                                           : _mm512_mul_ps(sum, factor);
@@ -231,7 +161,7 @@ void write_block(const BlockSums& sums) {
     const auto write = p.accumulate ? &write_tile<true> : &write_tile<false>;
     for (int r = 0; r < sums.row_tiles; ++r) {
         for (int c = 0; c < sums.col_tiles; ++c)
-            write(p, sums.row + r * kEdge, sums.col + c * kEdge, sums.tiles[r][c]);
+            write(p, sums.row + r * kTileEdge, sums.col + c * kTileEdge, sums.tiles[r][c]);
     }
 }
 
@@ -248,13 +178,13 @@ void multiply_block(const PairProduct& p, const LeftTiles& left, Tiles& tiles, B
     alignas(64) std::uint32_t cut[kColTiles][kTileWords];
     const std::int64_t depth = p.depth_pairs, stride = p.right_stride;
     const std::uint32_t* right = p.right + sums.col;
-    for (std::int64_t pair = 0; pair < depth; pair += kEdge, right += kEdge * stride) {
-        TileView view[2] = {{right, stride}, {right + kEdge, stride}};
-        for (int tile = 0; tile < kColTiles && depth - pair < kEdge; ++tile) {
-            LeftTiles::copy(view[tile].words, stride, depth - pair, kEdge, cut[tile]);
-            view[tile] = {cut[tile], kEdge};
+    for (std::int64_t pair = 0; pair < depth; pair += kTileEdge, right += kTileEdge * stride) {
+        TileView view[2] = {{right, stride}, {right + kTileEdge, stride}};
+        for (int tile = 0; tile < kColTiles && depth - pair < kTileEdge; ++tile) {
+            LeftTiles::copy(view[tile].words, stride, depth - pair, kTileEdge, cut[tile]);
+            view[tile] = {cut[tile], kTileEdge};
         }
-        const TileView& upper = left.at(0, pair / kEdge);
+        const TileView& upper = left.at(0, pair / kTileEdge);
         tiles.template load<4>(upper.words, upper.stride);
         tiles.template load<6>(view[0].words, view[0].stride);
         tiles.template multiply<0, 4, 6>();
@@ -263,7 +193,7 @@ void multiply_block(const PairProduct& p, const LeftTiles& left, Tiles& tiles, B
             tiles.template multiply<1, 4, 7>();
         }
         if constexpr (kRowTiles > 1) {
-            const TileView& lower = left.at(1, pair / kEdge);
+            const TileView& lower = left.at(1, pair / kTileEdge);
             tiles.template load<5>(lower.words, lower.stride);
             tiles.template multiply<2, 5, 6>();
             if constexpr (kColTiles > 1) tiles.template multiply<3, 5, 7>();
@@ -297,8 +227,8 @@ public:
             block.product = &p;
             block.row = row;
             block.col = col;
-            block.row_tiles = p.rows - row > kEdge ? 2 : 1;
-            block.col_tiles = p.cols - col > kEdge ? 2 : 1;
+            block.row_tiles = p.rows - row > kTileEdge ? 2 : 1;
+            block.col_tiles = p.cols - col > kTileEdge ? 2 : 1;
             kMultiply[block.row_tiles - 1][block.col_tiles - 1](p, left_, tiles_, block, before_,
                                                                 beside_);
             before_ = &block;
@@ -321,7 +251,7 @@ struct Nothing {
     void step() {}
 };
 
-constexpr std::int64_t kMaxPairs = kMaxDepthTiles * kEdge;
+constexpr std::int64_t kMaxPairs = kMaxDepthTiles * kTileEdge;
 
 // The registers are set up and given back in every product: about fifty cycles of a thousand, and
 // nothing of another user of the unit in this thread is left in place of its own.
@@ -343,76 +273,7 @@ void product(const PairProduct& whole) {
     } while (done < whole.depth_pairs);
 }
 
-/// Softmax of some rows and the rescaling of their sums, a row a step.
-template <bool kHasFactor>
-class SoftmaxSteps {
-public:
-    SoftmaxSteps(const AttentionTile& tile, unsigned& lost)
-        : tile_(tile),
-          vectors_{tile.softmax, tile.halves, lost},
-          rows_(tile.softmax, vectors_),
-          next_(0),
-          group_end_(0),
-          end_(0) {}
-
-    void start(std::int64_t begin, std::int64_t end) {
-        next_ = group_end_ = begin;
-        end_ = end;
-    }
-    void step() {
-        if (next_ >= end_) return;
-        if (next_ == group_end_) {
-            group_end_ = smaller(next_ + 16, end_);
-            rows_.start(next_, group_end_);
-        }
-        rows_.weigh(next_);
-        if (tile_.sums.accumulate) rescale_row(tile_.sums, next_, tile_.softmax.rescale[next_]);
-        ++next_;
-    }
-    void finish() {
-        while (next_ < end_) step();
-    }
-
-private:
-    const AttentionTile& tile_;
-    SoftmaxVectors<kHasFactor> vectors_;
-    SoftmaxRows<SoftmaxVectors<kHasFactor>> rows_;
-    std::int64_t next_, group_end_, end_;
-};
-
-// While the unit multiplies the queries of some rows, and the weights of those two groups before,
-// softmax of the group between is done.
-template <class Tiles, bool kHasFactor>
-bool attend_in_steps(const AttentionTile& tile) {
-    Tiles tiles;
-    unsigned lost = 0;
-    SoftmaxSteps<kHasFactor> softmax(tile, lost);
-    BlockWalk<Tiles, SoftmaxSteps<kHasFactor>> walk(tiles, softmax);
-    const std::int64_t rows = tile.softmax.rows;
-    for (std::int64_t row = 0; row < rows + 2 * kBlock; row += kBlock) {
-        if (row >= kBlock) softmax.start(row - kBlock, smaller(row, rows));
-        if (row < rows) walk.multiply_rows(tile.logits, row);
-        if (row >= 2 * kBlock) walk.multiply_rows(tile.sums, row - 2 * kBlock);
-        walk.finish();
-        softmax.finish();
-    }
-    return lost != 0;
-}
-
-template <class Tiles>
-bool attend(const AttentionTile& tile) {
-    if (tile.logits.depth_pairs > kMaxPairs || tile.sums.depth_pairs > kMaxPairs) {
-        product<Tiles>(tile.logits);
-        unsigned lost = 0;
-        SoftmaxSteps<true> softmax(tile, lost);
-        softmax.start(0, tile.softmax.rows);
-        softmax.finish();
-        product<Tiles>(tile.sums);
-        return lost != 0;
-    }
-    return tile.softmax.prob_factor == 1.0f ? attend_in_steps<Tiles, false>(tile)
-                                            : attend_in_steps<Tiles, true>(tile);
-}
+#include "impl/kernels/amx_attention-inl.h"
 
 }  // namespace
 }  // namespace attncheck::impl
