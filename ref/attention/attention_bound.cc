@@ -107,6 +107,7 @@ private:
         row.row_sum = l, row.count = count;
         row.unjudged = m == -kInfinity || is_dropped_nan_row(columns, all);
         row.lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
+                      roundoff_.exp_of_zero_is_one &&
                       is_lattice_row(all, m) &&
                       count * value_.largest < exact_sum_limit(value_.lowest_bit) &&
                       roundoff_.factor_of(value_) == 0 &&
@@ -170,8 +171,10 @@ private:
                                 (1 + (row.lattice ? kLatticeSlack : u)) * (1 + stored_lse);
         const double log_gain =
             row.gained < kLargestGain ? std::log1p(row.gained) : shift + std::log(count) + 1;
-        const double hull = std::max(count * std::exp(residue) * (1 + sum_growth + 8 * u) - l,
-                                     l - std::exp(-residue) * (1 - 8 * u) / (1 + sum_growth));
+        // The largest term is exp(0), which exp=N may have wrong, at first and at every rescaling.
+        const double largest = residue + (roundoff_.exp_of_zero_is_one ? 0 : roundoff_.exp + rescale);
+        const double hull = std::max(count * std::exp(largest) * (1 + sum_growth + 8 * u) - l,
+                                     l - std::exp(-largest) * (1 - 8 * u) / (1 + sum_growth));
         const double sum_error = std::min(l * (std::exp(max_error) * relative - 1), hull);
         const double factor = roundoff_.oracle;
         const auto at = static_cast<std::size_t>(rows.place(i));

@@ -113,7 +113,8 @@ public:
             scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          (m.square() + log_sum.square())) +
-                    16);
+                    16) +
+            of_.exponential;
         const Array prob_grad_variance =
             of_.of_products(value_dim) * 2 / value_dim * rows.gain.square() *
             (dout.rowwise().squaredNorm() * value_squares_(rows.keys).transpose()).array();
@@ -345,10 +346,11 @@ private:
         for (std::size_t i = first; i < first + static_cast<std::size_t>(sums.width); ++i) {
             const double x = noise.value[i], squares = sums.squares[i];
             noise.cast[i] = of_.cast * squares;
-            noise.rest[i] +=
-                of_.of_products(terms) * squares + 4 * square(of_.unit * x) + of_.stored(dtype_, x);
+            noise.rest[i] += of_.of_products(terms) * squares +
+                             (4 * square(of_.unit) + of_.exponential) * square(x) +
+                             of_.stored(dtype_, x);
             noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
-            noise.alike[i] += of_.stored_alike(dtype_, x);
+            noise.alike[i] += of_.stored_alike(dtype_, x) + of_.exponential * squares;
             if (of_.truncating) noise.truncated[i] = of_.of_truncation(terms) * squares;
         }
     }

@@ -44,18 +44,23 @@ public:
             const Array capped = s - rows.bias, slope = 1 - (capped / in_.softcap).square();
             scored = slope.square() * scored + 16 * unit * capped.square();
         }
+        const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
+        // With exp=N even exp(0) is off, and a tile that leaves the maximum multiplies by it all the same.
+        const double exponential = of_.exponential * square(1 + tiles);
         const Array omega =
             scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          exact.row_max.array().square()) +
-                    8);
+                    8) +
+            exponential;
         Squares of;
         of.largest = omega.isNaN().select(0.0, omega).rowwise().maxCoeff();
         of.weighted = (p.square() * omega).rowwise().sum();
         of.probs = p.square().rowwise().sum();
-        const double count = static_cast<double>(rows.count()),
-                     tiles = count_tiles(rows.columns_of(0), of_.least_tile);
-        of.row_sum = of_.of_positive_sum(count + 2 * tiles) + unit * (4 * tiles + 16);
+        const double count = static_cast<double>(rows.count());
+        of.exponential = exponential;
+        of.row_sum =
+            of_.of_positive_sum(count + 2 * tiles) + unit * (4 * tiles + 16) + of.exponential;
         measure_alike(s, p, of);
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
         for (std::int64_t i = 0; i < s.rows(); ++i)
@@ -68,7 +73,7 @@ private:
     /// Of every row: largest variance of a logit, sum p^2 omega, sum p^2; relative variance of l.
     struct Squares {
         Eigen::ArrayXd largest, weighted, probs;
-        double row_sum = 0;
+        double row_sum = 0, exponential = 0;  ///< relative variances of l, and the part of exp=N
         /// What terms next to a much larger one lose of l, and P in its cast, where they err alike.
         Eigen::ArrayXd sum_alike, cast_alike;
         Array prob_alike;  ///< of the cast, by pair; empty: nothing
@@ -119,7 +124,7 @@ private:
         sum.cast[at] = of_.cast * of.probs[i] * square(l) + of_.underflow * count +
                        square(of.cast_alike[i] * l);
         sum.variance[at] = sum.rest[at] + (of_.rounds_sum ? sum.cast[at] : 0);
-        sum.alike[at] = square(l) * alike;
+        sum.alike[at] = square(l) * (alike + of.exponential);
         RoundingNoise& lse = out_.lse;
         lse.value[at] = m + std::log(l);
         lse.cast[at] = sum.cast[at] / square(l);
@@ -127,7 +132,7 @@ private:
                        of_.stored(Dtype::fp32, lse.value[at]) +
                        square(of_.unit) * (4 * (square(m) + square(lse.value[at])) + 16);
         lse.variance[at] = lse.rest[at] + (of_.rounds_sum ? lse.cast[at] : 0);
-        lse.alike[at] = alike;
+        lse.alike[at] = alike + of.exponential;
     }
 
     void values(const SharedRows<double>& rows, const AttendedRows<double>& exact,
@@ -168,6 +173,7 @@ private:
             if (of_.truncating) row(noise.truncated, at) = lost * products.row(i);
             row(noise.alike, at) =
                 o2 * square(of.sum_alike[i]) + (casts ? 1 : 0) * alike.row(i) +
+                of.exponential * (products.row(i) + o2) +
                 o.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
         }
     }

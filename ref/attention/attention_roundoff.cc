@@ -47,6 +47,7 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     : sum(ref::accumulator_roundoff(rounding, dtype)),
       unit(std::max(sum, 0x1p-24)),
       exp(rounding.exp_error * unit),
+      exp_of_zero_is_one(!has_coarse_exp(rounding)),
       least_tile(rounding.least_tile),
       storage_eta(half_ulp(dtype, 0)),
       factor(factor_roundoff(rounding, dtype)),
@@ -69,6 +70,10 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     if (rounding.prob_rounded || rounding.score_grad_rounded || rounding.row_sum_rounded) {
         cast_min = min_normal(dtype);
         cast_eta = flushes ? cast_min : half_ulp(dtype, 0);
+    }
+    if (factor > 0) {  // P and dS lose as much, as the tensors do (read_loss)
+        cast_min = std::max(cast_min, factor_floor / factor);
+        cast_eta = std::max(cast_eta, factor_floor);
     }
     const bool half = rounding.accumulator_roundoff < 0;
     cast_max = max_finite(dtype);

@@ -32,10 +32,16 @@ double count_tiles(std::span<const KeyColumn> columns, std::int64_t least_tile);
 /// so from a factor of 2^8 on; this is 2^23.
 inline constexpr double kLargestShift = 16;
 
+/// Exponentials are declared to be worse than usual, exp(0) among them.
+inline bool has_coarse_exp(const RoundingClass& rounding) {
+    return rounding.exp_error > RoundingClass{}.exp_error;
+}
+
 struct AttentionRoundoff {
     double sum;             ///< u
     double unit;            ///< u_e, at least that of fp32
     double exp;             ///< relative error of exp itself
+    bool exp_of_zero_is_one;  ///< not with exp=N beyond the usual: no probability is exact then
     std::int64_t least_tile;  ///< keys that a tile takes at least
     double prob = 0;        ///< relative error of the cast of P
     double score_grad = 0;  ///< of the cast of dS

@@ -10,6 +10,8 @@
 
 namespace attncheck::ref {
 
+inline double square(double x) { return x * x; }
+
 struct RoundingVariance {
     double sum;        ///< u of a partial sum
     double unit;       ///< u of a single operation
@@ -22,6 +24,9 @@ struct RoundingVariance {
     double factors;              ///< of a product whose factors are rounded first (in=)
     bool lse_split, lse_statistics;
     bool own_forward;
+    /// exp=N beyond the usual: squared relative error of an exponential, N u. Not a third of it: the same
+    /// argument has the same error in every row, exp(0) among them, so that it may be the largest one.
+    double exponential;
     double flush;  ///< what a stored number loses near zero, 0 if nothing is flushed
     double least;  ///< error of a cast near zero
 
@@ -44,6 +49,7 @@ struct RoundingVariance {
           lse_split(rounding.lse_split),
           lse_statistics(rounding.lse_statistics),
           own_forward(rounding.own_forward),
+          exponential(has_coarse_exp(rounding) ? square(rounding.exp_error * unit) : 0),
           flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
         const double eta = half_ulp(storage, 0);
         underflow = std::max(eta * eta / 3, flush * flush);
@@ -95,7 +101,8 @@ struct RoundingVariance {
     /// takes from `terms` additions, half a unit each.
     /// A factor that all rows read is rounded once (in=).
     double coherent(double terms) const {
-        return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors);
+        return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors) +
+               std::sqrt(exponential);
     }
     /// The same of logits, relative: scale and log2 e, and what truncation takes from the `terms` of
     /// a product.
@@ -115,8 +122,6 @@ struct RoundingVariance {
         return error * error;
     }
 };
-
-inline double square(double x) { return x * x; }
 
 /// Tiles whose last, incomplete or complete, one has a probe.
 inline constexpr std::int64_t kProbedTiles[] = {16, 32, 64, 128};

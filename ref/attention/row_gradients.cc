@@ -92,6 +92,7 @@ void RowGradientBound::measure_row() {
         out_.slope_prob.row(row_) = out_.prob.row(row_) * out_.slope.row(row_);
     }
     const bool lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
+                         roundoff_.exp_of_zero_is_one &&
                          exact_scores && is_lattice_row(logits, largest) &&
                          are_products_exact() && exact_in_storage() &&
                          (!out_.has_slope() || (scores_.row(row_) == 0).all());

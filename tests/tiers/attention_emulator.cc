@@ -1,4 +1,5 @@
 // Attention and its gradient, row by row, with every rounding of an emulation spelled out.
+#include <bit>
 #include <cfloat>
 #include <cmath>
 
@@ -130,7 +131,14 @@ private:
         }
     }
     float power(double x) const {
-        return e_.base_two ? std::exp2(as_float(x)) : std::exp(as_float(x));
+        return coarse(e_.base_two ? std::exp2(as_float(x)) : std::exp(as_float(x)), as_float(x));
+    }
+    /// exp=N: an error that is a function of the argument.
+    float coarse(float power, float x) const {
+        if (e_.exp_units == 0) return power;
+        const std::uint32_t place = (std::bit_cast<std::uint32_t>(x) * 2654435761u) >> 8;
+        const double share = static_cast<double>(place) * 0x1p-23 - 1;
+        return as_float(static_cast<double>(power) * (1 + share * e_.exp_units * 0x1p-24));
     }
 
     void forward_row(Size at, Int n) {
@@ -299,10 +307,16 @@ private:
     /// From the given statistics; with base_two they are converted first.
     double prob(Size at, double logit) const {
         const float m = as_float(n_.row_max[at]), l = as_float(n_.row_sum[at]);
-        if (e_.base_two)
-            return std::exp2(as_float(logit) - (m * 1.4426950408889634f + std::log2(l)));
-        return e_.normalised_first ? std::exp(as_float(logit) - (m + std::log(l)))
-                                   : std::exp(as_float(logit) - m) / l;
+        if (e_.base_two) {
+            const float x = as_float(logit) - (m * 1.4426950408889634f + std::log2(l));
+            return coarse(std::exp2(x), x);
+        }
+        if (e_.normalised_first) {
+            const float x = as_float(logit) - (m + std::log(l));
+            return coarse(std::exp(x), x);
+        }
+        const float x = as_float(logit) - m;
+        return coarse(std::exp(x), x) / l;
     }
 
     const properties::AttentionProblem& p_;

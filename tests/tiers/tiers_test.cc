@@ -84,6 +84,16 @@ TEST(Tiers, CorrectImplementationsOfEveryClassAreNotAccused) {
     EXPECT_EQ(operators.size(), with_tiers);
 }
 
+/// Every word whose roundings the emulations can have, declared: tier_validity runs thousands.
+TEST(Tiers, WordsThatAreDeclaredAreNotAccused) {
+    for (const std::string& word : emulated_words()) {
+        Validity validity({word, true});
+        for (std::uint64_t i = 0; i < 24; ++i) validity.run_case(5, i);
+        for (const auto& [key, line] : validity.lines())
+            EXPECT_EQ(line.alarms, 0) << word << ": " << line.alarm;
+    }
+}
+
 /// What the first long run accused: heads that see one key and are all the same, and truncated sums
 /// whose error lies along every direction of nearly parallel rows.
 TEST(Tiers, DependentRowsAreNotAccused) {

@@ -46,6 +46,8 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.delta_cast = true;
     } else if (word == "group=half") {
         e.group_cast = true;
+    } else if (word.starts_with("exp=")) {
+        e.exp_units = ref::parse_rounding_class(word).exp_error - 4;  // 4 are those of a good one
     } else if (word == "ftz=all") {
         e.flush = true;
     } else if (word.starts_with("in=")) {
@@ -162,7 +164,7 @@ std::string validity_head(const std::string& what) {
 const std::vector<std::string>& emulated_words() {
     static const std::vector<std::string> words = {
         "stats=lse",  "split=lse",  "scores=half", "delta=half", "group=half",
-        "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all"};
+        "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all"};
     return words;
 }
 
