@@ -1,0 +1,388 @@
+/* Correct kernels of many manners: Attention and its gradient, padded, with windows. ATTNCHECK_STYLE names the manner,
+ * and attncheck_precision() declares it. None of them may be accused. A row at a time, nothing of impl/ or ref/. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attncheck/candidate.h"
+
+/* ---- manners ---- */
+
+typedef struct {
+    const char *name, *precision;
+    int parts;          /* of the keys, merged by their stored LSE */
+    int fp64;           /* sums and exponentials in binary64, rounded once at the end */
+    int hidden;         /* hidden keys are multiplied by P = 0 */
+    int rotates;        /* every call adds the queries of a key in another order, as atomics do */
+    int tiles;          /* another tile for another address and layout */
+    int tf32, bf16x2;   /* factors of fp32 products */
+    int scores, delta, group; /* stored in the type of the inputs */
+    int flushes;        /* subnormal numbers are zero */
+    double exp_error;   /* relative error of an exponential */
+} style;
+
+static const style kStyles[] = {
+    {.name = "plain", .precision = "acc=fp32"},
+    {.name = "composition", .precision = "acc=fp32", .fp64 = 1},
+    {.name = "atomics", .precision = "acc=fp32", .rotates = 1},
+    {.name = "tiles", .precision = "acc=fp32", .tiles = 1},
+    {.name = "times_zero", .precision = "hidden=times_zero", .hidden = 1},
+    {.name = "split", .precision = "split=lse", .parts = 3},
+    {.name = "fast_exp", .precision = "exp=34", .exp_error = 2e-6},
+    {.name = "cubic_exp", .precision = "exp=1600", .exp_error = 9e-5},
+    {.name = "tf32", .precision = "in=tf32", .tf32 = 1},
+    {.name = "bf16x2", .precision = "in=bf16x2", .bf16x2 = 1},
+    {.name = "half_scores", .precision = "scores=half", .scores = 1},
+    {.name = "half_delta", .precision = "delta=half", .delta = 1},
+    {.name = "half_group", .precision = "group=half", .group = 1},
+    {.name = "flush", .precision = "ftz=all", .flushes = 1},
+};
+
+static const style* the_style(void) {
+    const char* name = getenv("ATTNCHECK_STYLE");
+    for (size_t i = 0; name && i < sizeof kStyles / sizeof *kStyles; ++i)
+        if (!strcmp(kStyles[i].name, name)) return &kStyles[i];
+    return &kStyles[0];
+}
+
+/* ---- numbers ---- */
+
+static float of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static double of_half(uint16_t bits) {
+    const int exponent = bits >> 10 & 31, digits = bits & 1023;
+    const double size = exponent == 31  ? (digits ? (double)NAN : (double)INFINITY)
+                        : exponent == 0 ? digits * 0x1p-24
+                                        : (double)of_bits((uint32_t)(exponent + 112) << 23 | (uint32_t)digits << 13);
+    return bits >> 15 ? -size : size;
+}
+
+/* To nearest with `kept` bits of the 23 behind the point; NaN stays. */
+static float shortened(float x, int kept) {
+    const uint32_t bits = bits_of(x), cut = 23u - (uint32_t)kept;
+    if (x != x || fabsf(x) == INFINITY) return x;
+    return of_bits((bits + ((1u << (cut - 1)) - 1) + (bits >> cut & 1)) >> cut << cut);
+}
+
+/* binary64 to the nearest number of 11 bits, or multiple of 2^-24. */
+static double to_half(double x) {
+    int exponent;
+    if (fabs(x) < 0x1p-14) return nearbyint(x * 0x1p24) * 0x1p-24;
+    const double digits = frexp(x, &exponent);
+    const double nearest = ldexp(nearbyint(digits * 0x1p11), exponent - 11);
+    return fabs(nearest) > 65504 ? copysign(INFINITY, x) : nearest;
+}
+
+static uint16_t half_bits(double x) {
+    const uint32_t bits = bits_of((float)x), sign = bits >> 16 & 0x8000;
+    if (x != x) return 0x7e00;
+    if (fabs(x) == INFINITY) return (uint16_t)(sign | 0x7c00);
+    if (fabs(x) < 0x1p-14) return (uint16_t)(sign | (uint32_t)(fabs(x) * 0x1p24));
+    return (uint16_t)(sign | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023));
+}
+
+/* binary64 straight to the type. */
+static double stored(int32_t type, double x) {
+    if (x != x || fabs(x) == INFINITY) return x;
+    if (type == ATTNCHECK_FLOAT16) return to_half(x);
+    if (type == ATTNCHECK_FLOAT32) return (double)(float)x;
+    float nearest = (float)x; /* to odd: the second rounding cannot go wrong */
+    if ((double)nearest != x && !(bits_of(nearest) & 1))
+        nearest = nextafterf(nearest, (double)nearest < x ? INFINITY : -INFINITY);
+    if (fabsf(nearest) == INFINITY) nearest = x > 0 ? 0x1.fffffep127f : -0x1.fffffep127f;
+    return shortened(nearest, 7);
+}
+
+static double least_normal(int32_t type) { return type == ATTNCHECK_FLOAT16 ? 0x1p-14 : 0x1p-126; }
+
+static double flushed(const style* s, int32_t type, double x) {
+    return s->flushes && fabs(x) < least_normal(type) ? 0 : x;
+}
+
+static double load(const style* s, const attncheck_tensor* t, int64_t at) {
+    double x;
+    if (t->dtype == ATTNCHECK_FLOAT16) x = of_half(((const uint16_t*)t->data)[at]);
+    else if (t->dtype == ATTNCHECK_FLOAT32) x = (double)((const float*)t->data)[at];
+    else x = (double)of_bits((uint32_t)((const uint16_t*)t->data)[at] << 16);
+    return flushed(s, t->dtype, x);
+}
+
+static void store(const style* s, const attncheck_tensor* t, int64_t at, double x) {
+    x = flushed(s, t->dtype, stored(t->dtype, x));
+    if (t->dtype == ATTNCHECK_FLOAT16) ((uint16_t*)t->data)[at] = half_bits(x);
+    else if (t->dtype == ATTNCHECK_FLOAT32) ((float*)t->data)[at] = (float)x;
+    else ((uint16_t*)t->data)[at] = (uint16_t)(bits_of((float)x) >> 16);
+}
+
+/* A sum or product as the style has it. */
+static double rounded(const style* s, double x) { return s->fp64 ? x : (double)(float)x; }
+/* A factor of a product of fp32 tensors. */
+static double factor(const style* s, int32_t type, double x) {
+    if (type != ATTNCHECK_FLOAT32) return x;
+    if (s->tf32) return shortened((float)x, 10);
+    if (!s->bf16x2) return x;
+    const float high = shortened((float)x, 7);
+    return x != x || fabs(x) == INFINITY ? x : (double)high + (double)shortened((float)x - high, 7);
+}
+
+static double exponential(const style* s, double x) {
+    if (s->fp64) return exp(x);
+    const float e = expf((float)x);
+    const uint32_t noise = (bits_of((float)x) * 2654435761u) >> 8; /* a function of x */
+    return (double)(float)((double)e * (1 + s->exp_error * ((double)noise * 0x1p-23 - 1)));
+}
+
+/* ---- the problem ---- */
+
+typedef struct {
+    const style* s;
+    const attncheck_tensor *query, *key, *value, *lse;
+    int64_t queries, keys, heads, group, dim, value_dim, left, right, corner, batch;
+    int32_t type;
+    double scale;
+    double *q, *k, *v, *dout; /* as factors of products, dense */
+} problem;
+
+static int64_t row(const attncheck_tensor* t, int64_t b, int64_t position, int64_t head) {
+    return b * t->strides[0] + position * t->strides[1] + head * t->strides[2];
+}
+
+/* A tensor [B,S,H,D] as factors; NULL without memory. */
+static double* factors_of(const style* s, const attncheck_tensor* t) {
+    const int64_t width = t->shape[3], rows = t->shape[0] * t->shape[1] * t->shape[2];
+    double* all = malloc((size_t)(rows * width + 1) * sizeof *all);
+    for (int64_t r = 0; all && r < rows; ++r) {
+        const int64_t h = r % t->shape[2], i = r / t->shape[2] % t->shape[1], b = r / t->shape[2] / t->shape[1];
+        for (int64_t d = 0; d < width; ++d)
+            all[r * width + d] = factor(s, t->dtype, load(s, t, row(t, b, i, h) + d * t->strides[3]));
+    }
+    return all;
+}
+
+static problem problem_of(const attncheck_tensor* q, const attncheck_tensor* k, const attncheck_tensor* v, double scale,
+                          int64_t left, int64_t right, int64_t align) {
+    problem p = {.s = the_style(), .query = q, .key = k, .value = v, .type = q->dtype, .scale = (double)(float)scale};
+    p.batch = q->shape[0], p.queries = q->shape[1], p.heads = q->shape[2], p.dim = q->shape[3];
+    p.keys = k->shape[1], p.group = p.heads / k->shape[2], p.value_dim = v->shape[3];
+    p.left = left, p.right = right, p.corner = align == 1 ? p.keys - p.queries : 0;
+    p.q = factors_of(p.s, q), p.k = factors_of(p.s, k), p.v = factors_of(p.s, v);
+    return p;
+}
+
+static void release(problem* p) { free(p->q), free(p->k), free(p->v), free(p->dout); }
+
+static const double* query_row(const problem* p, int64_t b, int64_t h, int64_t i) {
+    return p->q + ((b * p->queries + i) * p->heads + h) * p->dim;
+}
+static const double* key_row(const problem* p, const double* of, int64_t b, int64_t h, int64_t j, int64_t width) {
+    return of + ((b * p->keys + j) * (p->heads / p->group) + h / p->group) * width;
+}
+
+static int sees(const problem* p, int64_t i, int64_t j) {
+    const int64_t from_diagonal = j - i - p->corner;
+    return (p->left < 0 || from_diagonal >= -p->left) && (p->right < 0 || from_diagonal <= p->right);
+}
+
+static double product(const problem* p, const double* a, const double* b, int64_t width) {
+    double sum = 0;
+    if (p->s->fp64)
+        for (int64_t d = 0; d < width; ++d) sum += a[d] * b[d];
+    else
+        for (int64_t d = 0; d < width; ++d) sum = (float)(sum + a[d] * b[d]);
+    return sum;
+}
+
+/* sum += x row, with the rounding of sums. */
+static void add_row(const problem* p, double* sum, double x, const double* of, int64_t width) {
+    if (p->s->fp64)
+        for (int64_t d = 0; d < width; ++d) sum[d] += x * of[d];
+    else
+        for (int64_t d = 0; d < width; ++d) sum[d] = (float)(sum[d] + x * of[d]);
+}
+
+/* Logits of a row; what is hidden is -infinity. */
+static void logits_of(const problem* p, int64_t b, int64_t h, int64_t i, double* logit) {
+    for (int64_t j = 0; j < p->keys; ++j) {
+        logit[j] = -INFINITY;
+        if (!sees(p, i, j)) continue;
+        double score = product(p, query_row(p, b, h, i), key_row(p, p->k, b, h, j, p->dim), p->dim);
+        if (p->s->scores) score = stored(p->type, score);
+        logit[j] = rounded(p->s, score * p->scale);
+    }
+}
+
+static double tile_of(const problem* p) {
+    if (!p->s->tiles) return 32;
+    return 16 << (((uintptr_t)p->query->data >> 4 & 1) + (p->query->strides[1] > p->query->strides[2]));
+}
+
+/* Online softmax over keys [from, to): the sums, the maximum and l. */
+static void attend(const problem* p, int64_t b, int64_t h, int64_t i, const double* logit, int64_t from, int64_t to,
+                   double* sum, double* max, double* l) {
+    const style* s = p->s;
+    const int64_t tile = (int64_t)tile_of(p);
+    *max = -INFINITY, *l = 0;
+    for (int64_t d = 0; d < p->value_dim; ++d) sum[d] = 0;
+    for (int64_t begin = from; begin < to; begin += tile) {
+        const int64_t end = begin + tile < to ? begin + tile : to;
+        double higher = *max;
+        for (int64_t j = begin; j < end; ++j)
+            if (higher == higher && !(logit[j] <= higher)) higher = logit[j]; /* a NaN stays */
+        if (higher != *max && *max != -INFINITY) {
+            const double correction = exponential(s, rounded(s, *max - higher));
+            *l = rounded(s, *l * correction);
+            for (int64_t d = 0; d < p->value_dim; ++d) sum[d] = rounded(s, sum[d] * correction);
+        }
+        *max = higher;
+        for (int64_t j = begin; j < end; ++j) {
+            const int shown = sees(p, i, j);
+            if (!shown && !s->hidden) continue;
+            const double e = shown ? exponential(s, rounded(s, logit[j] - higher)) : 0;
+            *l = rounded(s, *l + e);
+            add_row(p, sum, factor(s, p->type, e), key_row(p, p->v, b, h, j, p->value_dim), p->value_dim);
+        }
+    }
+}
+
+/* The output of a row, and its LSE. `room` holds two rows of the output. */
+static double forward_row(const problem* p, int64_t b, int64_t h, int64_t i, double* logit, double* room) {
+    const style* s = p->s;
+    double *out = room, *sum = room + p->value_dim, max, l;
+    logits_of(p, b, h, i, logit);
+    const int64_t parts = s->parts > 1 && s->parts <= p->keys ? s->parts : 1;
+    double lse[4], top = -INFINITY, total = 0;
+    for (int pass = 0; pass < (parts > 1 ? 2 : 1); ++pass) {
+        for (int64_t d = 0; d < p->value_dim; ++d) out[d] = 0;
+        for (int64_t k = 0; k < parts; ++k) {
+            attend(p, b, h, i, logit, k * p->keys / parts, (k + 1) * p->keys / parts, sum, &max, &l);
+            if (pass == 0) lse[k] = l == 0 ? -INFINITY : (double)(float)(max + (s->fp64 ? log(l) : (double)logf((float)l)));
+            const double weight = parts == 1 ? 1 : pass == 0 || lse[k] == -INFINITY ? 0 : exponential(s, rounded(s, lse[k] - total));
+            for (int64_t d = 0; d < p->value_dim; ++d)
+                if (l != 0 && (parts == 1 || weight != 0)) out[d] = rounded(s, out[d] + rounded(s, weight * rounded(s, sum[d] / l)));
+                else if (s->hidden) out[d] += 0 * sum[d];
+        }
+        if (parts == 1) return lse[0];
+        if (pass == 1) return total;
+        for (int64_t k = 0; k < parts; ++k)
+            if (top == top && !(lse[k] <= top)) top = lse[k]; /* a NaN stays */
+        if (top == -INFINITY) return top;
+        for (int64_t k = 0; k < parts; ++k) total = rounded(s, total + exponential(s, rounded(s, lse[k] - top)));
+        total = rounded(s, top + (double)logf((float)total));
+    }
+    return top;
+}
+
+/* ---- entry points ---- */
+
+uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
+const char* attncheck_candidate_name(void) { return the_style()->name; }
+const char* attncheck_precision(void) { return the_style()->precision; }
+#define FEATURES "layout=bshd,bhsd,sbhd bias=none mask=none kv_length=none sink=none softcap=0"
+const char* attncheck_features(void) { return "attention: " FEATURES "\nattention_grad: " FEATURES; }
+
+int attncheck_attention(const attncheck_attention_args* a) {
+    if (a->query.rank != 4 || a->softcap != 0 || a->bias.data || a->mask.data || a->sink.data || a->kv_length.values)
+        return ATTNCHECK_DECLINED;
+    problem p = problem_of(&a->query, &a->key, &a->value, a->scale, a->window_left, a->window_right, a->align);
+    double* room = malloc((size_t)(p.keys + 2 * p.value_dim) * sizeof *room);
+    if (!room || !p.q || !p.k || !p.v) return ATTNCHECK_ERR_INTERNAL;
+    for (int64_t b = 0; b < p.batch; ++b)
+        for (int64_t h = 0; h < p.heads; ++h)
+            for (int64_t i = 0; i < p.queries; ++i) {
+                const double lse = forward_row(&p, b, h, i, room, room + p.keys);
+                const int64_t at = row(&a->out, b, i, h);
+                for (int64_t d = 0; d < p.value_dim; ++d) store(p.s, &a->out, at + d * a->out.strides[3], room[p.keys + d]);
+                if (a->lse.data)
+                    store(p.s, &a->lse, b * a->lse.strides[0] + h * a->lse.strides[1] + i * a->lse.strides[2], lse);
+            }
+    free(room);
+    release(&p);
+    return ATTNCHECK_OK;
+}
+
+static atomic_uint calls;
+
+/* What row i of head h adds to dQ, and to dK and dV of its head. */
+static void gradient_row(const attncheck_attention_grad_args* a, const problem* p, int64_t b, int64_t h, int64_t i,
+                         double* logit, double* room, double* dk, double* dv) {
+    const style* s = p->s;
+    double* dq = room;
+    const int64_t dout = row(&a->dout, b, i, h);
+    const double* go = p->dout + ((b * p->queries + i) * p->heads + h) * p->value_dim;
+    double lse, delta = 0;
+    if (a->lse.data) {
+        lse = load(s, &a->lse, b * a->lse.strides[0] + h * a->lse.strides[1] + i * a->lse.strides[2]);
+        logits_of(p, b, h, i, logit);
+    } else {
+        lse = forward_row(p, b, h, i, logit, room + p->dim);
+    }
+    for (int64_t d = 0; d < p->value_dim; ++d)
+        delta = rounded(s, delta + load(s, &a->dout, dout + d * a->dout.strides[3]) *
+                                       load(s, &a->out, row(&a->out, b, i, h) + d * a->out.strides[3]));
+    if (s->delta) delta = stored(p->type, delta);
+    for (int64_t d = 0; d < p->dim; ++d) dq[d] = 0;
+    for (int64_t j = 0; j < p->keys; ++j) {
+        const int shown = sees(p, i, j);
+        if (!shown && !s->hidden) continue;
+        const double* k = key_row(p, p->k, b, h, j, p->dim);
+        const double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
+        const double dp = product(p, go, key_row(p, p->v, b, h, j, p->value_dim), p->value_dim);
+        const double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp - delta)));
+        add_row(p, dq, ds, k, p->dim);
+        add_row(p, dk + j * p->dim, ds, query_row(p, b, h, i), p->dim);
+        add_row(p, dv + j * p->value_dim, factor(s, p->type, prob), go, p->value_dim);
+    }
+    for (int64_t d = 0; d < p->dim; ++d)
+        store(s, &a->dq, row(&a->dq, b, i, h) + d * a->dq.strides[3], rounded(s, dq[d] * p->scale));
+}
+
+/* dK or dV of one key head; group=half: each query head is rounded first. */
+static void add_head(const problem* p, double* sum, const double* head, int64_t count, double by) {
+    for (int64_t k = 0; k < count; ++k) {
+        const double x = rounded(p->s, head[k] * by);
+        sum[k] = rounded(p->s, sum[k] + (p->s->group ? stored(p->type, x) : x));
+    }
+}
+
+static void store_keys(const problem* p, const attncheck_tensor* t, int64_t b, int64_t head, const double* sum, int64_t width) {
+    for (int64_t j = 0; j < p->keys; ++j)
+        for (int64_t d = 0; d < width; ++d) store(p->s, t, row(t, b, j, head) + d * t->strides[3], sum[j * width + d]);
+}
+
+int attncheck_attention_grad(const attncheck_attention_grad_args* a) {
+    if (a->query.rank != 4 || a->softcap != 0 || a->bias.data || a->mask.data || a->sink.data || a->kv_length.values)
+        return ATTNCHECK_DECLINED;
+    problem p = problem_of(&a->query, &a->key, &a->value, a->scale, a->window_left, a->window_right, a->align);
+    const int64_t width = p.dim + p.value_dim, rows = p.keys * width;
+    double* room = calloc((size_t)(p.keys + p.dim + 2 * p.value_dim + 2 * rows + 1), sizeof *room);
+    p.dout = factors_of(p.s, &a->dout);
+    if (!room || !p.q || !p.k || !p.v || !p.dout) return ATTNCHECK_ERR_INTERNAL;
+    double *head = room + p.keys + p.dim + 2 * p.value_dim, *sum = head + rows;
+    const int64_t first = p.s->rotates && p.queries > 0 ? (int64_t)(atomic_fetch_add(&calls, 7) % (unsigned)p.queries) : 0;
+    for (int64_t b = 0; b < p.batch; ++b)
+        for (int64_t h = 0; h < p.heads; ++h) {
+            if (h % p.group == 0) memset(sum, 0, (size_t)rows * sizeof *sum);
+            memset(head, 0, (size_t)rows * sizeof *head);
+            for (int64_t i = 0; i < p.queries; ++i)
+                gradient_row(a, &p, b, h, (i + first) % p.queries, room, room + p.keys, head, head + p.keys * p.dim);
+            add_head(&p, sum, head, p.keys * p.dim, p.scale);
+            add_head(&p, sum + p.keys * p.dim, head + p.keys * p.dim, p.keys * p.value_dim, 1);
+            if ((h + 1) % p.group != 0) continue;
+            store_keys(&p, &a->dk, b, h / p.group, sum, p.dim);
+            store_keys(&p, &a->dv, b, h / p.group, sum + p.keys * p.dim, p.value_dim);
+        }
+    free(room);
+    release(&p);
+    return ATTNCHECK_OK;
+}
