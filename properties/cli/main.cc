@@ -16,6 +16,7 @@
 #include "properties/cli/standard_streams.h"
 #include "properties/cli/entry_table.h"
 #include "properties/cli/explain_command.h"
+#include "properties/cli/manual.h"
 #include "properties/cli/names.h"
 #include "properties/cli/report_files.h"
 #include "properties/report/files.h"
@@ -325,6 +326,9 @@ int run(int argc, char** argv) {
     MutantsArguments mutants_arguments;
     const CLI::App* mutants = add_mutants_command(app, mutants_arguments);
 
+    ManualCommands manuals;
+    add_manual_commands(app, manuals);
+
     refuse_empty_values(app);
 
     try {
@@ -344,6 +348,14 @@ int run(int argc, char** argv) {
         if (*judge) return judge_command(arguments);
         if (*explain) return explain_command(arguments.property, arguments.ops);
         if (*cases) return cases_command(arguments.case_line);
+        if (*manuals.manual) {
+            std::cout << manual_page(app, ATTNCHECK_VERSION);
+            return kHeld;
+        }
+        if (*manuals.completion) {
+            std::cout << completion(app, manuals.shell);
+            return kHeld;
+        }
         if (*mutants) return grade_mutants(mutants_arguments);
         return merge(arguments);
     } catch (const std::exception& e) {  // UsageError, LoadError, unreadable and unwritable files
