@@ -51,7 +51,7 @@ if(EXISTS ${prefix}/${libdir}/libattncheck_acl.so)
     include/attncheck-acl/aclnnop/aclnn_nsa_compress.h)
 endif()
 foreach(file libexec/attncheck/attncheck-worker ${libdir}/libattncheck_builtin.so ${libdir}/libattncheck_aclnn_adapter.so
-             ${acl_files} share/attncheck/waivers/cann.txt)
+             ${acl_files} share/attncheck/waivers/cann.txt share/attncheck/schema/report.json)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()
