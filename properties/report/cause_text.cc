@@ -103,8 +103,12 @@ std::string diagnosis_of(const std::string& message) {
 }
 
 std::vector<Cause> print_causes(std::ostream& out, const RunReport& report, bool verbose) {
-    const std::vector<Failure> failures = failures_of(report);
-    std::vector<Cause> causes = causes_of(failures, rejects_nothing(report));
+    return print_causes(out, failures_of(report), rejects_nothing(report), verbose);
+}
+
+std::vector<Cause> print_causes(std::ostream& out, const std::vector<Failure>& failures,
+                                bool rejects_nothing, bool verbose) {
+    std::vector<Cause> causes = causes_of(failures, rejects_nothing);
     const std::vector<int> numbers = numbers_of(causes, failures.size());
     const CausePrinter printer(out, failures, numbers);
     for (std::size_t k = 0; k < causes.size(); ++k) {

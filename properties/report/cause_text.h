@@ -14,6 +14,10 @@ namespace attncheck::properties {
 /// every counterexample of a cause. Prints nothing when nothing failed.
 std::vector<Cause> print_causes(std::ostream& out, const RunReport& report, bool verbose);
 
+/// The same for failures that come from elsewhere.
+std::vector<Cause> print_causes(std::ostream& out, const std::vector<Failure>& failures,
+                                bool rejects_nothing, bool verbose);
+
 /// ": 2 causes in 12 laws"
 std::string verdict_text(const std::vector<Cause>& causes, const RunReport& report);
 

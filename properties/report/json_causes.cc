@@ -33,17 +33,23 @@ std::vector<Json*> counterexamples_of(Json& property) {
     return out;
 }
 
-void number_counterexamples(Json& report) {
+std::vector<Failure> failures_of(Json& report, std::int64_t& rejected) {
     std::vector<Failure> failures;
-    std::vector<Json*> places;
-    std::int64_t rejected = 0;
+    rejected = 0;
     for (Json& property : report["properties"]) {
         rejected += property.value("rejected", std::int64_t{0});
-        for (Json* found : counterexamples_of(property)) {
+        for (const Json* found : counterexamples_of(property))
             failures.push_back(failure_of(property, *found));
-            places.push_back(found);
-        }
     }
+    return failures;
+}
+
+void number_counterexamples(Json& report) {
+    std::int64_t rejected = 0;
+    const std::vector<Failure> failures = failures_of(report, rejected);
+    std::vector<Json*> places;
+    for (Json& property : report["properties"])
+        for (Json* found : counterexamples_of(property)) places.push_back(found);
     const std::vector<Cause> causes = causes_of(failures, rejected == 0);
     const std::vector<int> numbers = numbers_of(causes, failures.size());
     for (std::size_t i = 0; i < places.size(); ++i) (*places[i])["number"] = numbers[i];

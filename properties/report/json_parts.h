@@ -28,6 +28,9 @@ void add_ratios(const Json& property, RatioHistogram& all);
 
 /// Of a property of the documented JSON.
 std::vector<Json*> counterexamples_of(Json& property);
+struct Failure;
+/// All counterexamples, in their order, and how many illegal calls were rejected.
+std::vector<Failure> failures_of(Json& report, std::int64_t& rejected);
 /// Gives every counterexample its number, and the report its causes (causes.h).
 void number_counterexamples(Json& report);
 

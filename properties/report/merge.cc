@@ -7,11 +7,13 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "properties/case/printable.h"
 #include "properties/judge/tier_text.h"
+#include "properties/report/cause_text.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/json_parts.h"
 #include "properties/report/table.h"
@@ -61,7 +63,8 @@ void check_bounds(const Json& bounds) {
 
 void check_counterexample(const Json& found) {
     if (!found.is_object()) refuse("has a counterexample that is no object");
-    for (const char* text : {"case", "failure", "message"}) (void)found.value(text, std::string());
+    for (const char* text : {"case", "failure", "message", "tier", "matters", "certificate"})
+        (void)found.value(text, std::string());
 }
 
 /// Throws, also Json::exception, unless everything that merging looks at is there and of its type.
@@ -316,10 +319,11 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         has_error = has_error || p["status"] == "error";
         for (const char* count : {"cases", "replayed"})  // or none at all
             checked = std::max(checked, p.value(count, std::int64_t{0}));
+        if (p["status"] == "not_implemented") continue;
         rows.push_back({p["op"], p["property"], p["status"], p["cases"].dump(),
                         std::to_string(p.value("declined", std::int64_t{0})), "",
                         ratio_text(to_number(p["worst_error_ratio"])),
-                        p.contains("counterexample") ? p["counterexample"].value("case", "")
+                        p.contains("counterexample") ? p["counterexample"].value("failure", "")
                                                      : p.value("note", "")});
     }
     std::vector<CastEvidence> casts;
@@ -348,7 +352,11 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     const auto parts = merged["shard"]["parts"].get<std::set<int>>();
     for (int part = 1; part <= out.shards; ++part)
         if (!parts.contains(part)) out.missing_shards.push_back(part);
-    out.table = table_of(rows) + pairs_table(coverages);
+    std::ostringstream causes;
+    std::int64_t rejected = 0;
+    const std::vector<Failure> failures = failures_of(merged, rejected);
+    print_causes(causes, failures, rejected == 0, false);
+    out.table = table_of(rows) + causes.str() + pairs_table(coverages);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     return out;
 }

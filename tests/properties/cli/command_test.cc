@@ -222,11 +222,14 @@ TEST_F(CommandTest, ExitStatusesAreDocumented) {
 
 // Status 2: names that do not exist come with those that do.
 TEST_F(CommandTest, UnknownNamesListTheKnownOnes) {
-    expect_refusal("verify --op nsa_compres",
-                   {"'nsa_compres'", "known:", "nsa_compress", "nsa_compress_grad"});
-    expect_refusal("verify --property agreemnt", {"'agreemnt'", "known:", "agreement", "memory"});
+    expect_refusal("verify --op unlike", {"'unlike'", "known:", "nsa_compress", "nsa_compress_grad"});
+    expect_refusal("verify --property qwertz", {"'qwertz'", "known:", "agreement", "memory"});
+    expect_refusal(std::string("reproduce ") + kCase + " --property qwertz",
+                   {"'qwertz'", "known:", "agreement", "memory"});
+    // One that is misspelt is answered with what was meant, not with a hundred names.
+    expect_refusal("verify --op nsa_compres", {"'nsa_compres', did you mean 'nsa_compress'?"});
     expect_refusal(std::string("reproduce ") + kCase + " --property agreemnt",
-                   {"'agreemnt'", "known:", "agreement", "memory"});
+                   {"'agreemnt', did you mean 'agreement'?"});
 }
 
 // Status 2: cases that cannot be read or are not legal.

@@ -26,6 +26,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using Json = nlohmann::json;
 using Status = PropertyReport::Status;
@@ -155,6 +156,15 @@ TEST(Merge, KeepsTheWorstOfOtherBounds) {
     EXPECT_EQ(json["properties"][0]["bounds"]["rigorous"]["worst"], 0.3);
     EXPECT_EQ(json["precision"]["wider_than_seen"],
               "declared exp=400, errors look like exp <= 6 (6 cases)");
+}
+
+// The end of a merge names the causes, and leaves out what the library does not have.
+TEST(Merge, NamesTheCauses) {
+    RunReport left = run_report(), right = run_report(Status::falsified);
+    right.properties.push_back(property_report("packing", Status::not_implemented, 0));
+    const std::string table = merged({left, right}).table;
+    EXPECT_THAT(table, AllOf(HasSubstr("@1 nsa_compress.agreement: crashed: SIGSEGV\n"), HasSubstr(kPlainLine),
+                             Not(HasSubstr("packing"))));
 }
 
 // A merged report is a report again.
@@ -306,6 +316,10 @@ TEST(Merge, RefusesFieldsThatAreNotWhatTheyShouldBe) {
                                                            {"note", "[]"},
                                                            {"counterexample", "[7]"},
                                                            {"counterexample", "{\"case\":7}"},
+                                                           {"counterexample", "{\"tier\":7}"},
+                                                           {"worst_errors", "7"},
+                                                           {"worst_errors", "[{\"from\":\"1\",\"cases\":1}]"},
+                                                           {"rejected", "-1"},
                                                            {"more_counterexamples", "{}"}};
     for (const auto& [field, text] : damaged)
         EXPECT_THAT(refusal({{"a.json", with_field(field, text)}}), StartsWith("a.json"))
