@@ -50,7 +50,7 @@ const std::string& private_folder() {
 const std::string& private_folder_if_made() { return folder().path; }
 
 void remove_folder(const std::string& path) {
-    if (path.empty()) return;
+    if (path.empty() || rmdir(path.c_str()) == 0) return;  // mostly nothing was written
     std::error_code error;
     fs::remove_all(path, error);
     if (!error) return;

@@ -30,9 +30,9 @@ void say(fmt::format_string<T...> text, T&&... values) {
 }
 
 struct Arguments {
-    std::string candidate, precision, features, shard = "1/1", waive, json, junit, html, corpus, rule,
-        resume, case_line, property, merged, python, tensor_file, emit, report, dump, baseline,
-        badge, write_waivers;
+    std::string candidate, precision, required_precision, features, shard = "1/1", waive, json,
+        junit, html, corpus, rule, resume, case_line, property, merged, python, tensor_file, emit,
+        report, dump, baseline, badge, write_waivers;
     Profile profile = Profile::ascend910b;
     SandboxMode sandbox = SandboxMode::on;
     std::vector<std::string> ops, properties, files, required, variables;
@@ -41,7 +41,8 @@ struct Arguments {
     std::optional<std::uint64_t> seed;
     int jobs = 0;
     bool no_validation = false, stop_at_first = false, partial = false, as_json = false, verbose = false;
-    double shrink = 30;
+    bool judge = false, secret_seed = false;
+    double shrink = 30, budget = 10;
     std::int64_t large = 0, samples = kSampledRows;
 };
 

@@ -172,6 +172,28 @@ void check_required(const Arguments& arguments, const CandidateInfo& info) {
                 fmt::format("--require {}: {} does not implement it", name, info.name));
 }
 
+namespace {
+
+/// A class that a library chooses for itself may be as wide as it likes.
+void check_narrow_enough(const attncheck::ref::RoundingClass& own, const Arguments& arguments) {
+    if (arguments.required_precision.empty()) return;
+    attncheck::ref::RoundingClass required;
+    try {
+        required = attncheck::ref::parse_rounding_class(arguments.required_precision);
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(fmt::format("--require-precision '{}': {}", arguments.required_precision,
+                                     e.what()));
+    }
+    if (attncheck::ref::weaker(own, required) == required) return;
+    throw UsageError(fmt::format(
+        "--require-precision '{}': the {} declares '{}', which is wider",
+        attncheck::ref::print_rounding_class(required),
+        arguments.precision.empty() ? "library" : "option --precision",
+        attncheck::ref::print_rounding_class(own)));
+}
+
+}  // namespace
+
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate) {
     const std::string& declared = candidate.info().precision;
     const std::string& text = !arguments.precision.empty() ? arguments.precision
@@ -179,6 +201,7 @@ attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Cand
                                                            : declared;
     try {
         const auto own = attncheck::ref::parse_rounding_class(text);
+        check_narrow_enough(own, arguments);
         const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
         return mixed ? attncheck::ref::weaker(own, attncheck::ref::parse_rounding_class(mixed->second().precision))
                      : own;

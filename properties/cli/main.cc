@@ -11,6 +11,7 @@
 #include "properties/cli/command.h"
 #include "properties/cli/emit_command.h"
 #include "properties/search/large.h"
+#include "properties/cli/judge_mode.h"
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
 #include "properties/cli/standard_streams.h"
@@ -260,12 +261,34 @@ int run(int argc, char** argv) {
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
     verify
+        ->add_option("--require-precision", arguments.required_precision,
+                     "rounding class that the library may not exceed: status 2 if it declares a "
+                     "wider one")
+        ->type_name("PROFILE");
+    CLI::Option* const secret =
+        verify->add_flag("--secret-seed", arguments.secret_seed,
+                         "a random seed that is told at the end of the run only");
+    CLI::Option* const judged = verify->add_flag(
+        "--judge", arguments.judge,
+        "one JSON object with verdict, reward and feedback, for a library that nobody trusts");
+    verify
+        ->add_option("--budget", arguments.budget, "time of --judge, in seconds")
+        ->check(seconds_between(0.1, 3600))
+        ->capture_default_str()
+        ->needs(judged);
+    verify
         ->add_option("--resume", arguments.resume,
                      "JSON report of a stopped run of the same options, library and version: its "
                      "finished properties are taken over, its seed is used")
         ->type_name("FILE");
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
     add_report_options(*verify, arguments);
+
+    for (const char* other : {"--seed", "--shard", "--resume"})
+        secret->excludes(verify->get_option(other));
+    for (const char* other : {"--seed", "--shard", "--resume", "--cases", "--property", "--time",
+                              "--large", "--rule", "--corpus", "--junit", "--html", "--waive"})
+        judged->excludes(verify->get_option(other));
 
     CLI::App* replay = app.add_subcommand("reproduce", "replay one printed case, verbosely");
     replay
@@ -341,7 +364,7 @@ int run(int argc, char** argv) {
     }
     try {
         if (*list_command) return list(arguments);
-        if (*verify) return verify_command(arguments);
+        if (*verify) return arguments.judge ? judge_mode(arguments) : verify_command(arguments);
         if (*replay)
             return arguments.emit.empty() ? reproduce_command(arguments)
                                           : emit_command(with_counterexample(arguments));

@@ -222,7 +222,8 @@ int verify_command(const Arguments& arguments) {
     if (corpus && !std::filesystem::exists(arguments.corpus))
         report.notes.push_back(fmt::format("the folder {} of --corpus is not there yet: nothing was replayed", arguments.corpus));
     std::ranges::copy(unknown_exports(info, arguments), std::back_inserter(report.notes));
-    if (!arguments.json.empty() && is_replaceable(arguments.json))
+    // A library can read files: what is saved on the way has the seed.
+    if (!arguments.json.empty() && is_replaceable(arguments.json) && !arguments.secret_seed)
         options.save = [&arguments](const RunReport& now) {
             try {
                 write_file(arguments.json, to_json(now));
@@ -231,7 +232,8 @@ int verify_command(const Arguments& arguments) {
             }
         };
     prepare_terminal(std::cout, STDOUT_FILENO);
-    say("checking {}, seed {}\n", report.candidate, seed);
+    say("checking {}, seed {}\n", report.candidate,
+        arguments.secret_seed ? "told at the end" : std::to_string(seed));
     if (before)
         say("{} finished properties are taken over from {}\n", options.finished.size(),
             arguments.resume);
