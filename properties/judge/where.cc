@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kTile = 32;
 constexpr std::size_t kMaxLines = 8, kMaxTiles = 8;
-constexpr std::size_t kMaxRows = 20'000;  ///< of memory; a picture must not cost more than the call
+constexpr std::size_t kMaxRows = 4096;  ///< of memory; a picture must not cost more than the call
 
 /// The place of an element: the numbers behind "sequence" or "batch", "head", and the word of a row.
 struct MapCell {

@@ -39,7 +39,7 @@ public:
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
         if (cause.has_name) line("looks like", diagnosis_of(failures_[cause.named].message));
         out_ << fmt::format("  {:<11} {}\n", "smallest", first.case_line);
-        if (!first.matters.empty()) line("matters", first.matters);
+        if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", matters);
         if (const auto others = others_of(cause); !others.empty())
             line("also fails", fmt::format("{}", fmt::join(others, ", ")));
         if (verbose)
@@ -54,6 +54,14 @@ public:
 private:
     void line(const char* head, const std::string& text) const {
         out_ << fitted(out_, fmt::format("  {:<11} {}\n", head, text), kIndent);
+    }
+
+    /// What matters of the first case, which another law may have said.
+    std::string matters_of(const Cause& cause) const {
+        const std::string& line = failures_[cause.failures.front()].case_line;
+        for (const std::size_t i : cause.failures)
+            if (failures_[i].case_line == line && !failures_[i].matters.empty()) return failures_[i].matters;
+        return {};
     }
 
     std::string title_of(const Cause& cause, const Failure& first) const {

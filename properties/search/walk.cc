@@ -135,7 +135,7 @@ Counterexample Walk::finish(KnownMinima& known) {
     } else {
         certify();
         confirm();
-        explain();
+        if (!is_known(known)) explain();
         known[key()].push_back(found_.spec);
     }
     found_.shrink_seconds = clock_.now() - start_;
@@ -190,12 +190,19 @@ void Walk::confirm() {
     }
 }
 
+/// Another law or class ended at the same case: what matters was said there.
+bool Walk::is_known(const KnownMinima& known) const {
+    return std::ranges::any_of(known, [&](const auto& of_class) {
+        return std::ranges::find(of_class.second, found_.spec) != of_class.second.end();
+    });
+}
+
 /// A hang costs the whole limit each time, and a rejected or an unsteady case has too little to say.
 void Walk::explain() {
     if (!options_.explains || tries_ > 1 || found_.failure == kTimedOut || is_over() ||
         found_.spec == found_.original || !found_.spec.edits.empty())
         return;
-    constexpr double kMost = 0.4;  ///< seconds
+    const double most = std::min(0.2, 0.05 + options_.shrink_seconds / 100);  // seconds
     const double start = clock_.now();
     const Scope* const scope = declared();
     found_.matters = explanation_of(
@@ -212,7 +219,7 @@ void Walk::explain() {
                    : verdict.failure == found_.failure ? Varied::fails
                                                        : Varied::holds;
         },
-        [&] { return clock_.interrupted() || clock_.now() - start > kMost; });
+        [&] { return clock_.interrupted() || clock_.now() - start > most; });
 }
 
 }  // namespace attncheck::properties

@@ -49,6 +49,7 @@ private:
     bool fails_alike(const Spec& spec);
     void certify();
     void confirm();
+    bool is_known(const KnownMinima& known) const;
     void explain();
     std::string key() const { return op_.name() + " " + found_.failure; }
 

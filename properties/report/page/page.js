@@ -101,7 +101,8 @@ function byNumber() {
   return all;
 }
 
-const diagnosis = message => message.split('\n')[0].replace(/; rms error.*/, '');
+/** What a message says the defect is, without the class before it and the statistics behind it. */
+const diagnosis = one => one.message.split('\n')[0].replace(`${one.failure}: `, '').replace(/; rms error.*| \(t = .*/, '');
 
 function details(one) {
   return [make('pre', {}, withoutPicture(one.message)), picture(one.message) || picture(one.message_as_found || ''),
@@ -116,11 +117,12 @@ function failures() {
   const all = byNumber();
   const cards = report.causes.map(cause => {
     const [first, ...others] = cause.counterexamples.map(k => all.get(k)).filter(Boolean);
+    first.matters ||= (others.find(one => one.case === first.case && one.matters) || {}).matters;
     const named = all.get(cause.named);
     const title = cause.checks_no_arguments ? 'the library checks no arguments' : `${first.op}.${first.property}: ${first.failure}`;
     const program = programs[first.number];
     return make('article', {class: 'card cause'}, make('h3', {class: 'bad'}, `@${first.number} ${title}`),
-      named ? make('p', {}, make('strong', {}, 'looks like '), diagnosis(named.message)) : '',
+      named ? make('p', {}, make('strong', {}, 'looks like '), diagnosis(named)) : '',
       details(first),
       program ? make('details', {}, make('summary', {}, 'as a program of its own (NumPy)'), copied(program)) : '',
       others.length ? make('details', {}, make('summary', {}, `also fails: ${others.map(one => `${one.property} (${one.failure})`).join(', ')}`),
@@ -194,6 +196,11 @@ function histogram(properties) {
   const cases = new Map();
   // A law whose errors are all 0 compares bits, or nothing that has an error.
   for (const one of properties.filter(law => law.worst_error_ratio !== 0)) for (const bin of one.worst_errors) cases.set(bin.from, (cases.get(bin.from) || 0) + bin.cases);
+  const edges = [...cases.keys()].filter(from => from > 0).map(from => Math.round(4 * Math.log2(from)));
+  for (let k = Math.min(...edges); k < Math.max(...edges); ++k) {  // those without a case are part of the shape
+    const near = [...cases.keys()].some(from => from > 0 && Math.round(4 * Math.log2(from)) === k);
+    if (!near && Math.abs(k) < 100) cases.set(2 ** (k / 4), 0);
+  }
   return [...cases].sort((a, b) => a[0] - b[0]);
 }
 
