@@ -6,7 +6,7 @@
 
 /// Memory of the "device", and pinned memory of the host: ordinary memory, every live block on
 /// record. Blocks that are allocated with ATTNCHECK_ACL_DEBUG=1 are guarded: filled with 0xFF (a
-/// NaN in every float type), on pages of their own that are closed to everybody but the library,
+/// NaN in every float type), on separate pages that are closed to everybody but the library,
 /// and not given out again soon after they are freed. A program that touches device memory from
 /// the host, or a kernel that leaves its block, dies there, as it would fail on hardware.
 namespace attncheck::aclnn {

@@ -21,7 +21,7 @@ struct AsyncError {
     std::string text;
 };
 
-/// A queue whose work runs in the order of submission, one piece at a time: on a thread of its own,
+/// A queue whose work runs in the order of submission, one piece at a time: on a separate thread,
 /// started with the first piece, or inside enqueue when synchronous. All members may be called from
 /// any thread; none may be called by the work itself.
 class Stream {

@@ -27,7 +27,7 @@ std::int64_t dtype_field(ref::Dtype dtype);
 bool is_zero_or_missing(const Spec& spec, const char* field);
 void set_if_present(Spec& spec, const char* field, std::int64_t value);
 
-/// The scale an entry point is handed, in binary64.
+/// The scale that an entry point is passed, in binary64.
 double scale_of(ScaleKind kind, std::int64_t head_dim);
 
 /// (m + c, l exp(-c)) with a c of the row's own: the same P from other numbers. Rows without keys

@@ -19,8 +19,8 @@ std::int64_t attention_cost(const Spec& spec, std::int64_t pairs, std::int64_t d
 
 /// Of a sequence: small, around multiples of tiles, or empty.
 std::int64_t draw_length(Random& random);
-/// Keys beside which the diagonal starts one or two short of a tile's edge, on it, or past it: what
-/// decides whether a tile needs its mask.
+/// A number of keys for which the diagonal starts one or two short of a tile's edge, on it, or past
+/// it: what decides whether a tile needs its mask.
 std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len);
 
 /// Heads, widths, scale and lengths of what people run: widths 64, 80, 96 and 128, grouped heads,

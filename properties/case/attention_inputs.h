@@ -19,7 +19,7 @@ struct InputElement {
     std::int64_t row = 0, head = 0, channel = 0;
 };
 
-/// What operators draw in a way of their own.
+/// What every operator draws in another way.
 struct InputRecipe {
     double scale = 1;  ///< narrowed to fp32
     std::function<std::uint64_t(const InputElement&)> hash;  ///< for whole numbers

@@ -1,4 +1,4 @@
-// A Call is what an entry point is handed, before it lies in memory: tensors with their logical
+// A Call is what an entry point is passed, before it lies in memory: tensors with their logical
 // values and strides, host arrays, strings and numbers. Operators build it from a Spec; properties
 // transform it; a Candidate runs it.
 #pragma once
@@ -28,7 +28,7 @@ struct DimOrder {
 struct Tensor {
     std::string name;
     bool output = false, present = true;
-    bool withheld = false;  ///< an output that is not handed over, though the rules take it as given
+    bool withheld = false;  ///< an output that is not passed, though the rules take it as given
     std::int32_t dtype = ATTNCHECK_FLOAT16;
     std::int32_t rank = 0;  ///< as passed; equals shape.size() unless edited
     std::vector<std::int64_t> shape, strides;

@@ -1,5 +1,5 @@
 // The single changes that validation tries, as far as they follow from the description of a call.
-// Operators add those that aim at a rule of their own.
+// Operators add those that aim at a rule that no other operator has.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Optional outputs: what a candidate does not give is neither handed over (data == NULL) nor judged.
+// Optional outputs: what a candidate does not give is neither passed (data == NULL) nor judged.
 // The description of an operator marks them (TensorField::optional), a case names the outputs that
 // it asks for, "outputs=attention_out", and a candidate declares those that it gives.
 #pragma once

@@ -86,7 +86,7 @@ struct Spec {
     std::vector<std::int64_t> numbers;
     std::vector<std::vector<std::int64_t>> lists;
     std::vector<Layout> layouts;  ///< one per tensor
-    std::uint64_t withheld = 0;   ///< optional outputs that are not handed over, one bit per tensor
+    std::uint64_t withheld = 0;   ///< optional outputs that are not passed, one bit per tensor
     Recipe recipe = Recipe::zeros;
     std::uint64_t seed = 0;
     std::map<ElementRef, double> overrides;  ///< elements that differ from the recipe

@@ -74,7 +74,7 @@ Verdict group_permutation(const AttentionOperator& of, const Spec& spec, Propert
 
 /// A group is its key/value head repeated G times.
 /// Why     query head n reads key/value head n / G; dk and dv are sums over the group.
-/// Domain  groups of two and more. Lists are not compared: repeated heads have lists of their own.
+/// Domain  groups of two and more. Lists are not compared: repeated heads have separate lists.
 /// Bound   the bounds of both runs added, for dk and dv those of all repeated heads.
 /// Kills   FA-35 38 52, FAG-07 10 13, NSF-21 x22 x23 x46, NSG-12 17 x28,
 ///         NCA-x16 x18 x20 x23 x29 x33.

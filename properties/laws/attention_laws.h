@@ -92,4 +92,12 @@ void make_dense_tier_case(Spec& spec, Random& random, bool gradient);
 /// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
 Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&));
 
+/// A list that begins with them.
+inline std::vector<Property> attention_checks(const AttentionOperator& of,
+                                              const AttentionChecks& checks) {
+    std::vector<Property> list;
+    add_attention_checks(list, of, checks);
+    return list;
+}
+
 }  // namespace attncheck::properties

@@ -40,7 +40,7 @@ const double* vector_of(const AttentionProblem& problem, const std::vector<doubl
 }  // namespace
 
 /// Additive in V, with any drop mask.
-/// Why     O = sum_j P_ij g_ij v_j, where neither P nor the drop factor g looks at V.
+/// Why     O = sum_j P_ij g_ij v_j, where neither P nor the drop factor g depends on V.
 /// Domain  values rounded to multiples of 1/8 and split into whole numbers and the rest.
 /// Bound   the bounds of the three runs added; statistics and lists keep their bits.
 /// Kills   FA-13 15 19 35 38 44, NSF-02 04 08 19 x16 x42, NCA-12 x11 x17 x23 x26 x27.

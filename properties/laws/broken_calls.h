@@ -13,7 +13,7 @@ namespace attncheck::properties {
 /// fail when an edit names nothing (any more): nullopt.
 std::optional<Call> broken_call(const Spec& spec);
 
-/// An edit of an output that is not handed over, or a ruling on it: the candidate sees neither.
+/// An edit of an output that is not passed, or a ruling on it: the candidate sees neither.
 bool concerns_withheld(const Spec& spec, const Call& call, const ref::Ruling& ruling);
 
 /// The case with one illegal argument, the same one at every replay; nullopt: none was found.

@@ -318,7 +318,7 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                         std::vector<CaseProblem> problems;
                         problems.push_back(of.problem(spec));
                         problems.push_back(of.problem(other));
-                        // Every second case runs beside other operators, if there are any.
+                        // Every second case runs at the time of other operators, if there are any.
                         std::vector<Call> companions;
                         if (mix(spec.seed ^ 0x5eed) % 2 == 0)
                             companions = companions_of(spec, context.candidate.info());

@@ -1,6 +1,6 @@
-// Laws of every operator's entry point that need no mathematics of its own: agreement with an
+// Laws of every operator's entry point that need no mathematics: agreement with an
 // expectation, what a call may do to memory, to other calls and to later calls, and what it does
-// with illegal arguments. An operator hands in the call and its expected outputs.
+// with illegal arguments. An operator passes the call and its expected outputs.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,7 @@ Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProbl
 ///         old output, uninitialised scratch, results that depend on alignment.
 Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
-/// Calls at once, each on a thread of its own, give what each gives alone. `companions` are calls of
+/// Calls at once, each on a separate thread, give what each gives alone. `companions` are calls of
 /// other operators: what they give is judged where they are the case.
 /// Why     the interface allows calls from several threads, with whatever shapes and operators.
 /// Kills   ALL-10 ALL-x16 FA-ALL-x301.
@@ -77,8 +77,8 @@ Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
 /// Shrinks to the smallest legal call and one edit.
 Verdict check_validation(const Spec& spec, PropertyContext& context);
 
-/// The two properties of validation. `plain` makes a Spec cheap to run (validation looks at
-/// arguments, not at elements); `edits` lists every single change that is tried. They get `factor`
+/// The two properties of validation. `plain` makes a Spec cheap to run (validation reads
+/// arguments, not elements); `edits` lists every single change that is tried. They get `factor`
 /// times the cases of other properties, or three eighths of it where several edits meet: 8 is for
 /// some 200 different edits, which are cheap to run. `clauses`: what the first one is run on before
 /// anything is drawn.

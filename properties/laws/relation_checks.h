@@ -59,7 +59,7 @@ std::vector<double> sum_of(std::vector<double> a, const std::vector<double>& b);
 std::vector<double> times(std::vector<double> values, double factor);
 const ref::ExpectedTensor& tensor_of(const ExpectedOutputs& expected, std::string_view name);
 
-/// |left - right| <= allowed; elements with an infinite allowance are not looked at. where(k)
+/// |left - right| <= allowed; elements with an infinite allowance are not compared. where(k)
 /// describes element k.
 using PlaceOf = std::function<std::string(std::size_t k)>;
 Verdict verdict_within(const std::string& name, std::vector<double> left, std::vector<double> right,
@@ -81,7 +81,7 @@ struct Identity {
     explicit Identity(std::size_t count)
         : left(count), right(count), allowed(count), size(count), place(count) {}
 
-    /// Sums with an infinite allowance are not looked at.
+    /// Sums with an infinite allowance are not compared.
     Verdict verdict(const std::string& tensor, const std::string& relation);
 };
 

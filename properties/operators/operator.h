@@ -42,8 +42,8 @@ public:
     /// family may be among them.
     virtual std::vector<ExcludedPairs> excluded_pairs() const { return {}; }
 
-    /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits are not
-    /// looked at.
+    /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits play no
+    /// role.
     virtual std::optional<std::string> illegal(const Spec& spec) const {
         return properties::illegal(spec);
     }

@@ -61,7 +61,7 @@ public:
     bool rounds_heads() const { return roundoff_.group > 0 && shape_.group() > 1; }
 
     /// dQ = scale dS K. The error of delta is one number for the whole row. All columns of the rows
-    /// must have been looked at.
+    /// must have been visited.
     void write_query_grad(const SharedRows<double>& rows, const RowGradients& of,
                           ExpectedTensor& query_grad) const {
         const double count = static_cast<double>(rows.count());
@@ -250,7 +250,7 @@ std::vector<double> count_contributions(const AttentionShape& shape,
     return count;
 }
 
-/// Runs run(part) for every part, on threads of their own if there are several.
+/// Runs run(part) for every part, on separate threads if there are several.
 template <class Run>
 void run_parts(std::int64_t parts, const Run& run) {
     if (parts == 1) return run(0);

@@ -9,7 +9,7 @@
 
 namespace attncheck::ref {
 
-/// Calls work(part, parts), on threads of their own when there is much to do. An exception of one
+/// Calls work(part, parts), on separate threads when there is much to do. An exception of one
 /// of them is thrown here.
 template <class Work>
 void for_each_part(bool is_large, const Work& work) {

@@ -206,7 +206,7 @@ Matrix<Scalar> kept_product(const Matrix<Scalar>& weight, const Mask& kept,
 void add_product(Eigen::Ref<Eigen::RowVectorXd> to, const Array& share, std::int64_t j,
                  const Matrix<double>& x);
 
-/// x, 0 where it is not finite: for what is only looked at where a result is finite.
+/// x, 0 where it is not finite: for what is only read where a result is finite.
 template <class X>
 Array finite_part(const Eigen::MatrixBase<X>& x) {
     if (all_finite(x)) return x.array();

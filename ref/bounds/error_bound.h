@@ -39,7 +39,7 @@ struct RoundingClass {
     Factor factor = Factor::fp32;      ///< of every product, where the storage type is fp32
     bool flush_subnormals = false;     ///< subnormals of any type, stored or not, may be zero
     bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
-    bool own_forward = false;  ///< a gradient goes by a forward of its own, not by what it is given
+    bool own_forward = false;  ///< a gradient does not use the forward that it is given
 
     bool operator==(const RoundingClass&) const = default;
 };
@@ -89,7 +89,7 @@ struct ExpectedTensor {
 inline constexpr int kNoSetBit = 1 << 21;
 int lowest_set_bit(double value);
 
-/// A sum of products of stored numbers, accumulated by the oracle beside what its bound needs.
+/// A sum of products of stored numbers, accumulated by the oracle with what its bound needs.
 ///
 ///   exact = sum a_i b_i,   magnitude = sum |a_i b_i| over the finite products
 ///

@@ -1,4 +1,4 @@
-// The probabilistic bound of a sum, beside the rigorous one (verification.md 4.0).
+// The probabilistic bound of a sum, in addition to the rigorous one (verification.md 4.0).
 #pragma once
 
 namespace attncheck::ref {

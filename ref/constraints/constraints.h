@@ -100,7 +100,7 @@ struct SelectedAttentionGradArguments {
 };
 Ruling rule_nsa_selected_attention_grad(const SelectedAttentionGradArguments& arguments);
 
-/// Both directions of FlashAttention; what a direction does not have is not looked at (dy and the
+/// Both directions of FlashAttention; what a direction does not have is not checked (dy and the
 /// gradients in the forward). Names in Ruling::parameter are those of the direction's struct in
 /// candidate.h: pse is real_shift or pse_shift, attention is attention_out or attention_in,
 /// softmax_layout is softmax_out_layout or softmax_in_layout.
@@ -108,7 +108,7 @@ Ruling rule_nsa_selected_attention_grad(const SelectedAttentionGradArguments& ar
 /// length arrays (TND only), then ropes, position bias, drop mask, padding mask, attention mask,
 /// sparse mode with its tokens and prefix, position bias against the sparse mode, and last the
 /// shapes of the outputs. Arrays are absent when !present, whatever their size; the start indices
-/// are looked at only when both are given with slopes (pse_type 2, 3).
+/// are checked only when both are given with slopes (pse_type 2, 3).
 /// Throws std::logic_error when an array whose size is accepted and whose values count does not
 /// hold them: a mistake of the caller, not of the call.
 struct FlashAttentionArguments {

@@ -18,7 +18,7 @@ std::string show(const std::vector<std::int64_t>& shape);  ///< "[6,4,32]"
 std::string show(const std::string& text);                 ///< quoted, cut after 32 characters
 std::string show(double value);                            ///< 17 digits: one text per value
 
-// Sides on which a value can leave what is allowed: each is a rule of its own to a validator.
+// Sides on which a value can leave what is allowed: each is a separate rule to a validator.
 
 /// "below", "above", or "between" for a value inside the limits that is none of those allowed.
 std::string side_of(std::int64_t value, std::int64_t smallest, std::int64_t largest);
@@ -36,8 +36,8 @@ std::string place_of(std::size_t index, std::size_t count);
 /// rank of its tensor and look at accepted() first.
 struct Examination {
     Ruling ruling;
-    /// What the next rules depend on beside their parameter, "TND" or "sparse_mode 7", and the
-    /// sequence that they are about: parts of Ruling::clause.
+    /// What the next rules depend on in addition to their parameter, "TND" or "sparse_mode 7", and
+    /// the sequence that they are about: parts of Ruling::clause.
     std::string circumstance, place;
 
     bool accepted() const { return ruling.accepted(); }

@@ -1,5 +1,5 @@
 // The documented constraints of FlashAttentionScore and FlashAttentionScoreGrad, and the order in
-// which they are looked at. Sources: contract.md, return values and decisions 4 and 8 to 11;
+// which they are checked. Sources: contract.md, return values and decisions 4 and 8 to 11;
 // flash_attention.md 2 and 3. Both directions have the same limits. Arguments may hold anything:
 // every comparison comes before the arithmetic that relies on it. Legend as in
 // flash_attention_examination.h.

@@ -131,7 +131,7 @@ void FlashExamination::examine_mask() {
     circumstance.clear();
 }
 
-/// Without a mask no mode has an effect, and nothing that goes with it is looked at.
+/// Without a mask no mode has an effect, and nothing that goes with it is checked.
 void FlashExamination::examine_sparse_mode() {
     if (!accepted() || !a.atten_mask.present) return;
     const std::int64_t pre = a.pre_tokens, next = a.next_tokens;

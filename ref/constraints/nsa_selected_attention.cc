@@ -207,7 +207,7 @@ void examine_mask(Examination& e, const Arguments& a) {
 }
 
 /// Every block that a query row lists exists in its sequence. Rows of a sequence without keys and
-/// rows beyond the last length are not looked at.
+/// rows beyond the last length are not checked.
 template <class Arguments>
 void examine_block_numbers(Examination& e, const Arguments& a, const Extents& x) {
     if (!e.accepted()) return;

@@ -49,7 +49,7 @@ void list_window(const NsaModuleShape& shape, const PackedQuery& query, Columns&
         columns.push_back({query.first_key + u, 0, true});
 }
 
-/// The values of expected gradients; their bounds are not looked at here.
+/// The values of expected gradients; their bounds play no role here.
 std::vector<double> value_of(ExpectedTensor tensor) { return std::move(tensor.value); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the operators of an NSA module may be wrong by: each on the tensors it was really handed,
+// What the operators of an NSA module may be wrong by: each on the tensors it was really passed,
 // and the module's results against the exact composition, with the errors of the former propagated.
 //
 // Stage by stage: the expectation of an operator is a function of its own inputs, which are the
@@ -23,11 +23,11 @@
 
 namespace attncheck::ref {
 
-/// What the operators handed on, unpadded.
+/// What the operators passed on, unpadded.
 struct NsaModuleObserved {
     std::vector<double> key_blocks, value_blocks;  ///< [C,N2,D], [C,N2,Dv]
     struct Branch {
-        std::vector<double> output, output_grad;  ///< [T,N1,Dv]; output_grad as handed in
+        std::vector<double> output, output_grad;  ///< [T,N1,Dv]; output_grad as passed
         std::vector<double> row_max, row_sum;     ///< [T,N1]
     };
     std::array<Branch, kModuleBranches> branch;

@@ -40,7 +40,7 @@ struct SelectedAttentionShape {
 using SelectedQuery = PackedQuery;
 std::vector<SelectedQuery> selected_queries(const SelectedAttentionShape& shape);
 
-/// The columns of every row. topk [T1,N2,K] row-major; mask [rows, mask_columns], looked at with
+/// The columns of every row. topk [T1,N2,K] row-major; mask [rows, mask_columns], read with
 /// SelectedMask::contents only. Both must outlive the lister. Sequences without keys list nothing.
 ColumnLister selected_columns(const SelectedAttentionShape& shape,
                               std::span<const std::int64_t> topk,

@@ -18,7 +18,7 @@ namespace attncheck::aclnn {
 enum class Direction { kInput, kOutput };
 
 /// Copies of a caller's descriptors, arrays and strings in the terms of candidate.h, and what is
-/// wrong with them before any operator looks at them.
+/// wrong with them before any operator checks them.
 ///
 /// Strides and dtypes carry over as they are; the address is that of the view's first element. The
 /// values returned point into the snapshot and live as long as it.

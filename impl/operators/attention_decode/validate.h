@@ -7,7 +7,7 @@
 namespace attncheck::impl {
 
 /// Absent arguments first, then ranks, dtypes, numbers, shapes and lengths. Reads the struct and
-/// kv_length alone; any bit pattern in its integers is safe. Page numbers are not looked at: the
+/// kv_length alone; any bit pattern in its integers is safe. Page numbers are not checked: the
 /// block table lies in the memory of the device that computes.
 MaybeRejection validate_attention_decode(const attncheck_attention_decode_args* args);
 

@@ -19,7 +19,7 @@ namespace attncheck::impl {
 /// Reads   the struct, the strings, the host arrays and the environment variable ATTNCHECK_PROFILE
 ///         (fp8 is legal in the gradient under "ascend950"); no tensor's elements. Any bit pattern
 ///         in the integers is safe.
-/// Returns nothing for a legal call. Strides are the caller's business and not looked at.
+/// Returns nothing for a legal call. Strides are the caller's business and not checked.
 std::optional<Rejection> validate_flash_attention_score(
     const attncheck_flash_attention_score_args* args);
 std::optional<Rejection> validate_flash_attention_score_grad(

@@ -29,7 +29,7 @@ struct GradientProblem {
 
 // Both gradients of tokens [token_begin, token_end) and a group of heads. dY rows of the open
 // windows are widened once (products of pairs: copied) and wait in a ring of max_open() rows; the
-// dW of these tokens is a partial result of its own.
+// dW of these tokens is a separate partial result.
 class GradientUnit {
 public:
     GradientUnit(const GradientProblem& problem, std::int64_t head_begin, std::int64_t num_heads)

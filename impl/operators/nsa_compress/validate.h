@@ -16,7 +16,7 @@ namespace attncheck::impl {
 /// Reads   the struct, the layout string and the length array, never the data of a tensor. Any bit
 ///         pattern in the integers is safe: nothing is indexed by a rank and no product or sum of
 ///         extents can overflow.
-/// Returns nothing for a legal call. Strides are the caller's business and not looked at.
+/// Returns nothing for a legal call. Strides are the caller's business and not checked.
 std::optional<Rejection> validate_nsa_compress(const attncheck_nsa_compress_args* args);
 std::optional<Rejection> validate_nsa_compress_grad(const attncheck_nsa_compress_grad_args* args);
 

@@ -17,7 +17,7 @@ namespace attncheck::impl {
 /// Reads   the struct, the layout string and the length arrays; no tensor. Any bit pattern in the
 ///         integers is safe: nothing is indexed by a rank, and a product of extents that leaves
 ///         int64 is a rejection.
-/// Returns nothing for a legal call. Strides are the caller's business and not looked at.
+/// Returns nothing for a legal call. Strides are the caller's business and not checked.
 std::optional<Rejection> validate_nsa_compress_attention(
     const attncheck_nsa_compress_attention_args* args);
 

@@ -11,7 +11,7 @@
 
 #include "impl/kernels/half_formats.h"
 
-/// Memory of the NSA module: packed arrays of its own, and the rows of a caller's strided tensors.
+/// Memory of the NSA module: its packed arrays, and the rows of a caller's strided tensors.
 namespace attncheck::impl::module {
 
 inline std::size_t size_of_dtype(std::int32_t dtype) {

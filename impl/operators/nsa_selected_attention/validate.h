@@ -16,7 +16,7 @@ namespace attncheck::impl {
 /// Reads   the struct, the layout string, the length arrays and, when everything else is legal, the
 ///         values of topk_indices through its strides; no other tensor. Any bit pattern in the
 ///         integers is safe: nothing is indexed by a rank, and what is multiplied is bounded first.
-/// Returns nothing for a legal call. Strides are the caller's business and not looked at.
+/// Returns nothing for a legal call. Strides are the caller's business and not checked.
 std::optional<Rejection> validate_nsa_selected_attention(
     const attncheck_nsa_selected_attention_args* args);
 std::optional<Rejection> validate_nsa_selected_attention_grad(

@@ -190,12 +190,11 @@ EditGroups possible_edits(const Spec& spec) {
 
 std::vector<Property> neutral_properties(bool gradient) {
     const AttentionOperator& of = neutral_operator();
-    std::vector<Property> list;
     // Agreement: any order of accumulation and any tiling stays within the bound of verification.md
     // 4.3 (forward) and 4.5 (gradient), with their terms for softcap, bias and sinks.
     // Domain  every legal case, every feature, data recipe and layout.
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
-    add_attention_checks(list, of,
+    std::vector<Property> list = attention_checks(of,
                          {.adapt_agreement = with_far_positions,
                           .earlier = earlier_case,
                           .earlier_words = "other data, scale, window, softcap or order of sequences",

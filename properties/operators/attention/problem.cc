@@ -170,26 +170,6 @@ class NeutralAttention : public PartsOperator<NeutralParts> {
 public:
     NeutralAttention() : PartsOperator(neutral_inputs, neutral_problem, make_call) {}
 
-    void move_extras(const NeutralParts& from, const HeadSources& sources,
-                     NeutralParts& to) const override {
-        const ref::NeutralAttentionShape& s = from.shape;
-        const auto moved = [&](const auto& values, const std::vector<Int>& shape) {
-            return shape[1] == 1 && s.query_heads != 1
-                       ? values
-                       : gather_heads(values, s.query_heads, sources.query, shape[2] * shape[3]);
-        };
-        if (s.bias.present) {
-            to.bias = moved(from.bias, s.bias.shape);
-            if (s.bias.shape[1] != 1) to.shape.bias.shape[1] = to.shape.query_heads;
-        }
-        if (s.mask.present) {
-            to.shape.mask.values = moved(s.mask.values, s.mask.shape);
-            if (s.mask.shape[1] != 1) to.shape.mask.shape[1] = to.shape.query_heads;
-        }
-        if (!from.sink.empty()) to.sink = gather_heads(from.sink, s.query_heads, sources.query, 1);
-        to.take_pairs();
-    }
-
     /// Alone in the same form, or packed as one batch.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random& random) const override {
@@ -226,6 +206,27 @@ public:
         if (spec.number("bias") == 0)
             for (const char* field : {"bias_type", "bias_values", "dbias"})
                 set_if_present(spec, field, 0);
+    }
+
+private:
+    void move_extras(const NeutralParts& from, const HeadSources& sources,
+                     NeutralParts& to) const override {
+        const ref::NeutralAttentionShape& s = from.shape;
+        const auto moved = [&](const auto& values, const std::vector<Int>& shape) {
+            return shape[1] == 1 && s.query_heads != 1
+                       ? values
+                       : gather_heads(values, s.query_heads, sources.query, shape[2] * shape[3]);
+        };
+        if (s.bias.present) {
+            to.bias = moved(from.bias, s.bias.shape);
+            if (s.bias.shape[1] != 1) to.shape.bias.shape[1] = to.shape.query_heads;
+        }
+        if (s.mask.present) {
+            to.shape.mask.values = moved(s.mask.values, s.mask.shape);
+            if (s.mask.shape[1] != 1) to.shape.mask.shape[1] = to.shape.query_heads;
+        }
+        if (!from.sink.empty()) to.sink = gather_heads(from.sink, s.query_heads, sources.query, 1);
+        to.take_pairs();
     }
 };
 

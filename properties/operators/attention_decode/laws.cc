@@ -65,7 +65,7 @@ Verdict page_order(const Spec& spec, PropertyContext& context) {
 
 /// A page that sequences share may as well be several pages of the same contents.
 /// Why     no sequence knows who else reads a page.
-/// Domain  any data; every entry of the table that is read gets a page of its own.
+/// Domain  any data; every entry of the table that is read gets a separate page.
 /// Demand  the same bits.
 /// Kills   AD-01 02 04: work that is divided by pages of the cache.
 /// Shrinks to two sequences with one page.

@@ -104,12 +104,7 @@ class Decode : public PartsOperator<DecodeParts> {
 public:
     Decode() : PartsOperator(decode_inputs, decode_problem, make_call) {}
 
-    void move_extras(const DecodeParts& from, const HeadSources& sources,
-                     DecodeParts& to) const override {
-        if (!from.sink.empty())
-            to.sink = gather_heads(from.sink, std::ssize(from.sink), sources.query, 1);
-    }
-    /// On the cache of all, or on pages of its own.
+    /// On the cache of all, or on new pages.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random& random) const override {
         DecodeParts one = parts_of<DecodeParts>(problem);
@@ -135,6 +130,13 @@ public:
             if (j < seen.begin || j >= seen.end)
                 std::fill_n(masked.begin() + parts.row_of(b, j) * s.kv_heads, s.kv_heads, 1);
         return masked;
+    }
+
+private:
+    void move_extras(const DecodeParts& from, const HeadSources& sources,
+                     DecodeParts& to) const override {
+        if (!from.sink.empty())
+            to.sink = gather_heads(from.sink, std::ssize(from.sink), sources.query, 1);
     }
 };
 

@@ -61,7 +61,7 @@ void now_and_then_far(Spec& spec, Random& random) {
     if (spec.recipe == Recipe::specials) spec.recipe = Recipe::normal;
 }
 
-/// Some hundred rows: many sequences, as a query has few rows of its own.
+/// Some hundred rows: many sequences, as each has few queries.
 void make_decode_tier_case(Spec& spec, Random& random) {
     spec.recipe = Recipe::normal;
     spec.overrides.clear();
@@ -174,14 +174,13 @@ std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint
 
 std::vector<Property> decode_properties() {
     const AttentionOperator& of = decode_operator();
-    std::vector<Property> list;
     // Agreement: any order of accumulation, any tiling, any number of splits of the keys stays
     // within the bound of verification.md 4.3.
     // Domain  every legal case, every data recipe, every layout of the cache.
     // Kills   the mutants AD-* and WILD-*.
     // Shrinks to one sequence, one query, one page of one slot, one channel.
-    add_attention_checks(
-        list, of,
+    std::vector<Property> list = attention_checks(
+        of,
         {.adapt_agreement = now_and_then_far,
          .earlier = earlier_case,
          .earlier_words = "the sequences in the opposite order, other data, scale, window and softcap",

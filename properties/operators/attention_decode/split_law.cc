@@ -13,7 +13,7 @@ namespace {
 
 using Int = std::int64_t;
 
-/// The keys of every sequence on its pages from first[b] up to last[b], as a problem of its own: the
+/// The keys of every sequence on its pages from first[b] up to last[b], as a separate problem: the
 /// same cache, and a table that begins at the first of them. Only the first part has the sink.
 DecodeParts part_of(const DecodeParts& whole, const std::vector<Int>& first,
                     const std::vector<Int>& last) {

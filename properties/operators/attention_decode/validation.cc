@@ -29,7 +29,7 @@ EditGroups possible_edits(const Spec& spec) {
     return groups;
 }
 
-/// Validation looks at arguments, not at elements: few of them make room for many cases.
+/// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     for (auto& list : spec.lists)
         if (list.size() > 3) list.resize(3);

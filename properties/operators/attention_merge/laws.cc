@@ -228,7 +228,7 @@ Verdict lse_shift(const Spec& spec, PropertyContext& context) {
 }
 
 /// The output does not depend on whether lse is asked for.
-/// Why     lse is an output of its own.
+/// Why     lse is a separate output.
 /// Bound   those of both runs: it may be another path of the code.
 /// Kills   AM-13.
 /// Shrinks to one part and one row.
@@ -307,7 +307,7 @@ EditGroups possible_edits(const Spec& spec) {
     return groups;
 }
 
-/// Validation looks at arguments, not at elements: few of them make room for many cases.
+/// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     limit_fields(spec, {"parts", "rows", "heads"}, 3);
     limit_fields(spec, {"dim"}, 17);

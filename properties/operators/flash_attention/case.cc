@@ -55,7 +55,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
         for (auto& length : to.lists[0]) length *= heads;
     });
     if (spec.lists[0].size() > 1)
-        with([](Spec& to) {  // batches become queries beside the first one's keys
+        with([](Spec& to) {  // batches become queries of the first one's keys
             to.lists[0] = {
                 std::accumulate(to.lists[0].begin(), to.lists[0].end(), std::int64_t{0})};
             to.lists[1].resize(1);

@@ -54,7 +54,7 @@ enum FlashField {
 };
 enum class FlashLayout { bsh, bsnd, tnd, sbh, bnsd };
 /// single [S1,S2]; one [1,1,S1,S2]; batch [B,1,S1,S2]; head [B,N1,S1,S2]; packed [sum Sq, sum Skv].
-/// The compressed modes 2 3 4 6 7 8 have a shape of their own.
+/// The compressed modes 2 3 4 6 7 8 have another shape.
 enum class FlashMaskForm { single, one, batch, head, packed };
 enum class FlashTokens {
     given,

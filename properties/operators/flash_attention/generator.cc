@@ -103,8 +103,6 @@ void make_long_square(Random& random, Spec& spec) {
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
     const auto step = [&](int tries, std::size_t at) {
-        auto& q = spec.lists[0];
-        auto& kv = spec.lists[1];
         const auto halve = [&](std::vector<Int>& lengths) {
             if (is_tnd(spec))
                 lengths[at] = (lengths[at] + 1) / 2;
@@ -117,13 +115,13 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                     spec.numbers[kFaGroup] = (spec.numbers[kFaGroup] + 1) / 2;
                 break;
             case 1:
-                halve(q);
+                halve(spec.lists[0]);
                 break;
             case 2:
-                halve(kv);
+                halve(spec.lists[1]);
                 break;
             case 3:
-                if (q.size() > 1) remove_sequence(spec, at);
+                if (spec.lists[0].size() > 1) remove_sequence(spec, at);
                 break;
             default:
                 if (spec.numbers[kFaDim] > 128 && tries > 20) {
@@ -182,7 +180,7 @@ void sample_bias(Random& random, Spec& spec) {
     }
 }
 
-/// Modes that the documented rules allow beside layout, rope and bias.
+/// Modes that the documented rules allow with this layout, rope and bias.
 Int sample_mode(Random& random, const Spec& spec) {
     if (is_compressed(spec)) return random.pick<Int>({0, 0, 2, 3});
     if (!is_tnd(spec)) return random.pick<Int>({0, 0, 1, 1, 2, 3, 4, 5, 6});

@@ -43,7 +43,7 @@ Verdict written_mask(const Spec& spec, PropertyContext& context) {
                                        "mode and bias written out");
 }
 
-/// Modes 7 and 8 beside a sequence without queries, which is not the band's.
+/// Modes 7 and 8 with a sequence without queries, which is not the band's.
 void with_split_mode(Spec& spec, Random& random) {
     const bool last = random.chance(50);
     without_bias(spec);

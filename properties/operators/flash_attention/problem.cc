@@ -96,10 +96,6 @@ class FlashAttention : public PartsOperator<FlashParts> {
 public:
     FlashAttention() : PartsOperator(flash_inputs, flash_problem, make_flash_call) {}
 
-    void move_extras(const FlashParts& from, const HeadSources& sources,
-                     FlashParts& to) const override {
-        move_pairs(from, sources.query, to);
-    }
     /// Alone in TND, or as one batch of BSND, with mask and bias written element by element.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random& random) const override {
@@ -133,6 +129,12 @@ public:
             spec.numbers[kFaDrop] = 1;
             spec.numbers[kFaKeep] = random.between(1, 3);
         }
+    }
+
+private:
+    void move_extras(const FlashParts& from, const HeadSources& sources,
+                     FlashParts& to) const override {
+        move_pairs(from, sources.query, to);
     }
 };
 

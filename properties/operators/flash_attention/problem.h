@@ -41,7 +41,7 @@ std::optional<FlashParts> with_plain_bias(const FlashParts& parts);
 /// its own.
 std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts);
 
-/// One sequence or batch as a problem of its own, mask and bias element by element.
+/// One sequence or batch as a separate problem, mask and bias element by element.
 FlashParts single_sequence(const AttentionProblem& problem, std::size_t sequence);
 
 // ---- changes of a problem ----

@@ -143,13 +143,12 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
 
 std::vector<Property> flash_properties(bool gradient) {
     const AttentionOperator& of = flash_attention_operator();
-    std::vector<Property> list;
     // Agreement: any order of accumulation, any tiling and either way of normalising stays within
     // the bound of verification.md 4.3 (forward) and 4.5 (gradient).
     // Domain  every legal case, every feature, data recipe and layout.
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
-    add_attention_checks(
-        list, of,
+    std::vector<Property> list = attention_checks(
+        of,
         {.earlier = earlier_case,
          .earlier_words = "other data, scale, sparse mode, keep probability or order of sequences",
          .lattice = make_lattice,

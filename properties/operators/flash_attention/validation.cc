@@ -205,7 +205,7 @@ EditGroups possible_edits(const Spec& spec) {
     return groups;
 }
 
-/// Validation looks at arguments, not at elements: few of them make room for many cases.
+/// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     with_zeros_in_dense_tensors(spec);
     change_if_legal(spec, [](Spec& to) { limit_fields(to, {"group"}, 3); });

@@ -162,7 +162,7 @@ void make_tier_case(Spec& spec, Random& random) {
     if (random.chance(kLongTierCases)) make_long_tier_case(spec, random);
 }
 
-/// Validation looks at arguments, not at elements: few of them make room for many cases.
+/// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     spec.set("heads", std::min<Int>(spec.number("heads"), 3));
     spec.set("dim", std::min<Int>(spec.number("dim"), 48));

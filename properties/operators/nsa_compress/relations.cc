@@ -112,7 +112,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
         [&](const std::string& name, std::size_t k) { return !depends(name, k); });
 }
 
-/// One sequence of a packed problem as a problem of its own.
+/// One sequence of a packed problem as a separate problem.
 CompressProblem single_sequence(const CompressProblem& all, std::size_t sequence, Int first_token,
                                 Int first_block) {
     const ref::CompressShape& s = all.shape;

@@ -134,7 +134,7 @@ void sample_data(Random& random, Spec& spec) {
 struct Rows {
     bool without_key = false, part_visible = false, fewer_than_count = false;
     bool forced_above_count = false, some_forced = false, forced_hidden = false;
-    bool equal_zero = false;  ///< two blocks without a visible key beside one with
+    bool equal_zero = false;  ///< two blocks without a visible key, and one with
 };
 
 void look_at_row(const Parts& parts, Int position, Int cmp, Rows& rows) {

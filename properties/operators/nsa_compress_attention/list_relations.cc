@@ -32,7 +32,7 @@ Verdict verdict_on_problems(const Parts& first, const Parts& second, PropertyCon
 
 /// What topk_mask forces precedes all else in ascending order, and the rest keeps its order.
 /// Why     contract decision 7: forcing a block gives it a score above all others; nothing but the
-/// lists looks at the mask.
+///         lists depends on the mask.
 /// Domain  cases with a topk_mask.
 /// Demand  lists as predicted from the run without the mask, or right; all else within the bound.
 /// Kills   NCA-x03 x05 x06 x07 x08 x09 x10 x24.

@@ -244,9 +244,8 @@ std::vector<Spec> large_cases(const Schema& schema, Int length, std::uint64_t se
 /// Shrinks to one query, one key, one head, and the few elements that matter.
 std::vector<Property> properties_of_attention() {
     const AttentionOperator& of = attention_operator();
-    std::vector<Property> list;
-    add_attention_checks(
-        list, of,
+    std::vector<Property> list = attention_checks(
+        of,
         {.adapt_agreement = now_and_then_long,
          .adapt_history = with_another_sequence,
          .earlier = earlier_case,

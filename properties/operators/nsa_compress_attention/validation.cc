@@ -26,7 +26,7 @@ EditGroups possible_edits(const Spec& spec) {
     return groups;
 }
 
-/// Validation looks at arguments, not at elements: few of them make room for many cases.
+/// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     auto& n = spec.numbers;
     n[kGroup] = std::min<std::int64_t>(n[kGroup], 4);

@@ -15,13 +15,13 @@ namespace attncheck::properties::nsa_module {
 namespace {
 
 
-/// The lists of NsaCompressAttention are what both directions of selected attention are handed:
+/// The lists of NsaCompressAttention are what both directions of selected attention are passed:
 /// int32 [T,N2,K], blocks of the own sequence, each once; and they are right for their scores.
 /// Why     nsa.md 11, 52: the list of one operator is an argument of the next.
 /// Kills   NCA-x03, the composition that evaluates the lists again.
 Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);  // range and distinctness: every run looks at them
+    const Run run(spec, parts, context);  // every run checks range and distinctness
     if (run.trouble) return *run.trouble;
     for (const ModuleOp op : {ModuleOp::selected_attention, ModuleOp::selected_attention_grad}) {
         const OperatorRecord* record = run.find(op);

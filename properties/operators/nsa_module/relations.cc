@@ -28,7 +28,7 @@ Verdict verdict_on_zeros(const Spec& spec, const Run& run, const std::string& na
     return {};
 }
 
-/// Equal numbers; the sign of zero is not looked at.
+/// Equal numbers; the sign of zero is not compared.
 Verdict verdict_on_equality(const Spec& spec, const Run& run, const std::string& name,
                             const std::string& of, const std::string& relation) {
     return verdict_within(name, run.values(of), run.values(name),

@@ -1,4 +1,4 @@
-// One run of the NSA module over a candidate's operators, with everything the operators handed on,
+// One run of the NSA module over a candidate's operators, with everything the operators passed on,
 // and what is expected of it.
 //
 // The call of a run has the tensors of run_description().
@@ -52,7 +52,7 @@ struct Exact {
     Exact& operator=(const Exact&) = delete;
 };
 
-/// Bounds of the operators on what they were handed, and of the whole.
+/// Bounds of the operators on what they were passed, and of the whole.
 struct Expected {
     ref::ExpectedModuleStages stages;
     ref::ExpectedNsaModule whole;
@@ -70,7 +70,7 @@ inline constexpr std::int64_t kLanes = 8;
 /// The name of the lists of blocks in a run and in the operators.
 inline constexpr const char* kLists = "topk_indices";
 
-/// The lists of a run against the scores of what NsaCompressAttention was handed.
+/// The lists of a run against the scores of what NsaCompressAttention was passed.
 Verdict verdict_on_selection(const Run& run, const ref::RoundingClass& rounding,
                              ref::Grant grant = ref::Grant::rounding);
 

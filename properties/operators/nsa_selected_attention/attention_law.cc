@@ -11,7 +11,7 @@ namespace {
 
 using Int = std::int64_t;
 
-/// Every list names every block of its sequence, in an order of its own.
+/// Every list names every block of its sequence, each in another order.
 SelectedParts with_all_blocks(const Spec& spec) {
     SelectedParts parts = selected_parts(spec);
     Random random(mix(spec.seed));

@@ -1,4 +1,4 @@
-// Block lists and mask of selected attention, and what its other inputs draw in a way of their own.
+// Block lists and mask of selected attention, and what its other inputs draw in another way.
 // Every value is a function of the seed and the logical index.
 #include <algorithm>
 #include <numeric>

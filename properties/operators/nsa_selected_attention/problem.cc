@@ -80,10 +80,6 @@ class SelectedAttention : public PartsOperator<SelectedParts> {
 public:
     SelectedAttention() : PartsOperator(selected_inputs, selected_problem, make_call) {}
 
-    void move_extras(const SelectedParts& from, const HeadSources& sources,
-                     SelectedParts& to) const override {
-        to.topk = gather_heads(from.topk, from.shape.kv_heads, sources.kv, to.shape.count);
-    }
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random&) const override {
         if (problem.query_lengths[b] == 0) return std::nullopt;
@@ -100,6 +96,12 @@ public:
                 std::fill_n(masked.begin() + (row.first_key + j) * problem.shape.kv_heads,
                             problem.shape.kv_heads, 1);
         return masked;
+    }
+
+private:
+    void move_extras(const SelectedParts& from, const HeadSources& sources,
+                     SelectedParts& to) const override {
+        to.topk = gather_heads(from.topk, from.shape.kv_heads, sources.kv, to.shape.count);
     }
 };
 

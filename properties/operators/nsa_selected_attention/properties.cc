@@ -209,14 +209,13 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
 
 std::vector<Property> selected_properties(bool gradient) {
     const AttentionOperator& of = selected_attention_operator();
-    std::vector<Property> list;
     // Agreement: any order of accumulation, any tiling and either way of normalising stays within
     // the bound of verification.md 4.3 (forward) and 4.5 (gradient).
     // Domain  every legal case, every data recipe, every layout.
     // Kills   the mutants NSF-*, NSG-* and ALL-02 03 05.
     // Shrinks to one query, one block of 16 keys, one head, and the few elements that matter.
-    add_attention_checks(
-        list, of,
+    std::vector<Property> list = attention_checks(
+        of,
         {.adapt_agreement = now_and_then_far,
          .adapt_history = with_another_sequence,
          .earlier = earlier_case,

@@ -46,7 +46,7 @@ EditGroups possible_edits(const Spec& spec) {
     return groups;
 }
 
-/// Validation looks at arguments, not at elements: few of them make room for many cases.
+/// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     spec.set("group", std::min<std::int64_t>(spec.number("group"), 3));
     spec.set("kv_heads", std::min<std::int64_t>(spec.number("kv_heads"), 3));
