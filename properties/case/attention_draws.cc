@@ -157,7 +157,6 @@ void fit_budget(Spec& spec, Random& random, const Budget& budget,
 }
 
 void with_another_sequence(Spec& spec, Random& random, bool packed) {
-    if (spec.lists[0].size() > 1) return;
     for (auto& list : spec.lists) list.push_back(packed ? random.between(0, 20) : list[0]);
 }
 

@@ -65,8 +65,8 @@ void draw_given(Spec& spec, Random& random, int stats, int out);
 void with_more_heads(Spec& spec, Random& random);
 void with_larger_group(Spec& spec, Random& random);
 
-/// Steps to cheaper cases until one costs at most `budget`; a step is told how many came before it and
-/// a sequence to shorten.
+/// Steps to cheaper cases until one costs at most `budget`; a step is told how many came before it
+/// and a sequence to shorten.
 struct Budget {
     std::int64_t most;
     std::int64_t (*cost)(const Spec&);
@@ -75,7 +75,7 @@ struct Budget {
 void fit_budget(Spec& spec, Random& random, const Budget& budget,
                 const std::function<void(int tries, std::size_t at)>& step);
 
-/// A second sequence where there is but one: of a length of its own where they are packed.
+/// One sequence more: of another length where they are packed.
 void with_another_sequence(Spec& spec, Random& random, bool packed);
 /// In most cases a power of two of keys.
 void with_power_of_two_keys(Spec& spec, Random& random);

@@ -96,6 +96,12 @@ RealField scale_argument(RealArgument argument) {
             }};
 }
 
+Symbol query_heads_symbol() {
+    return {.name = "query_heads", .word = "head", .value = [](const Extents& e) {
+                return e["kv_heads"] * e["group"];
+            }};
+}
+
 std::vector<Symbol> uneven_head_symbols() {
     return {
         {.name = "uneven", .value = [](const Extents&) { return std::int64_t{0}; }},

@@ -39,7 +39,9 @@ TensorField as_output(TensorField tensor);
 
 RealField scale_argument(RealArgument argument);
 
-/// kv_heads * group, and one more where the claim `heads.uneven` is made.
+/// kv_heads * group.
+Symbol query_heads_symbol();
+/// The same, and one more where the claim `heads.uneven` is made.
 std::vector<Symbol> uneven_head_symbols();
 Claim uneven_head_claim();
 

@@ -34,6 +34,24 @@ void apply_overrides(
     const Spec& spec,
     std::initializer_list<std::pair<Role, std::vector<std::uint32_t>*>> bits_of);
 
+/// A tensor of bytes as bits, for apply_overrides; its end writes them back.
+class BytesAsBits {
+public:
+    explicit BytesAsBits(std::vector<std::uint8_t>& bytes)
+        : bits(bytes.begin(), bytes.end()), bytes_(bytes) {}
+    ~BytesAsBits() {
+        for (std::size_t k = 0; k < bytes_.size(); ++k)
+            bytes_[k] = static_cast<std::uint8_t>(bits[k]);
+    }
+    BytesAsBits(const BytesAsBits&) = delete;
+    BytesAsBits& operator=(const BytesAsBits&) = delete;
+
+    std::vector<std::uint32_t> bits;
+
+private:
+    std::vector<std::uint8_t>& bytes_;
+};
+
 /// build_of with the values of a case, or with zeros where claims changed its extents: no reference
 /// is defined on those.
 Call build_with_values(const Spec& spec, const std::function<void(const Spec&, Call&)>& give);

@@ -121,8 +121,12 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
                     "NaN behind the mask changes no bit of the rows it is hidden from", causality);
     add_on_any_data(nullptr, nullptr, "row_view",
                     "NaN in all that a row does not see changes no bit of it", row_view);
-    add_for_less(cases.several_sequences, "packing",
-                 "sequences and batches give what each gives alone", packing);
+    add("packing", "sequences and batches give what each gives alone", packing).adapt =
+        [less_data = cases.less_data, with_more = cases.several_sequences](Spec& spec,
+                                                                           Random& random) {
+            less_data(spec, random);
+            if (spec.lists[0].size() == 1) with_more(spec, random);
+        };
     add_for_less(cases.several_heads, "head_permutation",
                  "permuting key/value heads with their groups", head_permutation);
     add_for_less(cases.group, "group_permutation", "permuting the query heads of a group",

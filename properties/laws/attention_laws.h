@@ -14,8 +14,8 @@
 
 namespace attncheck::properties {
 
-/// How the generator of an operator is steered to the cases that a law wants: to shapes and features,
-/// and to moderate data where the law needs that.
+/// How the generator of an operator is steered to the cases that a law wants: to shapes and
+/// features, and to moderate data where the law needs that.
 struct AttentionCases {
     using Adapt = void (*)(Spec&, Random&);
     using Test = bool (*)(const Spec&);
@@ -24,7 +24,7 @@ struct AttentionCases {
     Adapt masked;             ///< there is a mask
     Test is_masked;
     Adapt less_data = with_moderate_data;     ///< comes before the three below
-    Adapt several_sequences;
+    Adapt several_sequences;                  ///< of a case with but one
     Adapt several_heads = with_more_heads;    ///< key/value heads
     Adapt group = with_larger_group;          ///< query heads per key/value head
     Adapt several_runs = with_moderate_data;  ///< of laws that shift or split keys or values

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "properties/case/attention_data.h"
 #include "properties/case/attention_draws.h"
 #include "properties/case/attention_inputs.h"
 #include "properties/case/derived.h"
@@ -92,7 +93,15 @@ void take_extents(const Extents& extents, Shape& shape) {
     shape.value_dim = extents["value_dim"];
 }
 
-/// The same in a case; its query heads need a claim.
+/// Types, extents and scale of a case, whose scale is a field of that name.
+template <class Parts>
+void take_case(const Spec& spec, const Extents& extents, Parts& parts) {
+    parts.dtype = parts.result = extents.type_of(spec.schema->tensors[0]);
+    take_extents(extents, parts.shape);
+    parts.scale = scale_of(static_cast<ScaleKind>(spec.number("scale")), parts.shape.head_dim);
+}
+
+/// Extents in a case; its query heads need a claim.
 template <class Shape>
 void give_extents(const Shape& shape, Spec& spec) {
     spec.lists = {shape.query_lengths, kv_lengths_of(shape)};
@@ -197,17 +206,26 @@ private:
     Call (*call_)(const Parts&);
 };
 
-/// The call of a case: its edits, and the values of its parts.
-template <class Parts>
-Call build_from_parts(const Spec& spec, Parts (*parts)(const Spec&),
-                      void (*give)(const Parts&, const Extents&, Call&)) {
-    return build_with_values(
-        spec, [&](const Spec& of, Call& call) { give(parts(of), extents_of(of), call); });
-}
-
 /// Gives the inputs of a call their values, in the order of memory. `own` knows those that are no
 /// numbers of the problem: mask, bias, drop bits, lists.
 void give_values(const AttentionValues& values, const Extents& extents, Call& call,
                  const std::function<void(Role role, Tensor& tensor)>& own);
+
+/// The same of parts.
+template <class Parts>
+using OwnValues = void (*)(const Parts& parts, const Extents& extents, Role role, Tensor& tensor);
+template <class Parts>
+void give_parts(const Parts& parts, const Extents& extents, Call& call, OwnValues<Parts> own) {
+    give_values(parts, extents, call,
+                [&](Role role, Tensor& tensor) { own(parts, extents, role, tensor); });
+}
+
+/// The call of a case: its edits, and the values of its parts.
+template <class Parts>
+Call build_from_parts(const Spec& spec, Parts (*parts)(const Spec&), OwnValues<Parts> own) {
+    return build_with_values(spec, [&](const Spec& of, Call& call) {
+        give_parts(parts(of), extents_of(of), call, own);
+    });
+}
 
 }  // namespace attncheck::properties

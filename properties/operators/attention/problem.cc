@@ -60,13 +60,9 @@ void fill_mask(const Spec& spec, NeutralParts& parts) {
 /// Elements of bias, mask and sink that `set` names.
 void override_pairs(const Spec& spec, NeutralParts& parts) {
     if (spec.overrides.empty()) return;
-    auto& values = parts.shape.mask.values;
-    Bits mask(values.begin(), values.end());
+    BytesAsBits mask(parts.shape.mask.values);
     apply_overrides(
-        spec, {{Role::mask, &mask}, {Role::sink, &parts.sink}, {Role::bias, &parts.bias}});
-    std::ranges::transform(mask, values.begin(), [](std::uint32_t bits) {
-        return static_cast<std::uint8_t>(bits);
-    });
+        spec, {{Role::mask, &mask.bits}, {Role::sink, &parts.sink}, {Role::bias, &parts.bias}});
 }
 
 /// NaN in the keys that kv_length hides.
@@ -117,20 +113,18 @@ Bits lse_bits(const NeutralParts& parts) {
     return bits;
 }
 
-void give_values(const NeutralParts& parts, const Extents& extents, Call& call) {
-    give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
-        if (role == Role::mask)
-            tensor.bits.assign(parts.shape.mask.values.begin(), parts.shape.mask.values.end());
-        else if (role == Role::bias)
-            tensor.bits = parts.bias;
-        else if (role == Role::sink)
-            tensor.bits = parts.sink;
-        else
-            tensor.bits = RowOrder(extents.description().tensors[static_cast<std::size_t>(
-                                       extents.description().tensor("lse"))],
-                                   extents)
-                              .to_memory(lse_bits(parts));
-    });
+void own_values(const NeutralParts& parts, const Extents& extents, Role role, Tensor& tensor) {
+    if (role == Role::mask)
+        tensor.bits.assign(parts.shape.mask.values.begin(), parts.shape.mask.values.end());
+    else if (role == Role::bias)
+        tensor.bits = parts.bias;
+    else if (role == Role::sink)
+        tensor.bits = parts.sink;
+    else
+        tensor.bits = RowOrder(extents.description().tensors[static_cast<std::size_t>(
+                                   extents.description().tensor("lse"))],
+                               extents)
+                          .to_memory(lse_bits(parts));
 }
 
 Call make_call(const NeutralParts& parts) {
@@ -139,7 +133,7 @@ Call make_call(const NeutralParts& parts) {
     if (parts.shape.has_kv_length) call.array("kv_length").values = parts.shape.kv_length;
     call.real("scale") = parts.scale;
     call.real("softcap") = parts.softcap;
-    give_values(parts, extents, call);
+    give_parts(parts, extents, call, own_values);
     return call;
 }
 
@@ -321,7 +315,7 @@ AttentionProblem neutral_problem(NeutralParts parts) {
 }
 
 Call build_neutral_call(const Spec& spec) {
-    return build_from_parts(spec, neutral_parts, give_values);
+    return build_from_parts(spec, neutral_parts, own_values);
 }
 
 bool is_legal(const NeutralParts& parts) { return rule(make_call(parts)).accepted(); }

@@ -82,13 +82,11 @@ Extents extents_of_parts(const DecodeParts& parts) {
     return extents;
 }
 
-void give_values(const DecodeParts& parts, const Extents& extents, Call& call) {
-    give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
-        if (role == Role::list)
-            tensor.bits.assign(parts.block_table.begin(), parts.block_table.end());
-        else
-            tensor.bits = parts.sink;
-    });
+void own_values(const DecodeParts& parts, const Extents&, Role role, Tensor& tensor) {
+    if (role == Role::list)
+        tensor.bits.assign(parts.block_table.begin(), parts.block_table.end());
+    else
+        tensor.bits = parts.sink;
 }
 
 Call make_call(const DecodeParts& parts) {
@@ -96,7 +94,7 @@ Call make_call(const DecodeParts& parts) {
     Call call = outline_of(extents);
     call.real("scale") = parts.scale;
     call.real("softcap") = parts.softcap;
-    give_values(parts, extents, call);
+    give_parts(parts, extents, call, own_values);
     return call;
 }
 
@@ -199,7 +197,7 @@ DecodeParts on_own_pages(const DecodeParts& parts, Int page_size, std::uint32_t 
 }
 
 Call build_decode_call(const Spec& spec) {
-    return build_from_parts(spec, decode_parts, give_values);
+    return build_from_parts(spec, decode_parts, own_values);
 }
 
 const AttentionOperator& decode_operator() {

@@ -108,7 +108,6 @@ void with_hidden_keys(Spec& spec, Random& random) {
 }
 
 void with_sequences(Spec& spec, Random& random) {
-    if (spec.lists[0].size() > 1) return;
     spec.lists[0].push_back(spec.lists[0][0]);
     spec.lists[1].push_back(random.between(0, 3 * spec.number("page")));
 }

@@ -252,9 +252,7 @@ void add_symbols(Description& d) {
                {"kv", 0, kLongest, 2048, "key", "beyond_kv"}};
     d.parallel_lists = true;
     d.symbols = {
-        {.name = "query_heads",
-         .word = "head",
-         .value = [](const Extents& e) { return e["kv_heads"] * e["group"]; }},
+        query_heads_symbol(),
         {.name = "lanes", .word = "lane", .value = [](const Extents&) { return Int{8}; }},
         {.name = "drop_bytes", .value = drop_bytes},
         {.name = "pre_tokens",

@@ -69,27 +69,22 @@ void place_outputs(const FlashParts& parts, AttentionProblem& problem) {
 /// Elements of mask, drop mask and bias that `set` names, or that are one in memory.
 void override_pairs(const Spec& spec, FlashParts& parts) {
     if (spec.overrides.empty() && std::ranges::none_of(spec.layouts, repeats)) return;
-    std::vector<std::uint8_t>&values = parts.shape.mask.values, &bytes = parts.shape.dropout.bytes;
-    Bits mask(values.begin(), values.end()), drop(bytes.begin(), bytes.end());
-    apply_overrides(spec, {{Role::mask, &mask}, {Role::drop, &drop}, {Role::bias, &parts.pse}});
-    const auto as_byte = [](std::uint32_t bits) { return static_cast<std::uint8_t>(bits); };
-    std::transform(mask.begin(), mask.end(), values.begin(), as_byte);
-    std::transform(drop.begin(), drop.end(), bytes.begin(), as_byte);
+    BytesAsBits mask(parts.shape.mask.values), drop(parts.shape.dropout.bytes);
+    apply_overrides(
+        spec, {{Role::mask, &mask.bits}, {Role::drop, &drop.bits}, {Role::bias, &parts.pse}});
     parts.take_bias();
 }
 
-void give_values(const FlashParts& parts, const Extents& extents, Call& call) {
+void own_values(const FlashParts& parts, const Extents&, Role role, Tensor& tensor) {
     const ref::FlashAttentionShape& s = parts.shape;
-    give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
-        if (role == Role::mask && !flash_reads_mask(s.mask.sparse_mode))
-            tensor.shared_bytes = compressed_mask(s.mask.sparse_mode == 6);
-        else if (role == Role::mask)
-            tensor.bits.assign(s.mask.values.begin(), s.mask.values.end());
-        else if (role == Role::drop)
-            tensor.bits.assign(s.dropout.bytes.begin(), s.dropout.bytes.end());
-        else if (role == Role::bias)
-            tensor.bits = parts.pse;
-    });
+    if (role == Role::mask && !flash_reads_mask(s.mask.sparse_mode))
+        tensor.shared_bytes = compressed_mask(s.mask.sparse_mode == 6);
+    else if (role == Role::mask)
+        tensor.bits.assign(s.mask.values.begin(), s.mask.values.end());
+    else if (role == Role::drop)
+        tensor.bits.assign(s.dropout.bytes.begin(), s.dropout.bytes.end());
+    else if (role == Role::bias)
+        tensor.bits = parts.pse;
 }
 
 class FlashAttention : public PartsOperator<FlashParts> {
@@ -261,13 +256,13 @@ Call make_flash_call(const FlashParts& parts) {
     give_array(call, "kv_start_idx", parts.key_start);
     call.real("scale_value") = parts.scale;
     call.real("keep_prob") = parts.keep_prob;
-    give_values(parts, extents, call);
+    give_parts(parts, extents, call, own_values);
     return call;
 }
 
 Call build_flash_call(const Spec& spec) {
     return build_of(spec, [](const Spec& of, Call& call) {
-        give_values(flash_parts(of), extents_of(of), call);
+        give_parts(flash_parts(of), extents_of(of), call, own_values);
     });
 }
 

@@ -17,15 +17,13 @@ Parts parts_without_values(const Spec& spec) {
     Parts parts;
     const Extents extents = extents_of(spec);
     const auto& n = spec.numbers;
-    parts.dtype = parts.result = extents.type_of(spec.schema->tensors[0]);
+    take_case(spec, extents, parts);
     ref::CompressAttentionShape& s = parts.shape;
-    take_extents(extents, s);
     s.compress_block = n[kBlock];
     s.compress_stride = n[kStride];
     s.select_block = n[kSelect];
     s.select_count = n[kCount];
     parts.sparse_mode = n[kSparse];
-    parts.scale = scale_of(static_cast<ScaleKind>(n[kScale]), s.head_dim);
     parts.mask = MaskTensor::of_kind(n[kMask]);
     parts.topk_mask = MaskTensor::of_kind(n[kTopkMask]);
     parts.fit_mask_shapes();
@@ -155,7 +153,9 @@ Parts parts_of_call(const Call& call) {
 }
 
 Call build_call(const Spec& spec) {
-    return build_from_parts(spec, parts_of, give_values);
+    return build_with_values(spec, [](const Spec& of, Call& call) {
+        give_values(parts_of(of), extents_of(of), call);
+    });
 }
 
 AttentionProblem problem_of(Parts parts) {

@@ -127,7 +127,6 @@ void with_room_in_group(Spec& spec, Random& random) {
 }
 
 void with_sequences(Spec& spec, Random& random) {
-    if (spec.lists[0].size() > 1) return;
     const Int keys = keys_per_select(spec);
     spec.lists[0].push_back(random.between(1, 6));
     spec.lists[1].push_back(spec.numbers[kCount] * keys + random.between(0, 2 * keys));

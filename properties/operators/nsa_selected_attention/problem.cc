@@ -15,13 +15,11 @@ SelectedParts parts_without_values(const Spec& spec) {
     const Extents extents = extents_of(spec);
     const auto& n = spec.numbers;
     parts.gradient = spec.schema == &selected_description(true);
-    parts.dtype = parts.result = extents.type_of(spec.schema->tensors[0]);
+    take_case(spec, extents, parts);
     ref::SelectedAttentionShape& s = parts.shape;
-    take_extents(extents, s);
     s.block = n[kSelBlock];
     s.count = n[kSelCount];
     parts.sparse_mode = n[kSelSparse];
-    parts.scale = scale_of(static_cast<ScaleKind>(n[kSelScale]), s.head_dim);
     parts.mask = MaskTensor::of_kind(n[kSelMask]);
     parts.mask.shape = {extents["mask_rows"], extents["mask_columns"]};
     s.mask = !parts.mask.present      ? ref::SelectedMask::none
@@ -31,10 +29,8 @@ SelectedParts parts_without_values(const Spec& spec) {
     return parts;
 }
 
-void give_values(const SelectedParts& parts, const Extents& extents, Call& call) {
-    give_values(parts, extents, call, [&](Role role, Tensor& tensor) {
-        tensor.bits = role == Role::list ? parts.topk : parts.mask.bits;
-    });
+void own_values(const SelectedParts& parts, const Extents&, Role role, Tensor& tensor) {
+    tensor.bits = role == Role::list ? parts.topk : parts.mask.bits;
 }
 
 Call make_call(const SelectedParts& parts) {
@@ -55,7 +51,7 @@ Call make_call(const SelectedParts& parts) {
     }
     Call call = outline_of(extents);
     call.reals[0].value = parts.scale;
-    give_values(parts, extents, call);
+    give_parts(parts, extents, call, own_values);
     return call;
 }
 
@@ -144,7 +140,8 @@ AttentionProblem selected_problem(SelectedParts parts) {
 
 Call build_selected_call(const Spec& spec) {
     return build_of(spec, [](const Spec& of, Call& call) {
-        if (has_extents_of(of, call)) return give_values(selected_parts(of), extents_of(of), call);
+        if (has_extents_of(of, call))
+            return give_parts(selected_parts(of), extents_of(of), call, own_values);
         fill_with_zeros(call);  // no reference is defined on claimed extents
         const int row_sum = of.schema->tensor("softmax_sum");
         auto& bits = call.tensors[static_cast<std::size_t>(row_sum)].bits;

@@ -134,7 +134,6 @@ void with_mask(Spec& spec, Random& random) {
 }
 
 void with_sequences(Spec& spec, Random& random) {
-    if (spec.lists[0].size() > 1) return;
     spec.lists[0].push_back(random.between(1, 20));
     spec.lists[1].push_back(spec.numbers[kSelBlock] *
                             (spec.numbers[kSelCount] + random.between(0, 2)));
@@ -208,14 +207,13 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
 }
 
 std::vector<Property> selected_properties(bool gradient) {
-    const AttentionOperator& of = selected_attention_operator();
     // Agreement: any order of accumulation, any tiling and either way of normalising stays within
     // the bound of verification.md 4.3 (forward) and 4.5 (gradient).
     // Domain  every legal case, every data recipe, every layout.
     // Kills   the mutants NSF-*, NSG-* and ALL-02 03 05.
     // Shrinks to one query, one block of 16 keys, one head, and the few elements that matter.
     std::vector<Property> list = attention_checks(
-        of,
+        selected_attention_operator(),
         {.adapt_agreement = now_and_then_far,
          .adapt_history = with_another_sequence,
          .earlier = earlier_case,
@@ -226,7 +224,7 @@ std::vector<Property> selected_properties(bool gradient) {
     add_selected_validation(list, gradient);
     add_selected_list_relations(list);
     list.push_back(selected_as_attention_law());
-    add_attention_laws(list, of, gradient, kCases);
+    add_attention_laws(list, selected_attention_operator(), gradient, kCases);
     list.push_back(full_size_property("rows and keys", check_full_size));
     return list;
 }
