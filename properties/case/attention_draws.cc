@@ -162,9 +162,11 @@ void with_another_sequence(Spec& spec, Random& random, bool packed) {
 
 void with_power_of_two_keys(Spec& spec, Random& random) {
     if (!random.chance(60)) return;
-    const std::int64_t keys = random.pick<std::int64_t>({1, 2, 4, 8, 16, 32, 64, 128});
+    const std::int64_t keys = random.pick<std::int64_t>({1, 2, 4, 8, 16, 32, 64, 128, 256, 512});
     for (auto& length : spec.lists[1])
         if (length > 0) length = keys;
+    if (keys > 128)  // few rows of many keys
+        for (auto& length : spec.lists[0]) length = std::min<std::int64_t>(length, 32);
 }
 
 void ChangedCases::with_one_group() {

@@ -23,7 +23,7 @@ void make_lattice(Spec& spec, Random& random) {
     if (!random.chance(70)) return;
     // A power of two of visible keys: one query, all keys or a window.
     set_queries(spec, 1);
-    const Int keys = random.pick<Int>({1, 2, 4, 8, 16, 32, 64, 128});
+    const Int keys = random.pick<Int>({1, 2, 4, 8, 16, 32, 64, 128, 256, 512});
     const bool window = random.chance(40);
     spec.set("window_left", window ? keys - 1 : -1);
     for (auto& length : spec.lists[1])
