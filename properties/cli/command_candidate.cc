@@ -60,13 +60,27 @@ WorkerOptions options_for(const std::string& library, const Arguments& arguments
     return options;
 }
 
+/// What the library itself says of why it cannot be loaded: once more, with its standard error. One
+/// that took long to fail has kept its user waiting already.
+void show_messages_of(WorkerOptions options, double seconds) {
+    constexpr double kLong = 2;
+    if (options.show_stderr || seconds > kLong) return;
+    options.show_stderr = true;
+    try {
+        (void)open_worker_candidate(options);
+    } catch (const std::exception&) {  // the first error is the one that is reported
+    }
+}
+
 std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arguments,
                                 bool show_stderr) {
     WorkerOptions options = options_for(library, arguments);
     options.show_stderr = show_stderr;
+    const double start = system_clock().now();
     try {
         return open_worker_candidate(options);
     } catch (const LoadError& e) {
+        show_messages_of(options, system_clock().now() - start);
         const std::string hint = load_hint(options.library);
         if (hint.empty()) throw;
         throw LoadError(fmt::format("{}; {}", e.what(), hint));

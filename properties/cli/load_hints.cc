@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
-#include <regex>
+#include <string_view>
 
 namespace attncheck::properties {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;  ///< every run reads the file: it must not notice
 
 std::string architecture(ElfW(Half) machine) {
     switch (machine) {
@@ -42,14 +41,24 @@ constexpr ElfW(Half) kOwnMachine =
     EM_NONE;
 #endif
 
+bool is_digit(char ch) { return ch >= '0' && ch <= '9'; }
+
 /// "attncheck_attention" of "_Z19attncheck_attentionPK..." (Itanium C++ ABI 5.1); empty: no such
-/// name in the file.
+/// name in the file, which may have hundreds of megabytes.
 std::string mangled_name(const std::string& file) {
-    static const std::regex mangled(R"re(_Z(\d+)(attncheck_[a-z_0-9]+))re");
-    std::smatch found;
-    if (!std::regex_search(file, found, mangled)) return {};
-    const std::size_t length = std::min<std::size_t>(std::stoul(found[1].str().substr(0, 3)), found[2].length());
-    return found[2].str().substr(0, length);
+    constexpr std::string_view kOwn = "attncheck_";
+    for (std::size_t at = file.find(kOwn); at != std::string::npos; at = file.find(kOwn, at + 1)) {
+        std::size_t digits = at;
+        while (digits > 0 && is_digit(file[digits - 1])) --digits;
+        const bool is_mangled = digits < at && at - digits <= 3 && digits >= 2 &&
+                                file.compare(digits - 2, 2, "_Z") == 0;
+        if (!is_mangled) continue;
+        const std::size_t length = std::stoul(file.substr(digits, at - digits));
+        const std::string name = file.substr(at, length);
+        const auto is_of_a_name = [](char ch) { return is_digit(ch) || ch == '_' || (ch >= 'a' && ch <= 'z'); };
+        if (name.size() == length && std::ranges::all_of(name, is_of_a_name)) return name;
+    }
+    return {};
 }
 
 }  // namespace

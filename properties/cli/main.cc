@@ -43,7 +43,9 @@ int list(const Arguments& arguments) {
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     if (candidate)
         for (const std::string& note : unknown_exports(candidate->info(), arguments)) say("note: {}\n", note);
+    for (const std::string& name : arguments.ops) (void)operator_named(name);
     for (const auto& op : operators()) {
+        if (!arguments.ops.empty() && std::ranges::find(arguments.ops, op->name()) == arguments.ops.end()) continue;
         say("{}{}\n", op->name(),
                    !candidate                              ? ""
                    : op->implemented_by(candidate->info()) ? "  (implemented)"
@@ -176,6 +178,8 @@ int run(int argc, char** argv) {
         ->type_name("LIB");
     list_command->add_flag("--json", arguments.as_json,
                            "the arguments of entry points and the properties, as JSON");
+    list_command->add_option("--op", arguments.ops, "only this operator (may be given several times)")
+        ->type_name("NAME");
     add_python_option(*list_command, arguments);
     add_sandbox_option(*list_command, arguments);
 

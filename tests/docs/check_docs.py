@@ -133,6 +133,16 @@ def check_tables(source):
     check(schema["title"], "the schema has no title")
 
 
+def check_workflow(source, attncheck):
+    """The workflow to copy gives the command options that it has."""
+    text = (source / "examples/ci/attncheck.yml").read_text()
+    options = set(re.findall(r"--[a-z-]+", text[text.index("attncheck\" verify"):text.index("tee output")]))
+    known = subprocess.run([attncheck, "verify", "--help"], capture_output=True, text=True).stdout
+    check(options, "the workflow has no options")
+    for option in options:
+        check(re.search(rf"^  (-\w,)?{option}\b", known, re.M), "the workflow has", option, "which verify does not know")
+
+
 def check_links(source):
     """Pages link to files that exist."""
     for page in (source / "README.md", *sorted((source / "docs").glob("*.md"))):
@@ -146,6 +156,7 @@ def main():
     source, attncheck, failing = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     check_links(source)
     check_tables(source)
+    check_workflow(source, attncheck)
     if not shutil.which("cc"):
         print("no cc: the commands did not run")
         return 77

@@ -96,6 +96,20 @@ TEST_F(ExplainTest, MisspeltNamesAreAnswered) {
     EXPECT_THAT(attncheck("verify --rule torhc").printed, HasSubstr("did you mean 'torch'?"));
 }
 
+// The list of one operator has no other one.
+TEST_F(ExplainTest, ListsOneOperator) {
+    const std::string one = attncheck("list --op attention_merge").printed;
+    EXPECT_THAT(one, AllOf(HasSubstr("attention_merge\n"), HasSubstr("dead_part"), Not(HasSubstr("nsa_compress"))));
+    expect_refusal("list --op atention_merge", {"did you mean 'attention_merge'?"});
+}
+
+// A library that says on standard error why it cannot be used is heard.
+TEST_F(ExplainTest, MessagesOfALibraryThatCannotBeLoadedAreShown) {
+    const Ran ran = attncheck("verify --candidate " + quoted(candidate_path("explains_why_not")), "2>&1 >/dev/null");
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_THAT(ran.printed, AllOf(HasSubstr("no device of mine is here\n"), HasSubstr("ABI version 0")));
+}
+
 // A file that cannot be loaded is looked at: what is wrong with it is said.
 TEST_F(ExplainTest, FilesThatAreNoLibraryAreExplained) {
     const auto list = [&](const std::string& name) {
