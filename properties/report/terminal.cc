@@ -66,19 +66,17 @@ std::string fitted(std::ostream& out, const std::string& text, std::size_t inden
             whole += line;
             continue;
         }
-        const std::size_t start = line.find_first_not_of(' ');
-        std::string row = line.substr(0, start);
-        bool has_word = false;
-        std::istringstream words(line);
-        for (std::string word; words >> word; has_word = true) {
-            if (has_word && row.size() + 1 + word.size() > columns) {
-                whole += row + "\n";
-                row = std::string(indent, ' ') + word;
-            } else {
-                row += (has_word ? " " : "") + word;
-            }
+        // Blanks that align columns stay; a word that is too long for a line of its own is not broken.
+        std::size_t from = line.find_first_not_of(' ');
+        while (line.size() > columns) {
+            std::size_t at = line.rfind(' ', columns);
+            if (at == std::string::npos || at <= from) at = line.find(' ', std::max(columns, from));
+            if (at == std::string::npos) break;
+            whole += line.substr(0, line.find_last_not_of(' ', at) + 1) + "\n";
+            line = std::string(indent, ' ') + line.substr(std::min(line.find_first_not_of(' ', at), line.size()));
+            from = indent;
         }
-        whole += row;
+        whole += line;
     }
     return text.ends_with('\n') ? whole + "\n" : whole;
 }

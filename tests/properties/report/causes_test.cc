@@ -141,6 +141,17 @@ TEST(Terminal, BreaksLinesOnATerminalOnly) {
     EXPECT_THAT(narrow.str(), Not(HasSubstr("\x1b")));
 }
 
+// Columns stay aligned, and a long word stays whole.
+TEST(Terminal, KeepsColumnsAndLongWords) {
+    std::ostringstream out;
+    set_terminal(out, 40, false);
+    EXPECT_EQ(fitted(out, "  matters     needs seq >= 17 and some more words\n", 14),
+              "  matters     needs seq >= 17 and some\n              more words\n");
+    const std::string word(50, 'x');
+    EXPECT_EQ(fitted(out, "  replay " + word + " behind\nshort", 4), "  replay\n    " + word + "\n    behind\nshort");
+    EXPECT_EQ(fitted(out, word, 4), word);
+}
+
 // Colours only where they were asked for.
 TEST(Terminal, ColoursWhereItMay) {
     std::ostringstream colour;
