@@ -1,4 +1,4 @@
-// Reports for programs: the documented JSON, merging shards, JUnit, exit status and files.
+// Reports for programs: the documented JSON, merging shards, exit status and files.
 #include "properties/operators/catalogue.h"
 #include "properties/report/json.h"
 
@@ -14,12 +14,9 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "tests/properties/case/case_line.h"
-#include "properties/report/baseline.h"
 #include "properties/report/files.h"
-#include "properties/report/markup.h"
 #include "properties/report/merge.h"
-#include "tests/properties/report/xml_check.h"
+#include "tests/properties/report/sample_report.h"
 
 namespace attncheck::properties {
 namespace {
@@ -30,43 +27,6 @@ using testing::Not;
 using testing::StartsWith;
 using Json = nlohmann::json;
 using Status = PropertyReport::Status;
-
-PropertyReport property_report(const char* property, Status status, std::int64_t cases) {
-    PropertyReport report;
-    report.op = "nsa_compress";
-    report.property = property;
-    report.status = status;
-    report.cases = cases;
-    report.declined = 3;
-    report.labels = {{"fp16", cases}};
-    report.worst_ratio = 0.5;
-    return report;
-}
-
-Counterexample counterexample(const std::string& failure) {
-    Counterexample found;
-    found.spec = spec_of(kPlainLine);
-    found.original = spec_of(
-        "nsa_compress{dtype=bf16 seq=[99] heads=4 dim=64 block=32 stride=16 data=normal seed=9}");
-    found.failure = failure;
-    found.message = "a < b & \"c\"\nsecond line";
-    found.steps_taken = 4;
-    found.certificate = "7 of 7 neighbours hold";
-    return found;
-}
-
-RunReport run_report(Status status = Status::held) {
-    RunReport report;
-    report.candidate = "vendor <kernel> & \"co\"";
-    report.library = "./it's.so";
-    report.seed = 42;
-    report.duration_s = 1.5;
-    report.properties = {property_report("agreement", status, 10),
-                         property_report("memory", Status::held, 20)};
-    if (status == Status::falsified)
-        report.properties[0].counterexamples = {counterexample("crashed: SIGSEGV")};
-    return report;
-}
 
 MergedReport merged(const std::vector<RunReport>& reports) {
     std::vector<std::pair<std::string, std::string>> texts;
@@ -362,84 +322,6 @@ TEST(Merge, RefusesSeedsThatAreNone) {
     Json report = Json::parse(to_json(run_report()));
     report["seed"] = UINT64_MAX;
     EXPECT_EQ(refusal({{"a.json", report.dump()}}), "merged");
-}
-
-// JUnit: well formed, every message escaped, and the counts of its head are those of its body.
-TEST(JunitReport, IsWellFormedAndCounts) {
-    RunReport report = run_report(Status::falsified);
-    report.host = "machine";
-    report.date = "2026-11-23T08:00:00Z";
-    report.properties.push_back(property_report("history", Status::error, 1));
-    report.properties.back().note = "<oops> & \"so\"";
-    report.properties.push_back(property_report("locality", Status::declined, 0));
-    report.properties.push_back(property_report("packing", Status::not_implemented, 0));
-    const std::string xml = to_junit(report);
-    EXPECT_EQ(xml_error(xml), "");
-    EXPECT_THAT(xml, AllOf(HasSubstr("<testsuites name="), HasSubstr("tests=\"5\""), HasSubstr("failures=\"1\""),
-                           HasSubstr("errors=\"1\""), HasSubstr("skipped=\"2\"")));
-    EXPECT_THAT(xml, AllOf(HasSubstr("timestamp=\"2026-11-23T08:00:00\" hostname=\"machine\""),
-                           HasSubstr("<property name=\"seed\" value=\"42\"/>")));
-    EXPECT_THAT(xml, AllOf(HasSubstr("name=\"agreement\""), HasSubstr("crashed: SIGSEGV"),
-                           HasSubstr("a &lt; b &amp; &quot;c&quot;"), HasSubstr("seq=[16]")));
-    EXPECT_THAT(xml, HasSubstr("message=\"crashed: SIGSEGV: a &lt; b &amp; &quot;c&quot;\">"));  // one line
-}
-
-// A reader takes one failure of a case: each further counterexample is a case, and names of shards differ.
-TEST(JunitReport, HasACaseForEachCounterexample) {
-    RunReport report = run_report(Status::falsified);
-    report.properties[0].counterexamples.push_back(counterexample("timed out"));
-    report.shard = 1;
-    report.shards = 3;
-    const std::string xml = to_junit(report);
-    EXPECT_EQ(xml_error(xml), "");
-    EXPECT_THAT(xml, AllOf(HasSubstr("name=\"agreement [shard 2/3]\""), HasSubstr("tests=\"3\""), HasSubstr("failures=\"2\""),
-                           HasSubstr("name=\"agreement: timed out [shard 2/3]\"")));
-}
-
-// What is waived, and what a baseline has too, is skipped with the reason.
-TEST(JunitReport, SkipsWhatIsKnown) {
-    RunReport report = run_report(Status::falsified);
-    report.properties[1].waived = 7;
-    report.properties[1].waivers = {"known since spring"};
-    EXPECT_THAT(to_junit(report), HasSubstr("<skipped message=\"waived: 7 cases; known since spring\"/>"));
-    const std::string json = to_json(report);
-    const std::string compared = to_junit(compared_with(json, json).json);
-    EXPECT_EQ(xml_error(compared), "");
-    EXPECT_THAT(compared, AllOf(HasSubstr("failures=\"0\""), HasSubstr("skipped=\"2\""),
-                                HasSubstr("known: the baseline has this failure too: crashed: SIGSEGV")));
-}
-
-// Failures are new, fixed, the same, or were not judged; new ones decide about the status.
-TEST(Baseline, ComparesFailures) {
-    RunReport before = run_report(Status::falsified), now = before;
-    before.properties[0].counterexamples = {counterexample("timed out"), counterexample("crashed: SIGSEGV")};
-    before.properties.push_back(property_report("locality", Status::falsified, 5));
-    before.properties.back().counterexamples = {counterexample("output changed")};
-    const ComparedReport same = compared_with(to_json(now), to_json(before));
-    EXPECT_EQ(same.exit_status, 0);
-    const Json json = Json::parse(same.json);
-    EXPECT_EQ(json.at("verdict"), "held");
-    EXPECT_EQ(json.at("baseline").at("new").size(), 0u);
-    EXPECT_EQ(json.at("baseline").at("same").size(), 1u);
-    EXPECT_EQ(json.at("baseline").at("fixed")[0].at("failure"), "timed out");
-    EXPECT_EQ(json.at("baseline").at("not_judged")[0].at("property"), "locality");
-    EXPECT_THAT(same.text, HasSubstr("  1 fixed\n    nsa_compress.agreement: timed out\n"));
-    const ComparedReport worse = compared_with(to_json(before), to_json(now));
-    EXPECT_EQ(worse.exit_status, 1);
-    EXPECT_EQ(Json::parse(worse.json).at("baseline").at("new").size(), 2u);
-    now.properties[1].status = Status::inconclusive;  // nothing new, but not enough cases either
-    EXPECT_EQ(compared_with(to_json(now), to_json(now)).exit_status, 3);
-    for (const char* text : {"{}", "[]", "no", "{\"schema\":1}"})
-        EXPECT_THROW((void)compared_with(to_json(now), text), std::runtime_error) << text;
-}
-
-// Neither bytes that are no UTF-8 nor control characters reach XML, which allows none of them.
-TEST(JunitReport, HasNoBytesThatAreNoText) {
-    RunReport report = run_report();
-    report.candidate = "\xff\xfe\x7f\x1b[8m";
-    // What is no UTF-8 is U+FFFD, as in the JSON.
-    EXPECT_TRUE(to_junit(report).find("name=\"attncheck \xEF\xBF\xBD\xEF\xBF\xBD??[8m\"") != std::string::npos);
-    EXPECT_TRUE(to_html(report).find("<title>attncheck: \xEF\xBF\xBD\xEF\xBF\xBD??[8m</title>") != std::string::npos);
 }
 
 // 1 beats 130 beats 4 beats 3 beats 0; a run that checks nothing is no success, and trouble of the

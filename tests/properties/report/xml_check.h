@@ -11,7 +11,7 @@ namespace attncheck::properties {
 
 /// What is wrong, or an empty string.
 inline std::string xml_error(const std::string& xml) {
-    static const std::regex tag("<(/?)([A-Za-z]+)((?: [A-Za-z]+=\"[^\"<]*\")*)(/?)>",
+    static const std::regex tag("<(/?)([A-Za-z-]+)((?: [A-Za-z]+=\"[^\"<]*\")*)(/?)>",
                                 std::regex::optimize);
     static const std::regex bare("&(?!(amp|lt|gt|quot|apos|#[0-9]+);)");
     const std::string declaration = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
