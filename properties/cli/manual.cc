@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "properties/cli/names.h"
+#include "properties/cli/option_checks.h"
 #include "properties/report/exit_status.h"
 
 namespace attncheck::properties {

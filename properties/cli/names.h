@@ -1,7 +1,6 @@
 // Names that people type, and those that they may have meant.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -22,15 +21,8 @@ std::string unknown_name(const std::string& kind, const std::string& name,
 std::vector<std::string> operator_names();
 std::vector<std::string> property_names();
 
-/// The operator of that name. Throws UsageError with the one that was meant.
 class Operator;
+/// The operator of that name. Throws UsageError with the one that was meant.
 const Operator& operator_named(const std::string& name);
-
-/// One of these values; a value that resembles one is answered with it.
-CLI::Validator one_of(std::vector<std::string> values);
-
-/// What is wrong with the words of a command line whose command or option is unknown and resembles
-/// one: "no command 'verfy', did you mean 'verify'?"; empty where nothing resembles.
-std::string misspelt_word(CLI::App& app, int argc, char** argv);
 
 }  // namespace attncheck::properties
