@@ -141,9 +141,9 @@ std::string junit_of(const Json& report) {
         (at != suites.end() ? *at : suites.emplace_back(op, shard, report)).add(property);
     }
     const std::string candidate = report.value("candidate", "");
-    const std::string common = property_line("candidate", candidate) +
-                               property_line("seed", report.at("seed").dump()) +
-                               property_line("version", report.value("version", ""));
+    std::string common = property_line("candidate", candidate) + property_line("seed", report.at("seed").dump()) +
+                         property_line("version", report.value("version", ""));
+    if (report.contains("sandbox")) common += property_line("sandbox", report.value("sandbox", ""));
     const Json hosts = report.value("hosts", Json::array());
     const std::string host = hosts.empty() ? "localhost" : hosts[0].get<std::string>();
     std::string date = report.value("date", "1970-01-01T00:00:00Z");

@@ -57,6 +57,8 @@ void merge_shard(const Json& report, const std::string& first, Json& merged) {
         if (!parts.insert(part.get<int>()).second)
             refuse("has shard " + part.dump() + ", which an earlier report has too");
     merged["shard"]["parts"] = parts;
+    if (report.value("sandbox", "") != merged.value("sandbox", ""))
+        merged["sandbox"] = "not the same in all shards";
     if (report.contains("notes"))
         for (const Json& note : report["notes"]) merged["notes"].push_back(note);
     if (!report.contains("hosts")) return;
@@ -77,7 +79,7 @@ Json empty_like(const Json& report) {
             {"precision", report.value("precision", Json::object())},
             {"implementations", report.value("implementations", Json())},
             {"properties", Json::array()}};
-    for (const char* field : {"version", "library", "python", "library_sha256", "options"})
+    for (const char* field : {"version", "library", "python", "library_sha256", "sandbox", "options"})
         if (report.contains(field)) empty[field] = report[field];
     return empty;
 }

@@ -110,7 +110,7 @@ void check_report(const Json& report) {
         refuse("has a precision that is no object");
     for (const Json& entry : report["properties"]) check_property(entry);
     if (report.contains("pairs")) check_pairs(report["pairs"]);
-    for (const char* text : {"version", "library", "python", "library_sha256", "date"}) (void)report.value(text, std::string());
+    for (const char* text : {"version", "library", "python", "library_sha256", "date", "sandbox"}) (void)report.value(text, std::string());
     for (const char* list : {"hosts", "notes"})
         if (report.contains(list))
             for (const Json& text : report[list].get_ref<const Json::array_t&>())

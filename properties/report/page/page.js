@@ -58,7 +58,7 @@ function head() {
       `${waived ? `, ${waived} waived` : ''}, ${number(report.duration_s)} s, seed ${report.seed}`)));
   const shard = report.shard.of > 1 ? `${report.shard.parts.join(', ')} of ${report.shard.of}` : '';
   page.append(definitions([['date', report.date], ['version', report.version], ['library', report.library],
-    ['SHA-256', report.library_sha256], ['host', (report.hosts || []).join(', ')], ['shards', shard],
+    ['SHA-256', report.library_sha256], ['host', (report.hosts || []).join(', ')], ['sandbox', report.sandbox], ['shards', shard],
     ['declared', report.precision.declared], ['errors look like', report.precision.looks_like],
     ['', report.precision.wider_than_seen]]));
   for (const note of report.notes || []) page.append(make('p', {class: 'odd'}, 'note: ' + note));

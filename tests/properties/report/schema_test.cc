@@ -91,6 +91,22 @@ TEST(Schema, FitsReports) {
     EXPECT_EQ(merged["causes"][0]["counterexamples"], Json({1}));
 }
 
+// A report may say what stood around the candidate; shards that differ in it say so.
+TEST(Schema, FitsReportsThatNameASandbox) {
+    std::vector<std::pair<std::string, std::string>> shards;
+    for (int shard = 0; shard < 2; ++shard) {
+        RunReport one = full_report();
+        one.shard = shard;
+        one.shards = 2;
+        Json json = Json::parse(to_json(one));
+        json["sandbox"] = shard == 0 ? "walls" : "none";
+        EXPECT_EQ(schema().error(json), "");
+        shards.emplace_back("shard", json.dump());
+    }
+    EXPECT_EQ(Json::parse(merge_json({shards[0]}).json).at("sandbox"), "walls");
+    EXPECT_EQ(Json::parse(merge_json(shards).json).at("sandbox"), "not the same in all shards");
+}
+
 // The check sees what does not fit.
 TEST(Schema, RefusesWhatDoesNotFit) {
     const Json good = Json::parse(to_json(full_report()));
