@@ -8,39 +8,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <iterator>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "properties/candidate/content_hash.h"
-#include "properties/case/derived.h"
 
 namespace attncheck::properties {
 namespace {
-
-std::byte* at(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
-std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
-/// Calls work with the bytes of an element as a constant: copies of known size are single
-/// instructions.
-template <typename Work>
-void with_size(std::size_t size, const Work& work) {
-    switch (size) {
-        case 1:
-            return work(std::integral_constant<std::size_t, 1>{});
-        case 2:
-            return work(std::integral_constant<std::size_t, 2>{});
-        case 4:
-            return work(std::integral_constant<std::size_t, 4>{});
-        case 8:
-            return work(std::integral_constant<std::size_t, 8>{});
-        default:
-            throw std::logic_error(fmt::format("no element has {} bytes", size));
-    }
-}
 
 [[noreturn]] void refuse(const char* what) {
     throw std::runtime_error(
@@ -48,16 +24,6 @@ void with_size(std::size_t size, const Work& work) {
                     "limits? see `ulimit -v` and `ulimit -f`)",
                     what, std::end(kArenaSizes)[-1] >> 30, std::strerror(errno)));
 }
-
-/// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
-constexpr std::byte kInputFill{0xFF};
-
-/// The same in guard pages: whoever opens them to read past a buffer gets NaN.
-constexpr std::byte kGuardFill{0xFF};
-
-/// Heap memory that nobody initialised: this byte and its complement, repeated, are numbers between
-/// 1 and 4 in size in every float type of more than a byte, so that sums that begin with them show.
-constexpr std::uint32_t kHeapFill = 0x40;
 
 }  // namespace
 
@@ -104,7 +70,7 @@ bool Arena::was_written_late(const void* owner) {
 std::uint64_t Arena::watched_hash() const {
     std::uint64_t hash = 0;
     for (std::size_t k = 0; k < watched_.size(); k += 2)
-        hash = hash_of(at(watched_[k]), watched_[k + 1], hash);
+        hash = hash_of(reinterpret_cast<const void*>(watched_[k]), watched_[k + 1], hash);
     return hash;
 }
 
@@ -120,317 +86,10 @@ void Arena::give_back(std::uint64_t bytes_used, std::int64_t before_mib) {
     if (bytes_used > kKeep)
         fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kKeep),
                   static_cast<off_t>(bytes_used - kKeep));
-    const std::uint64_t placed = round_up(bytes_used);
+    const std::uint64_t placed = round_up_to_page(bytes_used);
     if (resident_mib() > before_mib)  // written by the candidate, outside of its buffers
         fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(placed),
                   static_cast<off_t>(bytes_ - placed));
-}
-
-PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options,
-                         int repetitions, std::uint64_t arena_bytes)
-    : options_(options), arena_bytes_(arena_bytes), next_(kControlBytes) {
-    request_.calls = static_cast<std::uint32_t>(calls.size());
-    request_.repetitions = static_cast<std::uint32_t>(repetitions);
-    request_.enough_s = HUGE_VAL;
-    for (std::size_t k = 0; k < calls.size(); ++k) {
-        const Call& call = *calls[k];
-        tensor_counts_.push_back(call.tensors.size());
-        std::vector<attncheck_tensor> tensors(call.tensors.size());
-        for (std::size_t i = 0; i < tensors.size(); ++i)
-            place_tensor(k, i, call.tensors[i], tensors[i]);
-        std::vector<attncheck_int_array> arrays(call.arrays.size());
-        for (std::size_t i = 0; i < arrays.size(); ++i) {
-            const HostArray& array = call.arrays[i];
-            arrays[i] = {nullptr, array.size};
-            if (!array.present) continue;
-            const std::size_t bytes = array.values.size() * sizeof(std::int64_t);
-            Buffer& buffer = add_buffer(k, array.name, bytes, sizeof(std::int64_t), kInputFill);
-            if (bytes > 0) std::memcpy(at(buffer.begin), array.values.data(), bytes);
-            arrays[i].values = reinterpret_cast<const std::int64_t*>(buffer.begin);
-        }
-        std::vector<const char*> texts(call.texts.size());
-        for (std::size_t i = 0; i < texts.size(); ++i)
-            if (call.texts[i].value)
-                texts[i] = reinterpret_cast<const char*>(
-                    control(call.texts[i].value->c_str(), call.texts[i].value->size() + 1));
-        const std::vector<std::byte> arguments = pack(call, tensors, arrays, texts);
-        request_.arguments[k] = control(arguments.data(), arguments.size());
-        if (call.op.size() >= kNameBytes)
-            throw std::runtime_error("the entry point's name is too long: " + call.op);
-        call.op.copy(request_.op[k], kNameBytes);
-    }
-    for (Buffer& buffer : buffers_)
-        for (const Pages& pages : buffer.pages)
-            buffer.image.insert(buffer.image.end(), at(pages.begin), at(pages.end));
-    guards_.push_back(kArenaAddress + next_);
-    guards_.push_back(kPage);
-    next_ += kPage;
-    request_.guard_count = static_cast<std::uint32_t>(guards_.size() / 2);
-    request_.guards = control(guards_.data(), guards_.size() * sizeof guards_[0]);
-    if (options_.locks_inputs)
-        for (const Buffer& buffer : buffers_) {
-            if (buffer.tensor && buffer.tensor->output) continue;
-            for (const Pages& pages : buffer.pages) {
-                inputs_.push_back(pages.begin);
-                inputs_.push_back(pages.end - pages.begin);
-            }
-        }
-    request_.input_count = static_cast<std::uint32_t>(inputs_.size() / 2);
-    if (!inputs_.empty())
-        request_.inputs = control(inputs_.data(), inputs_.size() * sizeof inputs_[0]);
-    note_outputs();
-    request_.heap = options_.poison == Poison::ones ? kHeapFill : kHeapFill ^ 0xFFu;
-}
-
-/// Of an output that is mostly empty only the pages that elements lie in are there, too many for a
-/// table.
-void PlacedCalls::note_outputs() {
-    for (const Buffer& buffer : buffers_) {
-        if (!buffer.tensor || !buffer.tensor->output || buffer.pages.size() != 1) continue;
-        outputs_.push_back(buffer.first_page);
-        outputs_.push_back(buffer.pages_end - buffer.first_page);
-    }
-    request_.output_count = static_cast<std::uint32_t>(outputs_.size() / 2);
-    if (!outputs_.empty())
-        request_.outputs = control(outputs_.data(), outputs_.size() * sizeof outputs_[0]);
-}
-
-std::uint64_t PlacedCalls::output_hash() const {
-    std::uint64_t hash = 0;
-    for (std::size_t k = 0; k < outputs_.size(); k += 2)
-        hash = hash_of(at(outputs_[k]), outputs_[k + 1], hash);
-    return hash;
-}
-
-std::vector<std::uint64_t> PlacedCalls::beginnings_of_outputs() const {
-    constexpr std::uint64_t kMost = 1 << 20;
-    std::vector<std::uint64_t> ranges = outputs_;
-    for (std::size_t k = 1; k < ranges.size(); k += 2) ranges[k] = std::min(ranges[k], kMost);
-    return ranges;
-}
-
-std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
-    next_control_ = (next_control_ + 63) / 64 * 64;
-    if (next_control_ + bytes > kControlBytes)
-        throw std::runtime_error("case: arguments do not fit");
-    const std::uint64_t address = kArenaAddress + next_control_;
-    std::memcpy(at(address), data, bytes);
-    next_control_ += bytes;
-    return address;
-}
-
-PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
-                                             std::size_t element_size, std::byte fill,
-                                             std::vector<std::int64_t> offsets) {
-    const std::uint64_t pages = std::max(round_up(bytes), kPage);
-    if (pages > arena_bytes_ || next_ + pages + 2 * kPage > arena_bytes_)
-        throw NoRoom(fmt::format("the buffers need more than the {} GiB of address space that the "
-                                 "system grants",
-                                 arena_bytes_ >> 30));
-    guards_.push_back(kArenaAddress + next_);
-    guards_.push_back(kPage);
-    Buffer buffer;
-    buffer.call = call;
-    buffer.name = std::move(name);
-    buffer.element_size = element_size;
-    buffer.first_page = kArenaAddress + next_ + kPage;
-    buffer.pages_end = buffer.first_page + pages;
-    buffer.begin = options_.placement == Placement::ends_at_guard ? buffer.pages_end - bytes
-                                                                  : buffer.first_page;
-    buffer.end = buffer.begin + bytes;
-    buffer.offsets = std::move(offsets);
-    next_ += kPage + pages;
-    add_pages(buffer);
-    for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
-        std::memset(at(guard), static_cast<int>(kGuardFill), kPage);
-    for (const Pages& touched : buffer.pages)
-        std::memset(at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
-    buffers_.push_back(std::move(buffer));
-    return buffers_.back();
-}
-
-/// All pages of an ordinary buffer. Of one that is mostly empty those that elements lie in: the
-/// others are never there, and nothing may touch them.
-void PlacedCalls::add_pages(Buffer& buffer) {
-    constexpr std::uint64_t kMostlyEmpty = std::uint64_t{1} << 30;  // and 2^26 elements at most
-    if (buffer.end - buffer.begin < kMostlyEmpty || buffer.offsets.empty()) {
-        buffer.pages = {{buffer.first_page, buffer.pages_end}};
-        return;
-    }
-    std::vector<std::uint64_t> numbers;
-    for (const std::int64_t offset : buffer.offsets) {
-        const std::uint64_t address =
-            buffer.begin + static_cast<std::uint64_t>(offset) * buffer.element_size;
-        if (numbers.empty() || numbers.back() != address / kPage)
-            numbers.push_back(address / kPage);
-    }
-    std::ranges::sort(numbers);
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    const auto add_hole = [this](std::uint64_t begin, std::uint64_t end) {
-        if (begin == end) return;
-        guards_.push_back(begin);
-        guards_.push_back(end - begin);
-    };
-    for (const std::uint64_t number : numbers) {
-        const std::uint64_t begin = number * kPage;
-        if (!buffer.pages.empty() && buffer.pages.back().end == begin) {
-            buffer.pages.back().end += kPage;
-            continue;
-        }
-        add_hole(buffer.pages.empty() ? buffer.first_page : buffer.pages.back().end, begin);
-        buffer.pages.push_back({begin, begin + kPage});
-    }
-    add_hole(buffer.pages.back().end, buffer.pages_end);
-}
-
-void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
-                               attncheck_tensor& out) {
-    out = {};
-    if (!tensor.present) return;
-    out.dtype = tensor.dtype;
-    out.rank = tensor.rank;
-    for (std::size_t dim = 0; dim < std::min<std::size_t>(tensor.shape.size(), ATTNCHECK_MAX_RANK);
-         ++dim) {
-        out.shape[dim] = tensor.shape[dim];
-        out.strides[dim] = tensor.strides[dim];
-    }
-    const std::span<const std::int64_t> strides(
-        tensor.strides.data(), std::min(tensor.strides.size(), tensor.buffer_shape.size()));
-    std::vector<std::int64_t> laid_out(strides.begin(), strides.end());
-    laid_out.resize(tensor.buffer_shape.size(), 0);
-    const Extent extent = extent_of(tensor.buffer_shape, laid_out);
-    const std::size_t size = tensor.element_size();
-    const bool dense = strides_for(Layout::dense, tensor.buffer_shape) == laid_out;
-    std::vector<std::int64_t> offsets;
-    if (!dense) {
-        offsets = offsets_of(tensor.buffer_shape, laid_out);
-        for (auto& offset : offsets) offset -= extent.lowest;
-    }
-    Buffer& buffer =
-        add_buffer(call, tensor.name, static_cast<std::size_t>(extent.count()) * size, size,
-                   tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
-                   std::move(offsets));
-    buffer.tensor = &tensor;
-    buffer.index = index;
-    out.data = at(buffer.begin) - extent.lowest * static_cast<std::int64_t>(size);
-    if (tensor.output) return;
-    if (tensor.shared_bytes)
-        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
-    const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-        for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
-            const std::size_t element = dense ? i : static_cast<std::size_t>(buffer.offsets[i]);
-            std::memcpy(at(buffer.begin) + element * kSize, &tensor.bits[i],
-                        std::min(kSize, sizeof tensor.bits[i]));
-        }
-    };
-    with_size(size, store);
-}
-
-std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer) const {
-    std::vector<std::uint32_t> bits(buffer.tensor->elements());
-    const auto take = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-        for (std::size_t i = 0; i < bits.size(); ++i) {
-            const auto element =
-                buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
-            std::byte* from = at(buffer.begin) + element * kSize;
-            std::memcpy(&bits[i], from, std::min(kSize, sizeof bits[i]));
-            std::memset(from, static_cast<int>(options_.poison), kSize);
-        }
-    };
-    with_size(buffer.element_size, take);
-    return bits;
-}
-
-void PlacedCalls::collect(std::size_t k, CallResult& result) const {
-    result.outputs.assign(tensor_counts_[k], {});
-    for (const Buffer& buffer : buffers_) {
-        if (buffer.call != k) continue;
-        // What was written into an output's elements is taken out, so that the rest can be compared
-        // with what stood there before.
-        const bool is_output = buffer.tensor && buffer.tensor->output;
-        if (is_output) result.outputs[buffer.index] = take_elements(buffer);
-        if (is_guard_changed(buffer))
-            result.damage.push_back(
-                {buffer.name, "memory outside the tensor was written, in a guard page"});
-        const std::byte* const differs = first_change(buffer);
-        if (!differs) continue;
-        const std::int64_t element =
-            (differs - at(buffer.begin)) / static_cast<std::ptrdiff_t>(buffer.element_size);
-        const bool inside = differs >= at(buffer.begin) && differs < at(buffer.end);
-        result.damage.push_back(
-            {buffer.name,
-             !inside ? fmt::format("memory outside the tensor was written, near element offset {}",
-                                   element)
-             : is_output
-                 ? fmt::format("memory between its elements was written, at element offset {}",
-                               element)
-                 : fmt::format("an input was written, at element offset {}", element)});
-    }
-}
-
-bool PlacedCalls::is_guard_changed(const Buffer& buffer) {
-    for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
-        if (std::any_of(at(guard), at(guard) + kPage, [](std::byte b) { return b != kGuardFill; }))
-            return true;
-    return false;
-}
-
-const std::byte* PlacedCalls::first_change(const Buffer& buffer) {
-    std::span<const std::byte> before = buffer.image;
-    for (const Pages& pages : buffer.pages) {
-        const std::span<const std::byte> now(at(pages.begin), at(pages.end));
-        if (std::memcmp(now.data(), before.data(), now.size()) != 0)
-            return at(pages.begin) +
-                   (std::mismatch(now.begin(), now.end(), before.begin()).first - now.begin());
-        before = before.subspan(now.size());
-    }
-    return nullptr;
-}
-
-std::string PlacedCalls::Buffer::hole_at(std::uint64_t address) const {
-    if (address < first_page || address >= pages_end) return {};
-    for (const Pages& one : pages)
-        if (address >= one.begin && address < one.end) return {};
-    const auto bytes = static_cast<std::int64_t>(address - begin);
-    return fmt::format("between the slices of {}, at element offset {}", name,
-                       bytes / static_cast<std::int64_t>(element_size));
-}
-
-std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
-    for (const Buffer& buffer : buffers_) {
-        if (std::string hole = buffer.hole_at(address); !hole.empty()) {
-            tensor = buffer.name;
-            return hole;
-        }
-        if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
-            options_.placement == Placement::ends_at_guard) {
-            tensor = buffer.name;
-            return fmt::format("{} element(s) past the end of {}",
-                               (address - buffer.end) / buffer.element_size + 1, buffer.name);
-        }
-        if (address < buffer.first_page && address >= buffer.first_page - kPage &&
-            options_.placement == Placement::begins_at_guard) {
-            tensor = buffer.name;
-            return fmt::format(
-                "{} element(s) before the start of {}",
-                (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
-                buffer.name);
-        }
-    }
-    return {};
-}
-
-std::string PlacedCalls::locate_in_input(std::uint64_t address, std::string& tensor) const {
-    for (const Buffer& buffer : buffers_) {
-        if (address < buffer.first_page || address >= buffer.pages_end) continue;
-        if (buffer.tensor && buffer.tensor->output) continue;
-        tensor = buffer.name;
-        if (address < buffer.begin || address >= buffer.end)
-            return fmt::format("memory beside {}", buffer.name);
-        return fmt::format("element offset {} of {}",
-                           (address - buffer.begin) / buffer.element_size, buffer.name);
-    }
-    return {};
 }
 
 }  // namespace attncheck::properties

@@ -17,6 +17,9 @@ inline constexpr std::uint64_t kArenaSizes[] = {std::uint64_t{1} << 38, std::uin
 inline constexpr std::uint64_t kControlBytes =
     1 << 20;  ///< argument structs, strings and guard table
 inline constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t round_up_to_page(std::uint64_t bytes) {
+    return (bytes + kPage - 1) / kPage * kPage;
+}
 inline constexpr int kMaxCalls = 4;
 inline constexpr std::size_t kNameBytes = 64;  ///< of an entry point's name, with its NUL
 inline constexpr std::size_t kMessageBytes = 1024;  ///< of what a call says, with its NUL

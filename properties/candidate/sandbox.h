@@ -17,6 +17,9 @@ constexpr std::string_view name_of(SandboxMode mode) {
     return kSandboxNames[static_cast<std::size_t>(mode)];
 }
 
+/// on; off in a build that counts executed lines, because libraries write the counts to files.
+SandboxMode usual_sandbox();
+
 /// Made once by the suite, entered by every worker between fork and exec.
 ///
 /// Files     read and execute only; writable are one private folder and harmless devices. The

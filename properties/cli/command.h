@@ -34,7 +34,7 @@ struct Arguments {
         junit, html, corpus, rule, resume, case_line, property, merged, python, tensor_file, emit,
         report, dump, baseline, badge, write_waivers;
     Profile profile = Profile::ascend910b;
-    SandboxMode sandbox = SandboxMode::on;
+    SandboxMode sandbox = usual_sandbox();
     std::vector<std::string> ops, properties, files, required, variables;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;

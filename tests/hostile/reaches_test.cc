@@ -1,5 +1,6 @@
 // What a library may not reach, and reaches where there is no sandbox: a level that stops nothing is told from one that does.
 #include <fstream>
+#include <iterator>
 #include <vector>
 
 #include "tests/hostile/hostile_run.h"
@@ -104,10 +105,20 @@ TEST_F(HostileTest, DescriptorsAreNotInherited) {
 
 // `on` asks for what the system has.
 TEST_F(HostileTest, OnIsTheDefault) {
+    std::string reports;
+    for (const char* kind : {"json", "junit", "html"})
+        reports += std::string(" --") + kind + " " + quoted(folder / kind);
     const Ran ran = run_line("ATTNCHECK_TRICK=signals_parent " + quoted(COMMAND_PATH) +
                              " verify --op nsa_compress --property agreement --cases 2 --candidate " +
-                             quoted(std::string(HOSTILE_DIR) + "/reaches.so"));
+                             quoted(std::string(HOSTILE_DIR) + "/reaches.so") + reports);
     EXPECT_EQ(ran.status, 0) << ran.printed;
+    for (const char* kind : {"json", "junit", "html"}) {
+        std::ifstream in(folder / kind);
+        const std::string text{std::istreambuf_iterator<char>(in), {}};
+        EXPECT_THAT(text, testing::ContainsRegex("sandbox.*landlock")) << kind;
+    }
+    const Ran merged = run_line(quoted(COMMAND_PATH) + " merge " + quoted(folder / "json"));
+    EXPECT_THAT(merged.printed, testing::ContainsRegex("\"sandbox\": \"landlock"));
 }
 
 }  // namespace
