@@ -1,5 +1,7 @@
 #include "properties/candidate/syscall_filter.h"
 
+#include <asm/sockios.h>
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -118,6 +120,14 @@ void refuse_signalling_others(Filter& filter) {
     filter.refuse(SCMP_SYS(pidfd_send_signal));
 }
 
+/// A file may send signals too, of any number, to whoever is named as its owner.
+void refuse_owning_files(Filter& filter) {
+    for (const int command : {F_SETOWN, F_SETOWN_EX})
+        filter.refuse(SCMP_SYS(fcntl), {is(1, static_cast<std::uint64_t>(command))});
+    for (const std::uint64_t request : {FIOSETOWN, SIOCSPGRP})
+        filter.refuse(SCMP_SYS(ioctl), {is(1, request)});
+}
+
 /// What the suite knows its processes by, and ends them by.
 void refuse_hiding(Filter& filter) {
     filter.refuse(SCMP_SYS(prctl), {is(0, PR_SET_DUMPABLE)});
@@ -143,6 +153,7 @@ bool enter_syscall_filter(bool limits_signals) {
     filter.refuse(SCMP_SYS(socket), {}, EACCES);  // pairs are made by another call
     refuse_ruling_others(filter);
     refuse_hiding(filter);
+    refuse_owning_files(filter);
     if (limits_signals) refuse_signalling_others(filter);
     return filter.load();
 }

@@ -187,7 +187,7 @@ private:
                     return crashed(result);
                 }
                 got += n;
-                continue;
+                if (Clock::now() < deadline) continue;  // one that comes byte by byte is late, too
             }
             if (const auto excess = excess_over(limit_mib))
                 return end_with(result, excess->kind, excess->what);

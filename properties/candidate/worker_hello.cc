@@ -35,7 +35,7 @@ public:
             const WorkerProcess::News news = process_.wait(20);
             const std::size_t n =
                 news == WorkerProcess::News::bytes ? process_.receive(to, bytes) : 0;
-            if (news == WorkerProcess::News::silence)
+            if (news == WorkerProcess::News::silence || Clock::now() >= deadline_)
                 check_limits();
             else if (n == 0)
                 refuse_end(process_.end(false));

@@ -62,8 +62,10 @@ TEST_P(EveryLevel, TellsAnUsurper) {
     for (const Deceit& deceit : {Deceit{"writes_past_the_end", "in a guard page"},
                                  {"claims_success", "output not written"},
                                  {"forges_the_number", "wrote to the suite's connection"},
-                                 {"answers_twice", "wrote to the suite's connection"}}) {
-        const Ran ran = run({"takes_over", deceit.name}, GetParam());
+                                 {"answers_twice", "wrote to the suite's connection"},
+                                 {"dribbles", "timed out", "--timeout 0.5"}}) {
+        const Ran ran =
+            run({"takes_over", deceit.name, "", "", "--cases 6", deceit.timeout}, GetParam());
         EXPECT_EQ(ran.status, 1) << deceit.name << "\n" << ran.printed;
         EXPECT_THAT(ran.printed, HasSubstr(deceit.said)) << deceit.name;
     }

@@ -48,6 +48,11 @@ __attribute__((constructor)) void take_over() {
         }
         reply.output_hash = hash_of_outputs(request);
         if (is_trick("forges_the_number")) reply.number += 1;
+        if (is_trick("dribbles"))
+            for (std::size_t k = 0; k < sizeof reply; ++k) {
+                (void)!write(socket, reinterpret_cast<const char*>(&reply) + k, 1);
+                usleep(10'000);
+            }
         if (is_trick("answers_twice")) (void)!write(socket, &reply, sizeof reply);
         (void)!write(socket, &reply, sizeof reply);
     }

@@ -107,7 +107,7 @@ bool is_standard_cpp(const std::string& include) {  // <vector>: neither a slash
 /// The C library, and what Linux offers beside it.
 bool is_system(const std::string& include) {
     static const std::vector<std::string> files{
-        "assert.h",    "dlfcn.h",  "errno.h",     "fcntl.h",    "float.h",    "inttypes.h", "malloc.h",
+        "assert.h",    "dirent.h", "dlfcn.h",  "errno.h",     "fcntl.h",    "float.h",    "inttypes.h", "malloc.h",
         "limits.h",    "math.h",   "poll.h",      "pthread.h",  "sched.h",    "signal.h",
         "stdalign.h",  "stdarg.h", "stdbool.h",   "stddef.h",   "stdint.h",   "stdio.h",
         "stdlib.h",    "string.h", "strings.h",   "time.h",     "ucontext.h", "unistd.h",

@@ -2,6 +2,7 @@
 // environment, and folders that are left.
 #include "properties/candidate/sandbox.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -90,6 +91,28 @@ TEST(SandboxedEnvironment, IsAnAllowList) {
     for (const char* one : {"CI_JOB_TOKEN", "PYTHON_KEYRING_SECRET", "TMPDIR=/elsewhere",
                             "PATHOLOGICAL", "TORCH_API_KEY"})
         EXPECT_THAT(inside, Not(Contains(StartsWith(one))));
+}
+
+// Deeper than a path may be long, and than a process may have descriptors.
+TEST(PrivateFolder, IsRemovedHoweverDeep) {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::path(testing::TempDir()) / ("attncheck_deep_" + std::to_string(getpid()));
+    fs::create_directory(folder);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        constexpr int kDepth = 1100;
+        if (chdir(folder.c_str()) != 0) _exit(1);
+        for (int depth = 0; depth < kDepth; ++depth) {
+            close(open("file", O_WRONLY | O_CREAT, 0600));
+            if (mkdir("below", 0700) != 0 || chdir("below") != 0) _exit(1);
+        }
+        _exit(0);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    ASSERT_EQ(status, 0);
+    remove_folder(folder);
+    EXPECT_FALSE(fs::exists(folder));
 }
 
 TEST(PrivateFolder, IsRemovedWhateverItsModes) {
