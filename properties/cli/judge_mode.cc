@@ -45,6 +45,28 @@ VerifyOptions options_of(const Arguments& arguments, double loading_s) {
     return options;
 }
 
+/// Laws behind the first failure were not begun: they belong to the ladder all the same.
+void add_missing_laws(const CandidateInfo& info, const Arguments& arguments, RunReport& report) {
+    for (const auto& op : operators()) {
+        const bool is_asked_for =
+            arguments.ops.empty() || std::ranges::find(arguments.ops, op->name()) != arguments.ops.end();
+        if (!is_asked_for || !op->implemented_by(info)) continue;
+        for (const Property& property : op->properties()) {
+            const auto is_this = [&](const PropertyReport& p) {
+                return p.op == op->name() && p.property == property.name;
+            };
+            if (std::ranges::find(kLadder, property.name) == std::end(kLadder) ||
+                std::ranges::any_of(report.properties, is_this))
+                continue;
+            PropertyReport& missing = report.properties.emplace_back();
+            missing.op = op->name();
+            missing.property = property.name;
+            missing.status = PropertyReport::Status::inconclusive;
+            missing.note = "not begun";
+        }
+    }
+}
+
 Json object_of(const RunReport& report, const Grade& grade) {
     Json out{{"schema", 1},
              {"candidate", report.candidate},
@@ -115,6 +137,8 @@ int judge_mode(Arguments arguments) {
             info, [&] { return open_candidate(arguments, false); }, 1, options, system_clock(),
             report, unread, nullptr);
         end_left_processes();
+        add_missing_laws(info, arguments, report);
+        if (!arguments.features.empty()) report.taken.clear();  // the command allows it
         return write(arguments, object_of(report, grade_of(report, kCases)));
     } catch (const LoadError& e) {
         return write(arguments, {{"schema", 1},

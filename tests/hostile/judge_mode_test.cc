@@ -35,6 +35,9 @@ TEST_F(JudgeModeTest, ARightLibraryGetsOne) {
     EXPECT_EQ(right.value("verdict", ""), "held") << right;
     EXPECT_EQ(right.value("reward", 0.0), 1);
     EXPECT_THAT(right.value("sandbox", ""), HasSubstr("landlock"));
+    // What the command allows a library to decline costs nothing.
+    const Json allowed = judge("none", BUILTIN_PATH, "--features 'nsa_compress: dim=16'");
+    EXPECT_EQ(allowed.value("verdict", ""), "held") << allowed;
 }
 
 TEST_F(JudgeModeTest, WrongOnesGetLessAndASentence) {
@@ -42,6 +45,7 @@ TEST_F(JudgeModeTest, WrongOnesGetLessAndASentence) {
         const Json wrong = judge_hostile("cheats", trick);
         EXPECT_EQ(wrong.value("verdict", ""), "falsified") << wrong;
         EXPECT_LT(wrong.value("reward", 1.0), 0.5) << trick;
+        EXPECT_EQ(wrong["laws"].size(), 7u) << wrong;
         EXPECT_THAT(wrong.value("feedback", ""), HasSubstr("wrong for nsa_compress{")) << trick;
         EXPECT_THAT(wrong.dump(), Not(HasSubstr("expected"))) << trick;
     }

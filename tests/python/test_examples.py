@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -79,3 +81,11 @@ def test_the_page_names_every_example():
     files = {path.name for path in EXAMPLES.glob("*.py")}
     assert files == {f"{name}.py" for name in PLANTED}
     assert files <= set(re.findall(r"examples/python/(\w+\.py)", page))
+
+
+def test_a_solution_of_a_benchmark_is_judged(tmp_path):
+    pytest.importorskip("torch")
+    solution = tmp_path / "solution.py"
+    solution.write_text("def custom_kernel(data):\n    q, k, v = data\n    return v.mean(dim=2, keepdim=True).expand(-1, -1, q.shape[2], -1)\n")
+    done = subprocess.run([sys.executable, EXAMPLES / "judge_solution.py", solution], capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("falsified 0.0"), done.stdout + done.stderr
