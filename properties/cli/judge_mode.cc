@@ -20,7 +20,7 @@
 namespace attncheck::properties {
 namespace {
 
-using Json = nlohmann::json;
+
 
 constexpr std::int64_t kCases = 40;  ///< of a law: more than kConclusiveCases
 
@@ -67,8 +67,8 @@ void add_missing_laws(const CandidateInfo& info, const Arguments& arguments, Run
     }
 }
 
-Json object_of(const RunReport& report, const Grade& grade) {
-    Json out{{"schema", 1},
+nlohmann::json object_of(const RunReport& report, const Grade& grade) {
+    nlohmann::json out{{"schema", 1},
              {"candidate", report.candidate},
              {"verdict", grade.verdict},
              {"reward", grade.reward},
@@ -79,7 +79,7 @@ Json object_of(const RunReport& report, const Grade& grade) {
              {"library_sha256", report.library_sha256},
              {"seed", report.seed},
              {"seconds", report.duration_s},
-             {"laws", Json::array()}};
+             {"laws", nlohmann::json::array()}};
     for (const PropertyReport& p : report.properties)
         if (p.status != PropertyReport::Status::not_implemented)
             out["laws"].push_back({{"op", p.op},
@@ -97,8 +97,8 @@ Json object_of(const RunReport& report, const Grade& grade) {
     return out;
 }
 
-int write(const Arguments& arguments, const Json& object) {
-    const std::string text = object.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+int write(const Arguments& arguments, const nlohmann::json& object) {
+    const std::string text = object.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     if (arguments.json.empty() || arguments.json == "-")
         std::cout << text;
     else

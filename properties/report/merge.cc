@@ -22,12 +22,10 @@
 namespace attncheck::properties {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw std::runtime_error(why); }
-
 /// Of counts that are at least 0.
 std::int64_t sum_of(std::int64_t left, std::int64_t right) {
     std::int64_t sum = 0;
-    if (__builtin_add_overflow(left, right, &sum)) refuse("counts more than 2^63 - 1 of something");
+    if (__builtin_add_overflow(left, right, &sum)) refuse_merge("counts more than 2^63 - 1 of something");
     return sum;
 }
 
@@ -41,21 +39,21 @@ Json shard_of(const Json& report) {
 void merge_shard(const Json& report, const std::string& first, Json& merged) {
     for (const char* field : {"version", "library_sha256"})
         if (report.value(field, "") != merged.value(field, ""))
-            refuse(std::string("is of another ") + field + " than " + first);
+            refuse_merge(std::string("is of another ") + field + " than " + first);
     const Json options = report.value("options", Json::object()),
                known = merged.value("options", Json::object());
     for (const auto* side : {&options, &known})
         for (const auto& [name, value] : side->items())
             if (options.value(name, Json()) != known.value(name, Json()))
-                refuse("was run with another value of " + name + " than " + first);
+                refuse_merge("was run with another value of " + name + " than " + first);
     const Json shard = shard_of(report);
     if (shard["of"] != merged["shard"]["of"])
-        refuse("is of a run with " + shard["of"].dump() + " shards, " + first + " of one with " +
+        refuse_merge("is of a run with " + shard["of"].dump() + " shards, " + first + " of one with " +
                merged["shard"]["of"].dump());
     std::set<int> parts = merged["shard"]["parts"].get<std::set<int>>();
     for (const Json& part : shard["parts"])
         if (!parts.insert(part.get<int>()).second)
-            refuse("has shard " + part.dump() + ", which an earlier report has too");
+            refuse_merge("has shard " + part.dump() + ", which an earlier report has too");
     merged["shard"]["parts"] = parts;
     if (report.value("sandbox", "") != merged.value("sandbox", ""))
         merged["sandbox"] = "not the same in all shards";
@@ -155,7 +153,7 @@ using Places = std::map<std::pair<std::string, std::string>, std::size_t>;
 /// Adds a checked report to what is merged so far.
 void merge_report(const Json& report, Json& merged, Places& places) {
     const double duration = merged["duration_s"].get<double>() + report["duration_s"].get<double>();
-    if (!std::isfinite(duration)) refuse("has a duration that is no number of seconds");
+    if (!std::isfinite(duration)) refuse_merge("has a duration that is no number of seconds");
     merged["duration_s"] = duration;
     if (report.value("interrupted", false)) merged["interrupted"] = true;
     if (const std::string date = report.value("date", ""); date > merged.value("date", ""))
@@ -184,9 +182,9 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
             if (merged.is_null())
                 merged = empty_like(report);
             else if (merged["candidate"] != report["candidate"] || merged["seed"] != report["seed"])
-                refuse("is of another candidate or seed than " + name_and_text.front().first);
+                refuse_merge("is of another candidate or seed than " + name_and_text.front().first);
             if (report.value("implementations", Json()) != merged["implementations"])
-                refuse("ran on other operators than " + name_and_text.front().first);
+                refuse_merge("ran on other operators than " + name_and_text.front().first);
             merge_shard(report, name_and_text.front().first, merged);
             merge_report(report, merged, places);
             if (report.contains("pairs")) merge_pairs(report["pairs"], pairs);

@@ -12,6 +12,9 @@ namespace attncheck::properties {
 /// As many as there are for a word that is none.
 std::ptrdiff_t status_rank(const std::string& status);
 
+/// Throws std::runtime_error with the reason.
+[[noreturn]] void refuse_merge(const std::string& why);
+
 /// Throws std::runtime_error or Json::exception, unless everything that merging looks at is there
 /// and of its type.
 void check_report(const Json& report);
