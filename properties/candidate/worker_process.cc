@@ -49,7 +49,9 @@ std::string signal_name(int number) {
 /// Waits for it, not for ever: a process that traces it keeps its end from its parent.
 bool has_ended(pid_t pid, int milliseconds, int& status) {
     for (int waited_us = 0; waited_us < milliseconds * 1000;) {
-        if (waitpid(pid, &status, WNOHANG) == pid) return true;
+        const pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid) return true;
+        if (ended < 0 && errno != EINTR) return false;  // the system will not say
         const int step_us = waited_us < 2000 ? 50 : 1000;  // one that was killed is gone at once
         usleep(static_cast<useconds_t>(step_us));
         waited_us += step_us;

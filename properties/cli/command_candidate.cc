@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -27,16 +28,20 @@ namespace attncheck::properties {
 
 namespace {
 
-/// The suite itself, and libraries that are right: a candidate could call those of another.
-std::vector<std::string> hidden_from(const WorkerOptions& options) {
+/// The suite itself, and libraries that are right, unless they are the candidate: it could call
+/// those of another. `library` is what the command line names, files after a colon and commas.
+std::vector<std::string> hidden_from(const std::string& library, const WorkerOptions& options) {
     namespace fs = std::filesystem;
     std::error_code error;
-    const fs::path own = fs::canonical(options.library, error);
+    std::vector<fs::path> own{fs::canonical(options.library, error)};
+    std::istringstream names(library.substr(library.find(':') + 1));
+    for (std::string name; std::getline(names, name, ',');)
+        own.push_back(fs::canonical(name, error));
     std::vector<std::string> hidden{fs::canonical("/proc/self/exe", error)};
     for (const auto& find : {find_builtin_library, find_mutants_library}) {
         try {
-            const fs::path library = fs::canonical(find(), error);
-            if (!error && library != own) hidden.push_back(library);
+            const fs::path right = fs::canonical(find(), error);
+            if (!error && std::ranges::find(own, right) == own.end()) hidden.push_back(right);
         } catch (const LoadError&) {
             // Not every installation has all of them.
         }
@@ -51,7 +56,7 @@ WorkerOptions options_for(const std::string& library, const Arguments& arguments
                       options);
     else
         choose_library(library, options);
-    options.sandbox = Sandbox::shared(arguments.sandbox, hidden_from(options));
+    options.sandbox = Sandbox::shared(arguments.sandbox, hidden_from(library, options));
     options.variables = arguments.variables;
     options.profile = arguments.profile;
     options.timeout_s = arguments.timeout;

@@ -60,13 +60,13 @@ def shorter(words):
     """The command with little work."""
     out, k = [], 0
     while k < len(words):
-        if words[k] in ("--time", "--cases") and k + 1 < len(words):
+        if words[k] in ("--time", "--cases", "--budget") and k + 1 < len(words):
             out += [words[k], "0.5" if words[k] == "--time" else "2"]
             k += 2
             continue
         out.append(words[k])
         k += 1
-    if "verify" in out and not {"--time", "--cases"} & set(out):
+    if "verify" in out and not {"--time", "--cases", "--budget"} & set(out):
         out += ["--cases", "2"]
     if "verify" in out and not {"--op", "--candidate"} & set(out):
         out += ["--op", "nsa_compress"]

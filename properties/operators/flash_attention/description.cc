@@ -14,7 +14,7 @@ using Int = std::int64_t;
 
 
 /// The five layouts of rows of `heads` times `width`; `row` is q or kv.
-std::vector<Form> layouts(const std::string& row, const std::string& heads,
+std::vector<Form> row_layouts(const std::string& row, const std::string& heads,
                           const std::string& width) {
     return {{"layout=BSH", "B " + row + " " + heads + "*" + width},
             {"layout=BSND", "B " + row + " " + heads + " " + width},
@@ -120,7 +120,7 @@ std::vector<NumberField> fields(bool gradient) {
 TensorField rows(const char* name, Role role, const std::string& row, const std::string& heads,
                  const std::string& width, TensorArgument argument) {
     TensorField tensor = row_tensor(name, role, row, heads, width, argument);
-    tensor.forms = layouts(row, heads, width);
+    tensor.forms = row_layouts(row, heads, width);
     if (width == "rope") tensor.present = "rope";
     return tensor;
 }

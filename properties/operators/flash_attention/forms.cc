@@ -44,7 +44,7 @@ void with_sequences(Spec& spec, Random& random) {
 /// Domain  BSH, SBH, BSND and BNSD; any two of them.
 /// Demand  the same bits.
 /// Kills   mutants FA-33, FA-35, FAG-24.
-Verdict same_in_every_layout(const Spec& spec, PropertyContext& context) {
+Verdict layouts(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     FlashParts other = parts;
     Random random(mix(spec.seed));
@@ -265,7 +265,7 @@ void add_flash_form_relations(std::vector<Property>& list) {
         return [domain](const Spec& spec) { return moderate(spec) && domain(spec); };
     };
     const auto batches = [](const Spec& spec) { return !is_tnd(spec); };
-    add("layouts", "BSH, SBH, BSND and BNSD give the same bits", same_in_every_layout, with_batches, batches);
+    add("layouts", "BSH, SBH, BSND and BNSD give the same bits", layouts, with_batches, batches);
     add("packed_layout", "batches are sequences of equal lengths", packed_layout, with_batches,
         plain([](const Spec& spec) { return !is_tnd(spec); }));
     add_flash_mask_forms(list);
