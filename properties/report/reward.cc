@@ -87,7 +87,9 @@ Grade grade_of(const RunReport& report, std::int64_t cases) {
             grade.law = first(Status::inconclusive);
             grade.feedback = grade.law ? fmt::format("{}.{}: {}", grade.law->op, grade.law->property,
                                                      grade.law->note)
-                                       : "nothing was checked: no operator is implemented";
+                             : first(Status::declined)
+                                 ? "every case was declined; --features says which ones a library may decline"
+                                 : "nothing was checked: no operator is implemented";
     }
     if (!report.taken.empty()) {
         const auto& [op, taken] = *report.taken.begin();

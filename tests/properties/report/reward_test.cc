@@ -63,6 +63,11 @@ TEST(Reward, OfWhatWasNotJudgedIsLess) {
     EXPECT_EQ(grade({law("agreement", Status::error)}).verdict, "not_judged");
     EXPECT_EQ(grade({law("agreement", Status::error)}).reward, 0);
     EXPECT_EQ(grade({law("agreement", Status::not_implemented)}).reward, 0);
+    PropertyReport none = law("agreement", Status::declined);
+    none.cases = 0;
+    const Grade declined = grade({none});
+    EXPECT_EQ(declined.reward, 0);
+    EXPECT_THAT(declined.feedback, HasSubstr("--features"));
 }
 
 TEST(Reward, OfALibraryThatDeclinesIsHalf) {
