@@ -95,7 +95,7 @@ private:
                        std::vector<std::int64_t> offsets = {});
     void add_pages(Buffer& buffer);
     void note_outputs();
-    /// Whether something was written beside a buffer although it had no access there.
+    /// Whether a guard page of the buffer was written: the candidate had opened it.
     static bool is_guard_changed(const Buffer& buffer);
     /// The byte of a buffer's pages that changed first; nothing if none did.
     static const std::byte* first_change(const Buffer& buffer);

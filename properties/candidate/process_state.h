@@ -1,4 +1,4 @@
-// What a call has to leave as it was in its process, beside memory.
+// State of the process that a call must not change; memory is checked elsewhere.
 #pragma once
 
 #include <signal.h>

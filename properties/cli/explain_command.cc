@@ -14,7 +14,7 @@
 namespace attncheck::properties {
 namespace {
 
-/// Laws that an operator has under a name of its own.
+/// Other names that operators have for a shared law.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"unread", "hidden"}, {"unselected", "hidden"}, {"hidden_keys", "causality"}};
 

@@ -20,8 +20,6 @@
 namespace attncheck::properties {
 namespace {
 
-
-
 constexpr std::int64_t kCases = 40;  ///< of a law: more than kConclusiveCases
 
 std::uint64_t secret_seed() {

@@ -18,8 +18,8 @@ struct LawText {
 /// All of them; cmake/law_text.cc writes this function from the sources when the suite is built.
 const std::vector<LawText>& law_texts();
 
-/// The text of an operator's law: that of its own folder first, then that of the shared laws;
-/// nullptr without one.
+/// The text of an operator's law. A text in the operator's folder wins against one of the shared
+/// laws. nullptr if there is none.
 const LawText* law_text(const Operator& op, const std::string& law);
 
 }  // namespace attncheck::properties

@@ -83,30 +83,29 @@ void add_python_option(CLI::App& command, Arguments& arguments) {
         ->type_name("PROGRAM");
 }
 
-void add_profile_option(CLI::App& command, Arguments& arguments) {
+/// An option whose value is one of the names of an enumeration, in its order.
+template <class Choice, class Names>
+void add_choice(CLI::App& command, const char* option, Choice& choice, const Names& names,
+                const char* description) {
     command
         .add_option_function<std::string>(
-            "--profile",
+            option,
             [&](const std::string& name) {
-                arguments.profile = static_cast<Profile>(
-                    std::ranges::find(kProfileNames, name) - kProfileNames.begin());
+                choice = static_cast<Choice>(std::ranges::find(names, name) - names.begin());
             },
-            "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE")
-        ->check(one_of(std::vector<std::string>(kProfileNames.begin(), kProfileNames.end())))
-        ->default_str(std::string(name_of(arguments.profile)));
+            description)
+        ->check(one_of(std::vector<std::string>(names.begin(), names.end())))
+        ->default_str(std::string(name_of(choice)));
+}
+
+void add_profile_option(CLI::App& command, Arguments& arguments) {
+    add_choice(command, "--profile", arguments.profile, kProfileNames,
+               "platform profile: decides what is legal; given to the library as ATTNCHECK_PROFILE");
 }
 
 void add_sandbox_option(CLI::App& command, Arguments& arguments) {
-    command
-        .add_option_function<std::string>(
-            "--sandbox",
-            [&](const std::string& name) {
-                arguments.sandbox = static_cast<SandboxMode>(
-                    std::ranges::find(kSandboxNames, name) - kSandboxNames.begin());
-            },
-            "walls around the library: on as far as the system has them, strict or not at all, off")
-        ->check(CLI::IsMember(std::vector<std::string>(kSandboxNames.begin(), kSandboxNames.end())))
-        ->default_str(std::string(name_of(arguments.sandbox)));
+    add_choice(command, "--sandbox", arguments.sandbox, kSandboxNames,
+               "walls around the library: on as far as the system has them, strict or not at all, off");
     command
         .add_option("--env", arguments.variables,
                     "variable of the environment that comes into the sandbox too (may be given "

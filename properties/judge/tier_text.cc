@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+
+#include "properties/judge/error_map.h"
 
 namespace attncheck::properties {
 namespace {
@@ -104,50 +105,31 @@ Match match_of(const TierTensor& tensor, const std::vector<double>& direction) {
 }
 
 /// Sums over one cell of the map.
-struct Cell {
+struct CellSums {
     double sum = 0, weight = 0;
 };
 
-/// Rows of the map are (sequence, head), columns are tiles of 32 rows: root mean square of z, or
-/// the coefficient of the filter in percent.
+/// Root mean square of z, or the coefficient of the filter in percent.
 std::string map_of(const TierTensor& tensor, const Finding& found) {
-    constexpr std::int64_t kTile = 32;
-    constexpr std::size_t kMaxLines = 8, kMaxTiles = 10;
     const bool filter = found.kind == Finding::Kind::filter;
-    std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, Cell>> lines;
+    ErrorMap<CellSums> map;
     const ref::RoundingNoise& noise = tensor.noise;
     for (std::size_t i = 0; i < noise.size(); ++i) {
         if (!(noise.variance[i] > 0)) continue;
         const auto unit = static_cast<std::int64_t>(i) / tensor.width;
         const ref::SequencePlace& place = tensor.place_of(unit);
-        Cell& cell = lines[{place.sequence, tensor.head_of(unit)}][place.position / kTile];
+        CellSums& cell = map.at(place.sequence, tensor.head_of(unit), place.position);
         const double error = tensor.got[i] - noise.value[i];
         const double r = filter ? noise.probes[found.probe].direction[i] : error;
         cell.sum += error * r / noise.variance[i];
         cell.weight += filter ? r * r / noise.variance[i] : 1;
     }
-    std::string text =
-        fmt::format("\n  where: {} by tile of {} {} rows",
-                    filter ? "size in %" : "rms of error / deviation", kTile, tensor.row_word);
-    std::size_t shown = 0;
-    for (const auto& [key, cells] : lines) {
-        if (shown++ == kMaxLines) {
-            text += fmt::format("\n    ... {} more", lines.size() - kMaxLines);
-            break;
-        }
-        text += fmt::format("\n    sequence {:<3} head {:<3}", key.first, key.second);
-        for (std::size_t tile = 0; tile < std::min(cells.size(), kMaxTiles); ++tile) {
-            const Cell& cell = std::next(cells.begin(), static_cast<std::ptrdiff_t>(tile))->second;
-            if (!(cell.weight > 0))
-                text += "       -";
-            else if (filter)
-                text += fmt::format(" {:>+7.3g}", 100 * cell.sum / cell.weight);
-            else
-                text += fmt::format(" {:>7.3g}", std::sqrt(cell.sum / cell.weight));
-        }
-        if (cells.size() > kMaxTiles) text += " ...";
-    }
-    return text;
+    return map.text(filter ? "size in %" : "rms of error / deviation", tensor.row_word,
+                    [&](const CellSums& cell) -> std::string {
+                        if (!(cell.weight > 0)) return "       -";
+                        if (filter) return fmt::format(" {:>+7.3g}", 100 * cell.sum / cell.weight);
+                        return fmt::format(" {:>7.3g}", std::sqrt(cell.sum / cell.weight));
+                    });
 }
 
 std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {

@@ -5,28 +5,25 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <string_view>
-#include <utility>
 
 #include "properties/case/derived.h"
+#include "properties/judge/error_map.h"
 
 namespace attncheck::properties {
 namespace {
 
-constexpr std::int64_t kTile = 32;
-constexpr std::size_t kMaxLines = 8, kMaxTiles = 8;
 constexpr std::size_t kMaxRows = 4096;  ///< of memory; a picture must not cost more than the call
 
 /// The place of an element: the numbers behind "sequence" or "batch", "head", and the word of a row.
-struct MapCell {
+struct ElementPlace {
     std::int64_t sequence = 0, head = 0, row = 0;
     std::string row_word;
 };
 
 /// Reads what describe() says: "batch 0, query 8, head 0, channel 0".
-MapCell cell_of(const std::string& described) {
-    MapCell cell;
+ElementPlace place_in(const std::string& described) {
+    ElementPlace place;
     std::size_t at = 0;
     while (at < described.size()) {
         const std::size_t end = std::min(described.find(", ", at), described.size());
@@ -39,13 +36,13 @@ MapCell cell_of(const std::string& described) {
             continue;
         const std::string_view word = part.substr(0, blank);
         if (word == "sequence" || word == "batch")
-            cell.sequence = number;
+            place.sequence = number;
         else if (word == "head")
-            cell.head = number;
-        else if (cell.row_word.empty() && word != "channel")
-            cell.row = number, cell.row_word = word;
+            place.head = number;
+        else if (place.row_word.empty() && word != "channel")
+            place.row = number, place.row_word = word;
     }
-    return cell;
+    return place;
 }
 
 /// The worst error of the elements [first, first + count) in units of their bounds.
@@ -77,36 +74,20 @@ std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::Exp
     const auto width = static_cast<std::size_t>(shape.back());
     const std::size_t rows = got.size() / width;
     if (rows < 2 || rows > kMaxRows) return {};
-    const auto cell_at = [&](std::size_t element) {
-        return cell_of(describe(spec, tensor.name, coordinates(static_cast<std::int64_t>(element), shape)));
+    const auto place_of = [&](std::size_t element) {
+        return place_in(describe(spec, tensor.name, coordinates(static_cast<std::int64_t>(element), shape)));
     };
-    std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, double>> lines;
+    ErrorMap<double> map;
     std::string row_word;
     for (std::size_t row = 0; row < rows; ++row) {
-        const MapCell cell = cell_at(row * width);
-        if (cell.row_word.empty() || (row == 0 && cell_at(width - 1).head != cell.head)) return {};
-        row_word = cell.row_word;
-        double& worst = lines[{cell.sequence, cell.head}][cell.row / kTile];
+        const ElementPlace place = place_of(row * width);
+        if (place.row_word.empty() || (row == 0 && place_of(width - 1).head != place.head)) return {};
+        row_word = place.row_word;
+        double& worst = map.at(place.sequence, place.head, place.row);
         worst = std::max(worst, worst_of(expected, tensor, got, row * width, width));
     }
-    if (lines.size() == 1 && lines.begin()->second.size() == 1) return {};
-    std::string text =
-        fmt::format("\n  where: worst error / bound by tile of {} {} rows", kTile, row_word);
-    std::size_t shown = 0;
-    for (const auto& [key, cells] : lines) {
-        if (shown++ == kMaxLines) {
-            text += fmt::format("\n    ... {} more", lines.size() - kMaxLines);
-            break;
-        }
-        text += fmt::format("\n    sequence {:<3} head {:<3}", key.first, key.second);
-        std::size_t tile = 0;
-        for (const auto& [number, worst] : cells) {
-            if (tile++ == kMaxTiles) break;
-            text += cell_text(worst);
-        }
-        if (cells.size() > kMaxTiles) text += " ...";
-    }
-    return text;
+    if (map.has_one_cell()) return {};
+    return map.text("worst error / bound", row_word, cell_text);
 }
 
 }  // namespace attncheck::properties

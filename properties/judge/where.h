@@ -11,11 +11,7 @@
 
 namespace attncheck::properties {
 
-/// Lines behind a message, of the form that the deviation tier uses (tier_text.cc):
-///
-///   where: worst error / bound by tile of 32 query rows
-///     sequence 0   head 0     0.5    0.4   16.2
-///
+/// Lines behind a message, an ErrorMap of the worst errors in units of their bounds.
 /// Empty where one cell would have it all, or where a row of memory holds several heads. Rows
 /// without any error count are 0; what is no number, or must be exact and is not, is "inf".
 std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::ExpectedTensor& expected,

@@ -65,7 +65,6 @@ Json json_of(const std::vector<KnownFailure>& all) {
 }
 
 Json parsed_baseline(const std::string& text) {
-    constexpr std::size_t kLongestMessage = 400;
     try {
         Json report = parsed_report(text);
         if (!report.is_object() || report.value("schema", Json()) != 1)

@@ -1,4 +1,4 @@
-// A report beside an earlier one: which failures are new, which are gone, which are the same.
+// Compares a report with an earlier one: which failures are new, fixed, or the same.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ std::string inside_script(const std::string& json) {
     return out;
 }
 
-/// `text` with each @NAME@ replaced once; what is put in is not looked at again.
+/// Replaces each @NAME@ of `text` once. Names inside the replacements stay.
 std::string filled(std::string_view text,
                    const std::vector<std::pair<std::string_view, std::string>>& values) {
     std::string out;

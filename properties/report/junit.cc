@@ -97,7 +97,7 @@ private:
         add_case(name, seconds, fmt::format("<skipped message=\"{}\"/>", xml_escaped(why)));
     }
 
-    /// A reader shows the first failure of a case alone: each has a case of its own.
+    /// Readers of JUnit show one failure per test case, so each failure gets a test case.
     void add_failure(const std::string& property, const Json& found, bool is_another, double seconds) {
         const std::string failure = found.value("failure", ""), message = found.value("message", "");
         const std::string name = is_another ? property + ": " + failure : property;

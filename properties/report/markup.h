@@ -15,7 +15,7 @@ namespace attncheck::properties {
 std::string to_junit(const std::string& json);
 std::string to_junit(const RunReport& report);
 
-/// `programs`: by number of a counterexample, its case as a program of its own.
+/// `programs`: stand-alone programs that build the cases, by number of the counterexample.
 std::string to_html(const std::string& json, const std::map<int, std::string>& programs);
 std::string to_html(const RunReport& report);
 

@@ -66,7 +66,7 @@ std::string fitted(std::ostream& out, const std::string& text, std::size_t inden
             whole += line;
             continue;
         }
-        // Blanks that align columns stay; a word that is too long for a line of its own is not broken.
+        // Blanks that align columns stay; a word that is longer than a line is not broken.
         std::size_t from = line.find_first_not_of(' ');
         while (line.size() > columns) {
             std::size_t at = line.rfind(' ', columns);

@@ -213,11 +213,9 @@ void Walk::explain() {
         },
         [&](const Spec& spec) {
             const Verdict verdict = evaluate_(spec);
-            return verdict.kind == Verdict::Kind::declined ||
-                           verdict.kind == Verdict::Kind::inapplicable
-                       ? Varied::not_tried
-                   : verdict.failure == found_.failure ? Varied::fails
-                                                       : Varied::holds;
+            if (verdict.failed())  // in another way: says nothing about this one
+                return verdict.failure == found_.failure ? Varied::fails : Varied::not_tried;
+            return verdict.kind == Verdict::Kind::held ? Varied::holds : Varied::not_tried;
         },
         [&] { return clock_.interrupted() || clock_.now() - start > most; });
 }

@@ -23,7 +23,7 @@ NOT_RUN = {
     r"--resume report\.json": "needs a stopped run; resume_test.cc has one",
     r"the line of a counterexample": "stands for a line",
     r"^cmake ": "presets take minutes; the project's CI builds them",
-    r"^tests/coverage/measure": "minutes, and a build of its own",
+    r"^tests/coverage/measure": "minutes, and another build",
     r"--candidate aclnn:": "needs the vendor's libraries; tests/aclnn_adapter has stand-ins",
     r"^g\+\+ .*(aclnn|nsa_module)": "tests/aclnn and tests/examples build and run these programs",
     r"--large": "minutes; tests/large has smaller ones",

@@ -97,7 +97,7 @@ def main():
     args = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium:
-        print("no Chromium is installed: the page was not looked at")
+        print("no Chromium is installed: the page was not tested")
         return 77
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

@@ -110,7 +110,7 @@ TEST_F(ExplainTest, MessagesOfALibraryThatCannotBeLoadedAreShown) {
     EXPECT_THAT(ran.printed, AllOf(HasSubstr("no device of mine is here\n"), HasSubstr("ABI version 0")));
 }
 
-// A file that cannot be loaded is looked at: what is wrong with it is said.
+// The reason why a file cannot be loaded is said.
 TEST_F(ExplainTest, FilesThatAreNoLibraryAreExplained) {
     const auto list = [&](const std::string& name) {
         return attncheck("list --candidate " + quoted(file(name))).printed;

@@ -16,6 +16,7 @@ namespace {
 using testing::_;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 
 using EngineShrinkTest = EngineTest;
@@ -223,6 +224,16 @@ TEST_F(EngineShrinkTest, SaysWhichFieldsMatter) {
     const std::string& matters = report.counterexamples[0].matters;
     EXPECT_THAT(matters, HasSubstr("needs dtype=bf16, heads >= 3"));
     EXPECT_THAT(matters, ContainsRegex("fails with any seq, dim, block"));
+}
+
+// A value with which the law fails in another way is none with which it holds.
+TEST_F(EngineShrinkTest, AnotherFailureDoesNotCountAsHolding) {
+    options.explains = true;
+    const auto report = run(planted([](const Spec& s) {
+        return std::string(s.number("dtype") == 1 ? "planted" : "another");
+    }));
+    for (const Counterexample& found : report.counterexamples)
+        EXPECT_THAT(found.matters, Not(HasSubstr("dtype"))) << found.failure;
 }
 
 // A defect of one width says so; nothing is said unless it was asked for.
