@@ -38,6 +38,7 @@ std::vector<Word> words_of(const RoundingClass& declared) {
     add("in", &RoundingClass::factor);
     add("ftz=all", &RoundingClass::flush_subnormals);
     add("forward=own", &RoundingClass::own_forward);
+    add("scale", &RoundingClass::scaling);
     return out;
 }
 

@@ -146,6 +146,9 @@ private:
         const double sum_growth = (1 + gamma(steps - 3, roundoff_.sum)) * (1 + summands) - 1;
         row.growth = gamma(steps - 1, roundoff_.sum) + slack;
         row.sum_growth = (1 + row.growth) * (1 + summands) - 1;
+        // P that is formed again for its product with V is another exponential than the one in l, which
+        // online softmax has rescaled: errors of exp=N do not cancel then.
+        if (!roundoff_.exp_of_zero_is_one) row.growth += 2 * roundoff_.exp + rescale;
         for (std::int64_t j = 0; j < logits.size(); ++j) {
             const double s = logits[j], p = exact.probs(i, j);
             if (!std::isfinite(s)) continue;  // its error is 0

@@ -65,7 +65,7 @@ public:
     void write_query_grad(const SharedRows<double>& rows, const RowGradients& of,
                           ExpectedTensor& query_grad) const {
         const double count = static_cast<double>(rows.count());
-        const double growth = with_factor(gamma(count + 2, roundoff_.sum), key_);
+        const double growth = as_scaled(with_factor(gamma(count + 2, roundoff_.sum), key_));
         const Array error =
             of.score_grad_error + growth * (of.score_grad.abs() + of.score_grad_error +
                                             of.delta_weight().colwise() * of.delta_error);
@@ -76,7 +76,8 @@ public:
                              prob_key = product(of.delta_weight().matrix(), rows.key());
         for (std::int64_t i = 0; i < sum.rows(); ++i) {
             const double peak = peaks.row(i).unaryExpr(&finite).sum();
-            const double floor = floor_of(count, key_, peak) * (size_ + 1);
+            const double floor =
+                floor_of(count, key_, peak) * (size_ + 1) + roundoff_.scaling_floor * peak;
             for (std::int64_t d = 0; d < sum.cols(); ++d) {
                 const auto index = static_cast<std::size_t>(rows.place(i) * sum.cols() + d);
                 const double common = of.delta_error[i] * std::fabs(prob_key(i, d));
@@ -99,7 +100,7 @@ public:
             slot.push_back(slots.of(rows.keys[static_cast<std::size_t>(j)]));
             const double count = contributions[static_cast<std::size_t>(slot.back())];
             growth[j] = with_factor(gamma(count, roundoff_.sum), output_grad_);
-            score_growth[j] = with_factor(gamma(count + 2, roundoff_.sum), query_);
+            score_growth[j] = as_scaled(with_factor(gamma(count + 2, roundoff_.sum), query_));
         }
         const Array common = of.delta_weight().colwise() * of.delta_error;
         const Array error = of.score_grad_error + common +
@@ -138,7 +139,8 @@ public:
             const double count = contributions[at];
             const double peak = sums.peak[key], weight = sums.weight[key];
             if (count == 0) continue;
-            const double floor = floor_of(count, query_, peak) * (size_ + 1),
+            const double floor =
+                             floor_of(count, query_, peak) * (size_ + 1) + roundoff_.scaling_floor * peak,
                          value_floor = floor_of(count, output_grad_, weight);
             for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
                 const auto i = static_cast<std::size_t>(key * shape_.head_dim + d);
@@ -174,6 +176,9 @@ private:
         const double factor = roundoff_.factor_of(x);
         return growth + factor + growth * factor;
     }
+
+    /// Of sums with q or k, which may be as they were scaled for the logits (scale=).
+    double as_scaled(double growth) const { return growth + roundoff_.scaling * (1 + growth); }
 
     /// group=half: what column j of the rows adds to dK and dV of their query heads.
     void add_to_heads(const SharedRows<double>& rows, const RowGradients& of, const Mask& kept,

@@ -101,7 +101,8 @@ public:
         Array scored =
             stored_scores(s, rows.bias) +
             square(scale) * flushed_products(rows.query, rows.key(), of_.flush) +
-            square(scale) * of_.of_products(dim) * 2 / dim *
+            scaled_near_zero(rows.query, rows.key(), scale, of_.scaling_underflow) +
+            square(scale) * of_.of_scaled_products(dim, 2) * 2 / dim *
                 (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array();
         Array slope_variance;
         if (cap > 0) {
@@ -346,7 +347,9 @@ private:
         for (std::size_t i = first; i < first + static_cast<std::size_t>(sums.width); ++i) {
             const double x = noise.value[i], squares = sums.squares[i];
             noise.cast[i] = of_.cast * squares;
-            noise.rest[i] += of_.of_products(terms) * squares +
+            noise.rest[i] += (&sums == &value_ ? of_.of_products(terms)
+                                               : of_.of_scaled_products(terms)) *
+                                 squares +
                              (4 * square(of_.unit) + of_.exponential) * square(x) +
                              of_.stored(dtype_, x);
             noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);

@@ -38,8 +38,9 @@ public:
                                    .array();
         const Array stored = stored_scores(rows, exact) +
                              square(in_.scale) *
-                                 flushed_products(rows.query, rows.key(), of_.flush);
-        Array scored = square(in_.scale) * of_.of_products(dim) * 2 / dim * products + stored;
+                                 flushed_products(rows.query, rows.key(), of_.flush) +
+                             scaled_near_zero(rows.query, rows.key(), in_.scale, of_.scaling_underflow);
+        Array scored = square(in_.scale) * of_.of_scaled_products(dim, 2) * 2 / dim * products + stored;
         if (in_.softcap > 0) {
             const Array capped = s - rows.bias, slope = 1 - (capped / in_.softcap).square();
             scored = slope.square() * scored + 16 * unit * capped.square();
@@ -242,6 +243,13 @@ Array flushed_products(const Rows& a, const Rows& b, double flush) {
     const Eigen::VectorXd a_lost = lost(a), b_lost = lost(b), a_all = a.rowwise().squaredNorm(),
                           b_all = b.rowwise().squaredNorm();
     return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
+}
+
+Array scaled_near_zero(const Rows& query, const Rows& key, double scale, double underflow) {
+    if (underflow == 0) return Array::Zero(query.rows(), key.rows());
+    const Array q = query.rowwise().squaredNorm().array(), k = key.rowwise().squaredNorm().array();
+    return underflow * std::max(1.0, std::fabs(scale)) *
+           (q.replicate(1, key.rows()) + k.transpose().replicate(query.rows(), 1));
 }
 
 Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs) {

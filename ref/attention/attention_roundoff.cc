@@ -51,6 +51,7 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
       least_tile(rounding.least_tile),
       storage_eta(half_ulp(dtype, 0)),
       factor(factor_roundoff(rounding, dtype)),
+      scaling(scaling_roundoff(rounding, dtype)),
       lse_split(rounding.lse_split),
       lse_statistics(rounding.lse_statistics),
       own_forward(rounding.own_forward) {
@@ -66,6 +67,11 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     // P and dS are factors too. The last bits of a bf16 number are those of 2^-133.
     prob += factor, score_grad += factor;
     if (factor > 0) factor_floor = 0x1p-133;
+    if (rounding.scaling != Scaling::scores) {
+        const bool is_half = rounding.scaling == Scaling::half;
+        scaling_floor = is_half ? storage_eta : flushes ? 0x1p-126 : kSumFloor;
+        scaling_largest = is_half ? max_finite(dtype) : kLargestFp32;
+    }
     if (rounding.row_sum_rounded) row_sum = unit_roundoff(dtype);
     if (rounding.prob_rounded || rounding.score_grad_rounded || rounding.row_sum_rounded) {
         cast_min = min_normal(dtype);
@@ -119,12 +125,20 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
       cast_eta_(roundoff.score_eta * std::max(1.0, scale_)),
       floor_(kSumFloor + roundoff.tiny_sum) {
     const TensorRange q(in.query), k(in.key);
-    const double factors = roundoff.product_of(q, k), dim = static_cast<double>(shape.head_dim);
+    const double factors = (1 + roundoff.product_of(q, k)) * square(1 + roundoff.scaling) - 1,
+                 dim = static_cast<double>(shape.head_dim);
     const int lowest = q.lowest_bit + k.lowest_bit;
     growth_ += factors * (1 + growth_);
     flush_ = scale_ * dim *
              (2 * roundoff.tiny_sum + roundoff.read_loss(q, k.largest) +
               roundoff.read_loss(k, q.largest) + roundoff.sum_floor);
+    if (roundoff.scaling_floor > 0 && scale_ > 0) {
+        // q^ = q s lost eta: eta |k|; the root of s in both: eta sqrt(s) (|k| + |q|).
+        flush_ += dim * roundoff.scaling_floor * std::max(1.0, std::sqrt(scale_)) *
+                  (q.largest + k.largest + roundoff.scaling_floor);
+        inputs_overflow_ = std::max(q.largest, k.largest) * std::max(1.0, 1.45 * scale_) >=
+                           roundoff.scaling_largest;
+    }
     const bool flushes =
         roundoff.tiny > 0 && (q.smallest < roundoff.tiny || k.smallest < roundoff.tiny ||
                               lowest < -126 || std::ldexp(1, lowest) < roundoff.score_eta);

@@ -58,6 +58,9 @@ struct AttentionRoundoff {
     double storage_eta;  ///< what these two casts lose near zero
     double factor = 0;   ///< of a number that enters a product (in=), unless it fits
     double factor_floor = 0;     ///< and near zero
+    double scaling = 0;          ///< of an element of q or k as it is scaled (scale=)
+    double scaling_floor = 0;    ///< and near zero
+    double scaling_largest = HUGE_VAL;  ///< and where they overflow
     bool lse_split = false;      ///< see RoundingClass
     bool lse_statistics = false;
     bool own_forward = false;
@@ -139,7 +142,7 @@ inline constexpr double kLatticeRoundoff = 0x1p-23;
 ///                                                       a bias may be a product and is added
 ///                                                       before or after the scale
 ///
-/// (gamma with 2 u_in more; u_S of stored scores, before and behind the bias)
+/// (gamma with 2 u_in more, and 2 u_scale where q and k are scaled, which loses eta (|q| + |k|) near zero; u_S of stored scores, before and behind the bias)
 ///
 /// or, where all partial sums of <q, k> are exact in fp32, 2 u_e |s|; and one unit of the fp32
 /// subnormals for each of scale log2 e (times sum |q k|), the logit, and its maximum in either
@@ -168,7 +171,9 @@ public:
 
     /// True if the finite part of <q, k> or of the logit, to base e or 2, may leave the range of
     /// the accumulator. magnitude is that of the finite products.
-    bool may_overflow(double magnitude) const { return may_overflow_by(magnitude, 0); }
+    bool may_overflow(double magnitude) const {
+        return inputs_overflow_ || may_overflow_by(magnitude, 0);
+    }
 
     /// The same with a bias. `gap` = row maximum - logit: the logit of a column that weighs nothing
     /// may fall to -infinity, which leaves the row as it is.
@@ -195,6 +200,7 @@ private:
 
     double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
     double cast_, cast_eta_, floor_;
+    bool inputs_overflow_ = false;  ///< as they are scaled
 };
 
 /// True if P of a row with exact logits is exact in any arithmetic: the largest logit is attained

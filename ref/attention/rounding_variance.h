@@ -22,6 +22,8 @@ struct RoundingVariance {
     std::int64_t least_tile;  ///< keys that a tile takes at least
     double score, delta, group;  ///< relative variance of the casts of S, of delta, of a head's dK
     double factors;              ///< of a product whose factors are rounded first (in=)
+    double scaling;              ///< of an element of q or k that is scaled (scale=)
+    double scaling_underflow;    ///< absolute, near zero
     bool lse_split, lse_statistics;
     bool own_forward;
     /// exp=N beyond the usual: squared relative error of an exponential, N u. Not a third of it: the same
@@ -46,6 +48,7 @@ struct RoundingVariance {
           // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
           // rows makes it smaller.
           factors(2 * factor_roundoff(rounding, storage) * factor_roundoff(rounding, storage)),
+          scaling(square(scaling_roundoff(rounding, storage))),
           lse_split(rounding.lse_split),
           lse_statistics(rounding.lse_statistics),
           own_forward(rounding.own_forward),
@@ -53,6 +56,7 @@ struct RoundingVariance {
           flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
         const double eta = half_ulp(storage, 0);
         underflow = std::max(eta * eta / 3, flush * flush);
+        scaling_underflow = rounding.scaling == Scaling::half ? underflow : 0;
         least = std::max(eta, flush);
     }
 
@@ -68,6 +72,10 @@ struct RoundingVariance {
     }
     /// The same for products of stored numbers, or of P or dS with such.
     double of_products(double terms) const { return of_sum(terms) + factors; }
+    /// Of products of stored numbers one of which is q or k as they were scaled: <q, k> has two such.
+    double of_scaled_products(double terms, int scaled = 1) const {
+        return of_products(terms) + scaled * scaling;
+    }
     /// Of a logit that is stored, before its bias or behind it, and of the LSE of the parts that are
     /// merged by it.
     double of_score(double logit, double bias, double lse) const {
@@ -107,7 +115,7 @@ struct RoundingVariance {
     /// The same of logits, relative: scale and log2 e, and what truncation takes from the `terms` of
     /// a product.
     double coherent_logits(double terms) const {
-        return 4 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors);
+        return 4 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * (factors + scaling));
     }
     double stored(Dtype dtype, double value) const {
         const double size = std::fabs(value), half = half_ulp(dtype, size);

@@ -217,6 +217,10 @@ Array finite_part(const Eigen::MatrixBase<X>& x) {
 /// read as 0: |a'|^2 |b|^2 + |a|^2 |b'|^2 with a' and b' the numbers that are lost.
 Array flushed_products(const Rows& a, const Rows& b, double flush);
 
+/// Variance of scores of which q s, or q and k times the root of s, were stored with an absolute error
+/// of variance `underflow` near zero (scale=half).
+Array scaled_near_zero(const Rows& query, const Rows& key, double scale, double underflow);
+
 /// Standard deviation of the logits of every row, at most 1, without a key or sink that outweighs all
 /// others: how far its P spread, in units of themselves.
 Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs);

@@ -94,6 +94,9 @@ constexpr Flag kFlags[] = {
 /// In the order of Factor, which is that of their roundoffs.
 constexpr std::string_view kFactors[] = {"fp32", "bf16x3", "bf16x2", "tf32", "bf16"};
 
+/// In the order of Scaling.
+constexpr std::string_view kScalings[] = {"scores", "fp32", "half"};
+
 /// One word "key=value" of a rounding class; false when it is not known.
 bool apply(std::string_view key, std::string_view value, RoundingClass& rounding) {
     if (key == "acc") {
@@ -118,6 +121,12 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
         const auto* const at = std::ranges::find(kFactors, value);
         if (at == std::end(kFactors)) return false;
         rounding.factor = static_cast<Factor>(at - std::begin(kFactors));
+        return true;
+    }
+    if (key == "scale") {
+        const auto* const at = std::ranges::find(kScalings, value);
+        if (at == std::end(kScalings)) return false;
+        rounding.scaling = static_cast<Scaling>(at - std::begin(kScalings));
         return true;
     }
     if (key == "exp") return parse_number(value, 0.0, kCoarsestExp, rounding.exp_error);
@@ -161,7 +170,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys), "
                 "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "
                 "delta=half|fp32, group=half|fp32, in=fp32|tf32|bf16|bf16x2|bf16x3, "
-                "hidden=times_zero|skipped, forward=own|given");
+                "hidden=times_zero|skipped, forward=own|given, scale=scores|fp32|half");
         if (std::ranges::find(keys, word.substr(0, equals)) != keys.end())
             throw std::invalid_argument("rounding class: '" +
                                         std::string(word.substr(0, equals)) +
@@ -186,6 +195,8 @@ std::string print_rounding_class(const RoundingClass& rounding) {
                 rounding.*flag.field ? flag.wide : flag.usual);
     if (rounding.factor != usual.factor)
         text.append(" in=").append(kFactors[static_cast<std::size_t>(rounding.factor)]);
+    if (rounding.scaling != usual.scaling)
+        text.append(" scale=").append(kScalings[static_cast<std::size_t>(rounding.scaling)]);
     if (rounding.flush_bf16_subnormals)
         text += rounding.flush_subnormals ? " ftz=all" : " ftz=bf16";
     char exp[32];
@@ -200,17 +211,17 @@ RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
     const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
                  statistics_a, split_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
-                 hidden_a, forward_a] = a;
+                 hidden_a, forward_a, scaling_a] = a;
     const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
                  statistics_b, split_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
-                 hidden_b, forward_b] = b;
+                 hidden_b, forward_b, scaling_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
             std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
             statistics_a || statistics_b, split_a || split_b, scores_a || scores_b,
             delta_a || delta_b, group_a || group_b, std::max(factor_a, factor_b),
-            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b};
+            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b, std::max(scaling_a, scaling_b)};
 }
 
 namespace {
@@ -341,6 +352,15 @@ double factor_roundoff(const RoundingClass& rounding, Dtype storage) {
         case Factor::bf16x2: return 1.5 * 0x1p-16;
         case Factor::tf32: return 0x1p-11;
         case Factor::bf16: return 0x1p-8;
+    }
+    return 0;
+}
+
+double scaling_roundoff(const RoundingClass& rounding, Dtype storage) {
+    switch (rounding.scaling) {
+        case Scaling::scores: return 0;
+        case Scaling::fp32: return 3 * 0x1p-24;
+        case Scaling::half: return unit_roundoff(storage) + 3 * 0x1p-24;
     }
     return 0;
 }

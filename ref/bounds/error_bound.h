@@ -21,6 +21,13 @@ enum class Factor : std::uint8_t {
     bf16     ///< rounded to 8 bits
 };
 
+/// Where the scale of the logits is multiplied.
+enum class Scaling : std::uint8_t {
+    scores,  ///< into <q, k>
+    fp32,    ///< into q or k, or its square root into both, log2 e with it or not, in fp32
+    half     ///< likewise, and the product is stored in the input type
+};
+
 /// How a candidate computes, as far as its error depends on it.
 struct RoundingClass {
     double accumulator_roundoff = 0x1p-24;  ///< u of every partial sum: fp32 unless declared
@@ -40,6 +47,7 @@ struct RoundingClass {
     bool flush_subnormals = false;     ///< subnormals of any type, stored or not, may be zero
     bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
     bool own_forward = false;  ///< a gradient does not use the forward that it is given
+    Scaling scaling = Scaling::scores;
 
     bool operator==(const RoundingClass&) const = default;
 };
@@ -50,12 +58,17 @@ struct RoundingClass {
 /// all, bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
 /// order: any, fixed. split: lse, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
 /// tf32, bf16, bf16x2, bf16x3. hidden: times_zero, skipped. forward: own, given.
+/// scale: scores, fp32, half.
 /// Throws std::invalid_argument naming the word and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
 
 /// The class as parse_rounding_class reads it: "acc=fp32 p=half ds=half", the others where they are
 /// not the usual ones.
 std::string print_rounding_class(const RoundingClass& rounding);
+
+/// Relative error that an element of q or of k gets as the scale, its root, or either times log2 e is
+/// multiplied into it: that of the factor and of the product in fp32, then of its type (scale=half).
+double scaling_roundoff(const RoundingClass& rounding, Dtype storage);
 
 /// The weaker of two promises: what results of both together may be judged by.
 RoundingClass weaker(const RoundingClass& a, const RoundingClass& b);

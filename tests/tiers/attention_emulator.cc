@@ -22,6 +22,7 @@ public:
           planted_(planted),
           key_places_(ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)) {
         for (auto* x : {&n_.query, &n_.key, &n_.value, &n_.output_grad}) read(*x);
+        scale_inputs();
     }
 
     Outputs forward() {
@@ -59,10 +60,9 @@ public:
         for_each_row([&](Int t, Int n, bool in_sequence) {
             if (in_sequence) gradient_row(static_cast<Size>(t * s.query_heads + n), n);
         });
-        double factor = e_.scale_before_cast ? 1 : p_.scale;
-        if (e_.group_cast) add_heads(factor);
-        for (double& x : dq_) x = result(as_float(x * factor) * planted_.query_grad);
-        for (double& x : dk_) x = result(as_float(x * factor) * planted_.key_grad);
+        if (e_.group_cast) add_heads();
+        for (double& x : dq_) x = result(as_float(x * query_grad_scale_) * planted_.query_grad);
+        for (double& x : dk_) x = result(as_float(x * key_grad_scale_) * planted_.key_grad);
         for (double& x : dv_) x = result(x * planted_.value_grad);
         for (double& x : dbias_) x = store(p_.bias_dtype, x);
         return {{"dq", dq_}, {"dk", dk_}, {"dv", dv_}, {"dbias", dbias_}, {"dsink", dsink_}};
@@ -83,6 +83,29 @@ private:
     void read(std::vector<double>& values) const {
         for (double& x : values) {
             if (p_.dtype == ref::Dtype::fp32) x = as_factor(e_.factor, x);
+            if (e_.flush && std::fabs(x) < ref::min_normal(p_.dtype)) x = 0;
+        }
+    }
+    /// scale=: q and k take the scale, and dK and dQ are sums with what they are then.
+    void scale_inputs() {
+        if (e_.scale_before_cast) {
+            query_grad_scale_ = key_grad_scale_ = 1;
+            return;
+        }
+        if (e_.scaling == ref::Scaling::scores) return;
+        const double root = as_float(std::sqrt(std::fabs(p_.scale))),
+                     sign = p_.scale < 0 ? -1 : 1;
+        multiply(n_.query, e_.root_scale ? root : p_.scale);
+        score_scale_ = key_grad_scale_ = 1;
+        if (!e_.root_scale) return;
+        multiply(n_.key, root);
+        score_scale_ = sign;
+        query_grad_scale_ = key_grad_scale_ = sign * root;
+    }
+    void multiply(std::vector<double>& values, double by) const {
+        for (double& x : values) {
+            x = as_float(x * as_float(by));
+            if (e_.scaling == ref::Scaling::half) x = store(p_.dtype, x);
             if (e_.flush && std::fabs(x) < ref::min_normal(p_.dtype)) x = 0;
         }
     }
@@ -120,7 +143,7 @@ private:
         const bool caps = p_.softcap > 0;
         const float unit = e_.base_two ? 1.4426950408889634f : 1.0f;
         const double factor =
-            as_float((caps ? p_.scale : as_float(p_.scale) * unit) * planted_.scale);
+            as_float((caps ? score_scale_ : as_float(score_scale_) * unit) * planted_.scale);
         for (Size j = 0; j < columns_.size(); ++j) {
             const double product =
                 dot(e_.sums, row(n_.query, at, p_.shape.head_dim),
@@ -283,7 +306,7 @@ private:
     }
 
     /// dK and dV of every query head, scaled and rounded, summed over the group.
-    void add_heads(double& factor) {
+    void add_heads() {
         const auto& s = p_.shape;
         const auto sum = [&](const std::vector<double>& heads, Int width, double by,
                              std::vector<double>& to) {
@@ -298,10 +321,9 @@ private:
                                             d])));
             }
         };
-        sum(head_dk_, s.head_dim, factor, dk_);
+        sum(head_dk_, s.head_dim, key_grad_scale_, dk_);
         sum(head_dv_, s.value_dim, 1, dv_);
-        for (double& x : dq_) x = as_float(x * factor);
-        factor = 1;
+        key_grad_scale_ = 1;
     }
 
     /// From the given statistics; with base_two they are converted first.
@@ -330,6 +352,7 @@ private:
     std::vector<double> logits_, acc_, output_, max_, sum_, dq_, dk_, dv_, dbias_, dsink_, head_dk_,
         head_dv_;
     double m_ = 0, l_ = 0;
+    double score_scale_ = p_.scale, query_grad_scale_ = p_.scale, key_grad_scale_ = p_.scale;
 };
 
 }  // namespace

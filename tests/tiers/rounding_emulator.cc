@@ -16,6 +16,7 @@ ref::RoundingClass Emulation::rounding() const {
     rounding.delta_rounded = delta_cast;
     rounding.group_rounded = group_cast;
     rounding.factor = factor;
+    rounding.scaling = scaling;
     if (exp_units > 0) rounding.exp_error += exp_units;
     rounding.flush_subnormals = rounding.flush_bf16_subnormals = flush;
     return rounding;

@@ -37,6 +37,8 @@ struct Emulation {
     bool delta_cast = false;         ///< <dO, O> likewise
     bool group_cast = false;         ///< dK and dV of each query head likewise
     ref::Factor factor = ref::Factor::fp32;  ///< of fp32 factors
+    ref::Scaling scaling = ref::Scaling::scores;
+    bool root_scale = false;  ///< scaling: the root of the scale into q and k rather than all into q
     double exp_units = 0;  ///< an exponential is off by up to so many units of 2^-24, exp(0) by most
     bool flush = false;              ///< subnormals of the storage type are zero when read or written
 

@@ -94,6 +94,18 @@ TEST(Tiers, WordsThatAreDeclaredAreNotAccused) {
     }
 }
 
+/// P that is formed again once the row sum is known is another exponential than the one in the sum.
+TEST(Tiers, CoarseExponentialsOfTwoPassesAreNotAccused) {
+    Validity validity({"exp=1600", true});
+    const properties::Spec spec = properties::parse(
+        "attention_decode{dtype=fp32 q=[1,1,1,1,1,1] kv=[26,26,25,25,26,26] kv_heads=3 group=8 dim=2 "
+        "value_dim=2 page=128 pages=shuffled spare=1 slack=1 tail=foreign window_left=128 softcap=50 "
+        "scale=rsqrt data=normal seed=11957570}",
+        properties::schemas());
+    for (std::uint64_t i = 0; i < 60; ++i) validity.run_line(spec, 1, i);
+    for (const auto& [key, line] : validity.lines()) EXPECT_EQ(line.alarms, 0) << line.alarm;
+}
+
 /// What the first long run accused: heads that see one key and are all the same, and truncated sums
 /// whose error lies along every direction of nearly parallel rows.
 TEST(Tiers, DependentRowsAreNotAccused) {

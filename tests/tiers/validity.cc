@@ -52,6 +52,10 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.flush = true;
     } else if (word.starts_with("in=")) {
         e.factor = ref::parse_rounding_class(word).factor;
+    } else if (word.starts_with("scale=")) {
+        e.scaling = ref::parse_rounding_class(word).scaling;
+        e.root_scale = random.chance(50);
+        e.scale_before_cast = false;
     } else if (!word.empty()) {
         throw std::invalid_argument("no emulation has the word '" + word + "'");
     }
@@ -164,7 +168,8 @@ std::string validity_head(const std::string& what) {
 const std::vector<std::string>& emulated_words() {
     static const std::vector<std::string> words = {
         "stats=lse",  "split=lse",  "scores=half", "delta=half", "group=half",
-        "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all"};
+        "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all",
+        "scale=fp32", "scale=half"};
     return words;
 }
 

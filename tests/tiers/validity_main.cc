@@ -1,5 +1,5 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
-// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]]. A case line in the place of the word is the
+// tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]] [CASE LINE]. A case line is the
 // case of all of them, with an emulation each. With a word of the rounding class, such
 // as scores=half, every emulation has its roundings, and declares them or not; "words" stands for each of
 // them in turn, declared, in one table. Progress goes to the error stream. Exit status 1 when a tier
@@ -24,7 +24,7 @@ bool read_number(const char* text, std::uint64_t& number) {
     const auto [stop, error] = std::from_chars(text, end, number);
     if (error == std::errc() && stop == end && stop != text) return true;
     std::cerr << "tier_validity: \"" << text << "\" is not a number\n"
-              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared], words or a case line]\n";
+              << "usage: tier_validity [CASES (default 100000)] [SEED (default 1)] [WORD [undeclared] or words] [CASE LINE]\n";
     return false;
 }
 
@@ -70,10 +70,9 @@ int main(int argc, char** argv) {
     if (argc > 2 && !read_number(argv[2], seed)) return 2;
     attncheck::tiers::WordOfClass word;
     std::optional<attncheck::properties::Spec> given;
-    if (argc > 3 && std::strchr(argv[3], '{'))
-        given = attncheck::properties::parse(argv[3], attncheck::properties::schemas());
-    else if (argc > 3)
-        word.word = argv[3];
+    if (argc > 3 && std::strchr(argv[argc - 1], '{'))
+        given = attncheck::properties::parse(argv[--argc], attncheck::properties::schemas());
+    if (argc > 3) word.word = argv[3];
     if (word.word == "words") return run_words(cases, seed) ? 1 : 0;
     if (argc > 4) word.declared = std::strcmp(argv[4], "undeclared") != 0;
     attncheck::tiers::Validity validity(word);

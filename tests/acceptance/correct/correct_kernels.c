@@ -19,6 +19,8 @@ typedef struct {
     int tf32, bf16x2;   /* factors of fp32 products */
     int scores, delta, group; /* stored in the type of the inputs */
     int flushes;        /* subnormal numbers are zero */
+    int scaled_query;   /* q takes the scale, stored in the type of the inputs */
+    int root_scale;     /* q and k take the root of the scale, in fp32 */
     double exp_error;   /* relative error of an exponential */
 } style;
 
@@ -36,6 +38,8 @@ static const style kStyles[] = {
     {.name = "half_scores", .precision = "scores=half", .scores = 1},
     {.name = "half_delta", .precision = "delta=half", .delta = 1},
     {.name = "half_group", .precision = "group=half", .group = 1},
+    {.name = "scaled_query", .precision = "scale=half", .scaled_query = 1},
+    {.name = "root_scale", .precision = "scale=fp32", .root_scale = 1},
     {.name = "flush", .precision = "ftz=all", .flushes = 1},
 };
 
@@ -150,7 +154,7 @@ typedef struct {
     const attncheck_tensor *query, *key, *value, *lse;
     int64_t queries, keys, heads, group, dim, value_dim, left, right, corner, batch;
     int32_t type;
-    double scale;
+    double scale, dq_scale, dk_scale; /* of scores, dQ and dK */
     double *q, *k, *v, *dout; /* as factors of products, dense */
 } problem;
 
@@ -170,13 +174,32 @@ static double* factors_of(const style* s, const attncheck_tensor* t) {
     return all;
 }
 
+static void multiply(double* all, const attncheck_tensor* t, int32_t type, double by) {
+    const int64_t count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+    for (int64_t i = 0; all && i < count; ++i) all[i] = stored(type, (double)(float)(all[i] * by));
+}
+
+/* The scale is in q, or its root in q and k: dK and dQ are sums with what they are then. */
+static void scale_inputs(problem* p) {
+    if (p->s->scaled_query) {
+        multiply(p->q, p->query, p->type, p->scale);
+        p->scale = p->dk_scale = 1;
+    } else if (p->s->root_scale) {
+        const double root = (double)(float)sqrt(fabs(p->scale)), sign = p->scale < 0 ? -1 : 1;
+        multiply(p->q, p->query, ATTNCHECK_FLOAT32, root), multiply(p->k, p->key, ATTNCHECK_FLOAT32, root);
+        p->scale = sign, p->dq_scale = p->dk_scale = sign * root;
+    }
+}
+
 static problem problem_of(const attncheck_tensor* q, const attncheck_tensor* k, const attncheck_tensor* v, double scale,
                           int64_t left, int64_t right, int64_t align) {
     problem p = {.s = the_style(), .query = q, .key = k, .value = v, .type = q->dtype, .scale = (double)(float)scale};
+    p.dq_scale = p.dk_scale = p.scale;
     p.batch = q->shape[0], p.queries = q->shape[1], p.heads = q->shape[2], p.dim = q->shape[3];
     p.keys = k->shape[1], p.group = p.heads / k->shape[2], p.value_dim = v->shape[3];
     p.left = left, p.right = right, p.corner = align == 1 ? p.keys - p.queries : 0;
     p.q = factors_of(p.s, q), p.k = factors_of(p.s, k), p.v = factors_of(p.s, v);
+    scale_inputs(&p);
     return p;
 }
 
@@ -344,7 +367,7 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
         add_row(p, dv + j * p->value_dim, factor(s, p->type, prob), go, p->value_dim);
     }
     for (int64_t d = 0; d < p->dim; ++d)
-        store(s, &a->dq, row(&a->dq, b, i, h) + d * a->dq.strides[3], rounded(s, dq[d] * p->scale));
+        store(s, &a->dq, row(&a->dq, b, i, h) + d * a->dq.strides[3], rounded(s, dq[d] * p->dq_scale));
 }
 
 /* dK or dV of one key head; group=half: each query head is rounded first. */
@@ -376,7 +399,7 @@ int attncheck_attention_grad(const attncheck_attention_grad_args* a) {
             memset(head, 0, (size_t)rows * sizeof *head);
             for (int64_t i = 0; i < p.queries; ++i)
                 gradient_row(a, &p, b, h, (i + first) % p.queries, room, room + p.keys, head, head + p.keys * p.dim);
-            add_head(&p, sum, head, p.keys * p.dim, p.scale);
+            add_head(&p, sum, head, p.keys * p.dim, p.dk_scale);
             add_head(&p, sum + p.keys * p.dim, head + p.keys * p.dim, p.keys * p.value_dim, 1);
             if ((h + 1) % p.group != 0) continue;
             store_keys(&p, &a->dk, b, h / p.group, sum, p.dim);
