@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "properties/report/clause_coverage.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/files.h"
 #include "properties/report/json_parts.h"
@@ -104,7 +105,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"interrupted", report.interrupted},
               {"taken", {report.taken.text, report.taken.refusals, to_text(report.taken.pairs)}},
               {"taken_classes", report.taken.classes},
-              {"clauses", {report.clauses.possible, report.clauses.missing, report.clauses.is_through}},
+              {"clauses", clauses_json(report.clauses)},
               {"counterexamples", Json::array()}};
     for (const Counterexample& found : report.counterexamples)
         text["counterexamples"].push_back({{"spec", print(found.spec)},
@@ -134,9 +135,7 @@ PropertyReport property_from_text(const std::string& text,
     const Json& taken = json.at("taken");
     report.taken = {taken.at(0), taken.at(1), json.at("taken_classes"),
                     pair_set_from(taken.at(2).get<std::string>())};
-    const Json& clauses = json.at("clauses");
-    report.clauses = {clauses.at(0).get<std::int64_t>(),
-                      clauses.at(1).get<std::vector<std::string>>(), clauses.at(2).get<bool>()};
+    report.clauses = clauses_from(json.at("clauses"));
     report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
     report.cases = json.at("cases");
     report.declined = json.at("declined");
@@ -224,8 +223,7 @@ std::string to_json(const RunReport& report) {
         if (!p.bounds.empty()) entry["bounds"] = bounds_json(p.bounds);
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.coverage.empty()) entry["coverage"] = p.coverage;
-        if (p.clauses.possible > 0 && p.clauses.is_through)
-            entry["clauses"] = pairs_json(p.clauses.possible, p.clauses.missing);
+        if (p.clauses.possible > 0) entry["clauses"] = clauses_json(p.clauses);
         if (!p.waivers.empty()) entry["waivers"] = p.waivers;
         if (!p.counterexamples.empty())
             entry["counterexample"] = to_json_value(report, p, p.counterexamples.front());

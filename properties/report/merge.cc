@@ -14,6 +14,7 @@
 #include "properties/case/printable.h"
 #include "properties/judge/tier_text.h"
 #include "properties/report/cause_text.h"
+#include "properties/report/clause_coverage.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/json_parts.h"
 #include "properties/report/merge_checks.h"
@@ -111,6 +112,10 @@ void merge_property(const Json& entry, Json& known) {
     std::vector<BoundEvidence> bounds;
     for (const Json* side : {&std::as_const(known), &entry}) add_bounds(*side, bounds);
     if (!bounds.empty()) known["bounds"] = bounds_json(bounds);
+    if (entry.contains("clauses"))
+        known["clauses"] = known.contains("clauses")
+                               ? clauses_json(joined(clauses_from(known["clauses"]), clauses_from(entry["clauses"])))
+                               : entry["clauses"];
     for (const char* count : {"cases", "declined", "waived", "replayed", "rejected", "bits_differed"}) {
         const std::int64_t sum =
             sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
@@ -144,6 +149,26 @@ void merge_pairs(const Json& pairs, std::map<std::string, PairCoverage>& merged)
         known.op = op;
         known.possible = std::max(known.possible, one["possible"].get<std::int64_t>());
         known.missing = std::move(both);
+    }
+}
+
+/// A clause that one shard left out may have decided a call of another: "required_clauses" is judged
+/// over all of them, when they are all there.
+void judge_clauses(Json& merged) {
+    const Json& shard = merged["shard"];
+    const int missing_parts = shard["of"].get<int>() - static_cast<int>(shard["parts"].size());
+    for (Json& entry : merged["properties"]) {
+        if (entry["property"] != "required_clauses") continue;
+        const auto validation = std::ranges::find_if(merged["properties"], [&](const Json& p) {
+            return p["op"] == entry["op"] && p.contains("clauses");
+        });
+        if (validation == merged["properties"].end()) continue;
+        const ClauseVerdict verdict =
+            verdict_on(clauses_from((*validation)["clauses"]),
+                       validation->value("declined", std::int64_t{0}), missing_parts);
+        entry["status"] = name_of(verdict.status);
+        entry.erase("note");
+        if (!verdict.note.empty()) entry["note"] = verdict.note;
     }
 }
 
@@ -202,6 +227,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     std::vector<ReportRow> rows;
     std::int64_t checked = 0;
     bool is_falsified = false, has_error = false, is_inconclusive = false;
+    judge_clauses(merged);
     for (Json& p : merged["properties"]) {
         if (p["status"] == "inconclusive" && p["cases"] >= kConclusiveCases) {  // together
             p["status"] = "held";

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "properties/report/clause_coverage.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -54,6 +56,7 @@ void check_property(const Json& entry) {
     (void)entry.at("worst_error_ratio");
     if (entry.contains("casts")) check_casts(entry["casts"]);
     if (entry.contains("bounds")) check_bounds(entry["bounds"]);
+    if (entry.contains("clauses")) (void)clauses_from(entry["clauses"]);
     if (entry.contains("worst_errors"))
         for (const Json& bin : entry["worst_errors"].get_ref<const Json::array_t&>()) {
             (void)bin.at("from").get<double>();

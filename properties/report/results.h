@@ -48,7 +48,8 @@ struct PairCoverage {
 /// What validation reached of an operator's documented constraints.
 struct ClauseCoverage {
     std::int64_t possible = 0;         ///< clauses that calls inside of what is taken can break
-    std::vector<std::string> missing;  ///< that decided no call
+    std::vector<std::string> missing;  ///< of these, that decided no call
+    std::vector<std::string> outside;  ///< the other clauses: not taken, or another shard's
     bool is_through = false;           ///< every one was tried: a missing one is missing
 };
 

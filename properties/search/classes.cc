@@ -1,10 +1,10 @@
 #include "properties/search/classes.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "properties/report/clause_coverage.h"
 #include "properties/search/class_pairs.h"
 
 namespace attncheck::properties {
@@ -86,22 +86,12 @@ void judge_clauses(const Operator& op, RunReport& report) {
             return p.op == op.name() && p.clauses.possible > 0;
         });
     if (validation == report.properties.end() || report.profile != Profile::ascend910b) return;
-    const ClauseCoverage& clauses = validation->clauses;
     PropertyReport verdict;
     verdict.op = op.name();
     verdict.property = "required_clauses";
-    if (!clauses.is_through) {
-        verdict.status = PropertyReport::Status::declined;
-        verdict.note = "not judged: validation ended before every clause was tried";
-    } else if (!clauses.missing.empty()) {
-        verdict.status = validation->declined > 0 ? PropertyReport::Status::declined
-                                                  : PropertyReport::Status::error;
-        verdict.note = fmt::format("{} of {} clauses of the contract decided no call: {}",
-                                   clauses.missing.size(), clauses.possible,
-                                   fmt::join(clauses.missing, "; "));
-        if (validation->declined > 0)
-            verdict.note = "the candidate declined cases: " + verdict.note;
-    }
+    const auto [status, note] = verdict_on(validation->clauses, validation->declined, report.shards - 1);
+    verdict.status = status;
+    verdict.note = note;
     report.properties.push_back(std::move(verdict));
 }
 

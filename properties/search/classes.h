@@ -36,7 +36,7 @@ void judge_classes(const Operator& op, RunReport& report);
 
 /// Adds the entry "required_clauses" of an operator whose validation ran with planned cases: each
 /// clause of the documented constraints must have decided one. The clauses are those of the default
-/// profile.
+/// profile. Those of a shard are judged when it is merged with the others.
 void judge_clauses(const Operator& op, RunReport& report);
 
 /// Adds which pairs of the operator's classes the run reached, unless it had no cases of it.

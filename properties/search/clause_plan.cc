@@ -137,7 +137,10 @@ ClauseCoverage ClausePlan::coverage() const {
     ClauseCoverage out;
     out.is_through = is_through();
     for (std::size_t k = 0; k < clauses_.size(); ++k) {
-        if (!inside_.has(k)) continue;
+        if (!inside_.has(k)) {
+            out.outside.push_back(clauses_.name(k));
+            continue;
+        }
         ++out.possible;
         if (!decided_.has(k)) out.missing.push_back(clauses_.name(k));
     }

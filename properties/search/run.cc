@@ -242,8 +242,9 @@ public:
             const bool last_of_operator =
                 i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
             if (last_of_operator) count_pairs(*tasks_[i].op, report_);
-            if (last_of_operator && classes_are_judged(*tasks_[i].op))
-                judge_classes(*tasks_[i].op, report_), judge_clauses(*tasks_[i].op, report_);
+            if (!last_of_operator || !classes_are_judged(*tasks_[i].op)) continue;
+            if (options_.engine.shards == 1) judge_classes(*tasks_[i].op, report_);
+            judge_clauses(*tasks_[i].op, report_);
         }
         report_.duration_s = clock_.now() - start_;
         report_.interrupted = clock_.interrupted();
@@ -305,7 +306,7 @@ private:
 
     bool classes_are_judged(const Operator& op) const {
         return options_.properties.empty() && op.implemented_by(info_) && !clock_.interrupted() &&
-               options_.engine.shards == 1 && !options_.engine.replay_only && !stopped_;
+               !options_.engine.replay_only && !stopped_;
     }
 
     const CandidateInfo& info_;

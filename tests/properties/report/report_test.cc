@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -246,6 +247,52 @@ TEST(Merge, NamesMissingShards) {
     EXPECT_EQ(json.at("options").at("cases"), "10");
     EXPECT_EQ(json.at("library_sha256"), "abc");
     EXPECT_THAT(refusal({{"whole", whole.json}, {"b", shard_text(2, 4)}}), HasSubstr("shard 2"));
+}
+
+// A clause that one shard had no call for may have decided one of another: the verdict is over the
+// union, in whatever order the reports come.
+TEST(Merge, JudgesTheClausesOfAllShards) {
+    const auto shard_with = [](int part, const std::vector<std::string>& missing,
+                               const std::vector<std::string>& outside) {
+        return shard_text(part, 3, [&](RunReport& report) {
+            PropertyReport validation = property_report("validation", Status::held, 60);
+            validation.declined = 0;
+            validation.clauses = {4 - static_cast<std::int64_t>(outside.size()), missing, outside, true};
+            PropertyReport clauses = property_report("required_clauses", Status::declined, 0);
+            clauses.declined = 0;
+            clauses.note = "not judged";
+            report.properties = {validation, clauses};
+        });
+    };
+    std::vector<std::pair<std::string, std::string>> shards{{"a", shard_with(1, {"x"}, {"z", "w"})},
+                                                            {"b", shard_with(2, {"y"}, {"x", "w"})},
+                                                            {"c", shard_with(3, {}, {"x", "w"})}};
+    do {
+        const MergedReport whole = merge_json(shards);
+        const Json json = Json::parse(whole.json);
+        EXPECT_EQ(whole.exit_status, 4) << "x is decided by no shard";
+        EXPECT_EQ(json["properties"][1]["status"], "error");
+        EXPECT_EQ(json["properties"][1]["note"], "1 of 3 clauses of the contract decided no call: x");
+        EXPECT_EQ(json["properties"][0]["clauses"],
+                  Json({{"reached", 2}, {"possible", 3}, {"missing", {"x"}}, {"outside", {"w"}}, {"through", true}}));
+    } while (std::next_permutation(shards.begin(), shards.end()));
+    shards[2].second = shard_with(3, {}, {"z", "w"});  // decided x
+    do {
+        const MergedReport whole = merge_json(shards);
+        EXPECT_EQ(whole.exit_status, 0);
+        EXPECT_EQ(Json::parse(whole.json)["properties"][1]["status"], "held");
+        EXPECT_EQ(Json::parse(whole.json)["properties"][1].value("note", ""), "");
+        const MergedReport some = merge_json({shards[0], shards[1]});
+        EXPECT_EQ(Json::parse(some.json)["properties"][1]["status"], "declined");
+        const MergedReport later = merge_json({{"some", some.json}, shards[2]});
+        EXPECT_EQ(Json::parse(later.json)["properties"][1]["status"], "held");
+    } while (std::next_permutation(shards.begin(), shards.end()));
+    Json other = Json::parse(shards[0].second);
+    other["properties"][0]["clauses"]["possible"] = 9;
+    shards[0].second = other.dump();
+    EXPECT_THAT(refusal(shards), HasSubstr("clauses of an operator"));
+    other["properties"][0]["clauses"]["possible"] = -1;
+    EXPECT_THAT(refusal({{"a", other.dump()}}), HasSubstr("clauses missing of -1"));
 }
 
 // A merge is as good as its worst shard.

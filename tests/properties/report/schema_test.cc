@@ -53,7 +53,7 @@ RunReport full_report() {
     one.bounds = {{"rigorous", HUGE_VAL, 2}};
     one.note = "note";
     one.coverage = {"rows"};
-    one.clauses = {2, {"a clause"}, true};
+    one.clauses = {2, {"a clause"}, {"another"}, true};
     one.waivers = {"reason"};
     for (const auto& [failure, tier] : {std::pair("output is wrong", Tier::bound), std::pair("crashed: SIGSEGV", Tier::crash)}) {
         Counterexample found;

@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "properties/operators/catalogue.h"
 #include "properties/report/json.h"
+#include "properties/report/merge.h"
 #include "properties/search/classes.h"
 #include "tests/properties/search/pair_search.h"
 #include "tests/properties/search/planted.h"
@@ -16,6 +18,7 @@
 namespace attncheck::properties {
 namespace {
 
+using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -125,6 +128,28 @@ TEST_F(ClausesOfARun, ThatDecideNoCallAreNamed) {
     EXPECT_EQ(report.properties[1].property, "required_clauses");
     EXPECT_EQ(report.properties[1].status, PropertyReport::Status::error);
     EXPECT_THAT(report.properties[1].note, HasSubstr("decided no call: " + hidden));
+}
+
+// Each shard tries some clauses: all of them are tried together.
+TEST_F(ClausesOfARun, AreTriedByAllShardsTogether) {
+    std::vector<std::pair<std::string, std::string>> reports;
+    options.shards = 3;
+    options.cases = 100;
+    for (options.shard = 0; options.shard < options.shards; ++options.shard) {
+        RunReport report;
+        report.shard = options.shard;
+        report.shards = options.shards;
+        report.properties.push_back(run(without_candidate(forward()), forward()));
+        judge_clauses(forward(), report);
+        EXPECT_EQ(report.properties.at(1).status, PropertyReport::Status::declined);
+        EXPECT_THAT(report.properties[1].note, HasSubstr("attncheck merge"));
+        reports.emplace_back("shard", to_json(report));
+    }
+    const Json merged = Json::parse(merge_json(reports).json);
+    EXPECT_EQ(merged["properties"][1]["status"], "held");
+    EXPECT_EQ(merged["properties"][0]["clauses"]["possible"],
+              Clauses(*forward().property("validation")->clauses, forward().name()).size());
+    EXPECT_THAT(merged["properties"][0]["clauses"]["missing"], IsEmpty());
 }
 
 TEST_F(ClausesOfARun, AreNotJudgedWhenItEndsEarly) {
