@@ -15,6 +15,7 @@
 #include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_hello.h"
 #include "properties/candidate/worker_process.h"
+#include "properties/candidate/written_files.h"
 #include "properties/case/printable.h"
 
 namespace attncheck::properties {
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kShareOfRepetitions = 0.25;  ///< of the limit: repetitions begin in this time
 constexpr std::size_t kMostProcesses = 256;   ///< that a candidate may have forked at a time
+constexpr std::int64_t kMostFiles = 100'000;  ///< that a run may have written; PyTorch's caches have thousands
 
 /// Changes when a file is replaced, written to or removed.
 std::string identity_of(const std::string& path) {
@@ -224,9 +226,27 @@ private:
             limit_mib)
             excess = {CallResult::Kind::out_of_memory,
                       fmt::format("used more than {} MiB of memory", limit_mib)};
+        if (!excess) excess = files_beyond(options_.memory_mib, family);
         const auto end = Clock::now();
         next_look_ = end + std::max<Clock::duration>(kLookEvery, kShareOfLooking * (end - start));
         return excess;
+    }
+
+    /// Files of the private folder have the limit of memory: some systems keep them there. A worker
+    /// that is loaded is not held to what was written before.
+    std::optional<Excess> files_beyond(std::int64_t limit_mib, const std::vector<pid_t>& family) const {
+        if (!options_.sandbox) return std::nullopt;
+        const WrittenFiles files = written_files(options_.sandbox->folder(), family, 2 * kMostFiles);
+        if (files.mib - written_before_.mib > limit_mib)
+            return Excess{CallResult::Kind::broke_rules,
+                          fmt::format("wrote more than {} MiB of files", limit_mib)};
+        if (files.count - written_before_.count > kMostFiles)
+            return Excess{CallResult::Kind::broke_rules,
+                          fmt::format("wrote more than {} files", kMostFiles)};
+        if (files.is_too_deep && !written_before_.is_too_deep)
+            return Excess{CallResult::Kind::broke_rules,
+                          fmt::format("made folders more than {} deep", kDeepestFolder)};
+        return std::nullopt;
     }
 
     /// The worker is gone, or lost its socket. Always false.
@@ -305,6 +325,8 @@ private:
         constexpr double kLeastLimit = 5, kSlower = 3;
         const auto start = Clock::now();
         arena_mib_ = arena_->resident_mib();
+        if (options_.sandbox)
+            written_before_ = written_files(options_.sandbox->folder(), {}, 2 * kMostFiles);
         process_.emplace(options_, arena_->descriptor());
         const auto trouble = [&] {
             const auto excess = excess_over(options_.memory_mib);
@@ -326,6 +348,7 @@ private:
             return load();
         }
         note_loaded();
+        written_before_ = {};
         if (process_->is_copy()) return;
         const std::chrono::duration<double> took = Clock::now() - start;
         load_limit_s_ = std::min(load_limit_s_, std::max(kLeastLimit, kSlower * took.count()));
@@ -340,6 +363,7 @@ private:
     double load_limit_s_ = 60;
     Clock::time_point next_look_{};  ///< when memory is measured at the latest
     std::int64_t arena_mib_ = 0;     ///< of the arena's pages, before the call
+    WrittenFiles written_before_;    ///< the worker was loaded; then nothing
     bool helpers_end_ = false;       ///< what it forks was seen to end with the worker
     int grace_ms_ = 1000;            ///< in which helpers end after the worker
     int left_by_load_ = 0;           ///< processes that do not end with it, whatever is called

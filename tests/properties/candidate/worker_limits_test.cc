@@ -5,11 +5,16 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "properties/candidate/private_folder.h"
 #include "properties/candidate/process_family.h"
+#include "properties/candidate/sandbox.h"
+#include "properties/candidate/written_files.h"
 #include "tests/properties/candidate/running_candidate.h"
 
 namespace attncheck::properties {
@@ -112,6 +117,51 @@ TEST(Limits, FilesAreBounded) {
     const WithVariable variable("HOARD", "large file");
     const CallResult result = opened("hoards_memory")->run(call_of_ones(), {});
     EXPECT_EQ(result.detail, "crashed: SIGXFSZ (wrote a file of more than 16384 MiB)");
+}
+
+// So is what a run writes to its folder, in files of any size, removed or not.
+TEST(Limits, FilesOfTheFolderAreBounded) {
+    WorkerOptions options = options_for("hoards_memory");
+    options.memory_mib = 100;
+    options.sandbox = Sandbox::shared(SandboxMode::on, {});
+    for (const auto& [how, said] : {std::pair("files", "wrote more than 100 MiB of files"),
+                                    {"removed files", "wrote more than 100 MiB of files"},
+                                    {"deep folders", "made folders more than 64 deep"}}) {
+        const WithVariable variable("HOARD", how);
+        options.variables = {"HOARD"};
+        auto candidate = open_worker_candidate(options);
+        const auto run_until_it_ends = [&] {
+            CallResult result;
+            for (int calls = 0; calls < 8 && !result.died(); ++calls) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(25));  // between two looks
+                result = candidate->run(call_of_ones(), {});
+            }
+            return result.detail;
+        };
+        EXPECT_EQ(run_until_it_ends(), said) << how;
+        candidate->restart();  // what is written stays
+        EXPECT_EQ(run_until_it_ends(), said) << how;
+        candidate.reset();
+        for (const auto& entry : std::filesystem::directory_iterator(options.sandbox->folder()))
+            remove_folder(entry.path()), std::filesystem::remove(entry.path());
+    }
+}
+
+// Each file counts once; counting many of them ends.
+TEST(Limits, WrittenFilesAreCounted) {
+    const std::string folder = private_folder() + "/counted";
+    std::filesystem::create_directories(folder + "/below");
+    std::ofstream(folder + "/below/file") << std::string(3 << 20, 'x');
+    std::filesystem::create_hard_link(folder + "/below/file", folder + "/again");
+    std::filesystem::create_symlink("/", folder + "/everything");
+    for (int k = 0; k < 10; ++k) std::ofstream(folder + "/" + std::to_string(k)).put('x');
+    const WrittenFiles all = written_files(folder, {}, 100);
+    EXPECT_EQ(all.mib, 3);
+    EXPECT_EQ(all.count, 13) << "a folder, a link, a large file and ten small ones";
+    EXPECT_EQ(written_files(folder, {}, 5).count, 6);
+    EXPECT_FALSE(all.is_too_deep);
+    remove_folder(folder);
+    EXPECT_EQ(written_files(folder, {}, 100).count, 0);
 }
 
 // So are those of a library that starts them when it is loaded.

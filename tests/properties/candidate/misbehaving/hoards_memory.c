@@ -1,10 +1,13 @@
 /* Correct, but its first call, or loading it, takes 300 MiB of memory for good, in the way that the
-   variable HOARD names; with a '+' in front, while it is loaded. */
+   variable HOARD names; with a '+' in front, while it is loaded. Or every call writes to its folder. */
 #define _GNU_SOURCE
 #include "candidate_base.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 IDENTIFY_AS("hoards memory")
@@ -38,6 +41,27 @@ static void hoard(const char* how) {
     }
 }
 
+/* A tenth of its hoard with every call. */
+static void write_files(const char* how) {
+    static char bytes[chunk];
+    static int calls, at;
+    char path[4096];
+    if (!how) return;
+    if (calls++ == 0) at = open(getenv("TMPDIR"), O_PATH);
+    if (strcmp(how, "files") == 0 || strcmp(how, "removed files") == 0) {
+        snprintf(path, sizeof path, "%s/hoard-%d-%d", getenv("TMPDIR"), (int)getpid(), calls);
+        const int file = open(path, O_CREAT | O_WRONLY, 0200);
+        for (int k = 0; k < total / chunk / 10; ++k)
+            if (write(file, bytes, chunk) != chunk) return;
+        if (strcmp(how, "removed files") == 0) unlink(path);
+    }
+    if (strcmp(how, "deep folders") == 0)
+        for (int k = 0; k < 20; ++k) {
+            if (mkdirat(at, "deep", 0300) != 0) return;
+            at = openat(at, "deep", O_PATH);
+        }
+}
+
 __attribute__((constructor)) static void load(void) {
     const char* how = getenv("HOARD");
     if (how && how[0] == '+') hoard(how + 1);
@@ -46,6 +70,7 @@ __attribute__((constructor)) static void load(void) {
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
     static int calls;
     if (calls++ == 0) hoard(getenv("HOARD"));
+    write_files(getenv("HOARD"));
     correct_forward(args);
     return ATTNCHECK_OK;
 }
