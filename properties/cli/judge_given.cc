@@ -307,12 +307,13 @@ void check_reals(const GivenArguments& arguments) {
 
 }  // namespace
 
-GivenVerdict judge_given(const Operator& op, const GivenCall& passed,
+GivenVerdict judge_given(const Operator& op, const GivenCall& as_passed,
                          const ref::RoundingClass& rounding, Profile profile,
                          std::int64_t samples) {
     const Description& d = op.schema();
     if (!d.entry.pack)
         throw std::invalid_argument(op.name() + " has no arguments of its own: it chains other operators");
+    const GivenCall passed = with_usual_numbers(d, as_passed);
     for (const RealField& real : d.reals)
         if (!passed.arguments.reals.contains(real.name))
             throw std::invalid_argument(real.name + " is missing");

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "properties/operators/attention/case.h"
 #include "properties/operators/attention_decode/case.h"
@@ -22,6 +24,10 @@ const GivenArguments::Tensor* tensor_of_rank(const GivenCall& given, const char*
 const std::vector<Int>* array_of(const GivenCall& given, const char* name) {
     const auto it = given.arguments.arrays.find(name);
     return it == given.arguments.arrays.end() ? nullptr : &it->second;
+}
+
+bool has_integer(const Description& description, const char* name) {
+    return std::ranges::any_of(description.integers, [&](const auto& one) { return one.name == name; });
 }
 
 GivenCall with_all_keys(const GivenCall& given) {
@@ -95,6 +101,20 @@ GivenCall on_own_pages(const GivenCall& given) {
 
 bool is_neutral(const Description& description) {
     return &description == &neutral_description(false) || &description == &neutral_description(true);
+}
+
+GivenCall with_usual_numbers(const Description& description, const GivenCall& given) {
+    if (!is_neutral(description) && &description != &decode_description()) return given;
+    GivenCall out = given;
+    const auto query = given.arguments.tensors.find("query");
+    const auto& shape = query == given.arguments.tensors.end() ? std::vector<Int>() : query->second.shape;
+    if (!shape.empty() && shape.back() > 0)
+        out.arguments.reals.try_emplace("scale", 1 / std::sqrt(static_cast<double>(shape.back())));
+    for (const RealField& real : description.reals)
+        if (real.name == "softcap") out.arguments.reals.try_emplace(real.name, 0.0);
+    for (const auto& [name, usual] : {std::pair("window_left", Int{-1}), {"window_right", Int{-1}}, {"align", Int{1}}})
+        if (has_integer(description, name)) out.arguments.integers.try_emplace(name, usual);
+    return out;
 }
 
 GivenCall as_a_case(const Description& description, const GivenCall& given) {

@@ -7,6 +7,11 @@
 
 namespace attncheck::properties {
 
+/// The call with the numbers that were left out at their usual values: scale 1 / sqrt(head_dim), no
+/// softcap, no window, and the diagonal through the last query and the last key. Another operator's
+/// is returned as it is: the two-phase functions have no defaults.
+GivenCall with_usual_numbers(const Description& description, const GivenCall& given);
+
 /// The call with arguments that a case may have: every key of attention in use, and the sequences
 /// of attention_decode on pages of their own, one behind the other. Another operator's is returned
 /// as it is, and so is a call whose shapes do not fit. Throws std::invalid_argument naming a length

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from attncheck._tensors import Lengths, Tensor, as_array
@@ -57,7 +56,7 @@ def neutral_arguments(
         "bias": bias,
         "mask": mask,
         "sink": sink,
-        "scale": 1 / math.sqrt(query.shape[-1]) if scale is None else as_real(scale, "scale"),
+        "scale": None if scale is None else as_real(scale, "scale"),
         "softcap": as_real(softcap, "softcap"),
         "window_left": int(left),
         "window_right": 0 if causal else int(right),

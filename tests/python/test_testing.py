@@ -115,6 +115,20 @@ def test_judge_reads_files(attncheck, tmp_path, suffix):
     assert status == 0 and "out held" in said, said
 
 
+def test_judge_takes_usual_numbers_for_those_left_out(attncheck, tmp_path):
+    q, k, v = (np.random.default_rng(3).standard_normal((1, length, 2, 16)).astype(np.float16) for length in (5, 9, 9))
+    right = {True: 0, False: -1}
+    for causal in right:
+        made = attention_numpy.attention(q, k, v, None, None, None, None, 0.25, 0, -1, right[causal], 1)
+        tensors = dict(query=q, key=k, value=v, out=made["out"])
+        np.savez(tmp_path / "call.npz", **tensors, **({"window_right": 0} if causal else {}))
+        status, said = attncheck("judge", "call.npz", "--op", "attention")
+        assert status == 0 and "scale=rsqrt" in said and "align=bottom_right" in said, said
+    np.savez(tmp_path / "call.npz", **{**tensors, "query": q[0]})
+    status, said = attncheck("judge", "call.npz", "--op", "attention")
+    assert status == 2 and len(said.splitlines()) == 1, said
+
+
 RANDOM = np.random.default_rng(5)
 FORMS = {
     "plain": {},
