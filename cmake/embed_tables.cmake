@@ -1,8 +1,8 @@
-# Writes OUTPUT, a C++ source with the tables OPERATORS/*/*.txt as string literals: the program carries them, and a
+# Writes OUTPUT, a C++ source with the tables SUITE/operators/*/*.txt and SUITE/search/*.txt as string literals: the program carries them, and a
 # compiler reads a literal in a tenth of the time of an initializer per row.
-#   cmake -DOPERATORS=DIR -DOUTPUT=FILE -P embed_tables.cmake
+#   cmake -DSUITE=DIR -DOUTPUT=FILE -P embed_tables.cmake
 cmake_minimum_required(VERSION 3.22)
-file(GLOB tables ${OPERATORS}/*/*.txt)  # sorted: clauses.txt comes before clauses_by_hand.txt
+file(GLOB tables ${SUITE}/operators/*/*.txt ${SUITE}/search/*.txt)  # sorted: clauses.txt comes before clauses_by_hand.txt
 file(WRITE ${OUTPUT} "// Written by cmake/embed_tables.cmake.\n#include \"properties/case/embedded_tables.h\"\n\n"
   "namespace attncheck::properties {\nnamespace {\n")
 set(rows "")

@@ -29,19 +29,23 @@ void say(fmt::format_string<T...> text, T&&... values) {
     std::cout << fmt::format(text, std::forward<T>(values)...);
 }
 
+constexpr int kUsualSeconds = 60;    ///< of a run that is not told how long it may take
+constexpr int kThoroughCases = 100;  ///< of a property, with --thorough
+
 struct Arguments {
     std::string candidate, precision, required_precision, features, shard = "1/1", waive, json,
         junit, html, corpus, rule, resume, case_line, property, merged, python, tensor_file, emit,
         report, dump, baseline, badge, write_waivers;
     Profile profile = Profile::ascend910b;
     SandboxMode sandbox = usual_sandbox();
+    bool has_sandbox = false;  ///< --sandbox was given
     std::vector<std::string> ops, properties, files, required, variables;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
     std::optional<std::uint64_t> seed;
     int jobs = 0;
     bool no_validation = false, stop_at_first = false, partial = false, as_json = false, verbose = false;
-    bool judge = false, secret_seed = false;
+    bool judge = false, secret_seed = false, thorough = false;
     double shrink = 30, budget = 10;
     std::int64_t large = 0, samples = kSampledRows;
 };

@@ -194,10 +194,17 @@ int run(int argc, char** argv) {
     verify
         ->add_option(
             "--cases", arguments.cases,
-            "cases per property; 100, or as many as --time allows; 0 only replays --corpus")
+            "cases per property, whatever time they take; 0 only replays --corpus")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-    verify->add_option("--time", arguments.seconds, "time for the whole run, in seconds")
+    verify
+        ->add_option("--time", arguments.seconds,
+                     fmt::format("time for the whole run, in seconds [{} unless --cases or --thorough is given]",
+                                 kUsualSeconds))
         ->check(seconds_between(0.001, 1e9));
+    CLI::Option* const thorough = verify->add_flag(
+        "--thorough", arguments.thorough,
+        fmt::format("{} cases per property, whatever time they take", kThoroughCases));
+    for (const char* other : {"--cases", "--time"}) thorough->excludes(verify->get_option(other));
     verify
         ->add_option("--seed", arguments.seed,
                      "the same seed gives the same cases; a new one each run if left out, 1 for "
@@ -258,7 +265,7 @@ int run(int argc, char** argv) {
             ->expected(0, 1)
             ->default_str(std::to_string(kLargeLength))
             ->check(CLI::Range(std::int64_t{256}, kLongestLarge));
-    for (const char* other : {"--cases", "--property", "--time", "--shard", "--rule", "--corpus"})
+    for (const char* other : {"--cases", "--property", "--time", "--thorough", "--shard", "--rule", "--corpus"})
         large->excludes(verify->get_option(other));
     verify->add_option("--samples", arguments.samples, kSamplesText)
         ->check(CLI::Range(1, 1 << 20))
@@ -289,7 +296,7 @@ int run(int argc, char** argv) {
 
     for (const char* other : {"--seed", "--shard", "--resume"})
         secret->excludes(verify->get_option(other));
-    for (const char* other : {"--seed", "--shard", "--resume", "--cases", "--property", "--time",
+    for (const char* other : {"--seed", "--shard", "--resume", "--cases", "--property", "--time", "--thorough",
                               "--large", "--rule", "--corpus", "--junit", "--html", "--waive"})
         judged->excludes(verify->get_option(other));
 
@@ -359,6 +366,7 @@ int run(int argc, char** argv) {
 
     try {
         app.parse(argc, argv);
+        arguments.has_sandbox = replay->count("--sandbox") > 0;
     } catch (const CLI::ParseError& e) {
         const std::string meant = e.get_exit_code() == 0 ? "" : misspelt_word(app, argc, argv);
         if (meant.empty()) return app.exit(e) == 0 ? 0 : kUsage;

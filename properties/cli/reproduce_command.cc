@@ -45,6 +45,8 @@ Arguments with_counterexample(Arguments arguments) {
     if (arguments.candidate.empty()) arguments.candidate = replay.library;
     if (arguments.python.empty()) arguments.python = replay.python;
     if (arguments.precision.empty()) arguments.precision = replay.precision;
+    for (const SandboxMode mode : {SandboxMode::off, SandboxMode::on, SandboxMode::strict})
+        if (!arguments.has_sandbox && name_of(mode) == replay.sandbox) arguments.sandbox = mode;
     if (replay.samples > 0) arguments.samples = replay.samples;
     const auto profile = std::ranges::find(kProfileNames, replay.profile);
     if (profile != kProfileNames.end())

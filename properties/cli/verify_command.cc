@@ -83,6 +83,24 @@ std::string date_now() {
     return std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) > 0 ? text : "";
 }
 
+/// Of the whole run; 0: no limit.
+double seconds_of(const Arguments& arguments) {
+    const bool is_told = arguments.seconds > 0 || arguments.cases >= 0 || arguments.thorough || arguments.large > 0;
+    return is_told ? arguments.seconds : kUsualSeconds;
+}
+
+/// What a run covered that ended because nobody said how long it may take.
+std::string usual_end(const RunReport& report) {
+    std::int64_t searched = 0, enough = 0;
+    for (const PropertyReport& p : report.properties) {
+        searched += p.cases > 0;
+        enough += p.cases >= kConclusiveCases;
+    }
+    return fmt::format("the usual {} s are over: {} of {} properties met {} cases or more; --time S or "
+                       "--thorough check more\n",
+                       kUsualSeconds, enough, searched, kConclusiveCases);
+}
+
 /// What decides about verdicts; --jobs, reports and --corpus do not.
 std::vector<std::pair<std::string, std::string>> deciding_options(const Arguments& arguments) {
     return {{"profile", std::string(name_of(arguments.profile))},
@@ -90,8 +108,8 @@ std::vector<std::pair<std::string, std::string>> deciding_options(const Argument
             {"features", arguments.features},
             {"operators", fmt::format("{}", fmt::join(arguments.ops, " "))},
             {"properties", fmt::format("{}", fmt::join(arguments.properties, " "))},
-            {"cases", std::to_string(arguments.cases)},
-            {"seconds", fmt::format("{:g}", arguments.seconds)},
+            {"cases", std::to_string(arguments.thorough ? kThoroughCases : arguments.cases)},
+            {"seconds", fmt::format("{:g}", seconds_of(arguments))},
             {"sandbox", std::string(name_of(arguments.sandbox))},
             {"timeout", fmt::format("{:g}", arguments.timeout)},
             {"memory", std::to_string(arguments.memory)},
@@ -160,7 +178,8 @@ int verify_command(const Arguments& arguments) {
     if (arguments.stop_at_first) options.engine.max_counterexamples = 1;
     options.engine.shrink_seconds = arguments.shrink;
     options.engine.explains = true;
-    options.total_seconds = arguments.seconds;
+    const double seconds = seconds_of(arguments);
+    options.total_seconds = seconds;
     if (!arguments.rule.empty()) {
         options.engine.rule = find_rule(arguments.rule);
         options.properties = {"agreement"};
@@ -174,7 +193,6 @@ int verify_command(const Arguments& arguments) {
                                                           : std::random_device{}();
     options.engine.seed = seed;
     options.engine.profile = arguments.profile;
-    constexpr std::int64_t kDefaultCases = 100;
     options.engine.replay_only = arguments.cases == 0;
     if (arguments.cases == 0 && arguments.corpus.empty())
         throw UsageError("--cases is 0, expected at least 1 unless --corpus gives cases to replay");
@@ -182,9 +200,9 @@ int verify_command(const Arguments& arguments) {
     if (!arguments.corpus.empty()) 
         options.corpus = &corpus.emplace(arguments.corpus, arguments.profile);
     if (corpus && !options.engine.replay_only) corpus->check_writable();
-    options.engine.cases = arguments.cases >= 0    ? arguments.cases
-                           : arguments.seconds > 0 ? 0
-                                                   : kDefaultCases;
+    options.engine.cases = arguments.cases >= 0 ? arguments.cases
+                           : arguments.thorough ? kThoroughCases
+                                                : 0;
     options.engine.timeout_s = arguments.timeout;
     std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive, operators());
@@ -243,12 +261,12 @@ int verify_command(const Arguments& arguments) {
         auto again = completed(open_candidate(arguments, false), arguments.ops, arguments);
         return arguments.large > 0 ? with_forwards(std::move(again), arguments) : std::move(again);
     };
-    if (arguments.seconds > 0) {
+    if (seconds > 0) {
         const double loading = system_clock().now() - start;
-        options.total_seconds = std::max(0.001, arguments.seconds - loading);
-        if (2 * loading > arguments.seconds)
+        options.total_seconds = std::max(0.001, seconds - loading);
+        if (2 * loading > seconds)
             report.notes.push_back(fmt::format("loading took {:.0f} s of --time {:g}", loading,
-                                               arguments.seconds));
+                                               seconds));
     }
     if (arguments.large == 0) note_sources(*candidate, options, report);
     candidate.reset();  // each process opens its own
@@ -266,6 +284,8 @@ int verify_command(const Arguments& arguments) {
     if (!report.interrupted)
         std::ranges::copy(unused_waivers(options.engine.waivers, report),
                           std::back_inserter(report.notes));
+    if (arguments.seconds == 0 && seconds > 0 && !report.interrupted && !arguments.stop_at_first)
+        say("{}", fitted(std::cout, usual_end(report), 2));
     print_table(std::cout, report, arguments.verbose);
     report.date = date_now();
     const int status = exit_status(report);

@@ -146,7 +146,7 @@ private:
 
     MutantScore judge(const Mutant& mutant, std::size_t number) {
         std::string first;
-        if (!options_.rule.empty()) return run_one(mutant, number, " --rule " + options_.rule);
+        if (!options_.rule.empty()) return run_one(mutant, number, " --thorough --rule " + options_.rule);
         if (const auto it = killer_.find(mutant.id); it != killer_.end())
             first = " --property " + shell_quoted(it->second);
         else if (mutant.of_rulings)
@@ -154,12 +154,12 @@ private:
             first = " --property validation --property validation_combined";
         // What only fails after other calls is for the properties that make them.
         if (!first.empty())
-            if (MutantScore score = run_one(mutant, number, first);
+            if (MutantScore score = run_one(mutant, number, " --thorough" + first);
                 score.killed && score.repeatable)
                 return score;
         return run_one(mutant, number,
                        options_.run_seconds > 0 ? fmt::format(" --time {}", options_.run_seconds)
-                                                : std::string());
+                                                : std::string(" --thorough"));
     }
 
     MutantScore run_one(const Mutant& mutant, std::size_t number, const std::string& more) {

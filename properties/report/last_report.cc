@@ -69,6 +69,7 @@ Replay replay_of(const std::string& path, int number) {
             replay.python = report.value("python", "");
             replay.precision = options.value("precision", "");
             replay.profile = options.value("profile", "");
+            replay.sandbox = options.value("sandbox", "");
             if (const std::string samples = options.value("samples", ""); !samples.empty())
                 replay.samples = std::stoll(samples);
             return replay;

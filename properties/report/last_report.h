@@ -14,7 +14,7 @@ void keep_last_report(const std::string& json);
 
 /// A counterexample of a JSON report, with what else its replay needs.
 struct Replay {
-    std::string case_line, property, library, python, precision, profile;
+    std::string case_line, property, library, python, precision, profile, sandbox;
     std::int64_t samples = 0;  ///< 0: the usual number
 };
 

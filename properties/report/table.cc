@@ -71,6 +71,11 @@ void print_counterexample(std::ostream& out, const RunReport& report,
     out << "  replay   " << reproduce_command(report, property, found) << "\n";
 }
 
+void print_found(std::ostream& out, const PropertyReport& property, const Counterexample& found) {
+    out << shaded(out, Shade::bad, "found") << " "
+        << fitted(out, title_of(property, found) + " " + print(found.original) + ", shrinking\n", 6);
+}
+
 void print_another(std::ostream& out, const PropertyReport& property, const Counterexample& found) {
     out << fitted(out, "also " + title_of(property, found) + "\n", 5);
 }

@@ -13,6 +13,8 @@ namespace attncheck::properties {
 
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found);
+/// One line for a counterexample that is still to be shrunk.
+void print_found(std::ostream& out, const PropertyReport& property, const Counterexample& found);
 /// One line for a counterexample that joins a cause which was printed already.
 void print_another(std::ostream& out, const PropertyReport& property, const Counterexample& found);
 /// The end of a run: a line for each operator, see summary.h, or with `verbose` one for each

@@ -28,14 +28,4 @@ void Agenda::learned(std::size_t number, std::string text) {
     surveys_[steps_.surveyed(number - steps_.end)] = std::move(text);
 }
 
-std::optional<std::size_t> Agenda::take_left() {
-    if (!held_.empty()) {
-        const std::size_t step = held_.front();
-        held_.pop_front();
-        return step;
-    }
-    const std::size_t step = steps_.next();
-    return step < steps_.end ? std::optional(step) : std::nullopt;
-}
-
 }  // namespace attncheck::properties

@@ -33,9 +33,6 @@ public:
     bool is_survey(std::size_t number) const { return number >= steps_.end; }
     /// The answer to a survey; without a text the processes make their own.
     void learned(std::size_t number, std::string text);
-    /// A step that was not asked, while there is one.
-    std::optional<std::size_t> take_left();
-    std::size_t held() const { return held_.size(); }
 
 private:
     Steps steps_;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "properties/candidate/candidate.h"
 #include "properties/search/class_pairs.h"
@@ -59,35 +60,73 @@ struct NeighbourSequence {
     }
 };
 
-/// The search for one property: what rapidcheck's test function closes over.
+}  // namespace
+
+/// The search for one property.
 class Search {
 public:
     Search(const Operator& op, const Property& property, Candidate& candidate,
-           const EngineOptions& options, const Clock& clock, const CaseObserver& on_case,
-           KnownMinima& known)
+           EngineOptions options, const Clock& clock, KnownMinima& known)
         : op_(op),
           property_(property),
-          options_(options),
+          options_(std::move(options)),
           clock_(clock),
-          on_case_(on_case),
           known_(known),
           pairs_(op),
           foreseen_(candidate),
-          context_{foreseen_, options.rounding, options.rule, options.samples,
-                   options.missing_outputs} {
+          context_{foreseen_, options_.rounding, options_.rule, options_.samples,
+                   options_.missing_outputs} {
         report_.op = op.name();
-        if (options.survey) report_.taken = options.survey->taken;
-        if (options.survey && !options.survey->scope.is_open()) scope_ = options.survey->scope;
+        if (options_.survey) report_.taken = options_.survey->taken;
+        if (options_.survey && !options_.survey->scope.is_open()) scope_ = options_.survey->scope;
         report_.property = property.name;
         if (property.clauses)
-            plan_.emplace(op, property, options.profile, options.shard, options.shards);
+            plan_.emplace(op, property, options_.profile, options_.shard, options_.shards);
     }
 
-    PropertyReport run() {
+    /// Goes on where the slice before ended.
+    PropertyReport go_on(const Slice& slice, const CaseObserver& on_case) {
+        on_case_ = &on_case;
         const double start = clock_.now();
+        deadline_ = slice.seconds > 0 ? start + slice.seconds : 0;
+        slice_cases_ = slice.cases;
+        if (!has_begun_) begin();
+        if (!is_over_) search();
+        report_.seconds += clock_.now() - start;
+        is_over_ = is_over_ || is_through();
+        PropertyReport now = report_;
+        if (!is_judged_) conclude(now);
+        return now;
+    }
+
+    /// Nothing is left to search, however much time there is.
+    bool is_over() const { return is_over_; }
+
+    /// The way from a case that another process found to its local minimum.
+    Counterexample shrunk(const Counterexample& found) {
+        foreseen_.turn(false);
+        start_walk(found.original, Verdict::fail(found.failure, found.found_message));
+        if (!walk_->has_failed_again() && clock_.interrupted()) {  // nothing is known of it
+            Counterexample out = found;
+            out.being_shrunk = false;
+            return out;
+        }
+        walk_down();
+        Counterexample out = walk_->finish(known_);
+        out.tier = found.tier;
+        out.found_message = found.found_message;
+        out.case_number = found.case_number;
+        return out;
+    }
+
+private:
+    /// What decides before any case is drawn, and how many cases are asked for.
+    void begin() {
+        has_begun_ = true;
         if (op_.is_composition() && lacks_an_operator_output()) {
             not_applicable("needs every output of the operators that it is made of, not given");
-            return std::move(report_);
+            is_over_ = is_judged_ = true;
+            return;
         }
         if (options_.survey && options_.survey->takes_nothing && options_.replay.empty()) {
             report_.status = PropertyReport::Status::declined;
@@ -95,9 +134,9 @@ public:
             report_.note = options_.survey->scope.is_declared()
                                ? "every case inside the library's own declaration was declined"
                                : "every case was declined";
-            return std::move(report_);
+            is_over_ = is_judged_ = true;
+            return;
         }
-        deadline_ = options_.seconds > 0 ? start + options_.seconds : 0;
         const std::int64_t cases =
             options_.cases == 0 ? 0
                                 : std::max<std::int64_t>(1, options_.cases * property_.case_factor /
@@ -106,23 +145,30 @@ public:
                       ? std::max<std::int64_t>(
                             1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
                       : 0;
-        if (options_.most_cases > 0)
-            wanted_ = wanted_ > 0 ? std::min(wanted_, options_.most_cases) : options_.most_cases;
         enough_ = wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
         most_drawn_ = 2 * wanted_ + 4 * kConclusiveCases;
-        constexpr std::int64_t kRound = 200;  // rapidcheck cannot be stopped inside a round
-        while (replayed_ < options_.replay.size() && !finished())
-            run_round(0, std::max(2, static_cast<int>(options_.replay.size() - replayed_)));
-        replayed_ = 0;
-        replaying_ = false;
-        for (std::uint64_t round = 0; !options_.replay_only && !finished(); ++round) {
-            const std::int64_t left =
-                wanted_ > 0 ? std::max(wanted_ - judged_ - inapplicable_ - hardly_compared_,
-                                       enough_ - judged_)
-                            : kRound;
-            run_round(round, static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
+    }
+
+    void search() {
+        while (replayed_ < options_.replay.size() && !finished() && !is_slice_over()) {
+            fresh_case(next_replayed());
+            settle();
         }
-        report_.seconds = clock_.now() - start;
+        if (replayed_ < options_.replay.size() || options_.replay_only) return;
+        replaying_ = false;
+        while (!finished() && !is_slice_over()) {
+            if (next_of_round_ == round_.size()) begin_round();
+            const auto [seed, size] = round_[next_of_round_++];
+            const Spec spec = draw(seed, size);
+            if (is_outside_) return;
+            fresh_case(spec);
+            if (settle()) next_of_round_ = round_.size();
+        }
+    }
+
+    /// The verdict on what was searched so far.
+    void conclude(PropertyReport& now) {
+        std::swap(now, report_);
         if (plan_) report_.clauses = plan_->coverage();
         report_.interrupted = clock_.interrupted();
         if (unconfirmed_ > 0) report_.status = PropertyReport::Status::error;
@@ -130,10 +176,9 @@ public:
             report_.status = PropertyReport::Status::falsified;
         else if (report_.status == PropertyReport::Status::held && !options_.replay_only)
             judge_number_of_cases();
-        return std::move(report_);
+        std::swap(now, report_);
     }
 
-private:
     /// A property that met few cases says nothing, unless no more were asked for.
     void judge_number_of_cases() {
         if (report_.cases + report_.replayed == 0 && inapplicable_ > 0) {
@@ -211,8 +256,18 @@ private:
         });
     }
 
+    bool is_slice_over() const {
+        const std::int64_t met = judged_ + inapplicable_ + hardly_compared_;
+        return slice_cases_ > 0 && ((met >= slice_cases_ && judged_ >= std::min(enough_, slice_cases_)) ||
+                                    drawn_ >= 4 * slice_cases_);
+    }
+
     bool finished() const {
-        return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) ||
+        return clock_.interrupted() || (deadline_ > 0 && clock_.now() >= deadline_) || is_through();
+    }
+
+    bool is_through() const {
+        return (options_.replay_only && replayed_ >= options_.replay.size()) ||
                (wanted_ > 0 && (has_judged_enough() || has_drawn_enough())) || is_outside_ ||
                is_mostly_declined() || is_never_taken() || has_never_applied() ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
@@ -271,8 +326,6 @@ private:
 
     Spec draw(std::uint64_t seed, int size) {
         Random random(seed);
-        // rapidcheck asks for the rest of a round although it is over, and a case in a narrow scope is dear.
-        if (finished()) return op_.sample(random, size, options_.profile);  // not run
         if (std::optional<Spec> spec = planned(random, size)) return *spec;
         const bool is_plain =
             drawn_ < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
@@ -284,47 +337,64 @@ private:
         return op_.sample(random, size, options_.profile);  // not run
     }
 
-    /// rapidcheck may ask for one more than there are: that one is not run.
     Spec next_replayed() {
-        Spec spec = options_.replay[std::min(replayed_++, options_.replay.size() - 1)];
+        Spec spec = options_.replay[replayed_++];
         spec.withheld |= options_.withheld;
         return spec;
     }
 
-    void run_round(std::uint64_t round, int cases) {
-        rc::detail::TestParams params;
-        const std::uint64_t lane = round * static_cast<std::uint64_t>(options_.shards) +
+    /// What rapidcheck draws a case from.
+    struct Drawn {
+        std::uint64_t seed = 0;
+        int size = 0;
+    };
+
+    /// A round of rapidcheck's own, drawn ahead: a search stops between any two of its cases and goes on later.
+    void begin_round() {
+        constexpr std::int64_t kRound = 200;
+        const std::int64_t left =
+            wanted_ > 0 ? std::max(wanted_ - judged_ - inapplicable_ - hardly_compared_, enough_ - judged_)
+            : rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
+                           : kRound;
+        const std::uint64_t lane = rounds_++ * static_cast<std::uint64_t>(options_.shards) +
                                    static_cast<std::uint64_t>(options_.shard);
-        params.seed = mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane;
+        round_.clear();
+        next_of_round_ = 0;
+        const rc::Gen<Drawn> generator([this](const rc::Random& random, int size) {
+            rc::Random copy = random;
+            round_.push_back({copy.next(), size});
+            return rc::shrinkable::just(round_.back());
+        });
+        check(mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane,
+              static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)), [&] { (void)*generator; });
+    }
+
+    void check(std::uint64_t seed, int cases, const std::function<void()>& test) const {
+        rc::detail::TestParams params;
+        params.seed = seed;
         params.maxSuccess = cases;
         params.maxSize = 100;
         rc::detail::TestMetadata metadata;
         metadata.id = metadata.description = op_.name() + "." + property_.name;
-        const rc::Gen<Spec> generator([this](const rc::Random& random, int size) {
-            rc::Random copy = random;
-            // Asked again when shrinking begins: of a plan or of replayed cases the next one would come.
-            const Spec first = walk_        ? walk_->found().original
-                               : replaying_ ? next_replayed()
-                                            : draw(copy.next(), size);
-            return rc::shrinkable::shrinkRecur(first, [this](const Spec& spec) {
+        NoListener listener;
+        (void)rc::detail::checkTestable([&] { test(); }, metadata, params, listener,
+                                        std::unordered_map<std::string, rc::detail::Reproduce>{});
+    }
+
+    /// rapidcheck walks from the case of walk_ down its neighbours.
+    void walk_down() {
+        const rc::Gen<Spec> generator([this](const rc::Random&, int) {
+            return rc::shrinkable::shrinkRecur(walk_->found().original, [this](const Spec& spec) {
                 return rc::makeSeq<NeighbourSequence>(walk_->neighbours_of(spec, known_),
                                                       [this] { return walk_->is_over(); });
             });
         });
-        walk_.reset();
-        NoListener listener;
-        const auto result = rc::detail::checkTestable(
-            [&] {
-                const Spec spec = *generator;
-                const std::string failure = walk_ ? walk_->step(spec) : fresh_case(spec);
-                if (!failure.empty()) RC_FAIL(failure);
-            },
-            metadata, params, listener, std::unordered_map<std::string, rc::detail::Reproduce>{});
-        if (walk_)
-            finish_walk();
-        else if (!result.is<rc::detail::SuccessResult>() &&
-                 report_.status != PropertyReport::Status::error)
-            error("the generator failed; see draw()");
+        bool is_first = true;
+        check(options_.seed, 2, [&] {
+            const Spec spec = *generator;
+            const std::string failure = std::exchange(is_first, false) ? walk_->found().failure : walk_->step(spec);
+            if (!failure.empty()) RC_FAIL(failure);
+        });
     }
 
     void not_applicable(std::string note) {
@@ -337,20 +407,19 @@ private:
         report_.note = std::move(note);
     }
 
-    /// A generated case. Returns its failure class when it starts a counterexample.
-    std::string fresh_case(const Spec& spec) {
-        if (finished() || replayed_ > options_.replay.size()) return {};
+    /// A generated case. Leaves a walk when it starts a counterexample.
+    void fresh_case(const Spec& spec) {
         if (!replaying_) ++drawn_;
         foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !explores_);
         Verdict verdict = evaluate(spec);
-        if (report_.status == PropertyReport::Status::error) return {};
+        if (report_.status == PropertyReport::Status::error) return;
         if (verdict.kind == Verdict::Kind::inapplicable) {
             if (!replaying_) ++inapplicable_;
             // Every other case asks for as few outputs as this one.
             if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
                 spec.withheld == options_.withheld)
                 not_applicable(verdict.message);
-            return {};
+            return;
         }
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
@@ -360,8 +429,8 @@ private:
                 else
                     scope_->suspect(spec);
             }
-            on_case_(report_);
-            return {};
+            (*on_case_)(report_);
+            return;
         }
         if (!replaying_) ++(verdict.elements.share() > kMostUnjudged ? hardly_compared_ : judged_);
         if (scope_ && !replaying_) scope_->accept(spec);
@@ -376,30 +445,54 @@ private:
         report_.elements.add(verdict.elements);
         for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
         for (const BoundEvidence& bound : verdict.bounds) add_evidence(report_.bounds, bound);
-        on_case_(report_);
-        if (!verdict.failed()) return {};
-        if (waived(labels, verdict.failure)) return {};
+        (*on_case_)(report_);
+        if (!verdict.failed()) return;
+        if (waived(labels, verdict.failure)) return;
         if (known_classes_.contains(verdict.failure)) {
             if (verdict.failure == kTimedOut) ++known_timeouts_;
-            return {};
+            return;
         }
         known_classes_.insert(verdict.failure);
         foreseen_.turn(false);  // a certificate is of calls that were made
+        start_walk(spec, verdict);
+    }
+
+    void start_walk(const Spec& spec, const Verdict& verdict) {
         walk_.emplace(
             op_, property_, options_, clock_, context_.candidate,
             [this](const Spec& other) { return evaluate(other); }, spec, verdict);
+    }
+
+    /// True when the last case began a counterexample: it is walked down here or left to others.
+    bool settle() {
+        if (!walk_) return false;
         if (walk_->has_failed_again()) show_before_shrinking();
-        return verdict.failure;
+        const bool is_left = options_.leaves_shrinking && walk_->has_failed_again() &&
+                             report_.status != PropertyReport::Status::error;
+        if (!is_left) {
+            walk_down();
+            finish_walk();
+            return true;
+        }
+        report_.counterexamples.push_back(being_shrunk());
+        limit_time_after_walk();
+        walk_.reset();
+        return true;
     }
 
     /// A run that is killed while it shrinks has reported what it found.
     void show_before_shrinking() {
-        report_.counterexamples.push_back(walk_->found());
-        report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
-        report_.counterexamples.back().being_shrunk = true;
-        report_.counterexamples.back().certificate = "not shrunk to its end";
-        on_case_(report_);
+        report_.counterexamples.push_back(being_shrunk());
+        (*on_case_)(report_);
         report_.counterexamples.pop_back();
+    }
+
+    Counterexample being_shrunk() const {
+        Counterexample found = walk_->found();
+        found.case_number = static_cast<int>(report_.cases);
+        found.being_shrunk = true;
+        found.certificate = "not shrunk to its end";
+        return found;
     }
 
     /// A death that may have come from outside is nobody's fault until it happens again.
@@ -431,15 +524,19 @@ private:
         }
     }
 
+    void limit_time_after_walk() {
+        context_.candidate.limit_time(
+            std::chrono::duration<double>(known_classes_.contains(kTimedOut) ? 1.0 : 0));
+    }
+
     void finish_walk() {
         context_.candidate.limit_time(std::chrono::duration<double>(0));
         const bool is_error = report_.status == PropertyReport::Status::error;
         if (!walk_->is_confirmed() || (is_error && !walk_->has_failed_again())) return drop_walk();
         report_.counterexamples.push_back(walk_->finish(known_));
         report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
-        on_case_(report_);
-        context_.candidate.limit_time(
-            std::chrono::duration<double>(known_classes_.contains(kTimedOut) ? 1.0 : 0));
+        (*on_case_)(report_);
+        limit_time_after_walk();
         walk_.reset();
     }
 
@@ -487,15 +584,21 @@ private:
 
     const Operator& op_;
     const Property& property_;
-    const EngineOptions& options_;
+    const EngineOptions options_;
     const Clock& clock_;
-    const CaseObserver& on_case_;
+    const CaseObserver* on_case_ = nullptr;  ///< of the slice
     KnownMinima& known_;
     const ClassPairs pairs_;
     ForeseenDeclines foreseen_;  ///< the candidate
     PropertyContext context_;
     PropertyReport report_;
-    double deadline_ = 0;
+    double deadline_ = 0;  ///< of the slice
+    std::int64_t slice_cases_ = 0;
+    bool has_begun_ = false, is_over_ = false;
+    bool is_judged_ = false;  ///< before any case was
+    std::vector<Drawn> round_;  ///< of rapidcheck
+    std::size_t next_of_round_ = 0;
+    std::uint64_t rounds_ = 0;
     std::int64_t wanted_ = 0, drawn_ = 0;
     std::int64_t judged_ = 0;        ///< of those drawn: neither declined nor inapplicable
     std::int64_t inapplicable_ = 0;  ///< of those drawn: the property demands nothing of them
@@ -517,12 +620,23 @@ private:
     int unconfirmed_ = 0;  ///< deaths that did not happen again
 };
 
-}  // namespace
+PropertySearch::PropertySearch(const Operator& op, const Property& property, Candidate& candidate,
+                               EngineOptions options, const Clock& clock, KnownMinima& known)
+    : search_(std::make_unique<Search>(op, property, candidate, std::move(options), clock, known)) {}
+PropertySearch::~PropertySearch() = default;
+
+PropertyReport PropertySearch::go_on(const Slice& slice, const CaseObserver& on_case) {
+    return search_->go_on(slice, on_case);
+}
+
+Counterexample PropertySearch::shrunk(const Counterexample& found) { return search_->shrunk(found); }
+
+bool PropertySearch::is_over() const { return search_->is_over(); }
 
 PropertyReport run_property(const Operator& op, const Property& property, Candidate& candidate,
                             const EngineOptions& options, const Clock& clock,
                             const CaseObserver& on_case, KnownMinima& known) {
-    return Search(op, property, candidate, options, clock, on_case, known).run();
+    return Search(op, property, candidate, options, clock, known).go_on({0, options.seconds}, on_case);
 }
 
 Verdict check_case(const Property& property, const Spec& spec, PropertyContext& context) {

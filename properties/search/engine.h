@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,9 @@ struct EngineOptions {
     std::uint64_t seed = 1;
     Profile profile = Profile::ascend910b;
     std::int64_t cases = 100;  ///< per property; 0: as many as the time allows
-    std::int64_t most_cases = 0;  ///< of a first look at a property; 0: no limit
     double seconds = 0;        ///< per property; 0: no limit
     double shrink_seconds = 30;
+    bool leaves_shrinking = false;  ///< to PropertySearch::shrunk(), of another process or later
     bool explains = false;  ///< says which fields of a smallest case matter, see explain.h
     int shard = 0, shards = 1;    ///< 0-based
     int max_counterexamples = 4;  ///< distinct failure classes per property
@@ -46,6 +47,34 @@ using CaseObserver = std::function<void(const PropertyReport& so_far)>;
 /// shrinking another one.
 using KnownMinima = std::map<std::string, std::vector<Spec>>;
 
+/// The part of a search that is run at a time; 0: no limit.
+struct Slice {
+    std::int64_t cases = 0;  ///< of the property, those of the slices before among them
+    double seconds = 0;      ///< of the slice
+};
+
+class Search;
+
+/// A search that stops between two cases and goes on there: however it is cut, its cases are the same.
+class PropertySearch {
+public:
+    PropertySearch(const Operator& op, const Property& property, Candidate& candidate,
+                   EngineOptions options, const Clock& clock, KnownMinima& known);
+    ~PropertySearch();
+
+    /// What is known of the property after the slice, with a verdict.
+    PropertyReport go_on(const Slice& slice, const CaseObserver& on_case);
+    /// The property needs no other slice.
+    bool is_over() const;
+
+    /// Shrinks what a search found and left. Not of one that has gone on.
+    Counterexample shrunk(const Counterexample& found);
+
+private:
+    std::unique_ptr<Search> search_;
+};
+
+/// The whole search.
 PropertyReport run_property(const Operator& op, const Property& property, Candidate& candidate,
                             const EngineOptions& options, const Clock& clock,
                             const CaseObserver& on_case, KnownMinima& known);

@@ -11,6 +11,11 @@ namespace {
 
 constexpr double kNewsEvery = 0.2, kSaveEvery = 2;  ///< seconds
 
+/// How far a search came.
+std::int64_t met_by(const PropertyReport& report) {
+    return report.cases + report.replayed + report.declined;
+}
+
 bool is_shrinking(const PropertyReport& report) {
     return !report.counterexamples.empty() && report.counterexamples.back().being_shrunk;
 }
@@ -36,37 +41,91 @@ Findings::Findings(std::size_t properties, const VerifyOptions& options, const C
       start_(clock.now()),
       properties_(properties) {}
 
+bool Findings::is_news(std::size_t i, const Counterexample& found) const {
+    const auto shown = properties_[i].shown.find(found.failure);
+    return shown == properties_[i].shown.end() || (!shown->second && !found.being_shrunk);
+}
+
 bool Findings::has_more(std::size_t i, const PropertyReport& now) const {
-    return now.counterexamples.size() > properties_[i].printed + (is_shrinking(now) ? 1 : 0);
+    return std::ranges::any_of(now.counterexamples,
+                               [&](const Counterexample& found) { return is_news(i, found); });
 }
 
-void Findings::update(std::size_t i, const Operator& op, const PropertyReport& now) {
+void Findings::update(std::size_t i, const Operator& op, PropertyReport now) {
     OfProperty& known = properties_[i];
-    const bool has_news =
-        !known.report || known.report->counterexamples.size() != now.counterexamples.size() ||
-        is_shrinking(*known.report) != is_shrinking(now);
-    known.report = now;
-    report_.duration_s = clock_.now() - start_;
-    for (; has_more(i, now); ++known.printed) {
-        show(now, now.counterexamples[known.printed]);
-        out_.flush();
-        keep(op, now.property, now.counterexamples[known.printed]);
+    if (known.report) {
+        for (const Counterexample& before : known.report->counterexamples) {
+            const auto same = std::ranges::find(now.counterexamples, before.failure, &Counterexample::failure);
+            if (same == now.counterexamples.end())
+                now.counterexamples.push_back(before);
+            else if (same->being_shrunk && !before.being_shrunk)
+                *same = before;
+        }
+        if (met_by(now) < met_by(*known.report)) {  // its search began anew in another process
+            PropertyReport further = *known.report;
+            further.counterexamples = std::move(now.counterexamples);
+            if (now.status == PropertyReport::Status::error) {
+                further.status = now.status;
+                further.note = now.note;
+            }
+            now = std::move(further);
+        }
     }
-    const bool is_found = has_news && !now.counterexamples.empty();
-    if (is_found || clock_.now() - saved_ > kSaveEvery) save();
+    if (!now.counterexamples.empty()) now.status = PropertyReport::Status::falsified;
+    const bool has_news = has_more(i, now);
+    report_.duration_s = clock_.now() - start_;
+    for (const Counterexample& found : now.counterexamples) {
+        if (!is_news(i, found)) continue;
+        known.shown[found.failure] = !found.being_shrunk;
+        show(now, found);
+        out_.flush();
+        if (!found.being_shrunk) keep(op, now.property, found);
+    }
+    known.report = std::move(now);
+    if (has_news || clock_.now() - saved_ > kSaveEvery) save();
 }
 
-/// In full when it is the first of its cause.
-void Findings::show(const PropertyReport& property, const Counterexample& found) {
-    shown_.push_back({property.op, property.property, found.failure, found.message, print(found.spec),
-                      found.tier, {}, {}});
-    const std::size_t own = shown_.size() - 1;
+void Findings::shrunk(std::size_t i, const Operator& op, const Counterexample& smallest) {
+    PropertyReport now = *properties_[i].report;
+    for (Counterexample& found : now.counterexamples)
+        if (found.failure == smallest.failure) found = smallest;
+    properties_[i].report->counterexamples.clear();
+    update(i, op, std::move(now));
+}
+
+const Counterexample* Findings::to_shrink(std::size_t i) const {
+    if (!properties_[i].report) return nullptr;
+    const auto& all = properties_[i].report->counterexamples;
+    const auto found = std::ranges::find(all, true, &Counterexample::being_shrunk);
+    return found == all.end() ? nullptr : &*found;
+}
+
+const PropertyReport* Findings::report_of(std::size_t i) const {
+    return properties_[i].report ? &*properties_[i].report : nullptr;
+}
+
+bool Findings::is_first_of_its_cause(std::vector<Failure>& shown, const PropertyReport& property,
+                                     const Counterexample& found) const {
+    shown.push_back({property.op, property.property, found.failure, found.message, print(found.spec),
+                     found.tier, {}, {}});
+    const std::size_t own = shown.size() - 1;
     // Whether a library rejects anything is known at the end of a run; until then one illegal call
     // that it accepts stands for the others.
-    for (const Cause& cause : causes_of(shown_, true))
-        if (std::ranges::find(cause.failures, own) != cause.failures.end() && cause.failures.size() > 1)
-            return print_another(out_, property, found);
-    print_counterexample(out_, report_, property, found);
+    return std::ranges::none_of(causes_of(shown, true), [&](const Cause& cause) {
+        return cause.failures.size() > 1 &&
+               std::ranges::find(cause.failures, own) != cause.failures.end();
+    });
+}
+
+/// In a line when it is found, in full when it is shrunk; others of its cause in a line then.
+void Findings::show(const PropertyReport& property, const Counterexample& found) {
+    if (found.being_shrunk) {
+        if (is_first_of_its_cause(announced_, property, found)) print_found(out_, property, found);
+    } else if (is_first_of_its_cause(shown_, property, found)) {
+        print_counterexample(out_, report_, property, found);
+    } else {
+        print_another(out_, property, found);
+    }
 }
 
 void Findings::keep(const Operator& op, const std::string& property, const Counterexample& found) {
@@ -85,7 +144,9 @@ void Findings::close(std::size_t i) {
 }
 
 void Findings::take_over(std::size_t i, const PropertyReport& report) {
-    properties_[i] = {report, report.counterexamples.size(), true};
+    properties_[i] = {report, {}, true};
+    for (const Counterexample& found : report.counterexamples)
+        properties_[i].shown[found.failure] = true;
 }
 
 std::optional<PropertyReport> Findings::left_by(std::size_t i) const {
@@ -103,7 +164,7 @@ std::optional<PropertyReport> Findings::left_by(std::size_t i) const {
 std::int64_t Findings::cases() const {
     std::int64_t sum = 0;
     for (const OfProperty& one : properties_)
-        if (one.report) sum += one.report->cases + one.report->replayed + one.report->declined;
+        if (one.report) sum += met_by(*one.report);
     return sum;
 }
 

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "properties/report/causes.h"
@@ -35,9 +37,16 @@ public:
     /// Whether update() would print something.
     bool has_more(std::size_t i, const PropertyReport& now) const;
 
-    /// The latest report of property i. Prints and keeps the counterexamples that were not there
-    /// before; saves when there are any, or when the last time was seconds ago.
-    void update(std::size_t i, const Operator& op, const PropertyReport& now);
+    /// The latest report of property i. Says which counterexamples are new, prints and keeps those
+    /// that are shrunk; saves when there are any, or when the last time was seconds ago. A search that began anew adds
+    /// nothing until it is further than the one before.
+    void update(std::size_t i, const Operator& op, PropertyReport now);
+    /// Takes the place of the counterexample of this failure that was left to be shrunk.
+    void shrunk(std::size_t i, const Operator& op, const Counterexample& smallest);
+    /// One that waits to be shrunk; nullptr: there is none.
+    const Counterexample* to_shrink(std::size_t i) const;
+    /// What is known of the property; nullptr: nothing.
+    const PropertyReport* report_of(std::size_t i) const;
 
     /// The report of property i is its last one: saved, so that no later run begins it again.
     void close(std::size_t i);
@@ -53,9 +62,13 @@ public:
 private:
     struct OfProperty {
         std::optional<PropertyReport> report;
-        std::size_t printed = 0;  ///< of its counterexamples
+        std::map<std::string, bool> shown;  ///< failures; true: in full
         bool is_closed = false;
     };
+    /// Of all that were shown in this way, the first of its cause.
+    bool is_first_of_its_cause(std::vector<Failure>& shown, const PropertyReport& property,
+                               const Counterexample& found) const;
+    bool is_news(std::size_t i, const Counterexample& found) const;
     void show(const PropertyReport& property, const Counterexample& found);
     void keep(const Operator& op, const std::string& property, const Counterexample& found);
 
@@ -65,7 +78,8 @@ private:
     std::ostream& out_;
     double start_, saved_ = 0;
     std::vector<OfProperty> properties_;
-    std::vector<Failure> shown_;  ///< printed, in full or in a line
+    std::vector<Failure> shown_;      ///< printed, in full or in a line
+    std::vector<Failure> announced_;  ///< before they were shrunk
 };
 
 }  // namespace attncheck::properties

@@ -100,6 +100,7 @@ struct Processes::Child {
     pid_t pid = -1;
     int fd = -1;
     bool busy = false;
+    int process = 0;
     std::size_t number = 0;
     int stopped = 0;  ///< how often in a row it was seen stopped
 };
@@ -136,7 +137,7 @@ bool Processes::start_one(Child& child) {
         serve_until_closed(pair[1], start_);
     }
     close(pair[1]);
-    child = {pid, pair[0], false, 0, 0};
+    child = {pid, pair[0], false, started_++, 0, 0};
     return true;
 }
 
@@ -150,23 +151,32 @@ Processes::~Processes() {
 }
 
 void Processes::ask(std::size_t number, const std::string& question) {
-    const auto idle = std::find_if(children_.begin(), children_.end(),
-                                   [](const Child& child) { return !child.busy && child.fd >= 0; });
-    if (idle == children_.end()) throw std::logic_error("no process is idle");
-    idle->busy = true;
-    idle->number = number;
-    // A process that is gone shows when its answer is read.
-    if (!write_text(idle->fd, question)) kill(idle->pid, SIGKILL);
+    const std::vector<int> all = idle();
+    if (all.empty()) throw std::logic_error("no process is idle");
+    ask(number, question, all.front());
 }
 
-bool Processes::any_idle() {
-    for (Child& child : children_)
+void Processes::ask(std::size_t number, const std::string& question, int process) {
+    const auto child = std::ranges::find_if(children_, [&](const Child& one) {
+        return !one.busy && one.fd >= 0 && one.process == process;
+    });
+    if (child == children_.end()) throw std::logic_error("the process is not idle");
+    child->busy = true;
+    child->number = number;
+    // A process that is gone shows when its answer is read.
+    if (!write_text(child->fd, question)) kill(child->pid, SIGKILL);
+}
+
+std::vector<int> Processes::idle() {
+    std::vector<int> processes;
+    for (Child& child : children_) {
         if (child.fd < 0 && replacements_left_ > 0) {
             --replacements_left_;
             start_one(child);
         }
-    return std::any_of(children_.begin(), children_.end(),
-                       [](const Child& child) { return !child.busy && child.fd >= 0; });
+        if (!child.busy && child.fd >= 0) processes.push_back(child.process);
+    }
+    return processes;
 }
 
 bool Processes::any_busy() const {
@@ -207,6 +217,7 @@ bool Processes::wait(double seconds, Answer& answer) {
         if (fds[k].revents == 0) continue;
         Child& child = *waiting[k];
         answer.number = child.number;
+        answer.process = child.process;
         answer.lost = !read_text(child.fd, answer.text) || answer.text.empty();
         answer.is_final = answer.lost || answer.text.front() == kAnswer;
         if (!answer.lost) answer.text.erase(0, 1);

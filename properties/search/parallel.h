@@ -25,16 +25,20 @@ public:
 
     struct Answer {
         std::size_t number = 0;
+        int process = 0;
         std::string text;
         bool is_final = true;  ///< not only news on the way to it
         bool lost = false;     ///< the process ended without an answer
         std::string why;       ///< it was lost
     };
 
-    /// Hands a question to an idle process; there must be one.
+    /// Passes a question to an idle process; there must be one.
     void ask(std::size_t number, const std::string& question);
+    void ask(std::size_t number, const std::string& question, int process);
     /// Replaces processes that ended, unless too many did one after the other.
-    bool any_idle();
+    bool any_idle() { return !idle().empty(); }
+    /// The idle ones. A process that replaces another has a number of its own.
+    std::vector<int> idle();
     bool any_busy() const;
 
     /// Waits for an answer or news, at most `seconds`. Returns false when none came.
@@ -54,6 +58,7 @@ private:
     std::function<Serve()> start_;
     int most_looks_;  ///< at a stopped process, a second apart
     double looked_ = 0;
+    int started_ = 0;
     int replacements_left_;
     std::vector<Child> children_;
 };

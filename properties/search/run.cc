@@ -4,9 +4,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -20,82 +19,25 @@
 #include "properties/search/classes.h"
 #include "properties/search/findings.h"
 #include "properties/search/parallel.h"
+#include "properties/search/progress.h"
+#include "properties/search/rounds.h"
+#include "properties/search/searches.h"
 
 namespace attncheck::properties {
 namespace {
-
-/// Rewrites one terminal line at most ten times a second.
-class Progress {
-public:
-    Progress(std::ostream* out, const Clock& clock)
-        : out_(out), clock_(clock), start_(clock.now()) {}
-    ~Progress() { erase(); }
-    void show(const PropertyReport& now, std::size_t index, std::size_t total, std::int64_t wanted,
-              double deadline, std::int64_t cases) {
-        cases_ = cases;
-        const double time = clock_.now();
-        if (!out_ || time - last_ < 0.1) return;
-        last_ = time;
-        const double rate = static_cast<double>(cases_) / std::max(time - start_, 1e-9);
-        std::string left;
-        if (deadline > 0)
-            left = fmt::format(", {:.0f} s left", std::max(0.0, deadline - time));
-        else if (wanted > 0)
-            left = fmt::format(
-                ", about {:.0f} s left",
-                std::max(0.0,
-                         static_cast<double>(wanted * static_cast<std::int64_t>(total) - cases_) /
-                             std::max(rate, 1e-9)));
-        *out_ << fmt::format("\r\x1b[K[{}/{}] {}.{}  {} cases, {:.0f} cases/s{}", index + 1, total,
-                             now.op, now.property, cases_, rate, left)
-              << std::flush;
-    }
-    void erase() {
-        if (out_) *out_ << "\r\x1b[K" << std::flush;
-    }
-
-private:
-    std::ostream* out_;
-    const Clock& clock_;
-    double start_, last_ = 0;
-    std::int64_t cases_ = 0;
-};
-
-/// What was learned of each operator, in one process: told by another one, or asked for when its
-/// first property is run.
-class Surveys {
-public:
-    void tell(const Operator& op, const std::string& text, const EngineOptions& options) {
-        if (!text.empty() && !surveys_.contains(op.name()))
-            surveys_.emplace(op.name(),
-                             survey_from(text, op, features_of(options.features, op.name()),
-                                         options.profile));
-    }
-    const Survey& of(const Operator& op, Candidate& candidate, const EngineOptions& options) {
-        const auto known = surveys_.find(op.name());
-        return known != surveys_.end()
-                   ? known->second
-                   : surveys_
-                         .emplace(op.name(), survey(op, candidate, options.seed, options.profile,
-                                                    features_of(options.features, op.name())))
-                         .first->second;
-    }
-
-private:
-    std::map<std::string, Survey> surveys_;
-};
 
 /// A run's list of properties, and what has come of each.
 class Run {
 public:
     Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& clock,
-        RunReport& report, std::ostream& out, std::ostream* progress)
+        int processes, RunReport& report, std::ostream& out, std::ostream* progress)
         : info_(info),
           options_(options),
           clock_(clock),
           report_(report),
           out_(out),
           start_(clock.now()),
+          processes_(processes),
           progress_(progress, clock) {
         for (const auto& op : operators()) {
             if (!is_chosen(options.operators, op->name())) continue;
@@ -103,36 +45,46 @@ public:
                 if (is_wanted(*op, property)) tasks_.push_back({op.get(), &property});
         }
         done_.resize(tasks_.size());
+        is_shrinking_.resize(tasks_.size());
         findings_.emplace(tasks_.size(), options, clock, report, out);
-        order_tasks();
+        rounds_.emplace(properties_of_tasks(), Rounds::Limits{start_, options.total_seconds,
+                                                              seconds_of_first_round(), processes});
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
             take_over(i);
-            if (tasks_[i].op->implemented_by(info)) continue;
-            done_[i] = unfinished(i);
-            done_[i]->status = PropertyReport::Status::not_implemented;
+            if (!tasks_[i].op->implemented_by(info)) {
+                done_[i] = unfinished(i);
+                done_[i]->status = PropertyReport::Status::not_implemented;
+            }
+            if (done_[i]) rounds_->leave_out(i);
         }
     }
 
-    /// Steps: the run of property i is number i, a first look at it is number i + size.
+    /// Steps: a slice of property i is number i, shrinking one of its counterexamples is i + size.
     std::size_t end() const { return 2 * tasks_.size(); }
-    bool is_first_look(std::size_t step) const { return step >= tasks_.size(); }
-    /// The next step, or end().
-    std::size_t next() {
-        while (started_ < order_.size() && done_[property_of(order_[started_])]) ++started_;
-        return started_ < order_.size() ? order_[started_++] : end();
+    bool is_shrinking(std::size_t step) const { return step >= tasks_.size(); }
+    const RunTask& task(std::size_t step) const { return tasks_[property_of(step)]; }
+
+    /// The next step of the process, or end().
+    std::size_t next(int process) {
+        if (is_ending() || is_past(1)) return end();
+        const bool may_shrink = processes_ > 1 ? shrinking_ < processes_ / 2
+                                               : rounds_->is_first_over() && !shrank_last_;
+        if (may_shrink)
+            if (const auto i = next_to_shrink()) return begin_shrinking(*i);
+        if (const auto i = rounds_->next(process)) {
+            shrank_last_ = false;
+            return *i;
+        }
+        if (const auto i = next_to_shrink()) return begin_shrinking(*i);
+        return end();
     }
 
+    Slice slice(std::size_t i, int process) { return rounds_->slice(i, process, clock_.now()); }
+    /// What a step of shrinking begins with.
+    const Counterexample& to_shrink(std::size_t step) const { return *findings_->to_shrink(property_of(step)); }
+
     /// The operator that must be surveyed before the step; nullptr: none.
-    const Operator* surveyed(std::size_t step) const {
-        const Operator* op = tasks_[property_of(step)].op;
-        return options_.engine.replay_only || op->is_composition() ? nullptr : op;
-    }
-    void tell_survey(std::size_t step, const std::string& text, Surveys& surveys) const {
-        if (const Operator* op = surveyed(step)) surveys.tell(*op, text, options_.engine);
-    }
-    const Survey& survey_for(std::size_t step, Candidate& candidate, Surveys& surveys) const {
-        return surveys.of(*surveyed(step), candidate, options_.engine);
-    }
+    const Operator* surveyed(std::size_t step) const { return task(step).surveyed(options_); }
 
     /// The report of a property that could not be judged.
     PropertyReport unfinished(std::size_t step) const {
@@ -143,43 +95,8 @@ public:
         return one;
     }
 
-    /// What a property gets of the time, against others: one that is to try hundreds of clauses
-    /// takes longer than one that looks for anything.
-    double weight(std::size_t step) const {
-        constexpr double kOfClauses = 5;
-        const std::size_t i = property_of(step);
-        return i < tasks_.size() && tasks_[i].property->clauses ? kOfClauses : 1;
-    }
-
-    /// What a property may take of the time that is left, when `at_once` run side by side.
-    double seconds_for(std::size_t step, int at_once, std::size_t held = 0) const {
-        if (options_.total_seconds <= 0) return 0;
-        const double left = start_ + options_.total_seconds - clock_.now();
-        double behind = weight(step) + static_cast<double>(held);
-        for (std::size_t k = started_; k < order_.size(); ++k)
-            if (!done_[property_of(order_[k])]) behind += weight(order_[k]);
-        return std::max(0.001, left * std::min(1.0, at_once * weight(step) / behind));
-    }
-
-    PropertyReport run(std::size_t step, double seconds, Candidate& candidate, KnownMinima& known,
-                       Surveys& surveys, const CaseObserver& on_case) const {
-        const auto [op, property] = tasks_[property_of(step)];
-        EngineOptions engine = options_.engine;
-        engine.seconds = seconds;
-        if (is_first_look(step)) engine.most_cases = kFirstLook;
-        if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
-            engine.shrink_seconds =
-                std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
-        engine.withheld = withheld_outputs(engine.features, *op);
-        engine.missing_outputs = missing_outputs(engine.features, operators());
-        if (options_.corpus) engine.replay = options_.corpus->cases_of(*op, *property);
-        if (!engine.replay_only) engine.survey = &surveys.of(*op, candidate, engine);
-        return run_property(*op, *property, candidate, engine, clock_, on_case, known);
-    }
-
     /// News of a property that goes on.
-    void observe(std::size_t step, const PropertyReport& now) {
-        const std::size_t i = property_of(step);
+    void observe(std::size_t i, const PropertyReport& now) {
         if (findings_->has_more(i, now)) progress_.erase();
         findings_->update(i, *tasks_[i].op, now);
         progress_.show(now, i, tasks_.size(), options_.engine.cases,
@@ -187,19 +104,33 @@ public:
                        findings_->cases());
     }
 
-    void finish(std::size_t step, PropertyReport one) {
-        const std::size_t i = property_of(step);
+    /// A slice came to its end.
+    void finish(std::size_t i, const PropertyReport& one, bool is_over) {
         observe(i, one);
-        if (is_first_look(step) && one.status != PropertyReport::Status::falsified) return;
-        findings_->close(i);
         if (!one.taken.text.empty()) report_.taken[one.op] = one.taken;
-        done_[i] = std::move(one);
+        rounds_->came_back(i, one.cases + one.declined, one.seconds, is_over);
+        if (is_over) finish_when_shrunk(i);
+    }
+
+    void finish_shrinking(std::size_t step, const Counterexample& smallest) {
+        const std::size_t i = property_of(step);
+        --shrinking_;
+        is_shrinking_[i] = false;
+        progress_.erase();
+        findings_->shrunk(i, *tasks_[i].op, smallest);
+        if (!rounds_->goes_on(i)) finish_when_shrunk(i);
     }
 
     /// A property whose process is gone: with what it told, and for the reason given when that
     /// cannot be a verdict.
     void finish_without_answer(std::size_t step, const std::string& reason) {
         const std::size_t i = property_of(step);
+        if (is_shrinking(step)) {
+            Counterexample left = *findings_->to_shrink(i);
+            left.being_shrunk = false;
+            left.certificate += ": " + (is_ending() ? "the run ended" : reason);
+            return finish_shrinking(step, left);
+        }
         const std::optional<PropertyReport> left = findings_->left_by(i);
         PropertyReport one = left.value_or(unfinished(i));
         if (!left && is_ending()) {
@@ -210,8 +141,11 @@ public:
             one.status = PropertyReport::Status::error;
             one.note = reason;
         }
-        finish(one.status == PropertyReport::Status::falsified ? i : step, std::move(one));
+        finish(i, one, true);
     }
+
+    /// The searches of a process that is gone.
+    void forget(int process) { rounds_->lost(process); }
 
     void save() { findings_->save(); }
 
@@ -223,21 +157,13 @@ public:
     /// Past all that a process may take to say what it has.
     bool is_past_grace() const { return is_past(1.1); }
 
-    void finish_without_beginning(std::size_t i) {
-        if (is_first_look(i)) return;
-        PropertyReport none = unfinished(i);
-        if (is_past_end()) none.status = PropertyReport::Status::inconclusive;
-        none.note =
-            is_past_end() ? "no time was left to begin it" : "no process was left to run it";
-        finish(i, std::move(none));
-    }
-
     void stop() { stopped_ = true; }
     bool is_stopped() const { return stopped_; }
 
     /// Puts the reports in the order of the list, each operator's required classes behind it.
     void close() {
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
+            if (!done_[i]) done_[i] = left_at_the_end(i);
             if (done_[i]) report_.properties.push_back(std::move(*done_[i]));
             const bool last_of_operator =
                 i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
@@ -256,15 +182,59 @@ private:
                clock_.now() > start_ + limits * options_.total_seconds;
     }
 
-    struct Task {
-        const Operator* op;
-        const Property* property;
-    };
-    static constexpr std::int64_t kFirstLook = 40;  ///< cases, the plain ones among them
-    static constexpr int kLookedAt = 2;             ///< of the laws that come first
+    std::size_t property_of(std::size_t step) const { return step % tasks_.size(); }
 
-    std::size_t property_of(std::size_t step) const {
-        return is_first_look(step) ? step - tasks_.size() : step;
+    std::vector<const Property*> properties_of_tasks() const {
+        std::vector<const Property*> all;
+        for (const RunTask& task : tasks_) all.push_back(task.property);
+        return all;
+    }
+
+    /// Which counterexample is the first depends on the time in no run without a limit.
+    double seconds_of_first_round() const {
+        constexpr double kFirstRound = 10;
+        return options_.stop_at_first && options_.total_seconds <= 0 ? 0 : kFirstRound;
+    }
+
+    /// Counterexamples of a property one after the other: the smallest of one helps the next.
+    std::optional<std::size_t> next_to_shrink() const {
+        for (std::size_t i = 0; i < tasks_.size(); ++i)
+            if (!is_shrinking_[i] && !options_.stop_at_first && findings_->to_shrink(i)) return i;
+        return std::nullopt;
+    }
+
+    std::size_t begin_shrinking(std::size_t i) {
+        ++shrinking_;
+        shrank_last_ = true;
+        is_shrinking_[i] = true;
+        return tasks_.size() + i;
+    }
+
+    void finish_when_shrunk(std::size_t i) {
+        if (findings_->to_shrink(i)) return;
+        findings_->close(i);
+        done_[i] = *findings_->report_of(i);
+    }
+
+    /// Of a property that did not come to its end: by the clock, by a signal, or because nobody was there to run it.
+    std::optional<PropertyReport> left_at_the_end(std::size_t i) {
+        const bool is_cut = clock_.interrupted() || stopped_;
+        const PropertyReport* known = findings_->report_of(i);
+        if (!known && is_cut) return std::nullopt;
+        PropertyReport one = known ? *known : unfinished(i);
+        for (Counterexample& found : one.counterexamples) found.being_shrunk = false;
+        if (is_cut) {
+            if (clock_.interrupted()) one = *findings_->left_by(i);
+            one.interrupted = true;
+        } else if (!known) {
+            if (is_past(1)) one.status = PropertyReport::Status::inconclusive;
+            one.note = is_past(1) ? "no time was left to begin it" : "no process was left to run it";
+        } else if (!is_past(1)) {
+            one.status = PropertyReport::Status::error;
+            one.note = "no process was left to run it to its end";
+        }
+        findings_->update(i, *tasks_[i].op, one);
+        return one;
     }
 
     void take_over(std::size_t i) {
@@ -275,25 +245,6 @@ private:
         findings_->take_over(i, *one);
         if (!one->taken.text.empty()) report_.taken[one->op] = one->taken;
         done_[i] = *one;
-    }
-
-    /// First, for every operator, what finds most defects in the least time; then the rest, operator by operator.
-    /// A run that ends with the first counterexample looks at some cases of each operator before it goes through all
-    /// cases of one.
-    void order_tasks() {
-        constexpr std::string_view kFirst[] = {"agreement", "deviation", "exact_lattice",
-                                               "exact_integers", "validation"};
-        const auto rank = [&](std::size_t i) {
-            return std::ranges::find(kFirst, tasks_[i].property->name) - std::begin(kFirst);
-        };
-        order_.resize(tasks_.size());
-        std::iota(order_.begin(), order_.end(), std::size_t{0});
-        std::ranges::stable_sort(order_, std::less<>(), rank);
-        if (!options_.stop_at_first || options_.engine.replay_only) return;
-        std::vector<std::size_t> looks;
-        for (const std::size_t i : order_)
-            if (rank(i) < kLookedAt) looks.push_back(tasks_.size() + i);
-        order_.insert(order_.begin(), looks.begin(), looks.end());
     }
 
     bool is_wanted(const Operator& op, const Property& property) const {
@@ -315,12 +266,15 @@ private:
     RunReport& report_;
     std::ostream& out_;
     double start_;
+    int processes_;
     Progress progress_;
     std::optional<Findings> findings_;  ///< made when the list is
-    std::vector<Task> tasks_;
+    std::optional<Rounds> rounds_;
+    std::vector<RunTask> tasks_;
     std::vector<std::optional<PropertyReport>> done_;
-    std::vector<std::size_t> order_;  ///< of the steps
-    std::size_t started_ = 0;
+    std::vector<bool> is_shrinking_;  ///< one of its counterexamples
+    int shrinking_ = 0;
+    bool shrank_last_ = false;
     bool stopped_ = false;  ///< at the first counterexample
 };
 
@@ -355,35 +309,96 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
             RunReport& report, std::ostream& out, std::ostream* progress) {
     const CandidateInfo info = candidate.info();
     note_sources(candidate, options, report);
-    Run run(info, options, clock, report, out, progress);
-    KnownMinima known;
-    Surveys surveys;
+    Run run(info, options, clock, 1, report, out, progress);
+    Searches searches(candidate, options, clock);
     Pace pace;
     run.save();
-    for (std::size_t i = run.next(); i < run.end() && !clock.interrupted(); i = run.next()) {
-        PropertyReport one = run.run(i, run.seconds_for(i, 1), candidate, known, surveys,
-                                     [&](const PropertyReport& now) {
-                                         if (pace.passes(now, clock.now())) run.observe(i, now);
-                                     });
-        const bool settled = is_settled(one);
-        run.finish(i, std::move(one));
-        if (options.stop_at_first && settled) {
-            run.stop();
-            break;
+    constexpr int kProcess = 0;
+    for (std::size_t step = run.next(kProcess); step < run.end(); step = run.next(kProcess)) {
+        if (run.is_shrinking(step)) {
+            run.finish_shrinking(step, searches.shrink(run.task(step), run.to_shrink(step)));
+            continue;
         }
+        const auto [one, is_over] =
+            searches.search(run.task(step), run.slice(step, kProcess), [&](const PropertyReport& now) {
+                if (pace.passes(now, clock.now())) run.observe(step, now);
+            });
+        run.finish(step, one, is_over);
+        if (options.stop_at_first && is_settled(one)) run.stop();
     }
     run.close();
 }
 
 namespace {
 
+/// What a process of a run is asked.
+struct RunQuestion {
+    std::size_t step = 0;
+    Slice slice;
+    std::string found;   ///< report with the counterexample to shrink, in one line
+    std::string survey;  ///< of the step's operator
+};
+
+std::string to_text(const RunQuestion& question) {
+    return fmt::format("{} {} {}\n{}\n{}", question.step, question.slice.cases, question.slice.seconds,
+                       question.found, question.survey);
+}
+
+RunQuestion run_question_from(const std::string& text) {
+    RunQuestion question;
+    std::istringstream in(text);
+    in >> question.step >> question.slice.cases >> question.slice.seconds;
+    in.ignore();
+    std::getline(in, question.found);
+    question.survey.assign(std::istreambuf_iterator<char>(in), {});
+    return question;
+}
+
+/// In front of the report of a slice: whether the search needs another one.
+constexpr char kOver = 'o', kGoesOn = 'g';
+
 /// Empty when it could not be made: then each process tries, and says why it cannot.
-std::string own_survey(const Run& run, std::size_t step, Candidate& candidate, Surveys& surveys) {
+std::string own_survey(const Operator& op, Searches& searches) {
     try {
-        return to_text(run.survey_for(step, candidate, surveys));
+        return to_text(searches.survey_of(op));
     } catch (const std::exception&) {
         return {};
     }
+}
+
+/// The answer of a process. What it throws ends the process.
+std::string answer_to(const std::string& text, const Run& run, const Clock& clock,
+                      const VerifyOptions& options, Searches& searches, const Processes::Tell& tell) {
+    const RunQuestion question = run_question_from(text);
+    if (question.step >= run.end()) return own_survey(*run.surveyed(question.step - run.end()), searches);
+    const RunTask& task = run.task(question.step);
+    if (const Operator* op = task.surveyed(options)) searches.tell_survey(*op, question.survey);
+    if (run.is_shrinking(question.step)) {
+        PropertyReport alone = property_from_text(question.found, schemas());
+        alone.counterexamples = {searches.shrink(task, alone.counterexamples.front())};
+        return property_to_text(alone);
+    }
+    const CaseObserver on_case = [&, pace = Pace()](const PropertyReport& now) mutable {
+        if (pace.passes(now, clock.now())) tell(property_to_text(now));
+    };
+    try {
+        const auto [report, is_over] = searches.search(task, question.slice, on_case);
+        return (is_over ? kOver : kGoesOn) + property_to_text(report);
+    } catch (const Stopped&) {
+        PropertyReport none = run.unfinished(question.step);
+        none.status = PropertyReport::Status::inconclusive;
+        return kOver + property_to_text(none);
+    } catch (const std::exception& e) {  // the library is gone before its first case
+        PropertyReport none = run.unfinished(question.step);
+        none.note = e.what();
+        return kOver + property_to_text(none);
+    }
+}
+
+/// A report with one counterexample alone.
+std::string alone_as_text(PropertyReport report, const Counterexample& found) {
+    report.counterexamples = {found};
+    return property_to_text(report);
 }
 
 }  // namespace
@@ -392,48 +407,38 @@ void verify_side_by_side(const CandidateInfo& info,
                          const std::function<std::unique_ptr<Candidate>()>& open, int processes,
                          const VerifyOptions& options, const Clock& clock, RunReport& report,
                          std::ostream& out, std::ostream* progress) {
-    Run run(info, options, clock, report, out, progress);
+    Run run(info, options, clock, processes, report, out, progress);
     Processes pool(processes, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
-        return [&run, &clock, candidate, known = std::make_shared<KnownMinima>(),
-                surveys = std::make_shared<Surveys>()](const std::string& question,
-                                                       const Processes::Tell& tell) {
-            std::istringstream in(question);
-            std::size_t i = 0;
-            double seconds = 0;
-            in >> i >> seconds;
-            if (i >= run.end()) return own_survey(run, i - run.end(), *candidate, *surveys);
-            run.tell_survey(i, question.substr(std::min(question.find('\n') + 1, question.size())),
-                            *surveys);
-            const CaseObserver on_case = [&, pace = Pace()](const PropertyReport& now) mutable {
-                if (pace.passes(now, clock.now())) tell(property_to_text(now));
-            };
-            try {
-                return property_to_text(run.run(i, seconds, *candidate, *known, *surveys, on_case));
-            } catch (const Stopped&) {
-                PropertyReport none = run.unfinished(i);
-                none.status = PropertyReport::Status::inconclusive;
-                return property_to_text(none);
-            } catch (const std::exception& e) {  // the library is gone before its first case
-                PropertyReport none = run.unfinished(i);
-                none.note = e.what();
-                return property_to_text(none);
-            }
+        const auto searches = std::make_shared<Searches>(*candidate, options, clock);
+        return [&, candidate, searches](const std::string& question, const Processes::Tell& tell) {
+            return answer_to(question, run, clock, options, *searches, tell);
         };
     });
     run.save();
     constexpr double kGrace = 0.5;  ///< seconds in which a process that was told to stop answers
-    Agenda agenda({run.end(), [&] { return run.next(); },
+    int asks = 0;  // the process that has nothing to do
+    Agenda agenda({run.end(), [&] { return run.next(asks); },
                    [&](std::size_t step) { return run.surveyed(step); }});
+    const auto ask_all_idle = [&] {
+        bool has_asked = false;
+        for (const int process : pool.idle()) {
+            asks = process;
+            const auto question = agenda.next();
+            if (!question) continue;
+            RunQuestion whole{question->number, {}, {}, question->survey};
+            if (!question->is_survey && run.is_shrinking(question->number))
+                whole.found = alone_as_text(run.unfinished(question->number), run.to_shrink(question->number));
+            else if (!question->is_survey)
+                whole.slice = run.slice(question->number, process);
+            pool.ask(question->number, to_text(whole), process);
+            has_asked = true;
+        }
+        return has_asked;
+    };
     std::optional<double> told;
     for (;;) {
-        while (!run.is_ending() && pool.any_idle()) {
-            const auto question = agenda.next();
-            if (!question) break;
-            pool.ask(question->number,
-                     fmt::format("{} {}\n{}", question->number,
-                                 run.seconds_for(question->number, processes, agenda.held()), question->survey));
-        }
+        while (!run.is_ending() && ask_all_idle()) {}
         if (!pool.any_busy()) break;
         // A terminal signals all processes; `kill` only this one.
         if (run.is_ending() && !told) {
@@ -443,6 +448,7 @@ void verify_side_by_side(const CandidateInfo& info,
         if (told && (clock.now() - *told > kGrace || run.is_past_grace())) pool.give_up();
         Processes::Answer answer;
         if (!pool.wait(0.1, answer)) continue;
+        if (answer.lost) run.forget(answer.process);
         if (agenda.is_survey(answer.number)) {
             agenda.learned(answer.number, answer.lost ? "" : answer.text);
             continue;
@@ -451,17 +457,21 @@ void verify_side_by_side(const CandidateInfo& info,
             run.finish_without_answer(answer.number, answer.why);
             continue;
         }
-        PropertyReport one = property_from_text(answer.text, schemas());
+        if (run.is_shrinking(answer.number)) {
+            run.finish_shrinking(answer.number,
+                                 property_from_text(answer.text, schemas()).counterexamples.front());
+            continue;
+        }
+        const bool is_over = answer.is_final && answer.text.front() == kOver;
+        const PropertyReport one =
+            property_from_text(answer.is_final ? answer.text.substr(1) : answer.text, schemas());
         if (!answer.is_final) {
             run.observe(answer.number, one);
             continue;
         }
-        const bool settled = is_settled(one);
-        run.finish(answer.number, std::move(one));
-        if (options.stop_at_first && settled) run.stop();
+        run.finish(answer.number, one, is_over);
+        if (options.stop_at_first && is_settled(one)) run.stop();
     }
-    if (!clock.interrupted() && !(options.stop_at_first && run.is_stopped()))
-        while (const auto left = agenda.take_left()) run.finish_without_beginning(*left);
     run.close();
 }
 

@@ -1,0 +1,55 @@
+#include "properties/search/searches.h"
+
+#include <algorithm>
+
+#include "properties/candidate/candidate.h"
+#include "properties/operators/catalogue.h"
+
+namespace attncheck::properties {
+
+void Searches::tell_survey(const Operator& op, const std::string& text) {
+    if (text.empty() || surveys_.contains(op.name())) return;
+    surveys_.emplace(op.name(), survey_from(text, op, features_of(options_.engine.features, op.name()),
+                                            options_.engine.profile));
+}
+
+const Survey& Searches::survey_of(const Operator& op) {
+    const auto known = surveys_.find(op.name());
+    if (known != surveys_.end()) return known->second;
+    const EngineOptions& engine = options_.engine;
+    return surveys_
+        .emplace(op.name(), survey(op, candidate_, engine.seed, engine.profile,
+                                   features_of(engine.features, op.name())))
+        .first->second;
+}
+
+EngineOptions Searches::engine_options(const RunTask& task) {
+    EngineOptions engine = options_.engine;
+    if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
+        engine.shrink_seconds =
+            std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
+    engine.leaves_shrinking = !options_.stop_at_first;
+    engine.withheld = withheld_outputs(engine.features, *task.op);
+    engine.missing_outputs = missing_outputs(engine.features, operators());
+    if (options_.corpus) engine.replay = options_.corpus->cases_of(*task.op, *task.property);
+    if (!engine.replay_only) engine.survey = &survey_of(*task.op);
+    return engine;
+}
+
+Searches::Outcome Searches::search(const RunTask& task, const Slice& slice,
+                                   const CaseObserver& on_case) {
+    std::unique_ptr<PropertySearch>& search = searches_[{task.op, task.property}];
+    if (!search)
+        search = std::make_unique<PropertySearch>(*task.op, *task.property, candidate_,
+                                                  engine_options(task), clock_, known_);
+    Outcome outcome{search->go_on(slice, on_case), search->is_over()};
+    if (outcome.is_over) search.reset();
+    return outcome;
+}
+
+Counterexample Searches::shrink(const RunTask& task, const Counterexample& found) {
+    PropertySearch alone(*task.op, *task.property, candidate_, engine_options(task), clock_, known_);
+    return alone.shrunk(found);
+}
+
+}  // namespace attncheck::properties
