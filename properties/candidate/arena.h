@@ -78,7 +78,7 @@ private:
     };
     struct Buffer {
         std::size_t call = 0, index = 0;  // index: of the tensor in its call
-        const Tensor* tensor = nullptr;   // or an array
+        const Tensor* tensor = nullptr;   // the first of its tensors; or an array
         std::string name;
         std::size_t element_size = 1;
         std::uint64_t first_page = 0, pages_end = 0;  // between the guards
@@ -102,8 +102,12 @@ private:
     std::uint64_t control(const void* data, std::size_t bytes);
     /// Moves an output's elements out of its pages and puts the poison back in their place.
     std::vector<std::uint32_t> take_elements(const Buffer& buffer) const;
-    void place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
+    void place_tensor(std::size_t number, const Call& call, std::size_t index,
                       attncheck_tensor& out);
+    /// The buffer of a tensor; views of one allocation have one.
+    Buffer& buffer_for(std::size_t number, const Call& call, std::size_t index);
+    /// The address at which an index of zeros lies.
+    std::uint64_t first_element(const Buffer& buffer, const Call& call, const Tensor& tensor) const;
 
     RunOptions options_;
     Request request_{};

@@ -44,6 +44,30 @@ constexpr std::byte kGuardFill{0xFF};
 /// 1 and 4 in size in every float type of more than a byte, so that sums that begin with them show.
 constexpr std::uint32_t kHeapFill = 0x40;
 
+/// Of the dimensions that are laid out, whatever an edit says of those that are passed.
+std::vector<std::int64_t> strides_of_buffer(const Tensor& tensor) {
+    std::vector<std::int64_t> strides = tensor.strides;
+    strides.resize(tensor.buffer_shape.size(), 0);
+    return strides;
+}
+
+/// What the allocation of a tensor spans: all of its views, or the tensor alone.
+Extent whole_extent(const Call& call, const Tensor& tensor) {
+    if (tensor.allocation == 0) return extent_of(tensor.buffer_shape, strides_of_buffer(tensor));
+    Extent whole;
+    for (const Tensor& other : call.tensors) {
+        if (!other.present || other.allocation != tensor.allocation) continue;
+        const Extent own = extent_of(other.buffer_shape, strides_of_buffer(other));
+        if (own.count() == 0) continue;
+        const bool first = whole.count() == 0;
+        whole.lowest = first ? other.offset + own.lowest
+                             : std::min(whole.lowest, other.offset + own.lowest);
+        whole.highest = first ? other.offset + own.highest
+                              : std::max(whole.highest, other.offset + own.highest);
+    }
+    return whole;
+}
+
 }  // namespace
 
 PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions& options,
@@ -57,7 +81,7 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
         tensor_counts_.push_back(call.tensors.size());
         std::vector<attncheck_tensor> tensors(call.tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i)
-            place_tensor(k, i, call.tensors[i], tensors[i]);
+            place_tensor(k, call, i, tensors[i]);
         std::vector<attncheck_int_array> arrays(call.arrays.size());
         for (std::size_t i = 0; i < arrays.size(); ++i) {
             const HostArray& array = call.arrays[i];
@@ -203,8 +227,49 @@ void PlacedCalls::add_pages(Buffer& buffer) {
     add_hole(buffer.pages.back().end, buffer.pages_end);
 }
 
-void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor& tensor,
+PlacedCalls::Buffer& PlacedCalls::buffer_for(std::size_t number, const Call& call,
+                                             std::size_t index) {
+    const Tensor& tensor = call.tensors[index];
+    const std::size_t size = tensor.element_size();
+    const auto same = [&](const Tensor& other) {
+        return other.present && other.allocation == tensor.allocation;
+    };
+    if (tensor.allocation != 0) {
+        for (Buffer& buffer : buffers_)
+            if (buffer.call == number && buffer.tensor && same(*buffer.tensor)) return buffer;
+        std::string names;
+        for (const Tensor& other : call.tensors)
+            if (same(other)) names += (names.empty() ? "" : "+") + other.name;
+        const auto count = static_cast<std::size_t>(whole_extent(call, tensor).count());
+        Buffer& buffer = add_buffer(number, std::move(names), count * size, size, kInputFill);
+        buffer.tensor = &tensor;
+        return buffer;
+    }
+    const auto strides = strides_of_buffer(tensor);
+    std::vector<std::int64_t> offsets;
+    if (strides_for(Layout::dense, tensor.buffer_shape) != strides) {
+        offsets = offsets_of(tensor.buffer_shape, strides);
+        const std::int64_t lowest = extent_of(tensor.buffer_shape, strides).lowest;
+        for (auto& offset : offsets) offset -= lowest;
+    }
+    const auto count = static_cast<std::size_t>(whole_extent(call, tensor).count());
+    Buffer& buffer = add_buffer(number, tensor.name, count * size, size,
+                                tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
+                                std::move(offsets));
+    buffer.tensor = &tensor;
+    buffer.index = index;
+    return buffer;
+}
+
+std::uint64_t PlacedCalls::first_element(const Buffer& buffer, const Call& call,
+                                         const Tensor& tensor) const {
+    const std::int64_t behind = tensor.offset - whole_extent(call, tensor).lowest;
+    return buffer.begin + static_cast<std::uint64_t>(behind) * buffer.element_size;
+}
+
+void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t index,
                                attncheck_tensor& out) {
+    const Tensor& tensor = call.tensors[index];
     out = {};
     if (!tensor.present) return;
     out.dtype = tensor.dtype;
@@ -214,36 +279,25 @@ void PlacedCalls::place_tensor(std::size_t call, std::size_t index, const Tensor
         out.shape[dim] = tensor.shape[dim];
         out.strides[dim] = tensor.strides[dim];
     }
-    const std::span<const std::int64_t> strides(
-        tensor.strides.data(), std::min(tensor.strides.size(), tensor.buffer_shape.size()));
-    std::vector<std::int64_t> laid_out(strides.begin(), strides.end());
-    laid_out.resize(tensor.buffer_shape.size(), 0);
-    const Extent extent = extent_of(tensor.buffer_shape, laid_out);
-    const std::size_t size = tensor.element_size();
-    const bool dense = strides_for(Layout::dense, tensor.buffer_shape) == laid_out;
-    std::vector<std::int64_t> offsets;
-    if (!dense) {
-        offsets = offsets_of(tensor.buffer_shape, laid_out);
-        for (auto& offset : offsets) offset -= extent.lowest;
-    }
-    Buffer& buffer =
-        add_buffer(call, tensor.name, static_cast<std::size_t>(extent.count()) * size, size,
-                   tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
-                   std::move(offsets));
-    buffer.tensor = &tensor;
-    buffer.index = index;
-    out.data = at(buffer.begin) - extent.lowest * static_cast<std::int64_t>(size);
+    const Buffer& buffer = buffer_for(number, call, index);
+    std::byte* const first = at(first_element(buffer, call, tensor));
+    out.data = first;
     if (tensor.output) return;
     if (tensor.shared_bytes)
         std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
+    // Offsets of a buffer count from its begin, those of a view from its first element.
+    const bool is_view = tensor.allocation != 0;
+    const auto offsets =
+        is_view ? offsets_of(tensor.buffer_shape, strides_of_buffer(tensor)) : buffer.offsets;
+    std::byte* const from = is_view ? first : at(buffer.begin);
     const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
         for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
-            const std::size_t element = dense ? i : static_cast<std::size_t>(buffer.offsets[i]);
-            std::memcpy(at(buffer.begin) + element * kSize, &tensor.bits[i],
+            const auto element = offsets.empty() ? static_cast<std::int64_t>(i) : offsets[i];
+            std::memcpy(from + element * static_cast<std::int64_t>(kSize), &tensor.bits[i],
                         std::min(kSize, sizeof tensor.bits[i]));
         }
     };
-    with_size(size, store);
+    with_size(tensor.element_size(), store);
 }
 
 std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer) const {

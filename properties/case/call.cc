@@ -44,6 +44,7 @@ void extend_tensor(const Edit& edit, Tensor& tensor) {
         return;
     }
     if (tensor.output || tensor.shared_bytes) refuse(edit, "is for inputs with elements of a case");
+    if (value > 0 && tensor.allocation != 0) tensor.lie_alone(tensor.strides);
     tensor.buffer_shape[0] += value;
     if (!tensor.shape.empty()) tensor.shape[0] += value;
     tensor.bits.resize(tensor.elements(), 0xff);
@@ -128,6 +129,12 @@ std::vector<double> Tensor::values() const {
     std::transform(bits.begin(), bits.end(), out.begin(),
                    [&](std::uint32_t b) { return ref::decode(type(), b); });
     return out;
+}
+
+void Tensor::lie_alone(std::vector<std::int64_t> in_strides) {
+    strides = std::move(in_strides);
+    allocation = 0;
+    offset = 0;
 }
 
 Tensor& Call::tensor(std::string_view name) {

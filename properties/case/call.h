@@ -39,11 +39,16 @@ struct Tensor {
     std::vector<std::int64_t>
         buffer_shape;  ///< the shape the memory is laid out for (edits leave it alone)
     DimOrder order;    ///< of its dimensions in memory
+    /// Tensors of a call with the same number, unless it is 0, are views of one allocation.
+    int allocation = 0;
+    std::int64_t offset = 0;  ///< of its first element in the allocation
 
     std::size_t elements() const;  ///< of buffer_shape
     std::size_t element_size() const;
     ref::Dtype type() const { return static_cast<ref::Dtype>(dtype_of_buffer); }
     std::vector<double> values() const;  ///< bits widened, exact
+    /// Other strides, in an allocation of its own.
+    void lie_alone(std::vector<std::int64_t> in_strides);
     std::int32_t dtype_of_buffer = ATTNCHECK_FLOAT16;
 };
 

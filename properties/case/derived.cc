@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/one_buffer.h"
 #include "properties/case/outputs.h"
 #include "properties/case/row_order.h"
 
@@ -71,7 +72,7 @@ void apply_claim(const Claim& claim, const Call& wanted, Call& call) {
         tensor.shape = wanted.tensors[i].shape;
         if (tensor.rank == wanted.tensors[i].rank) continue;
         tensor.rank = wanted.tensors[i].rank;  // an earlier edit gave it another
-        tensor.strides = strides_for(Layout::dense, tensor.buffer_shape, tensor.order);
+        tensor.lie_alone(strides_for(Layout::dense, tensor.buffer_shape, tensor.order));
     }
     if (!claim.host) return;
     call.arrays = wanted.arrays;
@@ -145,6 +146,7 @@ Call outline_of(const Extents& extents, std::span<const Layout> layouts) {
             order_in_memory(field, extents)));
         call.tensors.back().present = field.present.holds(extents);
     }
+    lay_in_one_buffer(call, layouts);
     for (const ArrayField& field : d.arrays) {
         const bool present = field.present.holds(extents);
         HostArray array{field.name, present, 0, {}};
@@ -273,7 +275,7 @@ std::vector<Tensor> logical_tensors(const Spec& spec, Call call) {
         tensor.bits = RowOrder(spec.schema->tensors[i], extents).from_memory(tensor.bits);
         tensor.shape = tensor.buffer_shape = std::move(shapes[i]);
         tensor.rank = static_cast<std::int32_t>(tensor.shape.size());
-        tensor.strides = strides_for(Layout::dense, tensor.shape);
+        tensor.lie_alone(strides_for(Layout::dense, tensor.shape));
     }
     return std::move(call.tensors);
 }

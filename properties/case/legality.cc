@@ -6,6 +6,7 @@
 
 #include "properties/case/attention_data.h"
 #include "properties/case/derived.h"
+#include "properties/case/one_buffer.h"
 #include "properties/case/row_order.h"
 
 namespace attncheck::properties {
@@ -89,6 +90,9 @@ std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& exte
             ((tensor.output || tensor.derived) && repeats(layout)))
             return fmt::format("{}.layout={} is for {}inputs only", tensor.name, name_of(layout),
                                tensor.derived ? "independent " : "");
+        if (shares_buffer(layout) && !may_share_buffer(tensor))
+            return fmt::format("{}.layout={} is for query, key and value", tensor.name,
+                               name_of(layout));
         // What a list may hold depends on its row.
         if (repeats(layout) && layout != Layout::broadcast &&
             (!spec.schema->repeats_anywhere || tensor.role == Role::list))

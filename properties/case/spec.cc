@@ -22,7 +22,8 @@ namespace {
 constexpr std::array<std::string_view, kLayouts> kLayoutNames = {
     "dense",    "unit",      "gap",           "swapped",      "columns",
     "spread",   "reversed",  "broadcast",     "reversed_last", "reversed_all",
-    "one_row",  "one_column", "one_element",  "far"};
+    "one_row",  "one_column", "one_element",  "far",
+    "joined",   "fused",     "woven"};
 constexpr std::array<std::string_view, 11> kRecipeNames = {
     "zeros",      "ones",  "ints", "onehot",    "signs",   "normal",
     "cancelling", "spiky", "huge", "subnormal", "specials"};

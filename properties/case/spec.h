@@ -40,14 +40,19 @@ enum class Layout {
     one_column,     ///< stride 0 in the last dimension (inputs only)
     one_element,    ///< stride 0 in all dimensions (inputs only)
     far,            ///< slices of one dimension up to 2^32 elements and more apart
+    joined,  ///< query, key and value in one allocation, one behind the other (one_buffer.h)
+    fused,   ///< the same, with their rows in turn
+    woven,   ///< the same, with their rows of every head in turn
 };
-inline constexpr int kLayouts = static_cast<int>(Layout::far) + 1;
+inline constexpr int kLayouts = static_cast<int>(Layout::woven) + 1;
 
 /// Whether several elements of a tensor are one in memory.
 constexpr bool repeats(Layout layout) {
     return layout == Layout::broadcast || layout == Layout::one_row ||
            layout == Layout::one_column || layout == Layout::one_element;
 }
+/// Whether tensors in this layout are views of one allocation.
+constexpr bool shares_buffer(Layout layout) { return layout >= Layout::joined; }
 /// Whether an output may lie so: nothing is read from it in another order.
 constexpr bool suits_outputs(Layout layout) {
     return layout <= Layout::spread || layout == Layout::far;

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "properties/case/one_buffer.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/judge/exact_sums.h"
 
@@ -342,13 +343,17 @@ RunOptions limits_for(const Call& call, double flops) {
 }
 
 void lay_out(const Spec& spec, Call& call) {
-    for (Tensor& tensor : call.tensors) {
+    std::vector<Layout> layouts(call.tensors.size(), Layout::dense);
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+        Tensor& tensor = call.tensors[i];
         const int field = spec.schema->tensor(tensor.name);
         if (field < 0 || tensor.shared_bytes) continue;
         const auto index = static_cast<std::size_t>(field);
-        if (tensor.output == spec.schema->tensors[index].output)
-            tensor.strides = strides_for(spec.layouts[index], tensor.buffer_shape, tensor.order);
+        if (tensor.output != spec.schema->tensors[index].output) continue;
+        layouts[i] = spec.layouts[index];
+        tensor.lie_alone(strides_for(layouts[i], tensor.buffer_shape, tensor.order));
     }
+    lay_in_one_buffer(call, layouts);
 }
 
 }  // namespace attncheck::properties

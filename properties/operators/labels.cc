@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-namespace attncheck::properties {
+#include "properties/case/one_buffer.h"
 
+namespace attncheck::properties {
 namespace {
 
 /// Fields of what a gradient is given, and the class of a case where they are not 0.
@@ -60,6 +61,7 @@ void Labels::layouts(bool each) {
         "repeated_rows");
     add(any([](Layout l) { return l == Layout::reversed_last || l == Layout::reversed_all; }),
         "reversed_columns");
+    add(has_one_buffer(spec_), "one_buffer");
     if (!each) return;
     add(any([](Layout l) { return l == Layout::broadcast; }), "broadcast");
     add(any([](Layout l) { return l == Layout::reversed; }), "reversed");

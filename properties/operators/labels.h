@@ -35,7 +35,7 @@ public:
     void lengths();
     /// Groups, numbers of heads, and widths.
     void heads_and_widths();
-    /// "strided", and the strides that few callers use; each: "broadcast" and "reversed" too.
+    /// "strided", the strides that few callers use, and "one_buffer"; each: "broadcast" and "reversed" too.
     void layouts(bool each = true);
     void given();                    ///< what a gradient is given
     /// "edited". True if the case is: nothing else is counted for it.

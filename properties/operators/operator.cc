@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "properties/case/many_sequences.h"
+#include "properties/case/one_buffer.h"
 #include "properties/case/unusual_strides.h"
 
 namespace attncheck::properties {
@@ -61,6 +62,7 @@ Spec Operator::sample(Random& random, int size, Profile profile) const {
     spec.profile = profile;
     draw_many_sequences(spec);
     draw_unusual_strides(spec);
+    draw_one_buffer(spec);
     return spec;
 }
 

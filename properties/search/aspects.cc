@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/case/one_buffer.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -178,6 +180,7 @@ void add_memory(const Operator& op, std::vector<Aspect>& out) {
                      [=, &fields](Spec& spec, Int present) {
                          for (std::size_t t = 0; t < fields.size(); ++t)
                              if (fields[t].output == outputs &&
+                                 (!shares_buffer(layout) || may_share_buffer(fields[t])) &&
                                  (present != 0 || spec.layouts[t] == layout))
                                  spec.layouts[t] = present != 0 ? layout : Layout::dense;
                      },

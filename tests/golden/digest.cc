@@ -88,6 +88,7 @@ void add_arguments(Digest& digest, const Call& call) {
         digest.add(word(tensor.dtype)).add(word(tensor.dtype_of_buffer)).add(word(tensor.rank));
         digest.add(std::span(tensor.shape)).add(std::span(tensor.strides));
         digest.add(std::span(tensor.buffer_shape));
+        if (tensor.allocation != 0) digest.add(word(tensor.allocation)).add(word(tensor.offset));
     }
     digest.add(call.arrays.size());
     for (const HostArray& array : call.arrays)

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "attention_problem.h"
+#include "one_buffer.h"
 #include "ruling.h"
 #include "storage.h"
 
@@ -170,6 +171,8 @@ void store(const attncheck_tensor& t, std::int64_t at, float value) {
 
 NeutralProblem::NeutralProblem(const NeutralArguments& args) : NeutralArguments(args) {
     packed = cu_seqlens_q.values != nullptr;
+    if (on<"AT-x302">() && begins_inside(value, key))
+        std::copy_n(key.strides, key.rank, value.strides);
     const int head = query.rank - 2;
     heads = query.shape[head], kv_heads = key.shape[head];
     dim = query.shape[head + 1], value_dim = value.shape[head + 1];

@@ -1,5 +1,6 @@
 // Which keys a query of AttentionDecode sees, and where in the cache they lie.
 #include "attention_decode_call.h"
+#include "one_buffer.h"
 
 namespace attncheck::mutants {
 
@@ -60,7 +61,9 @@ std::int64_t Sequence::key(std::int64_t position, std::int64_t head) const {
 }
 
 std::int64_t Sequence::value(std::int64_t position, std::int64_t head) const {
-    const std::int64_t* s = on<"AD-23">() ? args_.key_cache.strides : args_.value_cache.strides;
+    const bool fused = on<"AD-x302">() && begins_inside(args_.value_cache, args_.key_cache);
+    const std::int64_t* s = on<"AD-23">() || fused ? args_.key_cache.strides
+                                                  : args_.value_cache.strides;
     const std::int64_t page = on<"AD-03">() ? position / page_size_ : page_of(position);
     return page * s[0] + slot_of(position) * s[1] + head * s[2];
 }

@@ -6,6 +6,7 @@
 #include "active_mutant.h"
 #include "flash_rows.h"
 #include "module_defects.h"
+#include "one_buffer.h"
 
 namespace attncheck::mutants {
 
@@ -27,6 +28,8 @@ void distort_unusual_strides(FlashProblem& p) {
     if (on<"FAG-26">() && p.is_gradient) p.dq.narrowed = p.output_grad.narrowed = in_int32;
     if (on<"FA-x301">() && !p.is_gradient) p.key.narrowed = in_uint32;
     if (on<"FA-x302">() && !p.is_gradient && p.value.step[3] <= 0) p.value.step[3] = 1;
+    if (on<"FA-ALL-x302">() && begins_inside(p.value.tensor, p.key.tensor))
+        std::copy_n(p.key.step, 4, p.value.step);
     if (on<"FA-x303">() && !p.is_gradient && p.query.step[2] == 0)
         p.query.step[2] = p.query.extent[3];
     if (on<"FAG-x301">() && p.is_gradient && p.output_grad.step[2] == 0)

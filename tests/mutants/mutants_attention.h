@@ -92,7 +92,10 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"WILD-52", kNeutral, kHard, "tail of the last tile keeps the probabilities of the tile before (vllm-ascend PR #10276)"},
     {"WILD-54", kNeutral, kHard, "tiles of 64 heads: query read behind the last head (PaddleFleet PR #1836: H = 24)"},
 
+
     {"AT-x301", kNeutralBoth, kHard, "windows in 32 bits: one of 2^32 keys hides all before the query"},
+    {"AT-x302", kNeutralBoth, kFiendish,
+     "value that begins inside of key is read with the strides of key: fused KV, known by its addresses"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

@@ -70,6 +70,8 @@ inline constexpr Mutant kAttentionDecodeMutants[] = {
      "tail of the last block of keys not cleared: scores of the block before (vllm-ascend PR #10276)"},
     {"AD-WILD-23", kAttentionDecode, kFiendish, "column position in int16 with a window (mlx #3360)"},
     {"AD-x301", kAttentionDecode, kHard, "window in 32 bits: one of 2^32 keys is one of none"},
+    {"AD-x302", kAttentionDecode, kFiendish,
+     "a value cache that begins inside of the key cache is read with the strides of the key cache"},
     {"AD-VAL-01", kAttentionDecode, kMedium, "a block table of any type is taken as int32"},
     {"AD-VAL-02", kAttentionDecode, kHard, "extents of lse not compared"},
     {"AD-VAL-03", kAttentionDecode, kMedium, "lengths beyond the block table accepted"},

@@ -32,6 +32,8 @@ inline constexpr Mutant kFlashSharedMutants[] = {
     {"FA-ALL-10", kFlashBoth, kHard, "static scratch shared by concurrent calls"},
     {"FA-ALL-x301", kFlashBoth, kFiendish,
      "static scratch shared by forward and gradient, each of which waits for calls of its own alone"},
+    {"FA-ALL-x302", kFlashBoth, kFiendish,
+     "value that begins inside of key is read with the strides of key: fused KV, known by its addresses"},
     {"FA-ALL-11", kFlashBoth, kHard,
      "scratch regions placed without rounding up: they overlap for some shapes"},
     {"FA-ALL-14", kFlashBoth, kHard, "mask inverted in place"},

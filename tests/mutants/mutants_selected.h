@@ -115,6 +115,8 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSF-x202", kSelected, kFiendish, "P cut to the storage type instead of rounded"},
     {"NSF-x301", kSelected, kFiendish, "offsets of keys kept in 32 bits"},
     {"NSF-x302", kSelected, kFiendish, "channel stride of value that is not positive taken as 1"},
+    {"NSF-x303", kSelected, kFiendish,
+     "value that begins inside of key is read with the strides of key: fused KV, known by its addresses"},
 
     {"NSG-02", kSelectedGrad, kMedium, "scale applied twice to dk"},
     {"NSG-05", kSelectedGrad, kHard,

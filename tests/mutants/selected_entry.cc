@@ -5,6 +5,7 @@
 
 #include "active_mutant.h"
 #include "module_defects.h"
+#include "one_buffer.h"
 #include "selected_kernels.h"
 #include "selected_problem.h"
 
@@ -57,6 +58,8 @@ int run(const Args* args) {
     if (const int status = accept(composed.args(), problem)) return status;
     if (problem.is_undefined) return ATTNCHECK_OK;
     distort_views(problem);
+    if (on<"NSF-x303">() && !problem.is_gradient && begins_inside(args->value, args->key))
+        std::copy_n(problem.key.stride, 3, problem.value.stride);
     if (on<"NS-ALL-14">()) sort_lists(problem.topk);
     const SelectedPlan plan = make_plan(problem);
     if (problem.is_gradient)

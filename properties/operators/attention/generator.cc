@@ -238,6 +238,7 @@ std::vector<RequiredClass> neutral_required_classes(bool gradient) {
         .share(2, {"wide_dim", "broadcast", "reversed"})
         .share(1, {"queries_without_keys", "keys_without_queries"})
         .share(0.5, {"many_keys", "many_queries"})
+        .rare(0.2, {"one_buffer"})
         .values(5, "layout")
         .values(5, "align")
         .values(2, "bias_type")

@@ -48,6 +48,7 @@ std::vector<RequiredClass> decode_required_classes() {
                     "slack_entries", "other_value_dim", "strided"})
         .share(3, {"no_keys", "fewer_keys", "page_of_one", "large_page", "lse_absent"})
         .share(2, {"broadcast", "reversed"})
+        .rare(0.2, {"one_buffer"})
         .recipes(0.5)
         .values(1, "logits")
         .values(1, "scale")

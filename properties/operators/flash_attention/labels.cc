@@ -86,7 +86,7 @@ std::vector<RequiredClass> flash_required_classes(bool gradient) {
                   "30.negative", "32.bool", "32.any_byte", "33.single", "33.one", "35.far",
                   "35.equal", "35.negative_scale", "36.one_key", "36.one_query", "36.odd_keys",
                   "39", "40.query", "40.key", "40.value"})
-        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns"})
+        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns", "one_buffer"})
         .rare(0.1, {"corner:24.rarely_kept", "corner:27.hidden", "corner:36.keys_above_4096"})
         .given(3)
         .take();

@@ -295,7 +295,7 @@ std::vector<RequiredClass> required_classes() {
         .recipes(0.5)
         .values(1, "logits")
         .values(1, "scale")
-        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns"})
+        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns", "one_buffer"})
         .take();
 }
 

@@ -119,7 +119,7 @@ std::vector<RequiredClass> selected_required_classes(bool gradient) {
         .values(1, "topk", 1)
         .values(1, "logits")
         .values(1, "scale")
-        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns"})
+        .rare(0.2, {"far_strides", "repeated_rows", "reversed_columns", "one_buffer"})
         .given(5)
         .take();
 }
