@@ -1,5 +1,6 @@
 #include "ref/attention/logit_gradients.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ref/attention/chosen_attention.h"
@@ -90,7 +91,18 @@ ExpectedTensor expected_sink_grad(const AttentionShape& shape, const ColumnListe
         shape, list_none, in.forward, all_rows(shape, 0, shape.query_rows),
         [&](const SharedRows<double>& rows) { sums.add_sinks(shape, rows, bound.measure(rows)); },
         skip_row);
-    return sums.finish(Dtype::fp32, AttentionRoundoff(dtype, rounding));
+    const AttentionRoundoff roundoff(dtype, rounding);
+    ExpectedTensor out = sums.finish(Dtype::fp32, roundoff);
+    // A sink of -infinity takes no part and its gradient is 0, which is P delta where delta is finite.
+    const auto width = static_cast<std::size_t>(shape.value_dim),
+               heads = static_cast<std::size_t>(shape.query_heads);
+    const double limit = roundoff.largest / (1 + gamma(static_cast<double>(width), roundoff.sum));
+    for (std::size_t row = 0; row < in.output_grad.size() / std::max<std::size_t>(width, 1); ++row)
+        if (in.forward.sink[row % heads] == -HUGE_VAL &&
+            !(magnitude_product(in.output_grad.data() + row * width, in.output.data() + row * width,
+                                shape.value_dim) < limit))
+            leave_unjudged(out, row % heads);
+    return out;
 }
 
 }  // namespace attncheck::ref

@@ -126,6 +126,24 @@ TEST_P(AttentionGradients, OfChosenRowsAreThoseOfAll) {
     EXPECT_EQ(noise.sink_grad.size(), p.shape.sink.size());
 }
 
+/// P of a sink of -infinity is 0, and 0 times a delta that leaves fp32 is NaN.
+TEST(AttentionSinkGradient, IsNotJudgedWhereDeltaOverflows) {
+    NeutralProblem p(5, 0, false);
+    p.shape.sink.assign(4, -HUGE_VAL);
+    auto forward = p.forward();
+    const ExpectedTensor small = expected_sink_grad(p.shape.dense(), p.columns(),
+                                                    p.gradient(forward), Dtype::fp32);
+    for (std::size_t h = 0; h < small.size(); ++h) {
+        EXPECT_EQ(small.value[h], 0);
+        EXPECT_EQ(small.bound[h], 0);
+    }
+    p.output_grad[0] = 0x1.fffffep127, forward.output[0] = 2;
+    const AttentionGradInputs large = p.gradient(forward);
+    const ExpectedTensor of = expected_sink_grad(p.shape.dense(), p.columns(), large, Dtype::fp32);
+    EXPECT_EQ(of.overflow[0], Overflow::any);
+    for (std::size_t h = 1; h < of.size(); ++h) EXPECT_EQ(of.overflow[h], Overflow::none);
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionGradients,
                          testing::Combine(testing::Values(0.0, 1.5, 30.0), testing::Bool()));
 
