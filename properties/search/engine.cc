@@ -90,6 +90,7 @@ public:
         const double start = clock_.now();
         deadline_ = slice.seconds > 0 ? start + slice.seconds : 0;
         slice_cases_ = slice.cases;
+        has_left_one_ = false;
         if (!has_begun_) begin();
         if (!is_over_) search();
         report_.seconds += clock_.now() - start;
@@ -258,8 +259,8 @@ private:
 
     bool is_slice_over() const {
         const std::int64_t met = judged_ + inapplicable_ + hardly_compared_;
-        return slice_cases_ > 0 && ((met >= slice_cases_ && judged_ >= std::min(enough_, slice_cases_)) ||
-                                    drawn_ >= 4 * slice_cases_);
+        return has_left_one_ || (slice_cases_ > 0 && ((met >= slice_cases_ && judged_ >= std::min(enough_, slice_cases_)) ||
+                                    drawn_ >= 4 * slice_cases_));
     }
 
     bool finished() const {
@@ -475,6 +476,7 @@ private:
             return true;
         }
         report_.counterexamples.push_back(being_shrunk());
+        has_left_one_ = true;
         limit_time_after_walk();
         walk_.reset();
         return true;
@@ -594,6 +596,7 @@ private:
     PropertyReport report_;
     double deadline_ = 0;  ///< of the slice
     std::int64_t slice_cases_ = 0;
+    bool has_left_one_ = false;  ///< in this slice, to be shrunk
     bool has_begun_ = false, is_over_ = false;
     bool is_judged_ = false;  ///< before any case was
     std::vector<Drawn> round_;  ///< of rapidcheck

@@ -47,7 +47,7 @@ using CaseObserver = std::function<void(const PropertyReport& so_far)>;
 /// shrinking another one.
 using KnownMinima = std::map<std::string, std::vector<Spec>>;
 
-/// The part of a search that is run at a time; 0: no limit.
+/// The part of a search that is run at a time; 0: no limit. It ends with a counterexample that is left to be shrunk.
 struct Slice {
     std::int64_t cases = 0;  ///< of the property, those of the slices before among them
     double seconds = 0;      ///< of the slice

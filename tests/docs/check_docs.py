@@ -64,7 +64,8 @@ def shorter(words):
             out += [words[k], "0.5" if words[k] == "--time" else "2"]
             k += 2
             continue
-        out.append(words[k])
+        if words[k] != "--thorough":
+            out.append(words[k])
         k += 1
     if "verify" in out and not {"--time", "--cases", "--budget"} & set(out):
         out += ["--cases", "2"]

@@ -31,7 +31,7 @@ TEST(TiersCommand, ShrunkStatisticalFailureKeepsItsClassAndReplays) {
     const std::string path = testing::TempDir() + "tiers_shrunk.json";
     const Ran run = mutant("NCA-x201",
                            "verify --op nsa_compress_attention --property deviation --seed 1 "
-                           "--stop-at-first --shrink 20 --json " +
+                           "--thorough --stop-at-first --shrink 20 --json " +
                                quoted(path));
     EXPECT_EQ(run.status, 1) << run.printed;
     EXPECT_THAT(run.printed, HasSubstr("a statistical verdict"));
@@ -54,7 +54,7 @@ TEST(TiersCommand, TierOfEveryKindOfFailureIsReported) {
                          const std::string& property) {
         const std::string path = testing::TempDir() + "tiers_" + id + ".json";
         mutant(id, "verify --op " + op + " --property " + property +
-                       " --seed 1 --stop-at-first --shrink 0 --json " + quoted(path));
+                       " --thorough --seed 1 --stop-at-first --shrink 0 --json " + quoted(path));
         const Json report = report_at(path).at("properties").at(0);
         return report.contains("counterexample")
                    ? report.at("counterexample").at("tier").get<std::string>()
@@ -71,7 +71,7 @@ TEST(TiersCommand, TierOfEveryKindOfFailureIsReported) {
 TEST(TiersCommand, ReportComparesDeclaredAndObservedPrecision) {
     const std::string path = testing::TempDir() + "tiers_precision";
     const std::string arguments =
-        "verify --op nsa_compress_attention --property deviation --seed 3 --precision fp32";
+        "verify --thorough --op nsa_compress_attention --property deviation --seed 3 --precision fp32";
     const Ran clean = mutant("''", arguments + " --json " + quoted(path + ".json"));
     EXPECT_EQ(clean.status, 0) << clean.printed;
     EXPECT_THAT(clean.printed, HasSubstr("precision: declared acc=fp32 p=fp32 ds=fp32; errors look "
@@ -113,7 +113,7 @@ TEST(TiersCommand, HiddenKeysMayBeMultipliedByZeroWhereThatIsDeclared) {
 
 TEST(TiersCommand, MergedShardsKeepTheObservedPrecision) {
     const std::string path = testing::TempDir() + "tiers_shard";
-    const std::string arguments = "verify --op nsa_compress_attention --property deviation ";
+    const std::string arguments = "verify --thorough --op nsa_compress_attention --property deviation ";
     for (const std::string shard : {"1", "2"})
         EXPECT_EQ(mutant("''", arguments + "--shard " + shard + "/2 --json " +
                                    quoted(path + shard + ".json"))

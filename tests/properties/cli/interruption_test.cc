@@ -110,7 +110,7 @@ TEST_F(InterruptionTest, CorpusThatCannotBeWrittenIsANote) {
     std::filesystem::create_symlink("missing/file", folder / "corpus" / "nsa_compress.txt");
     for (const char* jobs : {"1", "2"}) {
         const Ran ran = run_line(verify("one_element_past_output",
-                                        "--property memory --corpus " + file("corpus") +
+                                        "--thorough --property memory --corpus " + file("corpus") +
                                             " --jobs " + jobs));
         EXPECT_EQ(ran.status, 1) << ran.printed;
         EXPECT_THAT(ran.printed, AllOf(HasSubstr("note: cannot write"), HasSubstr("falsified: 1 cause in 1 law\n")));

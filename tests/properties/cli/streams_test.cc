@@ -185,7 +185,7 @@ TEST_F(StreamsTest, ClosedStreamsDoNoHarm) {
 // A reader that has seen enough costs neither the verdict nor the report.
 TEST_F(StreamsTest, ClosedPipeKeepsVerdictAndReport) {
     const Ran ran = run_line("{ " + quoted(COMMAND_PATH) +
-                             " verify --op nsa_compress --property memory --candidate " +
+                             " verify --thorough --op nsa_compress --property memory --candidate " +
                              quoted(candidate_path("one_element_past_output")) + " --json " +
                              file("out.json") + "; echo $? > " + file("status") +
                              "; } 2>&1 | head -1");

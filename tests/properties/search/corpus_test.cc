@@ -27,7 +27,7 @@ protected:
 
 // What one run finds, the next one replays before it generates anything.
 TEST_F(CorpusTest, FindingsAreKeptAndReplayed) {
-    verify("NC-01", "--property agreement --seed 1", 1);
+    verify("NC-01", "--thorough --property agreement --seed 1", 1);
     const std::string kept = text_of("corpus/nsa_compress.txt");
     EXPECT_THAT(kept, HasSubstr("agreement nsa_compress{dtype=fp16 seq=[16,32]"));
     verify("NC-01", "--property agreement --seed 2 --cases 0", 1);
@@ -75,7 +75,7 @@ TEST_F(CorpusTest, HalfALineAtTheEndIsLeftOut) {
     std::filesystem::create_directories(folder / "corpus");
     const std::string half = "# one\nagreement nsa_compress{dtype=fp16 se";
     write("corpus/nsa_compress.txt", half);
-    EXPECT_THAT(verify("NC-01", "--property agreement --seed 1", 1),
+    EXPECT_THAT(verify("NC-01", "--thorough --property agreement --seed 1", 1),
                 AllOf(HasSubstr("note: "), HasSubstr("nsa_compress.txt:2:"),
                       HasSubstr("was left out")));
     EXPECT_THAT(text_of("corpus/nsa_compress.txt"),
