@@ -13,8 +13,9 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
+#include "properties/search/case_source.h"
+#include "properties/search/case_tally.h"
 #include "properties/search/class_pairs.h"
-#include "properties/search/clause_plan.h"
 #include "properties/search/foreseen_declines.h"
 #include "properties/search/walk.h"
 
@@ -25,14 +26,6 @@ void showValue(const Spec& spec, std::ostream& os);
 void showValue(const Spec& spec, std::ostream& os) { os << print(spec); }
 
 namespace {
-
-constexpr std::int64_t kPlain = 12;  ///< of what people run, before others
-/// Of the elements of a case, and of a property. A bound that is as wide as the type says nothing.
-constexpr double kMostUnjudged = 0.5;
-/// The same of a property under hidden=times_zero, where a NaN of a hidden key gives away the rows that it
-/// reaches: measured on every operator, 63 to 83 % in non_finite, below 55 % elsewhere.
-constexpr double kMostGivenAway = 0.9;
-constexpr int kExploring = 5;        ///< percent of cases outside of what is known to be taken
 
 std::uint64_t hash_text(std::string_view text) {  // FNV-1a
     std::uint64_t hash = 1469598103934665603ull;
@@ -73,15 +66,14 @@ public:
           clock_(clock),
           known_(known),
           pairs_(op),
+          source_(op, property, options_),
+          tally_(property, options_),
           foreseen_(candidate),
           context_{foreseen_, options_.rounding, options_.rule, options_.samples,
                    options_.missing_outputs} {
         report_.op = op.name();
         if (options_.survey) report_.taken = options_.survey->taken;
-        if (options_.survey && !options_.survey->scope.is_open()) scope_ = options_.survey->scope;
         report_.property = property.name;
-        if (property.clauses)
-            plan_.emplace(op, property, options_.profile, options_.shard, options_.shards);
     }
 
     /// Goes on where the slice before ended.
@@ -138,16 +130,6 @@ private:
             is_over_ = is_judged_ = true;
             return;
         }
-        const std::int64_t cases =
-            options_.cases == 0 ? 0
-                                : std::max<std::int64_t>(1, options_.cases * property_.case_factor /
-                                                                property_.case_divisor);
-        wanted_ = cases > 0
-                      ? std::max<std::int64_t>(
-                            1, (cases + options_.shards - 1 - options_.shard) / options_.shards)
-                      : 0;
-        enough_ = wanted_ > 0 ? std::min(kConclusiveCases, wanted_) : kConclusiveCases;
-        most_drawn_ = 2 * wanted_ + 4 * kConclusiveCases;
     }
 
     void search() {
@@ -161,7 +143,7 @@ private:
             if (next_of_round_ == round_.size()) begin_round();
             const auto [seed, size] = round_[next_of_round_++];
             const Spec spec = draw(seed, size);
-            if (is_outside_) return;
+            if (source_.is_outside()) return;
             fresh_case(spec);
             if (settle()) next_of_round_ = round_.size();
         }
@@ -169,86 +151,13 @@ private:
 
     /// The verdict on what was searched so far.
     void conclude(PropertyReport& now) {
-        std::swap(now, report_);
-        if (plan_) report_.clauses = plan_->coverage();
-        report_.interrupted = clock_.interrupted();
-        if (unconfirmed_ > 0) report_.status = PropertyReport::Status::error;
-        if (!report_.counterexamples.empty())
-            report_.status = PropertyReport::Status::falsified;
-        else if (report_.status == PropertyReport::Status::held && !options_.replay_only)
-            judge_number_of_cases();
-        std::swap(now, report_);
-    }
-
-    /// A property that met few cases says nothing, unless no more were asked for.
-    void judge_number_of_cases() {
-        if (report_.cases + report_.replayed == 0 && inapplicable_ > 0) {
-            not_applicable(fmt::format("applies to none of {} cases", inapplicable_));
-            return;
-        }
-        if (report_.cases - hardly_compared_ >= enough_) return judge_share_of_elements();
-        if (is_outside_ && report_.cases == 0) {
-            report_.status = PropertyReport::Status::declined;
-            report_.note = "no case of this property is one that the candidate takes";
-            return;
-        }
-        if (is_mostly_declined()) {
-            report_.status = PropertyReport::Status::declined;
-            report_.note = "compares with calls that the candidate does not take";
-            return;
-        }
-        report_.status = PropertyReport::Status::inconclusive;
-        report_.note = fmt::format("{} of {} cases that are needed",
-                                   report_.cases - hardly_compared_, enough_);
-        if (hardly_compared_ > 0)
-            report_.note += fmt::format(", the bounds say nothing of most elements of {} others",
-                                        hardly_compared_);
-        if (inapplicable_ > 0)
-            report_.note += fmt::format(", it does not apply to {} others", inapplicable_);
-        if (report_.declined > 0)
-            report_.note += fmt::format(", {} were declined", report_.declined);
-        if (!report_.taken.refusals.empty())
-            report_.note += "; outside of what is taken: " + report_.taken.refusals;
-    }
-
-    /// Elements that no bound can judge are not shown as held: a property that compares few of them is
-    /// inconclusive.
-    void judge_share_of_elements() {
-        const double most = options_.rounding.hidden_times_zero ? kMostGivenAway : kMostUnjudged;
-        if (report_.elements.share() <= most) return;
-        report_.status = PropertyReport::Status::inconclusive;
-        report_.note = fmt::format("the bounds say nothing of {:.0f} % of its elements, allowed: {:.0f}",
-                                   100 * report_.elements.share(), 100 * most);
-    }
-
-    /// Of cases that are known to be taken: what is declined are the other calls of the property.
-    bool is_mostly_declined() const {
-        return options_.survey && !options_.survey->scope.accepted().empty() &&
-               drawn_ >= kConclusiveCases && report_.declined > 4 * (judged_ + inapplicable_) &&
-               (property_.validation || others_declined_ > report_.declined / 2);
-    }
-
-    /// So many cases were declined that waiting for an accepted one costs more than it shows.
-    bool is_never_taken() const {
-        return options_.survey && judged_ == 0 && drawn_ >= 2 * kConclusiveCases && report_.declined == drawn_;
-    }
-
-    /// A law of two operators, of which the library has one: a run with a time limit does not wait for it.
-    bool has_never_applied() const {
-        constexpr std::int64_t kCases = 600;
-        return wanted_ == 0 && inapplicable_ >= kCases && inapplicable_ == drawn_;
-    }
-
-    /// A case that the property does not apply to counts among those asked for, but not among those that
-    /// make it conclusive: where it applies rarely, more are drawn.
-    bool has_judged_enough() const {
-        return judged_ + inapplicable_ + hardly_compared_ >= wanted_ && judged_ >= enough_;
-    }
-
-    /// Cases that the property does not apply to cost no call.
-    bool has_drawn_enough() const {
-        constexpr std::int64_t kInapplicable = 8;  ///< so many cost as much as one that is judged
-        return drawn_ - inapplicable_ + inapplicable_ / kInapplicable >= most_drawn_;
+        if (source_.plan()) now.clauses = source_.plan()->coverage();
+        now.interrupted = clock_.interrupted();
+        if (unconfirmed_ > 0) now.status = PropertyReport::Status::error;
+        if (!now.counterexamples.empty())
+            now.status = PropertyReport::Status::falsified;
+        else if (now.status == PropertyReport::Status::held && !options_.replay_only)
+            tally_.conclude(now, source_.is_outside());
     }
 
     bool lacks_an_operator_output() const {
@@ -258,9 +167,7 @@ private:
     }
 
     bool is_slice_over() const {
-        const std::int64_t met = judged_ + inapplicable_ + hardly_compared_;
-        return has_left_one_ || (slice_cases_ > 0 && ((met >= slice_cases_ && judged_ >= std::min(enough_, slice_cases_)) ||
-                                    drawn_ >= 4 * slice_cases_));
+        return has_left_one_ || (slice_cases_ > 0 && tally_.has_met(slice_cases_));
     }
 
     bool finished() const {
@@ -269,73 +176,16 @@ private:
 
     bool is_through() const {
         return (options_.replay_only && replayed_ >= options_.replay.size()) ||
-               (wanted_ > 0 && (has_judged_enough() || has_drawn_enough())) || is_outside_ ||
-               is_mostly_declined() || is_never_taken() || has_never_applied() ||
+               tally_.is_enough() || source_.is_outside() || tally_.is_hopeless(report_) ||
                static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
                known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
                report_.status == PropertyReport::Status::error ||
                report_.status == PropertyReport::Status::not_applicable;
     }
 
-    bool is_in_domain(const Spec& spec) const {
-        return !op_.illegal(spec) && (!property_.domain || property_.domain(spec));
-    }
-
-    /// A case of the property's domain that the candidate takes, as far as is known. One of twenty may be outside of
-    /// what is known.
-    std::optional<Spec> try_to_draw(Random& random, int size, bool is_plain) {
-        const Scope* scope = scope_ ? &*scope_ : nullptr;
-        explores_ = scope && !scope->is_declared() && random.chance(kExploring);
-        for (int tries = 0; tries < 100; ++tries) {
-            Spec spec = is_plain && tries < 20 ? op_.plain(random, options_.profile)
-                                               : op_.sample(random, size, options_.profile);
-            spec.withheld |= options_.withheld;
-            if (property_.adapt) property_.adapt(spec, random);
-            if (!is_in_domain(spec)) continue;
-            if (!scope || scope->holds(spec)) return spec;
-            if (explores_) {
-                if (std::optional<Spec> next = scope->just_outside(spec, random);
-                    next && is_in_domain(*next))
-                    return next;
-                continue;
-            }
-            std::optional<Spec> inside = scope->brought_inside(spec, random);
-            if (!inside) continue;
-            inside->profile = options_.profile;
-            if (!is_in_domain(*inside)) {  // as the property wants it
-                if (property_.adapt) property_.adapt(*inside, random);
-                if (!is_in_domain(*inside) || !scope->holds(*inside)) continue;
-            }
-            return inside;
-        }
-        return std::nullopt;
-    }
-
-    /// A case that is planned, until every clause was tried; later every second one is.
-    std::optional<Spec> planned(Random& random, int size) {
-        if (!plan_ || (plan_->is_through() && random.chance(50))) return std::nullopt;
-        explores_ = false;
-        return plan_->next(
-            random,
-            [&] {
-                std::optional<Spec> other = try_to_draw(random, size, false);
-                if (other) other->edits.clear();
-                return other;
-            },
-            scope_ ? &*scope_ : nullptr);
-    }
-
     Spec draw(std::uint64_t seed, int size) {
         Random random(seed);
-        if (std::optional<Spec> spec = planned(random, size)) return *spec;
-        const bool is_plain =
-            drawn_ < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
-        if (std::optional<Spec> spec = try_to_draw(random, size, is_plain)) return *spec;
-        if (!options_.survey || options_.survey->scope.is_open())
-            throw std::logic_error(fmt::format("{}: the generator of {} leaves its own domain",
-                                               op_.name(), property_.name));
-        is_outside_ = true;
-        return op_.sample(random, size, options_.profile);  // not run
+        return source_.next(random, size, tally_.is_at_plain_cases());
     }
 
     Spec next_replayed() {
@@ -354,9 +204,8 @@ private:
     void begin_round() {
         constexpr std::int64_t kRound = 200;
         const std::int64_t left =
-            wanted_ > 0 ? std::max(wanted_ - judged_ - inapplicable_ - hardly_compared_, enough_ - judged_)
-            : rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
-                           : kRound;
+            tally_.left(rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
+                                     : kRound);
         const std::uint64_t lane = rounds_++ * static_cast<std::uint64_t>(options_.shards) +
                                    static_cast<std::uint64_t>(options_.shard);
         round_.clear();
@@ -410,12 +259,12 @@ private:
 
     /// A generated case. Leaves a walk when it starts a counterexample.
     void fresh_case(const Spec& spec) {
-        if (!replaying_) ++drawn_;
-        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !explores_);
+        if (!replaying_) ++tally_.drawn;
+        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !source_.explores());
         Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return;
         if (verdict.kind == Verdict::Kind::inapplicable) {
-            if (!replaying_) ++inapplicable_;
+            if (!replaying_) ++tally_.inapplicable;
             // Every other case asks for as few outputs as this one.
             if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
                 spec.withheld == options_.withheld)
@@ -424,20 +273,20 @@ private:
         }
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
-            if (scope_ && !explores_ && !replaying_) {
+            if (source_.scope() && !source_.explores() && !replaying_) {
                 if (takes_its_own_call(spec))
-                    ++others_declined_;
+                    ++tally_.others_declined;
                 else
-                    scope_->suspect(spec);
+                    source_.scope()->suspect(spec);
             }
             (*on_case_)(report_);
             return;
         }
-        if (!replaying_) ++(verdict.elements.share() > kMostUnjudged ? hardly_compared_ : judged_);
-        if (scope_ && !replaying_) scope_->accept(spec);
+        if (!replaying_) tally_.add_judged(verdict.elements);
+        if (source_.scope() && !replaying_) source_.scope()->accept(spec);
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
-        if (plan_ && !replaying_) plan_->note(verdict.clause);
+        if (source_.plan() && !replaying_) source_.plan()->note(verdict.clause);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         if (!property_.validation && (!verdict.failed() || verdict.worst_ratio > 0))  // a death has no error
             report_.ratios.add(verdict.worst_ratio);
@@ -591,6 +440,8 @@ private:
     const CaseObserver* on_case_ = nullptr;  ///< of the slice
     KnownMinima& known_;
     const ClassPairs pairs_;
+    CaseSource source_;
+    CaseTally tally_;
     ForeseenDeclines foreseen_;  ///< the candidate
     PropertyContext context_;
     PropertyReport report_;
@@ -602,18 +453,6 @@ private:
     std::vector<Drawn> round_;  ///< of rapidcheck
     std::size_t next_of_round_ = 0;
     std::uint64_t rounds_ = 0;
-    std::int64_t wanted_ = 0, drawn_ = 0;
-    std::int64_t judged_ = 0;        ///< of those drawn: neither declined nor inapplicable
-    std::int64_t inapplicable_ = 0;  ///< of those drawn: the property demands nothing of them
-    std::int64_t hardly_compared_ = 0;  ///< of those drawn: no bound judges most of their elements
-    std::int64_t enough_ = 0;        ///< judged cases that make a verdict conclusive
-    std::int64_t most_drawn_ = 0;
-    std::int64_t others_declined_ =
-        0;                        ///< cases that are taken, but not what they are compared with
-    std::optional<ClausePlan> plan_;  ///< of validation
-    std::optional<Scope> scope_;  ///< what is taken, as learned so far; none: everything
-    bool explores_ = false;       ///< the case drawn last may lie outside of it
-    bool is_outside_ = false;     ///< the property has no case that the candidate takes
     std::size_t replayed_ = 0;    ///< how many of options_.replay were started
     bool replaying_ = true;
     std::optional<Walk> walk_;

@@ -1,13 +1,11 @@
 #include "properties/search/shrink.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <numeric>
-#include <set>
 
-#include "properties/case/repetition.h"
+#include "properties/search/element_shrinks.h"
+#include "properties/search/neighbour_list.h"
 
 namespace attncheck::properties {
 namespace {
@@ -22,39 +20,25 @@ public:
           base_(std::make_shared<const Spec>(spec)),
           frame_(spec),
           op_(op),
-          domain_(domain),
-          key_(complexity(spec)) {
+          out_(spec, op, domain) {
         frame_.overrides.clear();
     }
 
     std::vector<Neighbour> list() {
         if (!spec_.overrides.empty()) {
-            remove_elements();
-            simplify_values();
-            move_elements();
-            drop_signs();
+            add_element_neighbours(base_, op_, out_);
             simplify_attributes();
         } else {
             simplify_attributes();
             add_written_out();
         }
-        return std::move(out_);
+        return out_.take();
     }
 
 private:
-    void add(std::function<std::optional<Spec>()> make) {
-        out_.push_back([make = std::move(make), op = &op_, domain = &domain_,
-                        key = key_]() -> std::optional<Spec> {
-            std::optional<Spec> spec = make();
-            if (!spec || !(complexity(*spec) < key) || op->illegal(*spec)) return std::nullopt;
-            if (*domain && !(*domain)(*spec)) return std::nullopt;
-            return spec;
-        });
-    }
-
     /// Adds `to`, a changed frame_, with the overrides as they are.
     void add_frame(Spec to) {
-        add([base = base_, to = std::move(to)] {
+        out_.add([base = base_, to = std::move(to)] {
             Spec whole = to;
             whole.overrides = base->overrides;
             return whole;
@@ -70,14 +54,14 @@ private:
             std::iota(kept.begin(), kept.end(), 0);
         }
         to.overrides.clear();
-        add([base = base_, to, kept, op = &op_]() -> std::optional<Spec> {
+        out_.add([base = base_, to, kept, op = &op_]() -> std::optional<Spec> {
             Spec fitted = to;
             if (op->illegal(fitted)) return std::nullopt;
             op->carry_overrides(*base, fitted, kept);
             return fitted;
         });
         if (spec_.overrides.empty()) return;
-        add([base = base_, to, op = &op_]() -> std::optional<Spec> {
+        out_.add([base = base_, to, op = &op_]() -> std::optional<Spec> {
             Spec clamped = to;
             if (op->illegal(clamped)) return std::nullopt;
             const auto shapes = op->shapes(clamped);
@@ -268,128 +252,7 @@ private:
 
     void add_written_out() {
         if (spec_.recipe == Recipe::zeros) return;
-        add([base = base_, op = &op_] { return written_out(*base, *op, kMaxWrittenOut); });
-    }
-
-    std::vector<std::pair<ElementRef, double>> elements() const {
-        return {spec_.overrides.begin(), spec_.overrides.end()};
-    }
-
-    void add_elements(std::vector<std::pair<ElementRef, double>> items) {
-        add([frame = frame_, items = std::move(items)]() -> std::optional<Spec> {
-            Spec to = frame;
-            to.overrides = {items.begin(), items.end()};
-            return to;
-        });
-    }
-
-    void remove_elements() {
-        const auto items = elements();
-        for (std::size_t chunk = items.size(); chunk >= 1; chunk = chunk == 1 ? 0 : (chunk + 1) / 2)
-            for (std::size_t start = 0; start < items.size(); start += chunk)
-                add([base = base_, start, chunk]() -> std::optional<Spec> {
-                    Spec to = *base;
-                    auto first =
-                        std::next(to.overrides.begin(), static_cast<std::ptrdiff_t>(start));
-                    const auto left = std::distance(first, to.overrides.end());
-                    to.overrides.erase(
-                        first,
-                        std::next(first, std::min(left, static_cast<std::ptrdiff_t>(chunk))));
-                    return to;
-                });
-    }
-
-    bool integer(const ElementRef& ref) const {
-        return op_.schema().tensors[static_cast<std::size_t>(ref.tensor)].integer;
-    }
-
-    static std::vector<double> simpler_values(double value) {
-        std::vector<double> simpler{1, -1, 2, -2, 3, 4, 8, 0.5};
-        if (std::isfinite(value)) {
-            simpler.push_back(std::trunc(value));
-            simpler.push_back(std::round(value));
-            int exponent = 0;
-            const double mantissa = std::frexp(value, &exponent);
-            simpler.push_back(std::ldexp(mantissa < 0 ? -0.5 : 0.5, exponent));
-            for (const int bits : {2, 3, 4, 6})
-                simpler.push_back(
-                    std::ldexp(std::trunc(std::ldexp(mantissa, bits)), exponent - bits));
-        } else {
-            simpler.push_back(std::numeric_limits<double>::infinity());
-            simpler.push_back(-std::numeric_limits<double>::infinity());
-        }
-        std::erase_if(simpler, [&](double v) {
-            return v == 0 || value_complexity(v) >= value_complexity(value);
-        });
-        return simpler;
-    }
-
-    void simplify_values() {
-        const auto items = elements();
-        for (const double all : {1.0, 2.0}) {
-            auto changed = items;
-            for (auto& [ref, value] : changed)
-                if (!integer(ref)) value = std::signbit(value) && !std::isnan(value) ? -all : all;
-            add_elements(std::move(changed));
-        }
-        if (items.size() > 64) return;
-        for (std::size_t i = 0; i < items.size(); ++i)
-            for (const double simpler : simpler_values(items[i].second)) {
-                if (integer(items[i].first) && simpler != std::trunc(simpler)) continue;
-                auto changed = items;
-                changed[i].second = simpler;
-                add_elements(std::move(changed));
-            }
-    }
-
-    /// All at once, where a product of two keeps its sign. Late, because rounding depends on signs.
-    void drop_signs() {
-        auto positive = elements();
-        for (auto& [ref, value] : positive) value = std::fabs(value);
-        add_elements(std::move(positive));
-    }
-
-    void move_elements() {
-        const auto items = elements();
-        if (items.size() > 64) return;
-        const auto moved = [&](const auto& selects, std::size_t dim, auto&& to) {
-            auto changed = items;
-            for (auto& [ref, value] : changed)
-                if (selects(ref)) ref.index[dim] = to(ref.index[dim]);
-            std::map<ElementRef, double> distinct(changed.begin(), changed.end());
-            if (distinct.size() == items.size()) add_elements(std::move(changed));
-        };
-        const auto zero = [](std::int64_t) { return std::int64_t{0}; };
-        const auto half = [](std::int64_t i) { return i / 2; };
-        const auto less = [](std::int64_t i) { return i > 0 ? i - 1 : i; };
-        for (std::size_t dim = 0; dim < kMaxRank; ++dim) {
-            const auto every = [](const ElementRef&) { return true; };
-            moved(every, dim, zero);
-            moved(every, dim, less);
-            for (int tensor = 0; tensor < static_cast<int>(spec_.layouts.size()); ++tensor) {
-                const auto of_tensor = [tensor](const ElementRef& ref) {
-                    return ref.tensor == tensor;
-                };
-                moved(of_tensor, dim, zero);
-                moved(of_tensor, dim, less);
-            }
-            for (const auto& [chosen, value] : items) {
-                if (chosen.index[dim] == 0) continue;
-                const auto only = [chosen = chosen](const ElementRef& ref) {
-                    return ref == chosen;
-                };
-                moved(only, dim, zero);
-                moved(only, dim, half);
-                moved(only, dim, less);
-            }
-            std::set<std::int64_t> coordinates;  // a channel of query and key moves in both
-            for (const auto& item : items) coordinates.insert(item.first.index[dim]);
-            for (const std::int64_t from : coordinates)
-                for (const std::int64_t to : {std::int64_t{0}, from - 1})
-                    if (to >= 0)
-                        moved([=](const ElementRef& ref) { return ref.index[dim] == from; }, dim,
-                              [=](std::int64_t) { return to; });
-        }
+        out_.add([base = base_, op = &op_] { return written_out(*base, *op, kMaxWrittenOut); });
     }
 
     const Spec& spec_;
@@ -397,9 +260,7 @@ private:
         base_;    // shared by the neighbours: a copy for each would be quadratic in the overrides
     Spec frame_;  // spec_ without its overrides
     const Operator& op_;
-    const std::function<bool(const Spec&)>& domain_;
-    std::vector<std::int64_t> key_;
-    std::vector<Neighbour> out_;
+    NeighbourList out_;
 };
 
 }  // namespace
@@ -407,44 +268,6 @@ private:
 std::vector<Neighbour> neighbours(const Spec& spec, const Operator& op,
                                   const std::function<bool(const Spec&)>& domain) {
     return Lister(spec, op, domain).list();
-}
-
-std::optional<Spec> written_out(const Spec& spec, const Operator& op, std::size_t max_elements) {
-    Spec plain = spec;
-    plain.edits.clear();
-    const auto shapes = op.shapes(plain);
-    std::size_t total = 0;
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-        if (op.schema().tensors[i].output || op.schema().tensors[i].derived) continue;
-        std::size_t count = 1;
-        for (const auto extent : shapes[i]) count *= static_cast<std::size_t>(extent);
-        total += count;
-    }
-    if (total > max_elements) return std::nullopt;
-    const std::vector<Tensor> tensors = op.logical_tensors(plain);
-    Spec to = spec;
-    to.recipe = Recipe::zeros;
-    to.overrides.clear();
-    Spec frame = plain;  // what is not written is zero, but in masks, which hide nothing then
-    frame.recipe = Recipe::zeros;
-    frame.overrides.clear();
-    const std::vector<Tensor> blank = op.logical_tensors(frame);
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const Tensor& tensor = tensors[i];
-        if (tensor.output || op.schema().tensors[i].derived) continue;
-        const std::vector<double> values = tensor.values();
-        const Repetition repetition(spec.layouts[i], op.schema().tensors[i], extents_of(plain));
-        for (std::size_t k = 0; k < values.size(); ++k) {
-            if (tensor.bits[k] == 0 && blank[i].bits[k] == 0) continue;
-            const auto index = coordinates(static_cast<std::int64_t>(k), tensor.buffer_shape);
-            if (repetition.first_of(k) != k) continue;
-            ElementRef ref;
-            ref.tensor = static_cast<int>(i);
-            std::copy(index.begin(), index.end(), ref.index.begin());
-            to.overrides[ref] = values[k];
-        }
-    }
-    return to;
 }
 
 }  // namespace attncheck::properties

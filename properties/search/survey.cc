@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
-#include <stdexcept>
 
 #include "properties/candidate/candidate.h"
-#include "properties/case/outputs.h"
 #include "properties/search/class_pairs.h"
+#include "properties/search/survey_cases.h"
 
 namespace attncheck::properties {
 namespace {
@@ -30,11 +28,6 @@ constexpr int kCombinations =
     16;                           ///< found at most: each takes as many calls as the case has parts
 constexpr int kPairCalls = 60;    ///< of two values that are refused one at a time
 constexpr int kClassCases = 300;  ///< inside, to see which classes there are
-constexpr std::size_t kExtents = 9;  ///< sizes that are tried
-constexpr Int kElements = 1 << 20;   ///< of all tensors of a case that is made up here
-
-/// Sizes that people have, the most common first.
-constexpr Int kPopular[] = {64, 128, 96, 80, 32, 256, 16, 192, 8, 2, 1, 3};
 
 class Learner {
 public:
@@ -45,7 +38,8 @@ public:
           profile_(profile),
           random_(mix(seed ^ 0x5C09Eull)),
           result_{Scope(op), 0, 0, false, {}},
-          scope_(result_.scope) {
+          scope_(result_.scope),
+          cases_(op, scope_, pool_) {
         if (!features.empty()) scope_.restrict_to(features);
     }
 
@@ -62,6 +56,7 @@ public:
     }
 
 private:
+    using Values = SurveyCases::Values;
     struct OutOfTime {};
 
     Survey ask() {
@@ -198,151 +193,18 @@ private:
         }
     }
 
-    /// Values to try, those of the generator by frequency, popular sizes before them.
-    std::vector<Int> values_of(const Aspect& aspect) const {
-        std::map<Int, int> counts;
-        for (const Spec& spec : pool_) ++counts[aspect.value(spec)];
-        std::vector<Int> values;
-        if (aspect.is_extent)
-            for (const Int value : kPopular)
-                if (counts.contains(value) || counts.size() > 12) values.push_back(value);
-        std::vector<std::pair<int, Int>> drawn;
-        for (const auto& [value, count] : counts)
-            if (std::ranges::find(values, value) == values.end()) drawn.emplace_back(-count, value);
-        std::ranges::sort(drawn);
-        for (const auto& [count, value] : drawn) values.push_back(value);
-        std::erase(values, aspect.value(anchor()));
-        if (aspect.is_extent) values.resize(std::min(values.size(), kExtents));
-        return values;
-    }
-
-    const Spec& anchor() const { return scope_.accepted().front(); }
-
-    /// An accepted case with another value of one aspect; what was equal in it stays equal. Where that is no legal
-    /// case, a generated one with this value and as little else as can be.
-    struct Probe {
-        Spec spec;
-        bool alone;  ///< nothing else but what must stay equal to it
-    };
-    std::optional<Probe> with(std::size_t at, Int value, const Spec& base) const {
-        const Aspect& aspect = scope_.aspects()[at];
-        Spec spec = base;
-        aspect.set(spec, value);
-        if (aspect.value(spec) == value) {
-            keep_relations(spec, at);
-            if (aspect.value(spec) != value)
-                return std::nullopt;  // equal to another one, which is tried itself
-            if (is_legal(spec)) return Probe{spec, true};
-        }
-        const Spec* drawn = likeliest(at, value);
-        if (!drawn) return std::nullopt;
-        return Probe{
-            reduced(*drawn, base, [&](const Spec& next) { return aspect.value(next) == value; }),
-            false};
-    }
-
-    /// Of the generated cases with this value, one with the fewest others that are known to be refused.
-    const Spec* likeliest(std::size_t at, Int value) const {
-        const Spec* best = nullptr;
-        std::size_t least = scope_.aspects().size() + 1;
-        for (const Spec& drawn : pool_) {
-            if (scope_.aspects()[at].value(drawn) != value || !is_legal(drawn)) continue;
-            std::size_t refused = 0;
-            for (std::size_t a = 0; a < scope_.aspects().size(); ++a)
-                refused += a != at && !scope_.takes(a, scope_.aspects()[a].value(drawn));
-            if (refused < least) least = refused, best = &drawn;
-        }
-        return best;
-    }
-
-    void keep_relations(Spec& spec, std::size_t changed) const {
-        for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
-            const Aspect& relation = scope_.aspects()[a];
-            if (a != changed && relation.name.find('=') != std::string::npos &&
-                relation.value(anchor()) != 0)
-                relation.set(spec, 1);
-        }
-    }
-
-    /// And small enough to be made in a millisecond or two.
-    bool is_legal(const Spec& spec) const {
-        Int elements = 0;
-        for (const auto& shape : op_.shapes(spec)) {
-            Int product = 1;
-            for (const Int extent : shape) product *= extent;
-            elements += product;
-        }
-        return elements <= kElements && !op_.illegal(spec);
-    }
-
-    /// The case with every part of an accepted one that it can have while `keeps` holds.
-    template <class Keeps>
-    Spec reduced(const Spec& from, const Spec& base, Keeps keeps) const {
-        Spec spec = from;
-        for (int pass = 0; pass < 2; ++pass)
-            for (std::size_t part = 0; part < parts_of(spec); ++part) {
-                Spec next = spec;
-                copy_part(base, part, next);
-                if (next != spec && is_legal(next) && keeps(next)) spec = std::move(next);
-            }
-        for (const auto& [left, right] : coupled_parts()) {
-            Spec next = spec;
-            copy_part(base, left, next);
-            copy_part(base, right, next);
-            if (next != spec && is_legal(next) && keeps(next)) spec = std::move(next);
-        }
-        return spec;
-    }
-
-    /// Fields that the candidate wants equal: one alone cannot change.
-    std::vector<std::pair<std::size_t, std::size_t>> coupled_parts() const {
-        std::vector<std::pair<std::size_t, std::size_t>> out;
-        const auto& numbers = op_.schema().numbers;
-        const auto part_of = [&](std::string_view key) {
-            return static_cast<std::size_t>(std::ranges::find(numbers, key, &NumberField::key) -
-                                            numbers.begin());
-        };
-        for (const Aspect& relation : scope_.aspects()) {
-            const std::size_t equals = relation.name.find('=');
-            if (equals == std::string::npos) continue;
-            const std::size_t left = part_of(relation.name.substr(0, equals)),
-                              right = part_of(relation.name.substr(equals + 1));
-            if (left < numbers.size() && right < numbers.size())
-                out.emplace_back(left + 1, right + 1);  // part 0 is the lengths
-        }
-        return out;
-    }
-
-    using Values = std::vector<std::pair<std::size_t, Int>>;
-
-    /// Aspects in which a case is unlike an accepted one.
-    Values differences(const Spec& spec, const Spec& base) const {
-        Values out;
-        for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
-            const Int value = scope_.aspects()[a].value(spec);
-            if (value != scope_.aspects()[a].value(base)) out.emplace_back(a, value);
-        }
-        return out;
-    }
-
-    bool has(const Spec& spec, const Values& values) const {
-        return std::ranges::all_of(values, [&](const auto& one) {
-            return scope_.aspects()[one.first].value(spec) == one.second;
-        });
-    }
-
     void probe(std::size_t at) {
         const Aspect& aspect = scope_.aspects()[at];
         int taken = 0, refused = 0, in_a_row = 0;
-        for (const Int value : values_of(aspect)) {
+        for (const Int value : cases_.values_of(aspect)) {
             if (scope_.takes_for_sure(at, value)) {
                 ++taken;
                 continue;
             }
             bool is_taken = false, is_refused = false;
             for (const Spec& base :
-                 {anchor(), scope_.accepted().back()}) {  // few features, and other ones
-                const std::optional<Probe> probe = with(at, value, base);
+                 {cases_.anchor(), scope_.accepted().back()}) {  // few features, and other ones
+                const std::optional<SurveyCases::Probe> probe = cases_.with(at, value, base);
                 if (!probe) continue;
                 is_taken = takes(probe->spec);
                 is_refused = !is_taken && (probe->alone || is_to_blame(at, probe->spec, base));
@@ -373,10 +235,10 @@ private:
             }
             for (std::size_t i = 0; i < refused.size(); ++i)
                 for (std::size_t j = i + 1; j < refused.size(); ++j) {
-                    Spec spec = anchor();
+                    Spec spec = cases_.anchor();
                     for (const auto& [a, value] : {refused[i], refused[j]})
                         scope_.aspects()[a].set(spec, value);
-                    if (!has(spec, {refused[i], refused[j]}) || !is_legal(spec) ||
+                    if (!cases_.has(spec, {refused[i], refused[j]}) || !cases_.is_legal(spec) ||
                         !tried.insert({refused[i], refused[j]}).second)
                         continue;
                     ++calls;
@@ -390,7 +252,7 @@ private:
     bool is_to_blame(std::size_t at, const Spec& spec, const Spec& base) {
         const Aspect& aspect = scope_.aspects()[at];
         const auto is_taken = [&](const Spec& other) {
-            return aspect.value(other) == aspect.value(base) && is_legal(other) && takes(other);
+            return aspect.value(other) == aspect.value(base) && cases_.is_legal(other) && takes(other);
         };
         Spec other = spec, other_lengths = spec;
         aspect.set(other, aspect.value(base));
@@ -404,20 +266,20 @@ private:
         Spec least = declined;
         for (std::size_t k = 0; k < scope_.accepted().size(); ++k) {
             const Spec base = scope_.accepted()[k];
-            if (!has(base, values)) continue;
-            least = reduced(least, base, [&](const Spec& next) {
-                return has(next, values) && scope_.holds(next) && !takes(next);
+            if (!cases_.has(base, values)) continue;
+            least = cases_.reduced(least, base, [&](const Spec& next) {
+                return cases_.has(next, values) && scope_.holds(next) && !takes(next);
             });
-            for (const auto& one : differences(least, base)) values.push_back(one);
+            for (const auto& one : cases_.differences(least, base)) values.push_back(one);
         }
         // A size beside two modes is one of many that are refused with them, unless these were taken with another.
         Values modes = values;
         std::erase_if(modes, [&](const auto& one) { return scope_.aspects()[one.first].is_extent; });
-        const auto has_modes = [&](const Spec& spec) { return has(spec, modes); };
+        const auto has_modes = [&](const Spec& spec) { return cases_.has(spec, modes); };
         if (modes.size() >= 2 && std::ranges::none_of(scope_.accepted(), has_modes))
             values = std::move(modes);
         // What an accepted case has, too, is not to blame: the cases differ in something that is no aspect.
-        const auto has_all = [&](const Spec& spec) { return has(spec, values); };
+        const auto has_all = [&](const Spec& spec) { return cases_.has(spec, values); };
         if (values.empty() || std::ranges::any_of(scope_.accepted(), has_all)) return;
         if (values.size() == 1)
             scope_.refuse(values[0].first, values[0].second);
@@ -432,6 +294,7 @@ private:
     Survey result_;
     Scope& scope_;
     std::vector<Spec> first_taken_, pool_;
+    SurveyCases cases_;
     double seconds_ = 0;  ///< of all calls
 };
 
@@ -440,57 +303,6 @@ private:
 Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Profile profile,
               const std::string& features) {
     return Learner(op, candidate, seed, profile, features).learn();
-}
-
-namespace {
-
-/// Calls `take` with the operator and the features of each line.
-template <class Take>
-void for_each_line(const std::string& declaration, Take take) {
-    std::string lines = declaration;
-    std::ranges::replace(lines, ';', '\n');
-    std::istringstream in(lines);
-    for (std::string line; std::getline(in, line);) {
-        const std::size_t start = line.find_first_not_of(' '), colon = line.find(": ");
-        if (start == std::string::npos) continue;
-        if (colon == std::string::npos)
-            throw std::invalid_argument(
-                fmt::format("'{}' names no operator: expected 'operator: field=values'", line));
-        take(line.substr(start, colon - start), line.substr(colon + 1));
-    }
-}
-
-}  // namespace
-
-std::string features_of(const std::string& declaration, const std::string& op) {
-    std::string out;
-    for_each_line(declaration, [&](const std::string& name, const std::string& features) {
-        if (name == op) out += features;
-    });
-    return out;
-}
-
-std::vector<std::string> operators_of(const std::string& declaration) {
-    std::vector<std::string> out;
-    for_each_line(declaration,
-                  [&](const std::string& name, const std::string&) { out.push_back(name); });
-    return out;
-}
-
-std::uint64_t withheld_outputs(const std::string& declaration, const Operator& op) {
-    Scope scope(op);
-    scope.restrict_to(features_of(declaration, op.name()));
-    return scope.withheld();
-}
-
-std::vector<std::string> missing_outputs(const std::string& declaration,
-                                         const std::vector<std::unique_ptr<Operator>>& operators) {
-    std::vector<std::string> out;
-    for (const auto& op : operators)
-        for (const std::string& output :
-             withheld_names(op->schema(), withheld_outputs(declaration, *op)))
-            out.push_back(fmt::format("{}.{}", op->name(), output));
-    return out;
 }
 
 }  // namespace attncheck::properties

@@ -1,0 +1,136 @@
+#include "properties/search/survey_cases.h"
+
+#include <algorithm>
+#include <map>
+
+namespace attncheck::properties {
+namespace {
+
+using Int = std::int64_t;
+
+constexpr std::size_t kExtents = 9;  ///< sizes that are tried
+constexpr Int kElements = 1 << 20;   ///< of all tensors of a case
+
+}  // namespace
+
+std::vector<Int> SurveyCases::values_of(const Aspect& aspect) const {
+    std::map<Int, int> counts;
+    for (const Spec& spec : pool_) ++counts[aspect.value(spec)];
+    std::vector<Int> values;
+    if (aspect.is_extent)
+        for (const Int value : kPopular)
+            if (counts.contains(value) || counts.size() > 12) values.push_back(value);
+    std::vector<std::pair<int, Int>> drawn;
+    for (const auto& [value, count] : counts)
+        if (std::ranges::find(values, value) == values.end()) drawn.emplace_back(-count, value);
+    std::ranges::sort(drawn);
+    for (const auto& [count, value] : drawn) values.push_back(value);
+    std::erase(values, aspect.value(anchor()));
+    if (aspect.is_extent) values.resize(std::min(values.size(), kExtents));
+    return values;
+}
+
+std::optional<SurveyCases::Probe> SurveyCases::with(std::size_t at, Int value,
+                                                    const Spec& base) const {
+    const Aspect& aspect = scope_.aspects()[at];
+    Spec spec = base;
+    aspect.set(spec, value);
+    if (aspect.value(spec) == value) {
+        keep_relations(spec, at);
+        if (aspect.value(spec) != value)
+            return std::nullopt;  // equal to another one, which is tried itself
+        if (is_legal(spec)) return Probe{spec, true};
+    }
+    const Spec* drawn = likeliest(at, value);
+    if (!drawn) return std::nullopt;
+    return Probe{
+        reduced(*drawn, base, [&](const Spec& next) { return aspect.value(next) == value; }),
+        false};
+}
+
+/// Of the generated cases with this value, one with the fewest others that are known to be refused.
+const Spec* SurveyCases::likeliest(std::size_t at, Int value) const {
+    const Spec* best = nullptr;
+    std::size_t least = scope_.aspects().size() + 1;
+    for (const Spec& drawn : pool_) {
+        if (scope_.aspects()[at].value(drawn) != value || !is_legal(drawn)) continue;
+        std::size_t refused = 0;
+        for (std::size_t a = 0; a < scope_.aspects().size(); ++a)
+            refused += a != at && !scope_.takes(a, scope_.aspects()[a].value(drawn));
+        if (refused < least) least = refused, best = &drawn;
+    }
+    return best;
+}
+
+void SurveyCases::keep_relations(Spec& spec, std::size_t changed) const {
+    for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
+        const Aspect& relation = scope_.aspects()[a];
+        if (a != changed && relation.name.find('=') != std::string::npos &&
+            relation.value(anchor()) != 0)
+            relation.set(spec, 1);
+    }
+}
+
+bool SurveyCases::is_legal(const Spec& spec) const {
+    Int elements = 0;
+    for (const auto& shape : op_.shapes(spec)) {
+        Int product = 1;
+        for (const Int extent : shape) product *= extent;
+        elements += product;
+    }
+    return elements <= kElements && !op_.illegal(spec);
+}
+
+Spec SurveyCases::reduced(const Spec& from, const Spec& base,
+             const std::function<bool(const Spec&)>& keeps) const {
+    Spec spec = from;
+    for (int pass = 0; pass < 2; ++pass)
+        for (std::size_t part = 0; part < parts_of(spec); ++part) {
+            Spec next = spec;
+            copy_part(base, part, next);
+            if (next != spec && is_legal(next) && keeps(next)) spec = std::move(next);
+        }
+    for (const auto& [left, right] : coupled_parts()) {
+        Spec next = spec;
+        copy_part(base, left, next);
+        copy_part(base, right, next);
+        if (next != spec && is_legal(next) && keeps(next)) spec = std::move(next);
+    }
+    return spec;
+}
+
+/// Fields that the candidate wants equal: one alone cannot change.
+std::vector<std::pair<std::size_t, std::size_t>> SurveyCases::coupled_parts() const {
+    std::vector<std::pair<std::size_t, std::size_t>> out;
+    const auto& numbers = op_.schema().numbers;
+    const auto part_of = [&](std::string_view key) {
+        return static_cast<std::size_t>(std::ranges::find(numbers, key, &NumberField::key) -
+                                        numbers.begin());
+    };
+    for (const Aspect& relation : scope_.aspects()) {
+        const std::size_t equals = relation.name.find('=');
+        if (equals == std::string::npos) continue;
+        const std::size_t left = part_of(relation.name.substr(0, equals)),
+                          right = part_of(relation.name.substr(equals + 1));
+        if (left < numbers.size() && right < numbers.size())
+            out.emplace_back(left + 1, right + 1);  // part 0 is the lengths
+    }
+    return out;
+}
+
+SurveyCases::Values SurveyCases::differences(const Spec& spec, const Spec& base) const {
+    Values out;
+    for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
+        const Int value = scope_.aspects()[a].value(spec);
+        if (value != scope_.aspects()[a].value(base)) out.emplace_back(a, value);
+    }
+    return out;
+}
+
+bool SurveyCases::has(const Spec& spec, const Values& values) const {
+    return std::ranges::all_of(values, [&](const auto& one) {
+        return scope_.aspects()[one.first].value(spec) == one.second;
+    });
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,61 @@
+// The cases that a survey makes up: an accepted case with another value, and as little of a declined
+// case as keeps what is asked of it. Makes no call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "properties/operators/operator.h"
+#include "properties/search/scope.h"
+
+namespace attncheck::properties {
+
+/// Sizes that people have, the most common first.
+inline constexpr std::int64_t kPopular[] = {64, 128, 96, 80, 32, 256, 16, 192, 8, 2, 1, 3};
+
+class SurveyCases {
+public:
+    /// Some aspects by number, with a value each.
+    using Values = std::vector<std::pair<std::size_t, std::int64_t>>;
+
+    /// A case with a value that is to be tried.
+    struct Probe {
+        Spec spec;
+        bool alone;  ///< nothing else but what must stay equal to the value differs
+    };
+
+    /// Refers to all three; `pool` are generated cases.
+    SurveyCases(const Operator& op, const Scope& scope, const std::vector<Spec>& pool)
+        : op_(op), scope_(scope), pool_(pool) {}
+
+    /// The accepted case that the others are made from.
+    const Spec& anchor() const { return scope_.accepted().front(); }
+    /// And small enough to be made in a millisecond or two.
+    bool is_legal(const Spec& spec) const;
+    bool has(const Spec& spec, const Values& values) const;
+    /// Aspects in which a case is unlike an accepted one.
+    Values differences(const Spec& spec, const Spec& base) const;
+
+    /// Values to try, those of the generator by frequency, popular sizes before them.
+    std::vector<std::int64_t> values_of(const Aspect& aspect) const;
+    /// An accepted case with another value of one aspect; what was equal in it stays equal. Where that
+    /// is no legal case, a generated one with this value and as little else as can be.
+    std::optional<Probe> with(std::size_t aspect, std::int64_t value, const Spec& base) const;
+    /// The case with every part of an accepted one that it can have while `keeps` holds.
+    Spec reduced(const Spec& from, const Spec& base,
+                 const std::function<bool(const Spec&)>& keeps) const;
+
+private:
+    const Spec* likeliest(std::size_t aspect, std::int64_t value) const;
+    void keep_relations(Spec& spec, std::size_t changed) const;
+    std::vector<std::pair<std::size_t, std::size_t>> coupled_parts() const;
+
+    const Operator& op_;
+    const Scope& scope_;
+    const std::vector<Spec>& pool_;
+};
+
+}  // namespace attncheck::properties
