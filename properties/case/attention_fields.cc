@@ -64,12 +64,12 @@ TensorField row_tensor(const char* name, Role role, const std::string& list,
     return row_tensor(name, role, list + "+ " + heads + " " + width, argument);
 }
 
-TensorField statistic(const char* name, bool gradient, TensorArgument argument) {
+TensorField statistic(const char* name, Role role, bool gradient, TensorArgument argument) {
     return {.name = name,
             .output = !gradient,
             .derived = gradient,
             .optional = !gradient,
-            .role = Role::statistic,
+            .role = role,
             .logical = "q+ query_heads lanes",
             .types = {{"", "fp32"}},
             .argument = argument};

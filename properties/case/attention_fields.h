@@ -33,7 +33,7 @@ TensorField row_tensor(const char* name, Role role, Axes logical, TensorArgument
 TensorField row_tensor(const char* name, Role role, const std::string& list,
                        const std::string& heads, const std::string& width, TensorArgument argument);
 /// Statistics [row, query head, lane], given to a gradient.
-TensorField statistic(const char* name, bool gradient, TensorArgument argument);
+TensorField statistic(const char* name, Role role, bool gradient, TensorArgument argument);
 TensorField mask_tensor(const char* name, const char* key, Axes logical, TensorArgument argument);
 TensorField as_output(TensorField tensor);
 

@@ -108,15 +108,24 @@ enum class Role {
     key_grad,
     value_grad,
     output_grad,
-    statistic,
+    row_max,
+    row_sum,
+    lse,
     list,
     bias,
+    bias_grad,
     mask,
     drop,
     weight,
+    weight_grad,
     sink,
-    lse
+    sink_grad
 };
+
+/// What a softmax says of its row.
+constexpr bool is_statistic(Role role) {
+    return role == Role::row_max || role == Role::row_sum || role == Role::lse;
+}
 
 struct TensorField {
     std::string name;

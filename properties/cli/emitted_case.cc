@@ -40,31 +40,34 @@ void add_bounds(const ExpectedOutputs& expected, EmittedCase& out) {
     }
 }
 
-const char* letter_of(const TensorField& field) {
-    if (field.name == "softmax_max") return "top";
-    if (field.name == "softmax_sum") return "total";
-    if (field.name == "lse") return "lse";
-    switch (field.role) {
+/// The letter of the formulas; none: it is in none of them.
+const char* letter_of(Role role) {
+    switch (role) {
         case Role::query:
             return "Q";
         case Role::key:
             return "K";
         case Role::value:
             return "V";
-        case Role::output_grad:
-            return "dO";
         case Role::output:
             return "O";
+        case Role::output_grad:
+            return "dO";
+        case Role::query_grad:
+            return "dQ";
+        case Role::key_grad:
+            return "dK";
+        case Role::value_grad:
+            return "dV";
+        case Role::row_max:
+            return "top";
+        case Role::row_sum:
+            return "total";
+        case Role::lse:
+            return "lse";
         default:
             return nullptr;
     }
-}
-
-std::string letter_of(const AttentionOutput& output) {
-    if (output.name == "dq") return "dQ";
-    if (output.name == "dk") return "dK";
-    if (output.name == "dv") return "dV";
-    return output.is_row_max() ? "top" : output.is_row_sum() ? "total" : output.is_lse() ? "lse" : "O";
 }
 
 /// Rows of the inputs that have a letter.
@@ -73,13 +76,13 @@ void add_inputs(const Spec& spec, const Call& call, EmittedAttention& out) {
     const auto shapes = shapes_of(extents);
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
         const TensorField& field = spec.schema->tensors[i];
-        const char* letter = letter_of(field);
+        const char* letter = letter_of(field.role);
         if (field.output || !call.tensors[i].present || letter == nullptr) continue;
         const auto& shape = shapes[i];
         const Int width = shape.size() > 2 ? shape[2] : 1;
         const RowOrder order(field, extents);
         // Of a statistic in several lanes the first counts.
-        EmittedRows rows{field.name, field.role == Role::statistic ? 1 : width, {}};
+        EmittedRows rows{field.name, is_statistic(field.role) ? 1 : width, {}};
         for (Int number = 0; number < shape[0] * shape[1]; ++number)
             rows.first.push_back((order.moves() ? order(number) : number) * width);
         out.inputs[letter].push_back(std::move(rows));
@@ -99,7 +102,7 @@ void add_outputs(const AttentionProblem& problem, EmittedAttention& out) {
             EmittedRows rows{part.tensor, part.width, {}};
             for (Int number = 0; number < count; ++number)
                 rows.first.push_back(static_cast<Int>(output.first_element(part, number)));
-            out.outputs[letter_of(output)].push_back(std::move(rows));
+            out.outputs[letter_of(output.role)].push_back(std::move(rows));
         }
     }
 }

@@ -28,7 +28,8 @@ constexpr double kMostProducts = 4e8;
 
 bool is_number_of_problem(Role role) {
     return role == Role::query || role == Role::key || role == Role::value ||
-           role == Role::output_grad || role == Role::output || role == Role::statistic;
+           role == Role::output_grad || role == Role::output || role == Role::row_max ||
+           role == Role::row_sum;
 }
 
 /// Elements of the inputs as overrides; `which` of them.
@@ -118,9 +119,9 @@ void take_numbers(const GivenCall& given, const Spec& spec, AttentionProblem& pr
         const auto lanes = [&](Int count) {
             return first_lanes(RowOrder(field, extents).from_memory(it->second), count);
         };
-        if (field.name == "softmax_max") problem.row_max = lanes(shapes[i].back());
-        if (field.name == "softmax_sum") problem.row_sum = lanes(shapes[i].back());
-        if (field.name == "lse") take_one_statistic(lanes(1), problem);
+        if (field.role == Role::row_max) problem.row_max = lanes(shapes[i].back());
+        if (field.role == Role::row_sum) problem.row_sum = lanes(shapes[i].back());
+        if (field.role == Role::lse) take_one_statistic(lanes(1), problem);
     }
 }
 

@@ -11,7 +11,7 @@ using Columns = std::vector<ref::KeyColumn>;
 Hypothesis lse_of_base_2(const AttentionProblem& problem) {
     return {"lse is log2", [problem] {
                 auto tensors = tier_tensors(problem, {});
-                std::erase_if(tensors, [](const TierTensor& tensor) { return tensor.name != "lse"; });
+                std::erase_if(tensors, [](const TierTensor& tensor) { return tensor.role != Role::lse; });
                 for (TierTensor& tensor : tensors)
                     for (double& value : tensor.noise.value) value /= std::log(2.0);
                 return tensors;

@@ -122,25 +122,30 @@ std::string AttentionProblem::place(std::string_view name, std::size_t k) const 
 
 void add_attention_outputs(AttentionProblem& problem) {
     const ref::AttentionShape& s = problem.shape;
-    const auto of = [&](const char* name, bool of_keys, Int width) {
+    const auto of = [&](const char* name, Role role, bool of_keys, Int width) {
         return AttentionOutput{.name = name,
+                               .role = role,
                                .dtype = problem.result,
                                .heads = of_keys ? s.kv_heads : s.query_heads,
                                .width = width,
                                .of_keys = of_keys,
                                .parts = {{name, 0, width}}};
     };
-    const auto add_statistic = [&](const char* name, Int width) {
-        problem.forward_outputs.push_back(of(name, false, width));
+    const auto add_statistic = [&](const char* name, Role role, Int width) {
+        problem.forward_outputs.push_back(of(name, role, false, width));
         problem.forward_outputs.back().dtype = ref::Dtype::fp32;
         problem.forward_outputs.back().column = "lane";
     };
-    if (problem.statistics == Statistics::pair)
-        for (const char* name : {"softmax_max", "softmax_sum"}) add_statistic(name, kStatisticLanes);
-    if (problem.statistics == Statistics::lse) add_statistic("lse", 1);
-    problem.forward_outputs.push_back(of(problem.output_name.c_str(), false, s.value_dim));
-    problem.gradient_outputs = {of("dq", false, s.head_dim), of("dk", true, s.head_dim),
-                                of("dv", true, s.value_dim)};
+    if (problem.statistics == Statistics::pair) {
+        add_statistic("softmax_max", Role::row_max, kStatisticLanes);
+        add_statistic("softmax_sum", Role::row_sum, kStatisticLanes);
+    }
+    if (problem.statistics == Statistics::lse) add_statistic("lse", Role::lse, 1);
+    problem.forward_outputs.push_back(
+        of(problem.output_name.c_str(), Role::output, false, s.value_dim));
+    problem.gradient_outputs = {of("dq", Role::query_grad, false, s.head_dim),
+                                of("dk", Role::key_grad, true, s.head_dim),
+                                of("dv", Role::value_grad, true, s.value_dim)};
     std::erase_if(problem.forward_outputs, [&](const AttentionOutput& output) {
         return std::ranges::find(problem.withheld, output.name) != problem.withheld.end();
     });
@@ -218,8 +223,9 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Attentio
     out.emplace_back("dv", std::move(expected.value_grad));
     for (const AttentionOutput& output : problem.gradient_outputs)
         if (output.is_sum)
-            out.emplace_back(output.name, output.name == "dsink" ? std::move(expected.sink_grad)
-                                                                 : std::move(expected.bias_grad));
+            out.emplace_back(output.name, output.role == Role::sink_grad
+                                              ? std::move(expected.sink_grad)
+                                              : std::move(expected.bias_grad));
     return out;
 }
 

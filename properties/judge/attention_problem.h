@@ -28,7 +28,8 @@ struct OutputPart {
 
 /// An output in packed order, and the place of its rows in the tensors of the call.
 struct AttentionOutput {
-    std::string name;  ///< softmax_max, softmax_sum or lse, attention_out or out; dq, dk, dv
+    std::string name;
+    Role role = Role::other;
     ref::Dtype dtype = ref::Dtype::fp16;
     std::int64_t heads = 1, width = 1;
     bool of_keys = false;              ///< rows are keys, heads are key/value heads
@@ -40,12 +41,13 @@ struct AttentionOutput {
     /// [leading, heads, width].
     bool is_sum = false;
 
-    bool is_lse() const { return name == "lse"; }
-    bool is_statistic() const { return name.starts_with("softmax") || is_lse(); }
-    bool is_row_max() const { return name == "softmax_max"; }
-    bool is_row_sum() const { return name == "softmax_sum"; }
-    bool is_value_grad() const { return name == "dv"; }
-    bool is_list() const { return name == "topk_indices"; }
+    bool is_lse() const { return role == Role::lse; }
+    bool is_statistic() const { return properties::is_statistic(role); }
+    bool is_row_max() const { return role == Role::row_max; }
+    bool is_row_sum() const { return role == Role::row_sum; }
+    bool is_logit_grad() const { return role == Role::query_grad || role == Role::key_grad; }
+    bool is_value_grad() const { return role == Role::value_grad; }
+    bool is_list() const { return role == Role::list; }
     bool of_kv_heads() const { return of_keys || is_list(); }
     /// Row-major place of the first element of a packed row in a tensor; the others follow it.
     std::size_t first_element(const OutputPart& part, std::int64_t number) const {

@@ -16,11 +16,13 @@ constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
 /// the sign of <dO, v - o>: as many ways as values have channels.
-TierTensor make_tensor(const AttentionProblem& problem, const char* name, bool of_keys,
+TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role role,
                        std::int64_t width, std::vector<ref::SequencePlace> places,
                        ref::RoundingNoise noise, const char* cast) {
+    const bool of_keys = role == Role::key_grad || role == Role::value_grad;
     TierTensor tensor;
     tensor.name = name;
+    tensor.role = role;
     tensor.row_word = of_keys ? "key" : "query";
     tensor.heads = of_keys ? problem.shape.kv_heads : problem.shape.query_heads;
     tensor.width = width;
@@ -29,7 +31,7 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, bool o
     tensor.dtype = problem.result;
     tensor.cast = cast;
     if (!of_keys) tensor.heads_with_same_factors = problem.shape.group();
-    if (tensor.name == "dq" || tensor.name == "dk")
+    if (role == Role::query_grad || role == Role::key_grad)
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
     return tensor;
@@ -44,7 +46,7 @@ std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
 
 /// The LSE of a row that sees nothing is -infinity, which is the first tier's to judge.
 void leave_out_empty_rows(TierTensor& tensor) {
-    for (std::size_t k = 0; k < tensor.got.size() && tensor.name == "lse"; ++k)
+    for (std::size_t k = 0; k < tensor.got.size() && tensor.role == Role::lse; ++k)
         if (!(tensor.noise.variance[k] > 0)) tensor.got[k] = tensor.noise.value[k];
 }
 
@@ -73,31 +75,31 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     if (problem.gradient) {
         auto noise = ref::attention_grad_noise(s, problem.columns, numbers.gradient_inputs(),
                                                queries, keys, dtype, rounding);
-        out.push_back(make_tensor(problem, "dq", false, s.head_dim, queries,
+        out.push_back(make_tensor(problem, "dq", Role::query_grad, s.head_dim, queries,
                                   std::move(noise.query_grad), "ds"));
-        out.push_back(make_tensor(problem, "dk", true, s.head_dim, keys,
+        out.push_back(make_tensor(problem, "dk", Role::key_grad, s.head_dim, keys,
                                   std::move(noise.key_grad), "ds"));
-        out.push_back(make_tensor(problem, "dv", true, s.value_dim, keys,
+        out.push_back(make_tensor(problem, "dv", Role::value_grad, s.value_dim, keys,
                                   std::move(noise.value_grad), "p"));
         return out;
     }
     auto noise =
         ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
-    out.push_back(make_tensor(problem, problem.output_name.c_str(), false, s.value_dim, queries,
+    out.push_back(make_tensor(problem, problem.output_name.c_str(), Role::output, s.value_dim, queries,
                               std::move(noise.output), "p"));
     if (problem.statistics == Statistics::none) return out;
     if (problem.statistics == Statistics::lse) {
-        out.push_back(make_tensor(problem, "lse", false, 1, queries, std::move(noise.lse), "sum"));
+        out.push_back(make_tensor(problem, "lse", Role::lse, 1, queries, std::move(noise.lse), "sum"));
         return out;
     }
     if (rounding.lse_statistics && !gives_statistics(problem)) return out;
     if (rounding.lse_statistics) {
-        out.push_back(make_tensor(problem, kLseTensor, false, 1, queries, std::move(noise.lse), "sum"));
+        out.push_back(make_tensor(problem, kLseTensor, Role::other, 1, queries, std::move(noise.lse), "sum"));
         return out;
     }
-    out.push_back(make_tensor(problem, "softmax_max", false, 1, queries,
+    out.push_back(make_tensor(problem, "softmax_max", Role::row_max, 1, queries,
                               std::move(noise.row_max), ""));
-    out.push_back(make_tensor(problem, "softmax_sum", false, 1, queries,
+    out.push_back(make_tensor(problem, "softmax_sum", Role::row_sum, 1, queries,
                               std::move(noise.row_sum), "sum"));
     std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
     return out;
@@ -110,10 +112,11 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
                keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
     const AttentionNumbers numbers(problem);
     std::vector<TierTensor> out;
-    const auto add = [&](const char* name, bool of_keys, std::int64_t width,
+    const auto add = [&](const char* name, Role role, std::int64_t width,
                          ref::RoundingNoise noise, const char* cast) {
+        const bool of_keys = role == Role::key_grad || role == Role::value_grad;
         const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
-        out.push_back(make_tensor(problem, name, of_keys, width, {}, std::move(noise), cast));
+        out.push_back(make_tensor(problem, name, role, width, {}, std::move(noise), cast));
         for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
             const auto& places = of_keys ? keys : queries;
             out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);
@@ -124,17 +127,17 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
         auto noise =
             ref::attention_noise_of_rows(s, problem.columns, numbers.inputs(), keys,
                                          problem.result, rounding, chosen.rows);
-        add(problem.output_name.c_str(), false, s.value_dim, std::move(noise.output), "p");
+        add(problem.output_name.c_str(), Role::output, s.value_dim, std::move(noise.output), "p");
         if (problem.statistics == Statistics::lse)
-            add("lse", false, 1, std::move(noise.lse), "sum");
+            add("lse", Role::lse, 1, std::move(noise.lse), "sum");
         if (problem.statistics != Statistics::pair) return out;
-        add("softmax_max", false, 1, std::move(noise.row_max), "");
-        add("softmax_sum", false, 1, std::move(noise.row_sum), "sum");
+        add("softmax_max", Role::row_max, 1, std::move(noise.row_max), "");
+        add("softmax_sum", Role::row_sum, 1, std::move(noise.row_sum), "sum");
         std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
         return out;
     }
     if (!chosen.rows.empty())
-        add("dq", false, s.head_dim,
+        add("dq", Role::query_grad, s.head_dim,
             ref::query_grad_noise_of_rows(s, problem.columns, numbers.gradient_inputs(), queries,
                                           keys, problem.result, rounding, chosen.rows),
             "ds");
@@ -142,8 +145,8 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
     auto noise = ref::key_grad_noise_of(
         s, chosen.key_columns ? chosen.key_columns : problem.columns, numbers.gradient_inputs(),
         queries, keys, problem.result, rounding, chosen.keys);
-    add("dk", true, s.head_dim, std::move(noise.key_grad), "ds");
-    add("dv", true, s.value_dim, std::move(noise.value_grad), "p");
+    add("dk", Role::key_grad, s.head_dim, std::move(noise.key_grad), "ds");
+    add("dv", Role::value_grad, s.value_dim, std::move(noise.value_grad), "p");
     return out;
 }
 
@@ -162,7 +165,7 @@ Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows
     const std::int64_t queries =
         problem.query_lengths.empty() ? 0 : *std::ranges::max_element(problem.query_lengths);
     verdict.message = describe_reach(tensors, [&](const TierTensor& tensor) {
-        if (tensor.name == "dk" || tensor.name == "dv") return queries;
+        if (tensor.role == Role::key_grad || tensor.role == Role::value_grad) return queries;
         return tensor.width > 1 ? keys : 0;
     });
     return verdict;

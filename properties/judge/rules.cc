@@ -117,13 +117,17 @@ bool flash_attention(const RuledTensor& tensor) {
     return error <= (tensor.gradient ? 3 : 2) * tensor.composition_error + 2 * noise;
 }
 
-/// Softmax statistics, which these projects do not compare; of fp32 whatever the inputs are.
-bool is_statistic(std::string_view name) { return name.starts_with("softmax") || name == "lse"; }
+/// These projects compare neither softmax statistics, which are fp32 whatever the inputs are, nor
+/// lists of blocks.
+bool is_compared(const Call& call, const Tensor& tensor) {
+    const Role role = call.description->tensors[tensor_index(call, tensor.name)].role;
+    return !is_statistic(role) && role != Role::list;
+}
 
 /// Normally distributed numbers of a half type, logits of a moderate spread.
 bool is_ordinary(const Spec& spec, const Call& call) {
-    const bool half = std::all_of(call.tensors.begin(), call.tensors.end(), [](const Tensor& t) {
-        return t.type() != ref::Dtype::fp32 || !t.output || is_statistic(t.name);
+    const bool half = std::ranges::all_of(call.tensors, [&](const Tensor& t) {
+        return t.type() != ref::Dtype::fp32 || !t.output || !is_compared(call, t);
     });
     if (!half) return false;
     return spec.schema->number("scale") < 0 ? spec.recipe == Recipe::normal : is_tier_data(spec);
@@ -169,7 +173,7 @@ Verdict verdict_by_rule(const ToleranceRule& rule, const Spec& spec, const Call&
         rule.by_composition ? composition_errors() : CompositionErrors{};
     for (const auto& [name, values] : expected) {
         const Tensor& tensor = call.tensor(name);
-        if (is_statistic(name) || name == "topk_indices") continue;
+        if (!is_compared(call, tensor)) continue;
         std::vector<double> exact, got;
         bool same_class = true;
         const auto all = decode_all(tensor.type(), result.outputs[tensor_index(call, name)]);

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/description.h"
 #include "properties/judge/verdict.h"
 #include "ref/attention/rounding_noise.h"
 
@@ -29,6 +30,7 @@ inline constexpr double kFalseAlarm = 1e-14;
 /// One output [rows, heads, width], row-major, beside what rounding predicts for it.
 struct TierTensor {
     std::string name;
+    Role role = Role::other;
     std::string row_word;  ///< "query", "key", "token" or "block"
     std::int64_t heads = 1, width = 1;
     std::vector<ref::SequencePlace> places;  ///< per row, or per chosen (row, head)

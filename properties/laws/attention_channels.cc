@@ -21,7 +21,7 @@ std::vector<T> with_channels(const std::vector<T>& rows, const std::vector<Int>&
 const std::vector<Int>* source_of(const AttentionProblem& problem, const AttentionOutput& output,
                                   const std::vector<Int>& of_logits,
                                   const std::vector<Int>& of_values) {
-    if (is_logit_grad(output.name)) return &of_logits;
+    if (output.is_logit_grad()) return &of_logits;
     return output.is_value_grad() || output.name == problem.output_name ? &of_values : nullptr;
 }
 
@@ -98,7 +98,9 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
         fmt::format("query times 2^{}, scale times 2^{}", exponent, -exponent);
     Verdict all = verdict_on_equal_bits(
         left, right, context, relation,
-        [](const std::string& name, std::size_t) { return !is_logit_grad(name); });
+        [&](const std::string& name, std::size_t) {
+            return !problem.output_named(name).is_logit_grad();
+        });
     if (!problem.gradient) return all;
     join(all, verdict_on_scaled(left, right, context, "dq", -exponent, relation));
     join(all, verdict_on_scaled(left, right, context, "dk", 0, relation));
@@ -143,7 +145,9 @@ Verdict value_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
                           of_shifted = expected_of(shifted, context.rounding);
     Verdict all = verdict_on_equal_bits(
         left, right, context, kRelation,
-        [](const std::string& name, std::size_t) { return name == "dv"; });
+        [&](const std::string& name, std::size_t) {
+            return problem.output_named(name).is_value_grad();
+        });
     for (const AttentionOutput& output : problem.outputs())
         if (!output.is_value_grad() && !output.is_sum)
             join(all, verdict_within(problem, output.name, left.values(output.name),

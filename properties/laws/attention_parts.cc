@@ -184,15 +184,14 @@ void give_values(const AttentionValues& values, const Extents& extents, Call& ca
     const auto width_of = [&](std::size_t i) {
         return call.tensors[i].present ? shapes[i].back() : 0;
     };
-    const std::vector<float>* statistic = &values.row_max;
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
         Tensor& tensor = call.tensors[i];
         const Role role = fields[i].role;
         if (tensor.output) continue;
-        if (role == Role::statistic) {
+        if (role == Role::row_max || role == Role::row_sum) {
+            const auto& statistic = role == Role::row_max ? values.row_max : values.row_sum;
             tensor.bits =
-                RowOrder(fields[i], extents).to_memory(in_lanes(*statistic, extents["lanes"]));
-            statistic = &values.row_sum;
+                RowOrder(fields[i], extents).to_memory(in_lanes(statistic, extents["lanes"]));
         } else if (const auto bits = bits_of(role)) {
             if (!tensor.present) continue;
             Int begin = 0, all = 0;

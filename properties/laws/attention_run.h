@@ -28,9 +28,6 @@ struct AttentionRun {
     std::vector<double> first_lanes(std::string_view name) const;
 };
 
-/// dQ and dK, which follow the logits.
-inline bool is_logit_grad(std::string_view output) { return output == "dq" || output == "dk"; }
-
 // ---- verdicts; all elements are in packed order ----
 
 /// |left - right| <= allowed; elements with an infinite allowance are not compared.

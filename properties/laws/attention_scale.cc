@@ -29,7 +29,9 @@ Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyCont
     const std::string relation =
         fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent);
     Verdict all = verdict_on_equal_bits(left, right, context, relation,
-        [](const std::string& name, std::size_t) { return !is_logit_grad(name); });
+        [&](const std::string& name, std::size_t) {
+            return !problem.output_named(name).is_logit_grad();
+        });
     if (!problem.gradient) return all;
     join(all, verdict_on_scaled(left, right, context, "dq", -exponent, relation));
     join(all, verdict_on_scaled(left, right, context, "dk", exponent, relation));

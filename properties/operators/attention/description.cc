@@ -114,9 +114,9 @@ TensorField lse_tensor(bool gradient, TensorArgument argument) {
 TensorField pairs(const char* name, Role role, const std::string& key, const char* present,
                   std::vector<TypeRule> types, TensorArgument argument) {
     TensorField tensor{.name = name,
-                       .output = role == Role::other,
+                       .output = role == Role::bias_grad,
                        .integer = role == Role::mask,
-                       .optional = role == Role::other,
+                       .optional = role == Role::bias_grad,
                        .role = role,
                        .types = std::move(types),
                        .present = present,
@@ -133,8 +133,8 @@ TensorField pairs(const char* name, Role role, const std::string& key, const cha
 
 TensorField sinks(const char* name, Role role, const char* present, TensorArgument argument) {
     return {.name = name,
-            .output = role == Role::other,
-            .optional = role == Role::other,
+            .output = role == Role::sink_grad,
+            .optional = role == Role::sink_grad,
             .role = role,
             .forms = {{"", "query_heads"}},
             .types = {{"", "fp32"}},
@@ -171,10 +171,10 @@ void add_tensors(Description& d) {
               rows("dk", Role::key_grad, "kv", n2, "dim", both<&A::dk, &G::dk>),
               rows("dv", Role::value_grad, "kv", n2, "value_dim", both<&A::dv, &G::dv>)})
             t.push_back(as_output(std::move(tensor)));
-        t.push_back(pairs("dbias", Role::other, "bias", "bias dbias=given", bias_type,
+        t.push_back(pairs("dbias", Role::bias_grad, "bias", "bias dbias=given", bias_type,
                           both<&A::dbias, &G::dbias>));
         t.push_back(
-            sinks("dsink", Role::other, "sink dsink=given", both<&A::dsink, &G::dsink>));
+            sinks("dsink", Role::sink_grad, "sink dsink=given", both<&A::dsink, &G::dsink>));
     }
 }
 

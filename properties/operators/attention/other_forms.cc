@@ -195,7 +195,7 @@ Verdict verdict_on_other_operator(const AttentionRun& neutral, const AttentionRu
                                                         same.dtype, context.rounding)
                                     .lse);
         } else {
-            const std::string& name = output.name == "out" ? same.output_name : output.name;
+            const std::string& name = output.role == Role::output ? same.output_name : output.name;
             values = other.values(name);
             allowed = allowance(tensor_of(of_other, name));
         }

@@ -141,8 +141,9 @@ Call make_call(const NeutralParts& parts) {
 void place_outputs(const NeutralParts& parts, AttentionProblem& problem) {
     place_rows(problem.forward_outputs, extents_of_parts(parts, false));
     place_rows(problem.gradient_outputs, extents_of_parts(parts, true));
-    const auto add_sum = [&](const char* name, Int heads, Int width, ref::Dtype dtype) {
+    const auto add_sum = [&](const char* name, Role role, Int heads, Int width, ref::Dtype dtype) {
         problem.gradient_outputs.push_back({.name = name,
+                                            .role = role,
                                             .dtype = dtype,
                                             .heads = heads,
                                             .width = std::max<Int>(width, 1),
@@ -154,10 +155,10 @@ void place_outputs(const NeutralParts& parts, AttentionProblem& problem) {
     if (wanted && bias.present && parts.is("dbias", 0) && !withholds(problem, "dbias")) {
         problem.bias_elements = count_of(bias.shape);
         problem.bias_dtype = parts.bias_dtype;
-        add_sum("dbias", bias.shape[1], bias.shape[2] * bias.shape[3], parts.bias_dtype);
+        add_sum("dbias", Role::bias_grad, bias.shape[1], bias.shape[2] * bias.shape[3], parts.bias_dtype);
     }
     if (wanted && !parts.shape.sink.empty() && parts.is("dsink", 0) && !withholds(problem, "dsink"))
-        add_sum("dsink", parts.shape.query_heads, 1, ref::Dtype::fp32);
+        add_sum("dsink", Role::sink_grad, parts.shape.query_heads, 1, ref::Dtype::fp32);
 }
 
 class NeutralAttention : public PartsOperator<NeutralParts> {

@@ -93,7 +93,7 @@ Verdict shared_bias(const Spec& spec, PropertyContext& context) {
     for (const AttentionOutput& output : shared.outputs()) {
         const std::string& name = output.name;
         const auto folded = [&](const std::vector<double>& values) {
-            if (name != "dbias") return values;
+            if (output.role != Role::bias_grad) return values;
             std::vector<double> sums(left.bits(name).size());
             std::size_t k = 0;
             for_each_pair(s, [&](Int b, Int h, Int i, Int j) {

@@ -60,6 +60,7 @@ Description describe(ref::Ruling (*rule)(const R&)) {
                       .argument = both<&A::input_grad, &R::input_grad>},
                      {.name = "weight_grad",
                       .output = true,
+                      .role = Role::weight_grad,
                       .logical = "block heads",
                       .argument = both<&A::weight_grad, &R::weight_grad>}};
         d.rules.push_back(

@@ -14,9 +14,9 @@ namespace {
 using Int = std::int64_t;
 
 /// dW does not depend on W, dX not on X.
-bool depends(const std::string& output, CompressArgument argument) {
-    return !(argument == kCmpInput && output == "input_grad") &&
-           !(argument == kCmpWeight && output == "weight_grad");
+bool depends(const CompressProblem& problem, const std::string& output, CompressArgument argument) {
+    if (!problem.gradient || argument == kCmpOutputGrad) return true;
+    return is_weight_grad(problem, output) == (argument == kCmpInput);
 }
 
 /// Scaling one argument by a power of two scales what depends on it, bit for bit.
@@ -35,7 +35,7 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     Verdict all;
     for (const std::string& name : output_names(problem.gradient))
         join(all, verdict_on_powers(name, problem.dtype, left.values(name), right.values(name),
-                                    depends(name, argument) ? exponent : 0,
+                                    depends(problem, name, argument) ? exponent : 0,
                                     fmt::format("{} times 2^{}", name_of(argument), exponent),
                                     left.place(spec, name),
                                     open_order(scaled, context, name)));
@@ -66,7 +66,7 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
     for (const auto& [name, expected] : whole.expected(context.rounding)) {
         std::vector<double> left = a.values(name);
         // What does not depend on the argument is the same in all three runs.
-        if (depends(name, argument)) left = sum_of(std::move(left), b.values(name));
+        if (depends(whole, name, argument)) left = sum_of(std::move(left), b.values(name));
         join(all, verdict_within(name, std::move(left), sum.values(name),
                                  sum_of(allowance(expected), sum_of(allowance(tensor_of(of_a, name)),
                                                                     allowance(tensor_of(of_b, name)))),

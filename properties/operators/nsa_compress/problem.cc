@@ -33,11 +33,12 @@ void fill_tensor(const Spec& spec, std::size_t index, Tensor& tensor) {
             }
 }
 
-TierTensor make_tensor(const char* name, const char* row_word, const CompressProblem& problem,
-                       std::int64_t width, std::vector<ref::SequencePlace> places,
+TierTensor make_tensor(const char* name, Role role, const char* row_word,
+                       const CompressProblem& problem, std::int64_t width, std::vector<ref::SequencePlace> places,
                        ref::RoundingNoise noise) {
     TierTensor tensor;
     tensor.name = name;
+    tensor.role = role;
     tensor.row_word = row_word;
     tensor.heads = problem.shape.heads;
     tensor.width = width;
@@ -152,17 +153,17 @@ std::vector<TierTensor> compress_tensors(const CompressProblem& problem,
         std::vector<std::int64_t> blocks;
         for (const auto length : s.seq_lengths) blocks.push_back(s.blocks_of(length));
         out.push_back(make_tensor(
-            "output", "block", problem, s.head_dim, ref::sequence_places(blocks, s.total_blocks()),
+            "output", Role::other, "block", problem, s.head_dim, ref::sequence_places(blocks, s.total_blocks()),
             ref::nsa_compress_noise(s, problem.dtype, input, weight, rounding)));
         return out;
     }
     auto noise = ref::nsa_compress_grad_noise(s, problem.dtype, problem.values(kCmpOutputGrad),
                                               input, weight, rounding);
-    out.push_back(make_tensor("input_grad", "token", problem, s.head_dim,
+    out.push_back(make_tensor("input_grad", Role::other, "token", problem, s.head_dim,
                               ref::sequence_places(s.seq_lengths, s.total_tokens),
                               std::move(noise.input_grad)));
     const std::int64_t rows[] = {s.block};
-    out.push_back(make_tensor("weight_grad", "weight", problem, 1,
+    out.push_back(make_tensor("weight_grad", Role::weight_grad, "weight", problem, 1,
                               ref::sequence_places(rows, s.block), std::move(noise.weight_grad)));
     return out;
 }

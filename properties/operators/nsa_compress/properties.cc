@@ -201,7 +201,7 @@ Verdict judge_heads(const CompressProblem& problem, const Call& call, const Call
     if (verdict.failed()) return verdict;
     verdict.message = fmt::format("  of {} heads:\n{}", heads,
                                   describe_reach(tensors, [&](const TierTensor& tensor) {
-                                      return tensor.name == "weight_grad" ? s.total_blocks()
+                                      return tensor.role == Role::weight_grad ? s.total_blocks()
                                              : some.gradient                ? Int{0}
                                                                             : s.block;
                                   }));

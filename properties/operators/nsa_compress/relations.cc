@@ -96,7 +96,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
     };
     const auto depends = [&](const std::string& name, std::size_t k) {
         const auto number = static_cast<Int>(k);
-        if (name == "weight_grad") {
+        if (is_weight_grad(problem, name)) {
             if (number % s.heads != head) return false;
             return of_blocks || std::ranges::find(blocks.first_token, row - number / s.heads) !=
                                     blocks.first_token.end();
@@ -184,7 +184,7 @@ Verdict verdict_on_equal_problems(const Spec& spec, const CompressProblem& first
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     Verdict all;
     for (const auto& [name, expected] : first.expected(context.rounding)) {
-        const Int width = name == "weight_grad" ? 1 : first.shape.head_dim;
+        const Int width = is_weight_grad(first, name) ? 1 : first.shape.head_dim;
         const auto moved = [&](std::vector<double> values) {
             return source.empty() ? values
                                   : gather_heads(values, first.shape.heads, source, width);

@@ -26,6 +26,13 @@ inline OpenOrder open_order(const CompressProblem& problem, const PropertyContex
     };
 }
 
+/// Elements of the weight's gradient are numbered [window position, head]; the other outputs have
+/// channels as well.
+inline bool is_weight_grad(const CompressProblem& problem, const std::string& output) {
+    const Description& of = compress_description(problem.gradient);
+    return of.tensors[static_cast<std::size_t>(of.tensor(output))].role == Role::weight_grad;
+}
+
 inline std::vector<std::string> output_names(bool gradient) {
     if (gradient) return {"input_grad", "weight_grad"};
     return {"output"};

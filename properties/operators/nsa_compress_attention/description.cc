@@ -59,8 +59,8 @@ std::vector<Symbol> symbols() {
 }
 
 /// Lies as [N1,S_q] per sequence.
-TensorField head_statistic(const char* name, TensorArgument argument) {
-    TensorField field = statistic(name, false, argument);
+TensorField head_statistic(const char* name, Role role, TensorArgument argument) {
+    TensorField field = statistic(name, role, false, argument);
     field.forms = {{"", field.logical, "+(query_heads q) lanes"}};
     return field;
 }
@@ -73,8 +73,8 @@ std::vector<TensorField> tensors() {
                         both<&A::atten_mask, &R::atten_mask>),
             mask_tensor("topk_mask", "topk_mask", "mask_rows mask_blocks",
                         both<&A::topk_mask, &R::topk_mask>),
-            head_statistic("softmax_max", both<&A::softmax_max, &R::softmax_max>),
-            head_statistic("softmax_sum", both<&A::softmax_sum, &R::softmax_sum>),
+            head_statistic("softmax_max", Role::row_max, both<&A::softmax_max, &R::softmax_max>),
+            head_statistic("softmax_sum", Role::row_sum, both<&A::softmax_sum, &R::softmax_sum>),
             as_output(row_tensor("attention_out", Role::output, "q+ query_heads value_dim",
                                  both<&A::attention_out, &R::attention_out>)),
             {.name = "topk_indices",

@@ -175,6 +175,7 @@ AttentionProblem problem_of(Parts parts) {
                 return (*place)[static_cast<std::size_t>(number)];
             };
     problem.forward_outputs.push_back({.name = "topk_indices",
+                                       .role = Role::list,
                                        .dtype = ref::Dtype::int32,
                                        .heads = s.kv_heads,
                                        .width = s.select_count,

@@ -71,8 +71,8 @@ void add_tensors(Description& d) {
                            .argument = both<&A::topk_indices, &R::topk_indices>},
         mask = mask_tensor("atten_mask", "mask", "mask_rows mask_columns",
                            both<&A::atten_mask, &R::atten_mask>),
-        row_max = statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>),
-        row_sum = statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>);
+        row_max = statistic("softmax_max", Role::row_max, gradient, both<&A::softmax_max, &R::softmax_max>),
+        row_sum = statistic("softmax_sum", Role::row_sum, gradient, both<&A::softmax_sum, &R::softmax_sum>);
     if constexpr (gradient) {
         t.insert(t.end(), {out,
                            row_tensor("attention_out_grad", Role::output_grad, output_heads,
