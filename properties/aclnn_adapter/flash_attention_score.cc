@@ -52,9 +52,7 @@ int run(const Args& a, bool packed, FlashVariant variant) {
                                      call.tensor(a.drop_mask), call.tensor(a.padding_mask),
                                      call.tensor(a.atten_mask)};
     const std::tuple prefix{call.array(a.prefix)};
-    const std::tuple numbers{a.scale_value,   a.keep_prob,  a.pre_tokens,
-                             a.next_tokens,   a.head_num,   call.text(a.input_layout),
-                             a.inner_precise, a.sparse_mode};
+    const std::tuple numbers = flash_numbers(a, call);
     const std::tuple pse_type{a.pse_type};
     const std::tuple outputs{call.tensor(a.softmax_max), call.tensor(a.softmax_sum),
                              Tensor{nullptr},  // softmaxOut is reserved

@@ -62,9 +62,7 @@ int run(const Args& a, bool packed, FlashVariant variant) {
                             Tensor{nullptr},  // softmaxIn is reserved
                             call.tensor(a.attention_in),
                             call.array(a.prefix)};
-    const std::tuple numbers{a.scale_value,   a.keep_prob,  a.pre_tokens,
-                             a.next_tokens,   a.head_num,   call.text(a.input_layout),
-                             a.inner_precise, a.sparse_mode};
+    const std::tuple numbers = flash_numbers(a, call);
     const std::tuple pse_type{a.pse_type};
     const std::tuple dq{call.tensor(a.dq)}, dk{call.tensor(a.dk)};
     const std::tuple dv{call.tensor(a.dv), Tensor{nullptr}};  // dpse is reserved

@@ -4,6 +4,10 @@
 #include <attncheck/candidate.h>
 
 #include <cstring>
+#include <tuple>
+
+#include "properties/aclnn_adapter/device_call.h"
+#include "properties/case/inert_attribute.h"
 
 namespace attncheck::aclnn_adapter {
 
@@ -26,6 +30,19 @@ FlashNeeds flash_needs(const Args& a, bool ropes, const char* statistics_layout)
                         a.kv_start_idx.size != 0;
     return {packed, ropes, a.pse_type != 1 || starts,
             !statistics_layout || *statistics_layout != '\0'};
+}
+
+/// The attributes that every variant has, in its order.
+template <class Args>
+auto flash_numbers(const Args& a, DeviceCall& call) {
+    return std::tuple{a.scale_value,
+                      a.keep_prob,
+                      a.pre_tokens,
+                      a.next_tokens,
+                      a.head_num,
+                      call.text(a.input_layout),
+                      a.*properties::kInertMember<Args>,
+                      a.sparse_mode};
 }
 
 /// The most general variant that the libraries have and that can say it. Outside TND lengths have

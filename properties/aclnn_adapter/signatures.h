@@ -45,7 +45,7 @@ using NsaCompressAttention =
                Integer, Integer, Integer, Integer, Integer, Tensor, Tensor, Tensor, Tensor>;
 
 // FlashAttention: query, key, value, pse, dropMask, paddingMask, attenMask; arrays; scaleValue,
-// keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode; outputs.
+// keepProb, preTokens, nextTokens, headNum, inputLayout, one without effect, sparseMode; outputs.
 using FlashAttentionScore =
     FirstPhase<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Array, Real, Real, Integer,
                Integer, Integer, Text, Integer, Integer, Tensor, Tensor, Tensor, Tensor>;

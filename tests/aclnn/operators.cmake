@@ -46,6 +46,7 @@ gtest_discover_tests(aclnn_examples_test PROPERTIES LABELS acceptance TIMEOUT 30
 # The library's objects, so that the candidate interface is there for comparison.
 add_library(aclnn_operators_problems OBJECT operators_fields.cc operators_problem.cc)
 target_link_libraries(aclnn_operators_problems PUBLIC attncheck_candidate)
+target_include_directories(aclnn_operators_problems PUBLIC ${PROJECT_SOURCE_DIR})
 foreach(test IN ITEMS operators_arguments_test operators_chain_test operators_rejections_test operators_results_test)
   add_executable(aclnn_${test} ${test}.cc)
   target_link_libraries(aclnn_${test} PRIVATE

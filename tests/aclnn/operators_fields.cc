@@ -91,7 +91,7 @@ const Fields<attncheck_flash_attention_score_args>& fields() {
         .arrays = {&Args::prefix, &Args::actual_seq_q_len, &Args::actual_seq_kv_len,
                    &Args::q_start_idx, &Args::kv_start_idx},
         .texts = {&Args::input_layout, &Args::softmax_out_layout},
-        .integers = {&Args::pre_tokens, &Args::next_tokens, &Args::head_num, kInert<Args>,
+        .integers = {&Args::pre_tokens, &Args::next_tokens, &Args::head_num, kInertMember<Args>,
                      &Args::sparse_mode, &Args::pse_type},
         .reals = {&Args::scale_value, &Args::keep_prob},
     };
@@ -109,7 +109,7 @@ const Fields<attncheck_flash_attention_score_grad_args>& fields() {
         .arrays = {&Args::prefix, &Args::actual_seq_q_len, &Args::actual_seq_kv_len,
                    &Args::q_start_idx, &Args::kv_start_idx},
         .texts = {&Args::input_layout, &Args::softmax_in_layout},
-        .integers = {&Args::pre_tokens, &Args::next_tokens, &Args::head_num, kInert<Args>,
+        .integers = {&Args::pre_tokens, &Args::next_tokens, &Args::head_num, kInertMember<Args>,
                      &Args::sparse_mode, &Args::pse_type},
         .reals = {&Args::scale_value, &Args::keep_prob},
     };

@@ -206,7 +206,7 @@ void fill_flash_inputs(Storage& s, const FlashOptions& options, Args& a) {
     a.next_tokens = 3;
     a.head_num = 4;
     a.input_layout = options.packed ? "TND" : "BSND";
-    a.*kInert<Args> = 7;
+    a.*kInertMember<Args> = 7;
     a.sparse_mode = 0;
     a.pse_type = 1;
     if (options.rope) {

@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "attncheck/candidate.h"
+#include "properties/case/inert_attribute.h"
 
 namespace attncheck::aclnn {
 
 using Shape = std::vector<std::int64_t>;
 
-/// The member of flash attention's arguments that has no effect (contract decision 8).
-template <class Args>
-inline constexpr auto kInert = &Args::inner_precise;
+using properties::kInertMember;
 
 inline std::int64_t count_of(const attncheck_tensor& tensor) {
     std::int64_t count = 1;

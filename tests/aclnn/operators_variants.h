@@ -174,7 +174,7 @@ struct FlashAttentionScore {
         return aclnnFlashAttentionScoreGetWorkspaceSize(
             d(a.query), d(a.key), d(a.value), d(a.real_shift), d(a.drop_mask), d(a.padding_mask),
             d(a.atten_mask), d(a.prefix), a.scale_value, a.keep_prob, a.pre_tokens, a.next_tokens,
-            a.head_num, d(a.input_layout), a.*kInert<Args>, a.sparse_mode, d(a.softmax_max),
+            a.head_num, d(a.input_layout), a.*kInertMember<Args>, a.sparse_mode, d(a.softmax_max),
             d(a.softmax_sum), nullptr, d(a.attention_out), bytes, executor);
     }
 };
@@ -195,7 +195,7 @@ struct FlashAttentionScoreV2 {
             d(a.query), d(a.key), d(a.value), d(a.real_shift), d(a.drop_mask), d(a.padding_mask),
             d(a.atten_mask), d(a.prefix), d(a.q_start_idx), d(a.kv_start_idx), a.scale_value,
             a.keep_prob, a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout),
-            a.*kInert<Args>, a.sparse_mode, a.pse_type, d(a.softmax_max), d(a.softmax_sum), nullptr,
+            a.*kInertMember<Args>, a.sparse_mode, a.pse_type, d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_out), bytes, executor);
     }
 };
@@ -214,7 +214,7 @@ struct FlashAttentionVarLenScore {
             d(a.query), d(a.key), d(a.value), d(a.real_shift), d(a.drop_mask), d(a.padding_mask),
             d(a.atten_mask), d(a.prefix), d(a.actual_seq_q_len), d(a.actual_seq_kv_len),
             a.scale_value, a.keep_prob, a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout),
-            a.*kInert<Args>, a.sparse_mode, d(a.softmax_max), d(a.softmax_sum), nullptr,
+            a.*kInertMember<Args>, a.sparse_mode, d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_out), bytes, executor);
     }
 };
@@ -233,7 +233,7 @@ struct FlashAttentionVarLenScoreV2 {
             d(a.query), d(a.key), d(a.value), d(a.real_shift), d(a.drop_mask), d(a.padding_mask),
             d(a.atten_mask), d(a.prefix), d(a.actual_seq_q_len), d(a.actual_seq_kv_len),
             d(a.q_start_idx), d(a.kv_start_idx), a.scale_value, a.keep_prob, a.pre_tokens,
-            a.next_tokens, a.head_num, d(a.input_layout), a.*kInert<Args>, a.sparse_mode,
+            a.next_tokens, a.head_num, d(a.input_layout), a.*kInertMember<Args>, a.sparse_mode,
             a.pse_type, d(a.softmax_max), d(a.softmax_sum), nullptr, d(a.attention_out), bytes,
             executor);
     }
@@ -253,7 +253,7 @@ struct FlashAttentionVarLenScoreV3 {
             d(a.query), d(a.query_rope), d(a.key), d(a.key_rope), d(a.value), d(a.real_shift),
             d(a.drop_mask), d(a.padding_mask), d(a.atten_mask), d(a.prefix), d(a.actual_seq_q_len),
             d(a.actual_seq_kv_len), d(a.q_start_idx), d(a.kv_start_idx), a.scale_value, a.keep_prob,
-            a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout), a.*kInert<Args>,
+            a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout), a.*kInertMember<Args>,
             a.sparse_mode, a.pse_type, d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_out), bytes, executor);
     }
@@ -273,7 +273,7 @@ struct FlashAttentionVarLenScoreV4 {
             d(a.query), d(a.key), d(a.value), d(a.real_shift), d(a.drop_mask), d(a.padding_mask),
             d(a.atten_mask), d(a.prefix), d(a.actual_seq_q_len), d(a.actual_seq_kv_len),
             a.scale_value, a.keep_prob, a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout),
-            a.*kInert<Args>, a.sparse_mode, d(a.softmax_out_layout), d(a.softmax_max),
+            a.*kInertMember<Args>, a.sparse_mode, d(a.softmax_out_layout), d(a.softmax_max),
             d(a.softmax_sum), nullptr, d(a.attention_out), bytes, executor);
     }
 };
@@ -292,7 +292,7 @@ struct FlashAttentionScoreGrad {
             d(a.query), d(a.key), d(a.value), d(a.dy), d(a.pse_shift), d(a.drop_mask),
             d(a.padding_mask), d(a.atten_mask), d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_in), d(a.prefix), a.scale_value, a.keep_prob, a.pre_tokens, a.next_tokens,
-            a.head_num, d(a.input_layout), a.*kInert<Args>, a.sparse_mode, d(a.dq), d(a.dk),
+            a.head_num, d(a.input_layout), a.*kInertMember<Args>, a.sparse_mode, d(a.dq), d(a.dk),
             d(a.dv), nullptr, bytes, executor);
     }
 };
@@ -314,7 +314,7 @@ struct FlashAttentionScoreGradV2 {
             d(a.padding_mask), d(a.atten_mask), d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_in), d(a.prefix), d(a.q_start_idx), d(a.kv_start_idx), a.scale_value,
             a.keep_prob, a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout),
-            a.*kInert<Args>, a.sparse_mode, a.pse_type, d(a.dq), d(a.dk), d(a.dv), nullptr, bytes,
+            a.*kInertMember<Args>, a.sparse_mode, a.pse_type, d(a.dq), d(a.dk), d(a.dv), nullptr, bytes,
             executor);
     }
 };
@@ -334,7 +334,7 @@ struct FlashAttentionUnpaddingScoreGrad {
             d(a.padding_mask), d(a.atten_mask), d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_in), d(a.prefix), d(a.actual_seq_q_len), d(a.actual_seq_kv_len),
             a.scale_value, a.keep_prob, a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout),
-            a.*kInert<Args>, a.sparse_mode, d(a.dq), d(a.dk), d(a.dv), nullptr, bytes, executor);
+            a.*kInertMember<Args>, a.sparse_mode, d(a.dq), d(a.dk), d(a.dv), nullptr, bytes, executor);
     }
 };
 
@@ -353,7 +353,7 @@ struct FlashAttentionUnpaddingScoreGradV2 {
             d(a.padding_mask), d(a.atten_mask), d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_in), d(a.prefix), d(a.actual_seq_q_len), d(a.actual_seq_kv_len),
             d(a.q_start_idx), d(a.kv_start_idx), a.scale_value, a.keep_prob, a.pre_tokens,
-            a.next_tokens, a.head_num, d(a.input_layout), a.*kInert<Args>, a.sparse_mode,
+            a.next_tokens, a.head_num, d(a.input_layout), a.*kInertMember<Args>, a.sparse_mode,
             a.pse_type, d(a.dq), d(a.dk), d(a.dv), nullptr, bytes, executor);
     }
 };
@@ -373,7 +373,7 @@ struct FlashAttentionUnpaddingScoreGradV3 {
             d(a.pse_shift), d(a.drop_mask), d(a.padding_mask), d(a.atten_mask), d(a.softmax_max),
             d(a.softmax_sum), nullptr, d(a.attention_in), d(a.prefix), d(a.actual_seq_q_len),
             d(a.actual_seq_kv_len), d(a.q_start_idx), d(a.kv_start_idx), a.scale_value, a.keep_prob,
-            a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout), a.*kInert<Args>,
+            a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout), a.*kInertMember<Args>,
             a.sparse_mode, a.pse_type, d(a.dq), d(a.dq_rope), d(a.dk), d(a.dk_rope), d(a.dv),
             nullptr, bytes, executor);
     }
@@ -394,7 +394,7 @@ struct FlashAttentionUnpaddingScoreGradV4 {
             d(a.padding_mask), d(a.atten_mask), d(a.softmax_max), d(a.softmax_sum), nullptr,
             d(a.attention_in), d(a.prefix), d(a.actual_seq_q_len), d(a.actual_seq_kv_len),
             a.scale_value, a.keep_prob, a.pre_tokens, a.next_tokens, a.head_num, d(a.input_layout),
-            a.*kInert<Args>, a.sparse_mode, d(a.dq), d(a.dk), d(a.dv), nullptr,
+            a.*kInertMember<Args>, a.sparse_mode, d(a.dq), d(a.dk), d(a.dv), nullptr,
             d(a.softmax_in_layout), bytes, executor);
     }
 };

@@ -5,7 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <type_traits>
 #include <vector>
+
+#include "properties/case/inert_attribute.h"
 
 namespace attncheck::impl {
 namespace {
@@ -315,7 +318,10 @@ TEST(FlashAttentionValidate, AttributesBeforeShapes) {
     }
     both_reject("TND", [](auto& a) { a.sparse_mode = 5; }, "sparse_mode");
     both_accept("TND", [](auto& a) { a.sparse_mode = 8; });
-    both_accept("TND", [](auto& a) { a.scale_value = std::nan(""), a.inner_precise = kInt64Min; });
+    both_accept("TND", [](auto& a) {
+        a.scale_value = std::nan("");
+        a.*properties::kInertMember<std::remove_reference_t<decltype(a)>> = kInt64Min;
+    });
 }
 
 TEST(FlashAttentionValidate, QueryShapes) {

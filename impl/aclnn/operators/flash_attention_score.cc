@@ -131,11 +131,6 @@ aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScore(void* workspace, uint64_t workspaceSize,
-                                     aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionScore", workspace, workspaceSize, executor, stream);
-}
-
 aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value,
     const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
@@ -176,12 +171,6 @@ aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreV2(void* workspace, uint64_t workspaceSize,
-                                       aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionScoreV2", workspace, workspaceSize, executor,
-                           stream);
-}
-
 aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value,
     const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
@@ -219,12 +208,6 @@ aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
             .attentionOutOut = attentionOutOut,
         },
         workspaceSize, executor);
-}
-
-aclnnStatus aclnnFlashAttentionVarLenScore(void* workspace, uint64_t workspaceSize,
-                                           aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionVarLenScore", workspace, workspaceSize, executor,
-                           stream);
 }
 
 aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
@@ -268,12 +251,6 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
             .attentionOutOut = attentionOutOut,
         },
         workspaceSize, executor);
-}
-
-aclnnStatus aclnnFlashAttentionVarLenScoreV2(void* workspace, uint64_t workspaceSize,
-                                             aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionVarLenScoreV2", workspace, workspaceSize, executor,
-                           stream);
 }
 
 aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
@@ -321,12 +298,6 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize,
-                                             aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionVarLenScoreV3", workspace, workspaceSize, executor,
-                           stream);
-}
-
 aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value,
     const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
@@ -365,12 +336,6 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
             .attentionOutOut = attentionOutOut,
         },
         workspaceSize, executor);
-}
-
-aclnnStatus aclnnFlashAttentionVarLenScoreV4(void* workspace, uint64_t workspaceSize,
-                                             aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionVarLenScoreV4", workspace, workspaceSize, executor,
-                           stream);
 }
 
 }  // extern "C"

@@ -150,12 +150,6 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreGrad(void* workspace, uint64_t workspaceSize,
-                                         aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionScoreGrad", workspace, workspaceSize, executor,
-                           stream);
-}
-
 aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional,
@@ -202,12 +196,6 @@ aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreGradV2(void* workspace, uint64_t workspaceSize,
-                                           aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionScoreGradV2", workspace, workspaceSize, executor,
-                           stream);
-}
-
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional,
@@ -250,12 +238,6 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
             .dvOut = dvOut,
         },
         workspaceSize, executor);
-}
-
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGrad(void* workspace, uint64_t workspaceSize,
-                                                  aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionUnpaddingScoreGrad", workspace, workspaceSize,
-                           executor, stream);
 }
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
@@ -305,12 +287,6 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
             .dvOut = dvOut,
         },
         workspaceSize, executor);
-}
-
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2(void* workspace, uint64_t workspaceSize,
-                                                    aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionUnpaddingScoreGradV2", workspace, workspaceSize,
-                           executor, stream);
 }
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
@@ -367,12 +343,6 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void* workspace, uint64_t workspaceSize,
-                                                    aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionUnpaddingScoreGradV3", workspace, workspaceSize,
-                           executor, stream);
-}
-
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional,
@@ -417,12 +387,6 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
             .softmaxInLayout = softmaxInLayout,
         },
         workspaceSize, executor);
-}
-
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void* workspace, uint64_t workspaceSize,
-                                                    aclOpExecutor* executor, aclrtStream stream) {
-    return launch_executor("aclnnFlashAttentionUnpaddingScoreGradV4", workspace, workspaceSize,
-                           executor, stream);
 }
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "properties/case/attention_fields.h"
+#include "properties/case/inert_attribute.h"
 #include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
@@ -105,7 +106,7 @@ std::vector<NumberField> fields(bool gradient) {
          scale_field(),
          logits_field(),
          choice("stats_order", {"blocks", "same_as_input"}),
-         {.key = "precise", .max = 2, .fallback = 0},
+         {.key = kInertField, .max = 2, .fallback = 0},
          {.key = "beyond_q", .max = kLongest, .fallback = 0},
          {.key = "beyond_kv", .max = kLongest, .fallback = 0}});
     if (!gradient) return out;
@@ -144,8 +145,8 @@ std::vector<Form> mask_forms() {
             {"mask_form=packed", "+(q) +(kv)"}};
 }
 
-TensorField laid_out_statistic(const char* name, bool gradient, TensorArgument argument) {
-    TensorField tensor = statistic(name, gradient, argument);
+TensorField laid_out_statistic(const char* name, Role role, bool gradient, TensorArgument argument) {
+    TensorField tensor = statistic(name, role, gradient, argument);
     tensor.forms = {{"layout!=TND", "B query_heads q lanes"},
                     {"stats_order=blocks", "q+ query_heads lanes", "+(query_heads q) lanes"},
                     {"", "q+ query_heads lanes"}};
@@ -186,9 +187,9 @@ void add_tensors(Description& d, TensorArgument pse, TensorArgument dy) {
     t.push_back(mask_tensor("atten_mask", "mask", {}, both<&A::atten_mask, &R::atten_mask>));
     t.back().forms = mask_forms();
     t.push_back(
-        laid_out_statistic("softmax_max", gradient, both<&A::softmax_max, &R::softmax_max>));
+        laid_out_statistic("softmax_max", Role::row_max, gradient, both<&A::softmax_max, &R::softmax_max>));
     t.push_back(
-        laid_out_statistic("softmax_sum", gradient, both<&A::softmax_sum, &R::softmax_sum>));
+        laid_out_statistic("softmax_sum", Role::row_sum, gradient, both<&A::softmax_sum, &R::softmax_sum>));
     if constexpr (gradient) {
         TensorField given = rows("attention_in", Role::output, "q", n1, "value_dim",
                                  both<&A::attention_in, &R::attention>);
@@ -233,9 +234,9 @@ void add_host_arguments(Description& d, const char* order, TextArgument order_ar
                    .argument = both<&A::head_num, &R::head_num>,
                    .value = "query_heads",
                    .largest = 256},
-                  {.name = "inner_precise",
-                   .argument = unruled<&A::inner_precise>,
-                   .value = "precise",
+                  {.name = kInertName,
+                   .argument = unruled<kInertMember<A>>,
+                   .value = kInertField,
                    .inert = true},
                   {"sparse_mode", both<&A::sparse_mode, &R::sparse_mode>, "sparse"},
                   {"pse_type", both<&A::pse_type, &R::pse_type>, "pse_type"}};
