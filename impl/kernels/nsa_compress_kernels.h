@@ -30,21 +30,25 @@ struct CompressSlab {
     float* sums[kMaxOpenWindows];  // [num_heads, head_dim] each, 64-byte aligned; added to
 };
 
-struct GradientSlab {
+/// kSlabTokens tokens of X and dX and the windows over them. W and dY are fp32, or bf16 where products
+/// are of pairs.
+template <class Number>
+struct GradientSlabOf {
     const std::uint16_t* input;
     std::int64_t input_token_stride, input_head_stride;
     TokensAhead ahead;
     LineRequests requests;  // up to KernelTable::most_in_rows windows; beyond them always kTwice
     std::uint16_t* input_grad;
     std::int64_t grad_token_stride, grad_head_stride, num_heads, head_dim;
-    const float* weight;  // as in CompressSlab
+    const Number* weight;  // as in CompressSlab
     std::int64_t block;
     int num_windows;  // 1 .. kMaxOpenWindows
     std::int64_t first_row[kMaxOpenWindows];
-    const float* output_grad[kMaxOpenWindows];  // [num_heads, head_dim] each, 64-byte aligned
+    const Number* output_grad[kMaxOpenWindows];  // [num_heads, head_dim] each, 64-byte aligned
     float* weight_grad_lanes;  // [num_heads, block, kLanesPerSum], 64-byte aligned; added to
     bool bypass_cache;  // input_grad rows are 32-byte aligned and too many to be kept in cache
 };
+using GradientSlab = GradientSlabOf<float>;
 
 /// A dW element is kept as this many partial sums, which vectors of up to 16 lanes add to directly.
 inline constexpr std::int64_t kLanesPerSum = 16;

@@ -28,23 +28,10 @@ inline constexpr float kLeastSum = 0x1p-60f;
 /// dW: at most 2^40 products, 2^-65 lost, is 2^-25 of it and below half an ulp of fp32.
 inline constexpr float kLeastWeightGrad = 0x1p-40f;
 
-/// Windows are as in GradientSlab. dY stays in bf16; `grad_pairs` is room for the pairs of
-/// neighbouring windows, [(num_windows + 1) / 2, num_heads * head_dim].
-struct PairGradientSlab {
-    const std::uint16_t* input;
-    std::int64_t input_token_stride, input_head_stride;
-    TokensAhead ahead;
-    LineRequests requests;
-    std::uint16_t* input_grad;
-    std::int64_t grad_token_stride, grad_head_stride, num_heads, head_dim;
-    const std::uint16_t* weight;  // [num_heads, block]
-    std::int64_t block;
-    int num_windows;
-    std::int64_t first_row[kMaxOpenWindows];
-    const std::uint16_t* output_grad[kMaxOpenWindows];  // [num_heads, head_dim] each
+/// `grad_pairs` is room for the pairs of neighbouring windows, [(num_windows + 1) / 2, num_heads *
+/// head_dim].
+struct PairGradientSlab : GradientSlabOf<std::uint16_t> {
     std::uint32_t* grad_pairs;
-    float* weight_grad_lanes;
-    bool bypass_cache;
 };
 
 /// Forward: tokens that are done before the next are begun, at most. 8 rows of the usual 4 heads of

@@ -42,41 +42,11 @@ public:
           packed_input_(std::max(problem.input.contiguous_dim() ? 0 : kSlabTokens * row_size_,
                                  problem.output_grad.contiguous_dim() ? 0 : row_size_)),
           packed_grad_(problem.input_grad.contiguous_dim() ? 0 : kSlabTokens * row_size_) {
-        const bool direct_input = problem.input.contiguous_dim(),
-                   direct_grad = problem.input_grad.contiguous_dim();
-        slab_.input_token_stride = direct_input ? problem.input.row_stride : row_size_;
-        slab_.input_head_stride = direct_input ? problem.input.head_stride : problem.head_dim;
-        const bool may_ask_once =
-            problem.pairs != nullptr || problem.geometry.max_open() <= problem.kernels.most_in_rows;
-        const RequestPlan lines(may_ask_once ? problem.kernels.requests : LineRequests::kTwice,
-                                row_size_, 1, tokens_ahead(kBytesAhead, row_size_, 1));
-        slab_.requests = lines.requests;
-        slab_.ahead = lines.ahead;
-        slab_.grad_token_stride = direct_grad ? problem.input_grad.row_stride : row_size_;
-        slab_.grad_head_stride = direct_grad ? problem.input_grad.head_stride : problem.head_dim;
-        slab_.num_heads = num_heads;
-        slab_.head_dim = problem.head_dim;
-        slab_.block = problem.geometry.block;
-        if (problem.pairs == nullptr)
-            slab_.weight = problem.weight + head_begin * problem.geometry.block;
-        slab_.weight_grad_lanes = lanes_.data();
-        slab_.bypass_cache = problem.bypass_cache;
-        pair_slab_.input_token_stride = slab_.input_token_stride;
-        pair_slab_.input_head_stride = slab_.input_head_stride;
-        pair_slab_.requests = slab_.requests;
-        pair_slab_.ahead = slab_.ahead;
-        pair_slab_.grad_token_stride = slab_.grad_token_stride;
-        pair_slab_.grad_head_stride = slab_.grad_head_stride;
-        pair_slab_.num_heads = num_heads;
-        pair_slab_.head_dim = problem.head_dim;
-        pair_slab_.block = problem.geometry.block;
-        if (problem.pairs != nullptr)
-            pair_slab_.weight = problem.weight_halves + head_begin * problem.geometry.block;
+        begin_slabs(slab_, problem.weight);
+        begin_slabs(pair_slab_, problem.weight_halves);
         // Behind the ring of halves.
         pair_slab_.grad_pairs = reinterpret_cast<std::uint32_t*>(half_row(0)) +
                                 problem.geometry.max_open() * row_size_ / 2;
-        pair_slab_.weight_grad_lanes = lanes_.data();
-        pair_slab_.bypass_cache = problem.bypass_cache;
     }
 
     // partial: [num_heads, block] of dW.
@@ -98,6 +68,29 @@ public:
     }
 
 private:
+    // What all slabs have in common. `weight` is null for the kind of numbers that is not in use.
+    template <class Number>
+    void begin_slabs(GradientSlabOf<Number>& slab, const Number* weight) {
+        const bool direct_input = problem_.input.contiguous_dim(),
+                   direct_grad = problem_.input_grad.contiguous_dim();
+        const bool may_ask_once = problem_.pairs != nullptr ||
+                                  problem_.geometry.max_open() <= problem_.kernels.most_in_rows;
+        const RequestPlan lines(may_ask_once ? problem_.kernels.requests : LineRequests::kTwice,
+                                row_size_, 1, tokens_ahead(kBytesAhead, row_size_, 1));
+        slab.requests = lines.requests;
+        slab.ahead = lines.ahead;
+        slab.input_token_stride = direct_input ? problem_.input.row_stride : row_size_;
+        slab.input_head_stride = direct_input ? problem_.input.head_stride : problem_.head_dim;
+        slab.grad_token_stride = direct_grad ? problem_.input_grad.row_stride : row_size_;
+        slab.grad_head_stride = direct_grad ? problem_.input_grad.head_stride : problem_.head_dim;
+        slab.num_heads = num_heads_;
+        slab.head_dim = problem_.head_dim;
+        slab.block = problem_.geometry.block;
+        slab.weight = weight == nullptr ? nullptr : weight + head_begin_ * slab.block;
+        slab.weight_grad_lanes = lanes_.data();
+        slab.bypass_cache = problem_.bypass_cache;
+    }
+
     // `cursor` is at the sequence of token_begin, or done when the tokens lie beyond the last
     // sequence.
     void run_tokens(SequenceCursor cursor, std::int64_t token_begin, std::int64_t token_end) {
@@ -250,15 +243,22 @@ private:
         if (!direct_grad) scatter(packed_grad_.data(), rows, problem_.input_grad);
     }
 
+    // The windows [low, high] at position `pos`; `row_of` gives their rows in the ring.
+    template <class Number, class RowOf>
+    void place_windows(GradientSlabOf<Number>& slab, std::int64_t pos, std::int64_t low,
+                       std::int64_t high, const RowOf& row_of) const {
+        slab.num_windows = static_cast<int>(high - low + 1);
+        for (int k = 0; k < slab.num_windows; ++k) {
+            slab.first_row[k] = pos - (low + k) * problem_.geometry.stride;
+            slab.output_grad[k] = row_of(low + k);
+        }
+    }
+
     void multiply(const std::uint16_t* input, std::uint16_t* input_grad, std::int64_t pos,
                   std::int64_t low, std::int64_t high) {
         slab_.input = input;
         slab_.input_grad = input_grad;
-        slab_.num_windows = static_cast<int>(high - low + 1);
-        for (int k = 0; k < slab_.num_windows; ++k) {
-            slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
-            slab_.output_grad[k] = float_row(low + k);
-        }
+        place_windows(slab_, pos, low, high, [&](std::int64_t k) { return float_row(k); });
         problem_.kernels.gradient_slab[static_cast<int>(problem_.format)](slab_);
     }
 
@@ -266,16 +266,11 @@ private:
                         std::int64_t low, std::int64_t high) {
         pair_slab_.input = input;
         pair_slab_.input_grad = input_grad;
-        pair_slab_.num_windows = static_cast<int>(high - low + 1);
+        place_windows(pair_slab_, pos, low, high, [&](std::int64_t k) { return half_row(k); });
         bool exact = exact_;
-        for (int k = 0; k < pair_slab_.num_windows; ++k) {
-            pair_slab_.first_row[k] = pos - (low + k) * problem_.geometry.stride;
-            pair_slab_.output_grad[k] = half_row(low + k);
-            exact = exact || !plain_rows_[ring_index(low + k)];
-        }
-        for (int k = 0; k < pair_slab_.num_windows; ++k) {
-            if (!exact) paired_rows_[pair_slab_.first_row[k] / kSlabTokens] = true;
-        }
+        for (std::int64_t k = low; k <= high; ++k) exact = exact || !plain_rows_[ring_index(k)];
+        for (int k = 0; k < pair_slab_.num_windows && !exact; ++k)
+            paired_rows_[pair_slab_.first_row[k] / kSlabTokens] = true;
         exact ? problem_.pairs->exact_gradient_slab(pair_slab_)
               : problem_.pairs->gradient_slab(pair_slab_);
     }
