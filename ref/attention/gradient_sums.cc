@@ -1,0 +1,187 @@
+#include "ref/attention/gradient_sums.h"
+
+namespace attncheck::ref {
+
+void PairShares::take_alike(double half_step, const Eigen::ArrayXd& spreads) {
+    for (std::int64_t i = 0; i < value.rows(); ++i) {
+        const double spread = spreads.size() > 0 ? spreads[i] : 1;
+        if (!RoundingVariance::any_alike(value.row(i), half_step, spread)) continue;
+        for (std::int64_t j = 0; j < value.cols(); ++j) {
+            const double error = RoundingVariance::alike(value(i, j), half_step, spread);
+            if (error == 0) continue;
+            if (alike.size() == 0) alike = Array::Zero(value.rows(), value.cols());
+            alike(i, j) = square(error);
+        }
+    }
+    if (alike.size() > 0) own += alike;
+}
+
+GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> key,
+                           std::span<const SequencePlace> query_places,
+                           std::span<const SequencePlace> key_places, Dtype dtype,
+                           const RoundingVariance& of, const KeySlots& slots,
+                           AttentionGradNoise& out)
+    : shape_(shape),
+      query_places_(query_places),
+      key_places_(key_places),
+      dtype_(dtype),
+      of_(of),
+      key2_(finite_squares(key)),
+      slots_(slots),
+      terms_(Eigen::ArrayXd::Zero(slots.count())),
+      query_(out.query_grad, shape.head_dim),
+      key_(out.key_grad, shape.head_dim),
+      value_(out.value_grad, shape.value_dim) {
+    for (TensorSums* sums : {&query_, &key_, &value_})
+        if (of_.truncating) sums->noise.truncated.resize(sums->noise.size());
+    if (of_.group > 0 && shape.group() > 1) {
+        head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
+        head_value_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.value_dim);
+    }
+}
+
+/// group=half: the sums of every query head are rounded.
+void GradientSums::add_heads(TensorSums& sums, std::int64_t key, const Matrix<double>& heads) {
+    for (std::int64_t h = 0; heads.size() > 0 && h < shape_.group(); ++h) {
+        const auto of_head = heads.row(key * shape_.group() + h);
+        const Eigen::RowVectorXd alike =
+            of_head.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
+        sums.rest(key) +=
+            (of_.group * of_head.cwiseAbs2().array() + of_.underflow).matrix() + alike;
+        sums.alike(key) += alike;
+    }
+}
+
+void GradientSums::add_to_heads(const SharedRows<double>& rows, const Array& share,
+                                const Matrix<double>& x, std::int64_t j, std::int64_t to,
+                                Matrix<double>& heads) {
+    const std::int64_t group = shape_.group();
+    for (std::int64_t i = 0; heads.size() > 0 && i < x.rows(); ++i)
+        heads.row(to * group + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
+}
+
+void GradientSums::finish_keys() {
+    for (std::int64_t key = 0; key < terms_.size(); ++key) {
+        add_heads(key_, key, head_key_);
+        add_heads(value_, key, head_value_);
+        finish(key_, key, terms_[key], of_.rounds_score_grad);
+        finish(value_, key, terms_[key], of_.rounds_prob);
+    }
+}
+
+/// delta's error is one number for the whole row.
+void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShares& shares,
+                                  const RowTerms& terms) {
+    if (query_.noise.size() == 0) return;
+    const auto& [delta, other_delta, delta_variance] = terms;
+    const auto k = rows.key();
+    rows.gather(key2_, shape_.head_dim, gathered_key2_);
+    const auto k2 = gathered_key2_.view();
+    const Matrix<double> value = product(shares.value.matrix(), k),
+                         squares = product(shares.value.square().matrix(), k2),
+                         own = product(shares.own.matrix(), k2), scale = product(shares.scale.matrix(), k),
+                         prob_key = product(shares.prob.matrix(), k);
+    Matrix<double> alike;
+    if (shares.alike.size() > 0) alike = product(shares.alike.matrix(), k2);
+    for (std::int64_t i = 0; i < value.rows(); ++i) {
+        const std::int64_t at = rows.place(i);
+        query_.value(at) = value.row(i);
+        query_.squared(at) = squares.row(i);
+        query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
+        query_.rest(at).array() += square(of_.flush) * shares.value.row(i).square().sum();
+        if (shares.alike.size() > 0) query_.alike(at) = alike.row(i);
+        query_.probe(at, Defect::scale) = scale.row(i);
+        query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
+        query_.probe(at, Defect::other_row) = (delta[i] - other_delta[i]) * prob_key.row(i);
+        finish(query_, at, static_cast<double>(rows.count()), of_.rounds_score_grad);
+    }
+    for (const std::int64_t tile : kProbedTiles) {
+        if (!find_probe(query_.noise, Defect::last_tile, tile)) continue;
+        const auto last = columns_in_last_tile(rows, key_places_, tile);
+        if (last.empty()) continue;
+        const Matrix<double> part =
+            product(shares.value(Eigen::all, last).matrix(), k(last, Eigen::all));
+        for (std::int64_t i = 0; i < part.rows(); ++i)
+            query_.row(find_probe(query_.noise, Defect::last_tile, tile)->direction,
+                       rows.place(i)) = part.row(i);
+    }
+}
+
+void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares& shares,
+                               const RowTerms& terms) {
+    const auto& [delta, other_delta, delta_variance] = terms;
+    const Matrix<double>&q = rows.query, q2 = q.cwiseAbs2();
+    const Array squares = shares.value.square(),
+                own = shares.own + shares.prob.square().colwise() * delta_variance,
+                row_term = shares.prob.colwise() * -delta,
+                other_row = shares.prob.colwise() * (delta - other_delta);
+    for (std::int64_t j = 0; j < rows.count(); ++j) {
+        const std::int64_t to = slot(rows, j);
+        add_to_heads(rows, shares.value, q, j, to, head_key_);
+        add_product(key_.value(to), shares.value, j, q);
+        add_product(key_.squared(to), squares, j, q2);
+        add_product(key_.rest(to), own, j, q2);
+        key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
+        if (shares.alike.size() > 0) add_product(key_.alike(to), shares.alike, j, q2);
+        add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
+        add_product(key_.probe(to, Defect::row_term), row_term, j, q);
+        add_product(key_.probe(to, Defect::other_row), other_row, j, q);
+        terms_[to] += static_cast<double>(q.rows());
+    }
+    add_tiles(key_, rows, shares.value, q);
+}
+
+void GradientSums::add_to_values(const SharedRows<double>& rows, const PairShares& weights,
+                                 const Matrix<double>& dout, const Mask& kept) {
+    const Matrix<double> tame = kept.all() ? dout : Matrix<double>(finite_part(dout)),
+                         tame2 = tame.cwiseAbs2();
+    const Array squares = weights.value.square();
+    for (std::int64_t j = 0; j < rows.count(); ++j) {
+        const std::int64_t to = slot(rows, j);
+        add_to_heads(rows, weights.value, tame, j, to, head_value_);
+        add_product(value_.value(to), weights.value, j, tame);
+        add_product(value_.squared(to), squares, j, tame2);
+        add_product(value_.rest(to), weights.own, j, tame2);
+        value_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
+        if (weights.alike.size() > 0) add_product(value_.alike(to), weights.alike, j, tame2);
+        add_product(value_.probe(to, Defect::scale), weights.scale, j, tame);
+    }
+    add_tiles(value_, rows, weights.value, tame);
+}
+
+/// The part of the rows in the last tile of their sequence.
+void GradientSums::add_tiles(TensorSums& sums, const SharedRows<double>& rows, const Array& share,
+                             const Matrix<double>& x) {
+    for (const std::int64_t tile : kProbedTiles) {
+        Probe* const probe = find_probe(sums.noise, Defect::last_tile, tile);
+        std::vector<std::int64_t> last;
+        for (std::int64_t i = 0; probe && i < x.rows(); ++i)
+            if (in_last_tile(place_of(rows.row(i)), tile)) last.push_back(i);
+        if (last.empty()) continue;
+        const Array part = share(last, Eigen::all);
+        const Matrix<double> of = x(last, Eigen::all);
+        for (std::int64_t j = 0; j < rows.count(); ++j)
+            add_product(sums.row(probe->direction, slot(rows, j)), part, j, of);
+    }
+}
+
+/// rest holds the variance of the coefficients; squares the sum of squared products.
+void GradientSums::finish(TensorSums& sums, std::int64_t at, double terms, bool casts) {
+    if (terms == 0) return;
+    RoundingNoise& noise = sums.noise;
+    const auto first = static_cast<std::size_t>(at * sums.width);
+    for (std::size_t i = first; i < first + static_cast<std::size_t>(sums.width); ++i) {
+        const double x = noise.value[i], squares = sums.squares[i];
+        noise.cast[i] = of_.cast * squares;
+        noise.rest[i] += (&sums == &value_ ? of_.of_products(terms)
+                                           : of_.of_scaled_products(terms)) *
+                             squares +
+                         (4 * square(of_.unit) + of_.exponential) * square(x) +
+                         of_.stored(dtype_, x);
+        noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
+        noise.alike[i] += of_.stored_alike(dtype_, x) + of_.exponential * squares;
+        if (of_.truncating) noise.truncated[i] = of_.of_truncation(terms) * squares;
+    }
+}
+
+}  // namespace attncheck::ref

@@ -1,0 +1,98 @@
+// What pairs of a query and a key add to dQ, dK and dV: values, variances and directions of defects
+// by element (rounding_noise.h).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ref/attention/key_slots.h"
+#include "ref/attention/rounding_noise.h"
+#include "ref/attention/rounding_variance.h"
+#include "ref/attention/shared_rows.h"
+
+namespace attncheck::ref {
+
+/// A tensor of gradients by what is summed up for it: rows of matrices.
+struct TensorSums {
+    RoundingNoise& noise;
+    std::int64_t width;
+    std::vector<double> squares;  ///< sums of squared products
+
+    TensorSums(RoundingNoise& of, std::int64_t of_width)
+        : noise(of), width(of_width), squares(of.size()) {}
+
+    auto value(std::int64_t at) { return row(noise.value, at); }
+    auto rest(std::int64_t at) { return row(noise.rest, at); }
+    auto alike(std::int64_t at) { return row(noise.alike, at); }
+    auto squared(std::int64_t at) { return row(squares, at); }
+    auto probe(std::int64_t at, Defect defect) {
+        return row(find_probe(noise, defect)->direction, at);
+    }
+    Eigen::Map<Eigen::RowVectorXd> row(std::vector<double>& tensor, std::int64_t at) const {
+        return {tensor.data() + at * width, width};
+    }
+};
+
+/// What the pairs contribute: coefficients of rows of K, Q or dO.
+struct PairShares {
+    Array value;  ///< scale dS
+    Array own;    ///< scale^2 times the variance of dS but for its cast
+    Array scale;  ///< scale d dS / d ln scale
+    Array prob;   ///< scale P: what delta is multiplied with
+    Array alike;  ///< square of the error of a cast near zero, in own too; empty: none
+
+    void take_alike(double half_step, const Eigen::ArrayXd& spreads = {});
+};
+
+/// Of the rows that share their keys.
+struct RowTerms {
+    Eigen::ArrayXd delta;        ///< <dO, O>
+    Eigen::ArrayXd other_delta;  ///< of the row before
+    Eigen::ArrayXd delta_variance;
+};
+
+/// Of the wanted rows, and of the keys that have a slot. Refers to all that it is made from.
+class GradientSums {
+public:
+    GradientSums(const AttentionShape& shape, std::span<const double> key,
+                 std::span<const SequencePlace> query_places,
+                 std::span<const SequencePlace> key_places, Dtype dtype,
+                 const RoundingVariance& of, const KeySlots& slots, AttentionGradNoise& out);
+
+    bool has_keys() const { return slots_.count() > 0; }
+    const SequencePlace& place_of(std::int64_t row) const {
+        return query_places_[static_cast<std::size_t>(row / shape_.query_heads)];
+    }
+    /// Nothing where no row of queries is wanted.
+    void add_to_queries(const SharedRows<double>& rows, const PairShares& shares,
+                        const RowTerms& terms);
+    void add_to_keys(const SharedRows<double>& rows, const PairShares& shares,
+                     const RowTerms& terms);
+    void add_to_values(const SharedRows<double>& rows, const PairShares& weights,
+                       const Matrix<double>& dout, const Mask& kept);
+    void finish_keys();
+
+private:
+    std::int64_t slot(const SharedRows<double>& rows, std::int64_t j) const {
+        return slots_.of(rows.keys[static_cast<std::size_t>(j)]);
+    }
+    void add_heads(TensorSums& sums, std::int64_t key, const Matrix<double>& heads);
+    void add_to_heads(const SharedRows<double>& rows, const Array& share, const Matrix<double>& x,
+                      std::int64_t j, std::int64_t to, Matrix<double>& heads);
+    void add_tiles(TensorSums& sums, const SharedRows<double>& rows, const Array& share,
+                   const Matrix<double>& x);
+    void finish(TensorSums& sums, std::int64_t at, double terms, bool casts);
+
+    const AttentionShape& shape_;
+    std::span<const SequencePlace> query_places_, key_places_;
+    Dtype dtype_;
+    const RoundingVariance& of_;
+    std::vector<double> key2_;  ///< [T2,N2,D]: k^2
+    GatheredRows<double> gathered_key2_;
+    const KeySlots& slots_;
+    Eigen::ArrayXd terms_;  ///< by slot: columns that refer to each key
+    TensorSums query_, key_, value_;
+    Matrix<double> head_key_, head_value_;  ///< group=half: [T2,N2,G,D], [T2,N2,G,Dv]
+};
+
+}  // namespace attncheck::ref
