@@ -80,6 +80,7 @@ int reproduce_command(const Arguments& given) {
     auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     if (is_large) candidate = with_forwards(std::move(candidate), arguments);
     say("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
+    if (arguments.sandbox != usual_sandbox()) say("sandbox   {}\n", sandbox_level(arguments));
     if (op.implemented_by(candidate->info()))
         for (const auto& source : sources_of(op, *candidate))
             say("  {:<27} of {}\n", source.op, source.implementation);

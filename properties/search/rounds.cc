@@ -13,6 +13,8 @@ namespace {
 constexpr std::int64_t kFewCases = kConclusiveCases + 10;  ///< the plain ones and all sizes among them
 constexpr std::int64_t kGrowth = 4;  ///< from round to round: a search that begins anew repeats a third at most
 constexpr double kOfKillers = 10;    ///< time of a law with a hundredth of all kills, against others in the first round
+/// Cases of a law that tries hundreds of clauses one by one: a rejected call takes a hundredth of a computed one.
+constexpr std::int64_t kOfClauses = 2500;
 constexpr double kShortest = 0.01;   ///< seconds of a slice
 
 }  // namespace
@@ -29,6 +31,7 @@ Rounds::Rounds(const std::vector<const Property*>& properties, Limits limits)
         if (rank == law_order().size() || 100 * law_order()[rank].kills < kills) continue;
         properties_[i].weight = kOfKillers;
         properties_[i].first_cases = std::max(kFewCases, law_order()[rank].cases);
+        if (properties[i]->clauses) properties_[i].first_cases = std::max(kOfClauses, properties_[i].first_cases);
     }
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::ranges::stable_sort(order_, std::less<>(), [&](std::size_t i) { return ranks[i]; });

@@ -46,6 +46,16 @@ TEST_F(ReproduceTest, TakesTheNumberOfACounterexample) {
     refused("'nsa_compress{}' --report " + quoted(file("out.json")), "expected @N");
 }
 
+// A case that was found without walls, or with more of them, is replayed so.
+TEST_F(ReproduceTest, TakesTheSandboxOfTheRun) {
+    EXPECT_EQ(run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --sandbox off --candidate " +
+                  quoted(candidate_path("one_element_past_output")))
+                  .status,
+              1);
+    EXPECT_THAT(run("reproduce @1").printed, HasSubstr("sandbox   off\n"));
+    EXPECT_THAT(run("reproduce @1 --sandbox on").printed, Not(HasSubstr("sandbox   off\n")));
+}
+
 // Values of small tensors are printed, absent arguments are one line.
 TEST_F(ReproduceTest, PrintsTheNumbersOfASmallCase) {
     const Ran ran = run(
