@@ -42,9 +42,25 @@ bool any(const std::vector<char>& marks) {
     return std::ranges::find(marks, 1) != marks.end();
 }
 
-/// hidden=times_zero: 0 times NaN is NaN. Rows and keys that a kernel may pair although the row does
-/// not see the key, of all keys of the head: tiles end where they like.
-void leave_reached_unjudged(const AttentionProblem& problem, ExpectedOutputs& expected) {
+/// The largest magnitude of every row of `width` numbers that is finite.
+std::vector<double> largest_of_rows(std::span<const double> numbers, Int width) {
+    std::vector<double> out(width > 0 ? numbers.size() / static_cast<std::size_t>(width) : 0);
+    for (std::size_t k = 0; k < out.size() * static_cast<std::size_t>(width); ++k)
+        if (std::isfinite(numbers[k]))
+            out[k / static_cast<std::size_t>(width)] =
+                std::max(out[k / static_cast<std::size_t>(width)], std::fabs(numbers[k]));
+    return out;
+}
+
+/// Products of `width` numbers as large as these may leave fp32.
+bool may_overflow(double a, double b, Int width) {
+    return a * b * static_cast<double>(width) >= 0x1.fep127;
+}
+
+/// hidden=times_zero: 0 times NaN is NaN, and 0 times infinity. Rows and keys that a kernel may pair although
+/// the row does not see the key, of all keys of the head: tiles end where they like.
+void leave_reached_unjudged(const AttentionProblem& problem, const ref::RoundingClass& rounding,
+                            ExpectedOutputs& expected) {
     const AttentionNumbers n(problem);
     const ref::AttentionShape& s = problem.shape;
     std::vector<char> keys = non_finite_rows(n.key, s.head_dim),
@@ -56,7 +72,18 @@ void leave_reached_unjudged(const AttentionProblem& problem, ExpectedOutputs& ex
                                   non_finite_rows(n.output, s.value_dim),
                                   non_finite_rows(n.row_max, 1), non_finite_rows(n.row_sum, 1)})
             for (std::size_t row = 0; row < rows.size(); ++row) rows[row] |= given[row];
-    if (!any(keys) && !(problem.gradient && any(rows))) return;
+    std::vector<double> large_rows, large_values;  // dP and delta may be infinite where nothing else is
+    if (problem.gradient) {
+        large_rows = largest_of_rows(n.output_grad, s.value_dim);
+        large_values = largest_of_rows(n.value, s.value_dim);
+        const std::vector<double> outputs = largest_of_rows(n.output, s.value_dim);
+        for (std::size_t row = 0; row < std::min(rows.size(), outputs.size()); ++row)
+            rows[row] |= may_overflow(large_rows[row], outputs[row], s.value_dim);
+    }
+    const bool overflows =
+        problem.gradient && !large_rows.empty() && !large_values.empty() &&
+        may_overflow(std::ranges::max(large_rows), std::ranges::max(large_values), s.value_dim);
+    if (!overflows && !any(keys) && !(problem.gradient && any(rows))) return;
     std::vector<char> reached_rows(rows.size()), reached_keys(keys.size());
     std::vector<ref::KeyColumn> columns;
     for (Int t = 0; t < s.query_rows; ++t)
@@ -66,15 +93,23 @@ void leave_reached_unjudged(const AttentionProblem& problem, ExpectedOutputs& ex
             const Int kv_head = head / s.group();
             const auto row = static_cast<std::size_t>(t * s.query_heads + head);
             std::vector<char> sees(static_cast<std::size_t>(s.kv_rows));
+            bool is_lost = false;
             for (const ref::KeyColumn& c : columns)
                 if (c.kept) sees[static_cast<std::size_t>(c.key)] = 1;
             for (Int key = 0; key < s.kv_rows; ++key) {
                 if (sees[static_cast<std::size_t>(key)]) continue;
                 const auto at = static_cast<std::size_t>(key * s.kv_heads + kv_head);
+                const bool infinite =
+                    overflows && may_overflow(large_rows[row], large_values[at], s.value_dim);
                 // In a gradient 0 (dP - delta) is no number either where dO, and so delta, is none.
-                reached_rows[row] |= keys[at] | (problem.gradient && rows[row]);
-                reached_keys[at] |= keys[at] | rows[row];
+                reached_rows[row] |= keys[at] | infinite | (problem.gradient && rows[row]);
+                reached_keys[at] |= keys[at] | infinite | rows[row];
+                is_lost |= keys[at] != 0;
             }
+            // forward=own: the row's own output has met the key, and delta goes to all keys that it sees.
+            for (const ref::KeyColumn& c : columns)
+                if (is_lost && problem.gradient && rounding.own_forward)
+                    reached_keys[static_cast<std::size_t>(c.key * s.kv_heads + kv_head)] = 1;
         }
     for (auto& [name, tensor] : expected) {
         const AttentionOutput& output = problem.output_named(name);
@@ -235,7 +270,7 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Rounding
     ExpectedOutputs out;
     if (problem.gradient) {
         out = expected_of(problem, numbers.gradient_inputs(), rounding, grant);
-        if (rounding.hidden_times_zero) leave_reached_unjudged(problem, out);
+        if (rounding.hidden_times_zero) leave_reached_unjudged(problem, rounding, out);
         return out;
     }
     auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
@@ -248,7 +283,7 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Rounding
         out.emplace_back("lse", std::move(expected.stored_lse));
     out.emplace_back(problem.output_name, std::move(expected.output));
     std::erase_if(out, [&](const auto& one) { return !problem.gives(one.first); });
-    if (rounding.hidden_times_zero) leave_reached_unjudged(problem, out);
+    if (rounding.hidden_times_zero) leave_reached_unjudged(problem, rounding, out);
     return out;
 }
 

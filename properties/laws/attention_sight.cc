@@ -78,7 +78,15 @@ std::uint32_t poison_of(ref::Dtype dtype, const PropertyContext& context) {
 }
 
 bool is_poison_judged(const AttentionProblem& problem, const PropertyContext& context) {
-    return !context.rounding.hidden_times_zero || !has_non_finite(problem);
+    if (!context.rounding.hidden_times_zero) return true;
+    if (has_non_finite(problem)) return false;
+    if (!problem.gradient) return true;
+    // dP of a hidden pair must not leave fp32 either, nor half of it the difference to delta.
+    const double poison = ref::decode(problem.dtype, poison_of(problem.dtype, context)) *
+                          static_cast<double>(problem.shape.value_dim);
+    const AttentionNumbers numbers(problem);
+    return std::ranges::all_of(numbers.output_grad,
+                               [&](double x) { return std::fabs(x) * poison < 0x1p126; });
 }
 
 void poison_keys(AttentionProblem& problem, const std::vector<char>& keys,
