@@ -12,33 +12,22 @@ namespace {
 
 using Args = attncheck_flash_attention_score_args;
 
-struct Functions {
-    TwoPhases<FlashAttentionScore> fixed{"aclnnFlashAttentionScore"};
-    TwoPhases<FlashAttentionScoreV2> fixed_pse_types{"aclnnFlashAttentionScoreV2"};
-    TwoPhases<FlashAttentionVarLenScore> packed{"aclnnFlashAttentionVarLenScore"};
-    TwoPhases<FlashAttentionVarLenScoreV2> packed_pse_types{"aclnnFlashAttentionVarLenScoreV2"};
-    TwoPhases<FlashAttentionVarLenScoreV3> packed_ropes{"aclnnFlashAttentionVarLenScoreV3"};
-    TwoPhases<FlashAttentionVarLenScoreV4> packed_layout{"aclnnFlashAttentionVarLenScoreV4"};
-
-    bool has(bool tnd, FlashVariant variant) const {
-        switch (variant) {
-            case FlashVariant::plain:
-                return tnd ? bool(packed) : bool(fixed);
-            case FlashVariant::pse_types:
-                return tnd ? bool(packed_pse_types) : bool(fixed_pse_types);
-            case FlashVariant::ropes:
-                return tnd && packed_ropes;
-            case FlashVariant::statistics_layout:
-                return tnd && packed_layout;
-            case FlashVariant::none:
-                break;
-        }
-        return false;
-    }
-};
+using Functions =
+    FlashFunctions<FlashAttentionScore,
+                   FlashAttentionScoreV2,
+                   FlashAttentionVarLenScore,
+                   FlashAttentionVarLenScoreV2,
+                   FlashAttentionVarLenScoreV3,
+                   FlashAttentionVarLenScoreV4>;
 
 const Functions& functions() {
-    static const Functions only;
+    static const Functions only{
+        decltype(Functions::fixed)("aclnnFlashAttentionScore"),
+        decltype(Functions::fixed_pse_types)("aclnnFlashAttentionScoreV2"),
+        decltype(Functions::packed)("aclnnFlashAttentionVarLenScore"),
+        decltype(Functions::packed_pse_types)("aclnnFlashAttentionVarLenScoreV2"),
+        decltype(Functions::packed_ropes)("aclnnFlashAttentionVarLenScoreV3"),
+        decltype(Functions::packed_layout)("aclnnFlashAttentionVarLenScoreV4")};
     return only;
 }
 
@@ -85,11 +74,7 @@ int run(const Args& a, bool packed, FlashVariant variant) {
     }
 }
 
-bool any_variant() {
-    const Functions& f = functions();
-    return f.fixed || f.fixed_pse_types || f.packed || f.packed_pse_types || f.packed_ropes ||
-           f.packed_layout;
-}
+bool any_variant() { return functions().has_any(); }
 
 const VendorOperator kOperator{"flash_attention_score", any_variant};
 

@@ -12,36 +12,22 @@ namespace {
 
 using Args = attncheck_flash_attention_score_grad_args;
 
-struct Functions {
-    TwoPhases<FlashAttentionScoreGrad> fixed{"aclnnFlashAttentionScoreGrad"};
-    TwoPhases<FlashAttentionScoreGradV2> fixed_pse_types{"aclnnFlashAttentionScoreGradV2"};
-    TwoPhases<FlashAttentionUnpaddingScoreGrad> packed{"aclnnFlashAttentionUnpaddingScoreGrad"};
-    TwoPhases<FlashAttentionUnpaddingScoreGradV2> packed_pse_types{
-        "aclnnFlashAttentionUnpaddingScoreGradV2"};
-    TwoPhases<FlashAttentionUnpaddingScoreGradV3> packed_ropes{
-        "aclnnFlashAttentionUnpaddingScoreGradV3"};
-    TwoPhases<FlashAttentionUnpaddingScoreGradV4> packed_layout{
-        "aclnnFlashAttentionUnpaddingScoreGradV4"};
-
-    bool has(bool tnd, FlashVariant variant) const {
-        switch (variant) {
-            case FlashVariant::plain:
-                return tnd ? bool(packed) : bool(fixed);
-            case FlashVariant::pse_types:
-                return tnd ? bool(packed_pse_types) : bool(fixed_pse_types);
-            case FlashVariant::ropes:
-                return tnd && packed_ropes;
-            case FlashVariant::statistics_layout:
-                return tnd && packed_layout;
-            case FlashVariant::none:
-                break;
-        }
-        return false;
-    }
-};
+using Functions =
+    FlashFunctions<FlashAttentionScoreGrad,
+                   FlashAttentionScoreGradV2,
+                   FlashAttentionUnpaddingScoreGrad,
+                   FlashAttentionUnpaddingScoreGradV2,
+                   FlashAttentionUnpaddingScoreGradV3,
+                   FlashAttentionUnpaddingScoreGradV4>;
 
 const Functions& functions() {
-    static const Functions only;
+    static const Functions only{
+        decltype(Functions::fixed)("aclnnFlashAttentionScoreGrad"),
+        decltype(Functions::fixed_pse_types)("aclnnFlashAttentionScoreGradV2"),
+        decltype(Functions::packed)("aclnnFlashAttentionUnpaddingScoreGrad"),
+        decltype(Functions::packed_pse_types)("aclnnFlashAttentionUnpaddingScoreGradV2"),
+        decltype(Functions::packed_ropes)("aclnnFlashAttentionUnpaddingScoreGradV3"),
+        decltype(Functions::packed_layout)("aclnnFlashAttentionUnpaddingScoreGradV4")};
     return only;
 }
 
@@ -95,11 +81,7 @@ int run(const Args& a, bool packed, FlashVariant variant) {
     }
 }
 
-bool any_variant() {
-    const Functions& f = functions();
-    return f.fixed || f.fixed_pse_types || f.packed || f.packed_pse_types || f.packed_ropes ||
-           f.packed_layout;
-}
+bool any_variant() { return functions().has_any(); }
 
 const VendorOperator kOperator{"flash_attention_score_grad", any_variant};
 

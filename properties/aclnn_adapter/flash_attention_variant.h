@@ -32,6 +32,38 @@ FlashNeeds flash_needs(const Args& a, bool ropes, const char* statistics_layout)
             !statistics_layout || *statistics_layout != '\0'};
 }
 
+/// The vendor's functions for one direction, by the types of their first phases.
+template <class Fixed, class FixedPseTypes, class Packed, class PackedPseTypes, class PackedRopes,
+          class PackedLayout>
+struct FlashFunctions {
+    TwoPhases<Fixed> fixed;
+    TwoPhases<FixedPseTypes> fixed_pse_types;
+    TwoPhases<Packed> packed;
+    TwoPhases<PackedPseTypes> packed_pse_types;
+    TwoPhases<PackedRopes> packed_ropes;
+    TwoPhases<PackedLayout> packed_layout;
+
+    bool has(bool tnd, FlashVariant variant) const {
+        switch (variant) {
+            case FlashVariant::plain:
+                return tnd ? bool(packed) : bool(fixed);
+            case FlashVariant::pse_types:
+                return tnd ? bool(packed_pse_types) : bool(fixed_pse_types);
+            case FlashVariant::ropes:
+                return tnd && packed_ropes;
+            case FlashVariant::statistics_layout:
+                return tnd && packed_layout;
+            case FlashVariant::none:
+                break;
+        }
+        return false;
+    }
+    bool has_any() const {
+        return fixed || fixed_pse_types || packed || packed_pse_types || packed_ropes ||
+               packed_layout;
+    }
+};
+
 /// The attributes that every variant has, in its order.
 template <class Args>
 auto flash_numbers(const Args& a, DeviceCall& call) {

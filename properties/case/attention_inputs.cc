@@ -164,12 +164,6 @@ std::uint64_t pair_hash(std::uint64_t seed, std::uint64_t a, std::uint64_t b) {
     return mix(mix(seed ^ 0x7f4a7c15u) + a * 0x9E3779B185EBCA87ull + b * 0xC2B2AE3D27D4EB4Full);
 }
 
-double normal_of(std::uint64_t hash) {
-    const double sum = static_cast<double>((hash & 0xFFFF) + (hash >> 16 & 0xFFFF) +
-                                           (hash >> 32 & 0xFFFF) + (hash >> 48));
-    return (sum - 2 * 65535.0) * (std::sqrt(3.0) / 65536.0);
-}
-
 std::function<std::uint64_t(const InputElement&)> indexed_hash(std::uint64_t seed) {
     return [seed](const InputElement& at) {
         return pair_hash(seed + 131 * static_cast<std::uint64_t>(at.tensor),

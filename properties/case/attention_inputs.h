@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "properties/case/data.h"
 #include "properties/case/description.h"
 #include "properties/case/spec.h"
 
@@ -42,8 +43,6 @@ std::vector<std::vector<std::uint32_t>> attention_inputs(const Spec& spec,
 
 /// A hash of two places of a tensor that is not filled by row, head and channel.
 std::uint64_t pair_hash(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0);
-/// Zero mean, unit variance, from a hash.
-double normal_of(std::uint64_t hash);
 /// The hash of an element by its tensor, row, head and channel.
 std::function<std::uint64_t(const InputElement&)> indexed_hash(std::uint64_t seed);
 

@@ -20,16 +20,15 @@ std::uint64_t hash_of(std::uint64_t seed, int tensor, std::span<const std::int64
     return mix(sum);
 }
 
-/// Sum of four 16-bit uniform numbers, centred, unit variance: bounded by 3.5, no logarithm needed.
-double normal(std::uint64_t hash) {
+double uniform(std::uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
+
+}  // namespace
+
+double normal_of(std::uint64_t hash) {
     const double sum = static_cast<double>((hash & 0xFFFF) + (hash >> 16 & 0xFFFF) +
                                            (hash >> 32 & 0xFFFF) + (hash >> 48));
     return (sum - 2 * 65535.0) * (std::sqrt(3.0) / 65536.0);
 }
-
-double uniform(std::uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
-
-}  // namespace
 
 double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
                     std::span<const std::int64_t> index, std::int64_t elements) {
@@ -44,7 +43,7 @@ double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref
             return role.weights ? static_cast<double>(hash % 3) - 1
                                 : static_cast<double>(hash % 9) - 4;
         case Recipe::onehot: {
-            if (!role.weights) return normal(hash);
+            if (!role.weights) return normal_of(hash);
             const std::int64_t column[] = {0, index.size() > 1 ? index[1] : 0};
             const std::uint64_t chosen =
                 hash_of(seed, role.tensor, column) % static_cast<std::uint64_t>(role.rows);
@@ -53,19 +52,19 @@ double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref
         case Recipe::signs:
             return hash & 2 ? sign : std::copysign(0.0, sign);
         case Recipe::normal:
-            return normal(hash);
+            return normal_of(hash);
         case Recipe::cancelling:
-            return (role.weights || index[0] % 2 == 0 ? 1 : -1) * (1 + 0.01 * normal(hash));
+            return (role.weights || index[0] % 2 == 0 ? 1 : -1) * (1 + 0.01 * normal_of(hash));
         case Recipe::spiky:
-            return normal(hash) * (mix(hash) % 16 == 0 ? 1000 : 1);
+            return normal_of(hash) * (mix(hash) % 16 == 0 ? 1000 : 1);
         case Recipe::huge:
-            return role.weights ? normal(hash)
+            return role.weights ? normal_of(hash)
                                 : sign * ref::max_finite(dtype) * (0.25 + 0.75 * uniform(hash));
         case Recipe::subnormal:
-            return role.weights ? normal(hash) : sign * ref::min_normal(dtype) * uniform(hash);
+            return role.weights ? normal_of(hash) : sign * ref::min_normal(dtype) * uniform(hash);
         case Recipe::specials: {
             const auto place = mix(hash) % static_cast<std::uint64_t>(elements > 0 ? elements : 1);
-            if (place > 1) return hash % 4 == 0 ? 0 : normal(hash);  // zeros: NaN times zero is NaN
+            if (place > 1) return hash % 4 == 0 ? 0 : normal_of(hash);  // zeros: NaN times zero is NaN
             constexpr double kInfinity = std::numeric_limits<double>::infinity();
             return hash % 3 == 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
         }

@@ -33,6 +33,10 @@ struct DataRole {
 double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
                     std::span<const std::int64_t> index, std::int64_t elements);
 
+/// From a hash: the sum of four 16-bit uniform numbers, centred, unit variance. Bounded by 3.5, no
+/// logarithm needed.
+double normal_of(std::uint64_t hash);
+
 /// Calls work(begin, end) for ranges of rows, on threads of their own when there are many elements:
 /// values depend on their index alone.
 void for_row_ranges(std::int64_t rows, std::int64_t elements,

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <stdexcept>
 
 #include "properties/case/call.h"
+#include "properties/case/number_text.h"
 
 namespace attncheck::properties {
 namespace {
@@ -36,13 +36,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
         start = end + 1;
     }
     return out;
-}
-
-std::optional<std::int64_t> whole_number(std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
 }
 
 /// How many symbols of this kind stand in front of `end`.
@@ -120,7 +113,7 @@ void When::resolve(const Description& description) {
             const auto it = std::find(names.begin(), names.end(), value);
             if (it != names.end())
                 term.values.push_back(it - names.begin());
-            else if (const auto number = whole_number(value); number && names.empty())
+            else if (const auto number = number_in<std::int64_t>(value); number && names.empty())
                 term.values.push_back(*number);
             else
                 wrong("names no value of its field");
@@ -176,7 +169,7 @@ Description resolved(Description d) {
         rule.needs.resolve(d);
     }
     for (const IntegerField& field : d.integers)
-        if (!whole_number(field.value) && d.scalar(field.value) < 0)
+        if (!number_in<std::int64_t>(field.value) && d.scalar(field.value) < 0)
             fail(fmt::format("{} is '{}', which is neither a number nor a scalar", field.name,
                              field.value));
     for (const Claim& claim : d.claims) {

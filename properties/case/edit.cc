@@ -4,25 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <stdexcept>
+
+#include "properties/case/number_text.h"
 
 namespace attncheck::properties {
 namespace {
 
 [[noreturn]] void refuse_text(std::string_view edit, std::string_view why) {
     throw std::invalid_argument(fmt::format("case: break entry '{}' {}", edit, why));
-}
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-    Number value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
 }
 
 std::string print_real(double value) {

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "properties/case/number_text.h"
 #include "properties/case/outputs.h"
 #include "properties/case/printable.h"
 
@@ -40,22 +41,18 @@ int index_of(const std::array<std::string_view, N>& names, std::string_view name
 }
 
 std::int64_t parse_integer(std::string_view text, std::string_view key) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-        fail(fmt::format("{} is '{}', expected a whole number", key, text));
-    return value;
+    const auto value = number_in<std::int64_t>(text);
+    if (!value) fail(fmt::format("{} is '{}', expected a whole number", key, text));
+    return *value;
 }
 
 double parse_double(std::string_view text) {
     if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
     if (text == "inf") return std::numeric_limits<double>::infinity();
     if (text == "-inf") return -std::numeric_limits<double>::infinity();
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-        fail(fmt::format("'{}' is not a number (nan, inf, -inf are)", text));
-    return value;
+    const auto value = number_in<double>(text);
+    if (!value) fail(fmt::format("'{}' is not a number (nan, inf, -inf are)", text));
+    return *value;
 }
 
 /// Follows brackets, which nest, and texts in double quotes, in which they mean nothing.

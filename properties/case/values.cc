@@ -79,4 +79,18 @@ Call build_with_values(const Spec& spec, const std::function<void(const Spec&, C
     });
 }
 
+std::vector<std::uint32_t> beside(const std::vector<std::uint32_t>& left, std::int64_t left_width,
+                                  const std::vector<std::uint32_t>& right,
+                                  std::int64_t right_width) {
+    if (left.empty()) return right;
+    std::vector<std::uint32_t> out;
+    out.reserve(left.size() + right.size());
+    for (auto l = left.begin(), r = right.begin(); l != left.end();
+         l += left_width, r += right_width) {
+        out.insert(out.end(), l, l + left_width);
+        out.insert(out.end(), r, r + right_width);
+    }
+    return out;
+}
+
 }  // namespace attncheck::properties

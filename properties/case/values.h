@@ -23,6 +23,11 @@ bool has_extents_of(const Spec& spec, const Call& call);
 /// All elements of the inputs 0.
 void fill_with_zeros(Call& call);
 
+/// Rows of `left` with those of `right`, a rope, behind them.
+std::vector<std::uint32_t> beside(const std::vector<std::uint32_t>& left, std::int64_t left_width,
+                                  const std::vector<std::uint32_t>& right,
+                                  std::int64_t right_width);
+
 /// Puts the elements that `set` names into row-major bits over the shapes given, or else those of
 /// the Spec; `bits_of` is null for tensors to leave alone. Elements that are one in memory get the
 /// bits of the first.

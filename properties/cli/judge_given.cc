@@ -12,6 +12,7 @@
 
 #include "properties/case/derived.h"
 #include "properties/case/row_order.h"
+#include "properties/case/values.h"
 #include "properties/cli/given_outputs.h"
 #include "properties/cli/judge_parts.h"
 #include "properties/judge/attention_tiers.h"
@@ -56,18 +57,6 @@ void override_inputs(const GivenCall& given, Spec& spec, const Which& which) {
             }
         }
     }
-}
-
-/// Rows of `left` with those of `right`, a rope, behind them.
-Bits beside(const Bits& left, Int left_width, const Bits& right, Int right_width) {
-    if (left.empty()) return right;
-    Bits out;
-    for (auto l = left.begin(), r = right.begin(); l != left.end();
-         l += left_width, r += right_width) {
-        out.insert(out.end(), l, l + left_width);
-        out.insert(out.end(), r, r + right_width);
-    }
-    return out;
 }
 
 std::vector<float> first_lanes(const Bits& bits, Int lanes) {

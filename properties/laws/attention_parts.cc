@@ -31,16 +31,17 @@ Bits AttentionValues::*bits_of(Role role) {
     }
 }
 
-/// Rows of `left` with those of `right` behind them.
-Bits beside(const Bits& left, Int left_width, const Bits& right, Int right_width) {
-    Bits out;
-    out.reserve(left.size() + right.size());
-    for (auto l = left.begin(), r = right.begin(); l != left.end();
-         l += left_width, r += right_width) {
-        out.insert(out.end(), l, l + left_width);
-        out.insert(out.end(), r, r + right_width);
-    }
-    return out;
+/// Every tensor of rows with its width: rows of queries, and rows of keys.
+template <class OfQueries, class OfKeys>
+void change_rows(AttentionValues& values, const ref::AttentionShape& shape,
+                 const OfQueries& of_queries, const OfKeys& of_keys) {
+    of_queries(values.query, shape.head_dim);
+    of_keys(values.key, shape.head_dim);
+    of_keys(values.value, shape.value_dim);
+    of_queries(values.output_grad, shape.value_dim);
+    of_queries(values.output, shape.value_dim);
+    of_queries(values.row_max, 1);
+    of_queries(values.row_sum, 1);
 }
 
 /// Every statistic, in all its lanes.
@@ -116,13 +117,7 @@ void move_heads(AttentionValues& values, const ref::AttentionShape& shape,
     const auto of_keys = [&](Bits& rows, Int width) {
         rows = gather_heads(rows, shape.kv_heads, sources.kv, width);
     };
-    of_queries(values.query, shape.head_dim);
-    of_keys(values.key, shape.head_dim);
-    of_keys(values.value, shape.value_dim);
-    of_queries(values.output_grad, shape.value_dim);
-    of_queries(values.output, shape.value_dim);
-    of_queries(values.row_max, 1);
-    of_queries(values.row_sum, 1);
+    change_rows(values, shape, of_queries, of_keys);
 }
 
 void keep_sequence(AttentionValues& values, const AttentionProblem& problem, std::size_t b) {
@@ -135,13 +130,7 @@ void keep_sequence(AttentionValues& values, const AttentionProblem& problem, std
     const auto of_keys = [&](Bits& rows, Int width) {
         rows = slice(rows, key, problem.kv_lengths[b], shape.kv_heads * width);
     };
-    of_queries(values.query, shape.head_dim);
-    of_keys(values.key, shape.head_dim);
-    of_keys(values.value, shape.value_dim);
-    of_queries(values.output_grad, shape.value_dim);
-    of_queries(values.output, shape.value_dim);
-    of_queries(values.row_max, 1);
-    of_queries(values.row_sum, 1);
+    change_rows(values, shape, of_queries, of_keys);
 }
 
 void fill_values(const Spec& spec, const InputRecipe& how, AttentionValues& values) {

@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/case/number_text.h"
 #include "properties/case/outputs.h"
 
 namespace attncheck::properties {
@@ -195,12 +195,11 @@ std::vector<std::string> split(const std::string& text, char separator) {
 /// `word` is the value of the field in which `text` stands.
 std::int64_t whole_number(const std::string& text, const std::string& field,
                           const std::string& word) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
+    const auto value = number_in<std::int64_t>(text);
+    if (!value)
         throw std::invalid_argument(fmt::format(
             "{}={}: '{}' is no whole number, expected numbers, a..b or a..b/step", field, word, text));
-    return value;
+    return *value;
 }
 
 }  // namespace

@@ -83,6 +83,15 @@ std::vector<std::string> neutral_labels(const Spec& spec);
 std::vector<RequiredClass> neutral_required_classes(bool gradient);
 std::vector<Spec> neutral_joint_shrinks(const Spec& spec);
 
+/// Adds a relation on moderate data, and on the cases of its own domain among these.
+struct AddOnModerateData {
+    std::vector<Property>& list;
+    void operator()(const char* name, const char* summary,
+                    Verdict (*check)(const Spec&, PropertyContext&),
+                    void (*adapt)(Spec&, Random&),
+                    bool (*domain)(const Spec&) = [](const Spec&) { return true; }) const;
+};
+
 std::vector<Property> neutral_properties(bool gradient);
 std::vector<Edit> effectless_neutral_edits(const Spec& spec);
 void add_neutral_relations(std::vector<Property>& list, bool gradient);

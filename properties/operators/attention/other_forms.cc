@@ -207,13 +207,7 @@ Verdict verdict_on_other_operator(const AttentionRun& neutral, const AttentionRu
 }
 
 void add_neutral_forms(std::vector<Property>& list) {
-    const auto add = [&](const char* name, const char* summary,
-                         Verdict (*check)(const Spec&, PropertyContext&),
-                         void (*adapt)(Spec&, Random&),
-                         bool (*domain)(const Spec&) = [](const Spec&) { return true; }) {
-        list.push_back({name, summary, check, adapt,
-                        [domain](const Spec& spec) { return moderate(spec) && domain(spec); }});
-    };
+    const AddOnModerateData add{list};
     add("packed_as_padded", "packed sequences are padded batches with kv_length", packed_as_padded,
         [](Spec& spec, Random& random) {
             with_moderate_data(spec, random);

@@ -202,14 +202,16 @@ void padded(Spec& spec) {
 
 }  // namespace
 
+void AddOnModerateData::operator()(const char* name, const char* summary,
+                                   Verdict (*check)(const Spec&, PropertyContext&),
+                                   void (*adapt)(Spec&, Random&),
+                                   bool (*domain)(const Spec&)) const {
+    list.push_back({name, summary, check, adapt,
+                    [domain](const Spec& spec) { return moderate(spec) && domain(spec); }});
+}
+
 void add_neutral_relations(std::vector<Property>& list, bool gradient) {
-    const auto add = [&](const char* name, const char* summary,
-                         Verdict (*check)(const Spec&, PropertyContext&),
-                         void (*adapt)(Spec&, Random&),
-                         bool (*domain)(const Spec&) = [](const Spec&) { return true; }) {
-        list.push_back({name, summary, check, adapt,
-                        [domain](const Spec& spec) { return moderate(spec) && domain(spec); }});
-    };
+    const AddOnModerateData add{list};
     add("written_mask", "window and kv_length are masks", written_mask,
         [](Spec& spec, Random& random) {
             with_moderate_data(spec, random);

@@ -70,22 +70,11 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
         for (std::size_t k = 0; k < exact.values[static_cast<std::size_t>(input)].size(); ++k)
             x[static_cast<std::size_t>(input)].emplace_back(
                 exact.values[static_cast<std::size_t>(input)][k], direction(input, k));
-    ref::NsaModuleInputs<ref::Dual> in;
-    const auto span = [&](int input) {
-        return std::span<const ref::Dual>(x[static_cast<std::size_t>(input)]);
-    };
-    in.query = span(kQuery);
-    for (int b = 0; b < ref::kModuleBranches; ++b) {
-        in.key[static_cast<std::size_t>(b)] = span(parts.tied ? kKeyCompress : key_input(b));
-        in.value[static_cast<std::size_t>(b)] = span(parts.tied ? kValueCompress : value_input(b));
-    }
-    in.key_weight = span(kKeyWeight);
-    in.value_weight = span(kValueWeight);
     // An infinite gate logit has a sigmoid that does not move.
     for (ref::Dual& z : x[kGateLogits])
         if (!std::isfinite(z.value)) z = {z.value > 0 ? 1e3 : -1e3, 0};
-    in.gate_logits = span(kGateLogits);
-    const auto forward = ref::nsa_module<ref::Dual>(parts.shape, in, run.topk);
+    const auto forward =
+        ref::nsa_module<ref::Dual>(parts.shape, module_inputs(parts, x), run.topk);
     const ExpectedOutputs bounds = expected.of_module(parts);
     Identity identity(1);
     identity.place[0] = "the sum over all inputs";

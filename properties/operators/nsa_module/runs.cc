@@ -238,17 +238,7 @@ void Run::gather(const Parts& parts) {
 Exact::Exact(const Parts& parts, const Run& run) {
     for (int input = 0; input < kInputs; ++input)
         values[static_cast<std::size_t>(input)] = parts.values(input);
-    const auto span = [&](int input) {
-        return std::span<const double>(values[static_cast<std::size_t>(input)]);
-    };
-    in.query = span(kQuery);
-    for (int b = 0; b < ref::kModuleBranches; ++b) {
-        in.key[static_cast<std::size_t>(b)] = span(parts.tied ? kKeyCompress : key_input(b));
-        in.value[static_cast<std::size_t>(b)] = span(parts.tied ? kValueCompress : value_input(b));
-    }
-    in.key_weight = span(kKeyWeight);
-    in.value_weight = span(kValueWeight);
-    in.gate_logits = span(kGateLogits);
+    in = module_inputs(parts, values);
     forward = ref::nsa_module<double>(parts.shape, in, run.topk);
     if (!run.observed.branch[0].output_grad.empty())
         grad = ref::nsa_module_grad(parts.shape, in, run.topk, forward, values[kOutputGrad]);

@@ -40,6 +40,25 @@ private:
     void gather(const Parts& parts);
 };
 
+/// The inputs of the reference; `values` has those of every input, by number.
+template <class Scalar>
+ref::NsaModuleInputs<Scalar> module_inputs(
+    const Parts& parts, const std::array<std::vector<Scalar>, kInputs>& values) {
+    const auto span = [&](int input) {
+        return std::span<const Scalar>(values[static_cast<std::size_t>(input)]);
+    };
+    ref::NsaModuleInputs<Scalar> in;
+    in.query = span(kQuery);
+    for (int b = 0; b < ref::kModuleBranches; ++b) {
+        in.key[static_cast<std::size_t>(b)] = span(parts.tied ? kKeyCompress : key_input(b));
+        in.value[static_cast<std::size_t>(b)] = span(parts.tied ? kValueCompress : value_input(b));
+    }
+    in.key_weight = span(kKeyWeight);
+    in.value_weight = span(kValueWeight);
+    in.gate_logits = span(kGateLogits);
+    return in;
+}
+
 /// The exact composition at the lists of a run.
 struct Exact {
     std::array<std::vector<double>, kInputs> values;  ///< tied: of all three branches
