@@ -17,7 +17,7 @@ std::vector<T> with_channels(const std::vector<T>& rows, const std::vector<Int>&
     return gather_heads(rows, std::ssize(source), source, 1);
 }
 
-/// Which permutation an output's channels follow; none: its rows have no channels of the inputs.
+/// The permutation of an output's channels; none: its rows have no channels of the inputs.
 const std::vector<Int>* source_of(const AttentionProblem& problem, const AttentionOutput& output,
                                   const std::vector<Int>& of_logits,
                                   const std::vector<Int>& of_values) {
@@ -112,7 +112,7 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
 ///         dS = P (dP - delta) stays; not with dropout, whose dP is cut, or a sink.
 /// Domain  values and given output rounded to multiples of 1/8, c whole numbers per key/value head:
 ///         both sums are stored exactly.
-/// Bound   the bounds of both runs added; dV does not look at V and keeps its bits.
+/// Bound   the bounds of both runs added; dV does not depend on V and keeps its bits.
 /// Kills   a delta that is not that of the given output: FAG-08. No mutant that it kills alone:
 ///         `output_used` and agreement see the same.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero dO element.

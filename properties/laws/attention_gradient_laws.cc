@@ -53,7 +53,7 @@ Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext
 }
 
 /// Twice dO gives twice every gradient.
-/// Why     as linearity; and rounding does not look at exponents in the normal range.
+/// Why     as linearity; and rounding does not depend on exponents in the normal range.
 /// Domain  moderate data. Not where sums are kept in fp16.
 /// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to
 ///         fp16, whose subnormal numbers are within reach; there the bounds of both runs added.

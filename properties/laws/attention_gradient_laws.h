@@ -8,7 +8,7 @@
 
 namespace attncheck::properties {
 
-// What the output gradient reaches.
+// Laws of the output gradient.
 Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
@@ -18,7 +18,7 @@ Verdict value_sum(const AttentionOperator& of, const Spec& spec, PropertyContext
 Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict euler(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
-// What the given statistics and output are used for.
+// Laws of the statistics and of the output that the gradient is given.
 Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context);

@@ -92,7 +92,7 @@ std::vector<char> AttentionOperator::masked_keys(const AttentionProblem& problem
     return keys;
 }
 
-/// What no row sees matters to nothing, and gets gradient 0.
+/// A key that no row sees has no effect, and its gradient is 0.
 /// Why     contract decision 12: a hidden key is skipped, never multiplied by zero; decision 4 for
 ///         rows beyond the last sequence.
 /// Domain  keys that are hidden from every row, or in no list; any data. They become NaN.
@@ -123,7 +123,7 @@ Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& c
     return verdict;
 }
 
-/// What the mask hides from a row does not reach it: no row of a causal mode depends on the future.
+/// A key that the mask hides from a row does not reach that row: no row of a causal mode depends on the future.
 /// Why     contract decisions 6, 8 and 12. In the gradient every pair of row and key has a term of
 ///         its own, because the statistics are given: NaN in a key reaches dq of the rows that see
 ///         it and its own dk and dv, nothing else.

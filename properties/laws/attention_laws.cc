@@ -27,7 +27,7 @@ Verdict exact_lattice(const AttentionOperator& of, const Spec& spec, PropertyCon
 /// Why     roundings of zero-mean data are independent errors of known size; a defect that the
 /// rigorous bound has room for moves all elements the same way.
 /// Domain  is_tier_data, some hundred rows; any size while shrinking: a smaller case has the same
-/// thresholds and less power, so that the walk ends where the defect stops to stand out.
+/// thresholds and less power, so that shrinking ends where the defect no longer stands out.
 /// Bound   tiers.h, kFalseAlarm.
 /// Kills   gains of 0.05 % and more, P or dS coarser than declared, terms of a tile or a row.
 Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {

@@ -1,4 +1,4 @@
-// What a law needs of an attention operator, and nothing else. A law takes the problem of a case,
+// The part of an attention operator that a law needs, and nothing else. A law takes the problem of a case,
 // changes numbers in it, and calls the operator again: masks, lists, biases and drop bits follow.
 #pragma once
 

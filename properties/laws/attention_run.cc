@@ -9,7 +9,7 @@ namespace attncheck::properties {
 
 namespace {
 
-/// What an output may be in any order of sums; empty where the order is promised.
+/// The bounds of an output in any order of sums; empty where the order is promised.
 OpenOrder open_order(const AttentionProblem& problem, const PropertyContext& context,
                      const std::string& name) {
     if (!context.rounding.any_order) return {};

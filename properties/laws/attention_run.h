@@ -1,4 +1,4 @@
-// What attention laws share: a run of a problem with its outputs in packed order, verdicts on two
+// Code that attention laws share: a run of a problem with its outputs in packed order, verdicts on two
 // runs, and the way from a law to a property.
 #pragma once
 
@@ -93,7 +93,7 @@ struct BlockLists {
 Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,
                          const PropertyContext& context, const std::string& relation);
 
-/// True if rounding does not look at exponents away from subnormal results. Sums kept in fp16 do:
+/// True if rounding does not depend on exponents away from subnormal results. Sums kept in fp16 do:
 /// small ones are subnormal.
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context);
 

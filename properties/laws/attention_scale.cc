@@ -40,7 +40,7 @@ Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyCont
 
 /// Twice V gives twice O, with any drop mask. In the gradient (2 V, 2 O, dO / 2) has the dS of
 /// (V, O, dO), and half its dV.
-/// Why     O is linear in V, lists and statistics do not look at V; dP = <dO, V> and
+/// Why     O is linear in V, lists and statistics do not depend on V; dP = <dO, V> and
 ///         delta = <dO, O> stay the same numbers.
 /// Domain  moderate data, output gradients below 2^-7 set to zero. Not where sums are kept in fp16.
 /// Demand  the same bits: statistics, lists, dq and dk as they were, O doubled and dv halved where

@@ -71,7 +71,7 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
 /// Why     sum_j P_ij (v_j + c) = o_i + c, because P sums to 1; not with dropout or a sink.
 /// Domain  values rounded to multiples of 1/8, c a whole number per key/value head and channel:
 ///         V + c is stored exactly.
-/// Bound   the bounds of both runs added; statistics and lists do not look at V and keep their bits.
+/// Bound   the bounds of both runs added; statistics and lists do not depend on V and keep their bits.
 /// Kills   FA-15 18 19 33 38 52, NSF-20 x02 x10 x13 x40 x41 x63,
 ///         NCA-x14 x18 x20 x27 x31 x33.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero logit.

@@ -1,4 +1,4 @@
-// Which rows of an attention problem see which keys, by its column lister.
+// The keys that each row of an attention problem sees, by its column lister.
 //
 // Keys are numbered [T2,N2], rows [T1,N1], both row * heads + head.
 #pragma once

@@ -1,4 +1,4 @@
-// What relations between runs share, whatever the operator: how two sets of numbers are compared,
+// Code that relations between runs share, whatever the operator: how two sets of numbers are compared,
 // exact changes of stored numbers, rearranged heads, and the domain of moderate data. Knows no
 // operator.
 #pragma once

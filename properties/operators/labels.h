@@ -1,4 +1,4 @@
-// What a case is called, and the classes that a run must reach: what operators name alike.
+// Labels and required classes that several operators share.
 #pragma once
 
 #include <initializer_list>

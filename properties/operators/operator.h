@@ -1,4 +1,4 @@
-// What the engine needs to know of an operator, and nothing it does not: fields, generator,
+// The part of an operator that the engine needs, and nothing else: fields, generator,
 // legality, how a Spec becomes a call, the documented ruling on a call, and the properties.
 #pragma once
 

@@ -74,7 +74,7 @@ private:
         }
     }
 
-    /// What the bound knows of a row.
+    /// The numbers of a row that its bound needs.
     struct Row {
         bool unjudged = false, lattice = false, coarse = false;
         double split = 0;  ///< sum p split_error: where parts are merged by stored LSE

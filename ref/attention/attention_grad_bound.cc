@@ -11,7 +11,7 @@
 namespace attncheck::ref {
 namespace {
 
-/// What is summed up for dK and dV of every wanted key.
+/// The sums for dK and dV of every wanted key.
 struct KeySums {
     Matrix<double> key, key_error;      ///< [keys,D]: sum dS q, and its error
     Matrix<double> value, value_error;  ///< [keys,Dv]: sum P g dO

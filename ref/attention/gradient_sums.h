@@ -1,4 +1,4 @@
-// What pairs of a query and a key add to dQ, dK and dV: values, variances and directions of defects
+// The sums of pairs of a query and a key for dQ, dK and dV: values, variances and directions of defects
 // by element (rounding_noise.h).
 #pragma once
 
@@ -33,7 +33,7 @@ struct TensorSums {
     }
 };
 
-/// What the pairs contribute: coefficients of rows of K, Q or dO.
+/// The terms of the pairs: coefficients of rows of K, Q or dO.
 struct PairShares {
     Array value;  ///< scale dS
     Array own;    ///< scale^2 times the variance of dS but for its cast

@@ -11,7 +11,7 @@
 
 namespace attncheck::ref {
 
-/// Which keys dK and dV are wanted of: all, or some, which are then numbered in the order given.
+/// The keys whose dK and dV are wanted: all, or some, which are then numbered in the order given.
 /// A key is its row of K and V times N2, plus head.
 class KeySlots {
 public:

@@ -1,4 +1,4 @@
-// What a candidate is allowed to be wrong by: the rounding class it declares, and per-element
+// The error that a candidate may have: the rounding class it declares, and per-element
 // expected values with their rigorous bound. Source: Higham, Accuracy and Stability of Numerical
 // Algorithms, 2nd ed., section 3.1 (gamma_n).
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace attncheck::ref {
 
-/// What becomes of an fp32 number on its way into a product.
+/// The conversion of an fp32 number before it is multiplied.
 enum class Factor : std::uint8_t {
     fp32,    ///< nothing
     bf16x3,  ///< the sum of three bf16 numbers
@@ -77,7 +77,7 @@ RoundingClass weaker(const RoundingClass& a, const RoundingClass& b);
 /// FMA use.
 double gamma(double terms, double roundoff);
 
-/// Which non-finite results are right although the exact value is finite.
+/// The non-finite results that are right although the exact value is finite.
 enum class Overflow : std::uint8_t {
     none,             ///< the result must be finite
     signed_infinity,  ///< may exceed the output type: infinity (or max_finite) of the exact sign

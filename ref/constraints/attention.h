@@ -15,7 +15,7 @@
 
 namespace attncheck::ref {
 
-/// What both directions have.
+/// The arguments of both directions.
 struct AttentionArguments {
     TensorArgument query, key, value;
     ArrayArgument cu_seqlens_q, cu_seqlens_kv;  ///< absent: padded form

@@ -1,4 +1,4 @@
-// What the predicates of all operators share: one rule after the other, the first broken one
+// The parts that the predicates of all operators share: one rule after the other, the first broken one
 // decides, and every message reads "<parameter> <what it is>; allowed: <range>".
 #pragma once
 
@@ -33,7 +33,7 @@ std::string place_of(std::size_t index, std::size_t count);
 
 /// The checks of one call, in the order they are made: the first that fails is the ruling, the
 /// others do nothing. Arguments may hold anything; a check that reads an extent must come after the
-/// rank of its tensor and look at accepted() first.
+/// rank of its tensor and check accepted() first.
 struct Examination {
     Ruling ruling;
     /// What the next rules depend on in addition to their parameter, "TND" or "sparse_mode 7", and

@@ -328,7 +328,7 @@ void FlashExamination::examine_rope_shapes() {
     shape(a.key_rope, "key_rope", "[T2,N2,Dr]", {x.kv_rows, x.num_kv_heads, rope_dim});
 }
 
-/// What else a call with ropes must and must not have.
+/// The other arguments that a call with ropes must and must not have.
 void FlashExamination::examine_rope_company() {
     const char* const name = "query_rope";
     rule(!a.pse.present, kInvalid, name, given_with(pse_name), std::string("no ") + pse_name);

@@ -40,7 +40,7 @@ using Shape = std::vector<std::int64_t>;
 struct Sequence {
     std::int64_t query_len = 0, kv_len = 0;
 };
-/// What q_start_idx and kv_start_idx add to positions.
+/// The offsets of positions by q_start_idx and kv_start_idx.
 struct Starts {
     std::int64_t query = 0, key = 0;
 };

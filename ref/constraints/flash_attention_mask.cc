@@ -178,7 +178,7 @@ void FlashExamination::tokens(bool holds, const std::string& allowed, const std:
         allowed + " in sparse_mode " + std::to_string(a.sparse_mode), side);
 }
 
-/// Which of the two tokens leaves pre >= S2 and next in least..most.
+/// The one of the two tokens that leaves pre >= S2 and next in least..most.
 std::string FlashExamination::side_of_band(std::int64_t kv_len, std::int64_t least,
                                            std::int64_t most) const {
     const bool next_holds = a.next_tokens >= least && a.next_tokens <= most;

@@ -61,7 +61,7 @@ bool is_shown(const NeutralAttentionShape& s, std::int64_t b, std::int64_t h, st
     return !s.mask.present || s.mask.values[static_cast<std::size_t>(s.mask.place(b, h, i, j))] != 0;
 }
 
-/// Where the rows of a problem lie, and the column that a pair of query and key is.
+/// The places of the rows of a problem, and the column of a pair of query and key.
 class NeutralColumns {
 public:
     explicit NeutralColumns(const NeutralAttentionShape& shape)

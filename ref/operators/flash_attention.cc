@@ -166,7 +166,7 @@ double bias_at(const FlashAttentionShape& shape, std::size_t b, std::int64_t n, 
 
 namespace {
 
-/// Where the rows of a problem lie, and the column that a pair of query and key is.
+/// The places of the rows of a problem, and the column of a pair of query and key.
 class FlashColumns {
 public:
     explicit FlashColumns(const FlashAttentionShape& shape)

@@ -75,7 +75,7 @@ KeyRange visible_range(const FlashAttentionShape& shape, std::size_t sequence, s
 bool is_visible(const FlashAttentionShape& shape, std::size_t sequence, std::int64_t n,
                 std::int64_t i, std::int64_t j);
 
-/// What is added to the scaled logit: for pse_type 1 that is scale times the given bias.
+/// The bias of the scaled logit: for pse_type 1, scale times the given bias.
 double bias_at(const FlashAttentionShape& shape, std::size_t sequence, std::int64_t n,
                std::int64_t i, std::int64_t j);
 

@@ -1,4 +1,4 @@
-// What rounding does to NsaCompress and its gradient on data of zero mean: the model of the second
+// The effect of rounding on NsaCompress and its gradient on data of zero mean: the model of the second
 // and third tier (ref/attention/rounding_noise.h).
 #pragma once
 

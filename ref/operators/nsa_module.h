@@ -53,7 +53,7 @@ struct NsaModuleShape {
 };
 
 /// The columns of every row of a branch. topk [T,N2,K] must outlive the lister; the other branches
-/// do not look at it.
+/// do not depend on it.
 ColumnLister module_columns(const NsaModuleShape& shape, int branch,
                             std::span<const std::int64_t> topk);
 

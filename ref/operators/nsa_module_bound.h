@@ -1,4 +1,4 @@
-// What the operators of an NSA module may be wrong by: each on the tensors it was really passed,
+// The errors that the operators of an NSA module may have: each on the tensors it was passed,
 // and the module's results against the exact composition, with the errors of the former propagated.
 //
 // Stage by stage: the expectation of an operator is a function of its own inputs, which are the
@@ -23,7 +23,7 @@
 
 namespace attncheck::ref {
 
-/// What the operators passed on, unpadded.
+/// The tensors that the operators passed on, unpadded.
 struct NsaModuleObserved {
     std::vector<double> key_blocks, value_blocks;  ///< [C,N2,D], [C,N2,Dv]
     struct Branch {
@@ -34,7 +34,7 @@ struct NsaModuleObserved {
     std::vector<double> key_blocks_grad, value_blocks_grad;  ///< as the flash gradient wrote them
 };
 
-/// Each operator against the reference on what it was handed. The gradients are left empty when
+/// Each operator against the reference on the tensors it was passed. The gradients are left empty when
 /// observed.branch[0].output_grad is.
 struct ExpectedModuleStages {
     ExpectedTensor key_blocks, value_blocks;

@@ -22,7 +22,7 @@ enum class PageOrder { ascending, descending, shuffled };
 enum class PageSharing { none, prefix, all };
 /// Entries of the block table behind the last page of a sequence.
 enum class TailEntries { minus_one, huge, foreign, mixed };
-/// What slots hold that are no position of a sequence.
+/// The content of slots that are no position of a sequence.
 enum class RestValues { normal, nan, infinite, huge };
 
 /// A problem as dense parts: what relations change and build again. Keys and values are the rows of

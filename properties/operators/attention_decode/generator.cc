@@ -166,7 +166,7 @@ Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
     return spec;
 }
 
-/// What servers run: pages of 16, one query, widths 64 and 128, groups 1, 4 and 8, lengths around
+/// The shapes of inference servers: pages of 16, one query, widths 64 and 128, groups 1, 4 and 8, lengths around
 /// whole pages, a slice of the cache in no order.
 Spec plain_decode(const Schema& schema, Random& random) {
     Spec spec(schema);

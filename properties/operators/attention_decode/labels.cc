@@ -1,4 +1,4 @@
-// What a case of decoding is called, and which classes a run must reach.
+// The labels of a case of decoding, and the classes that a run must reach.
 #include "properties/operators/labels.h"
 
 #include "properties/operators/attention_decode/case.h"

@@ -77,7 +77,7 @@ Verdict page_sharing(const Spec& spec, PropertyContext& context) {
     return identical(problem, std::move(own), context, "with a page of its own for every entry");
 }
 
-/// What no sequence has is not read: entries behind the last page, pages in no list, and slots
+/// Memory that belongs to no sequence is not read: entries behind the last page, pages in no list, and slots
 /// behind the last position.
 /// Why     the contract; servers leave there what earlier requests had, or nothing at all.
 /// Domain  any data; the entries become others, the table gets one more column, the slots NaN.

@@ -1,4 +1,4 @@
-// Which page of the cache holds which positions of a sequence.
+// The pages of the cache that hold the positions of a sequence.
 #include <algorithm>
 #include <numeric>
 
@@ -53,7 +53,7 @@ std::vector<Int> places(const Extents& e) {
     return out;
 }
 
-/// What nobody may read.
+/// Elements that no kernel may read.
 Int tail_entry(const Extents& e, Random& random) {
     auto kind = static_cast<TailEntries>(e["tail"]);
     if (kind == TailEntries::mixed)

@@ -28,7 +28,7 @@ DecodeParts part_of(const DecodeParts& whole, const std::vector<Int>& first,
     return part;
 }
 
-/// What the errors of the parts may do to their merge: of the output, where o_p is off by b_p and
+/// The effect of errors of the parts on their merge: of the output, where o_p is off by b_p and
 /// every lse by d at most, sum w_p b_p + (e^2d - 1) sum w_p |o_p|; of the LSE d.
 struct PartErrors {
     std::vector<double> output, lse;

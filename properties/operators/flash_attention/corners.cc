@@ -1,4 +1,4 @@
-// Which corner cases of flash_attention.md 9 a case of flash attention is.
+// The corners of flash_attention.md 9 that a case of flash attention is in.
 #include <fmt/format.h>
 
 #include <algorithm>

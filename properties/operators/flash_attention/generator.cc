@@ -289,7 +289,7 @@ void sample_dropout(Random& random, Spec& spec) {
     spec.numbers[kFaKeep] = random.between(0, 3);
 }
 
-/// What is rare in itself meets every kind of data; the rest mostly has plain ones.
+/// A rare case meets every kind of data; other cases mostly have plain data.
 void sample_data(Random& random, Spec& spec) {
     const Int mode = spec.numbers[kFaMask] != 0 ? spec.numbers[kFaSparse] : 0;
     const bool flat = pse_of(spec) == FlashPse::flat_keys || pse_of(spec) == FlashPse::flat_pairs;

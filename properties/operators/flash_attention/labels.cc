@@ -1,4 +1,4 @@
-// What a case of flash attention is called, and which classes a run must reach.
+// The labels of a case of flash attention, and the classes that a run must reach.
 #include "properties/operators/labels.h"
 
 #include "properties/operators/flash_attention/case.h"

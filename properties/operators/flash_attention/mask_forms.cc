@@ -174,7 +174,7 @@ struct MaskEquality {
     MaskSetting left, right;
 };
 
-/// What the modes have in common, for the lengths of a problem.
+/// The part of a mask that all modes share, for the lengths of a problem.
 std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
     const ref::FlashAttentionShape& s = parts.shape;
     const Int longest_q = longest(s.query_lengths), longest_kv = longest(s.kv_lengths);

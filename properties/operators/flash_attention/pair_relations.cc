@@ -70,7 +70,7 @@ void with_compressed_mask(Spec& spec, Random& random) {
 
 /// The value of a dropped key matters only where it is kept.
 /// Why     contract decision 8, NaN: a dropped key's V and dP are hidden, its Q and K are not;
-/// statistics and dv do not look at V.
+/// statistics and dv do not depend on V.
 /// Domain  drop masks, any data; the values of a few keys become NaN.
 /// Demand  the same bits: statistics and dv everywhere, output and dq of rows that keep none of
 /// these keys, dk of all other keys.

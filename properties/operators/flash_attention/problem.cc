@@ -34,7 +34,7 @@ Int value_named(const Description& d, std::string_view key, std::string_view nam
     return std::find(names.begin(), names.end(), name) - names.begin();
 }
 
-/// What a field of the case says of something that the problem has; the simplest where the case
+/// The field of the case for a part that the problem has; the simplest where the case
 /// lacks it.
 Int if_present(bool present, Int value) { return present ? std::max<Int>(value, 1) : 0; }
 

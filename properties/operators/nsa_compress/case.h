@@ -29,7 +29,7 @@ enum CompressField {
     kCmpLayoutText
 };
 
-/// What a compression is linear in; the forward has the first two.
+/// The arguments in which a compression is linear; the forward has the first two.
 enum CompressArgument { kCmpInput, kCmpWeight, kCmpOutputGrad, kCmpArguments };
 
 /// A compress problem: what relations change and run again, and what the reference needs. Bits are

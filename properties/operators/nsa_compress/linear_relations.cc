@@ -20,7 +20,7 @@ bool depends(const CompressProblem& problem, const std::string& output, Compress
 }
 
 /// Scaling one argument by a power of two scales what depends on it, bit for bit.
-/// Why     rounding to nearest does not look at the exponent away from overflow and underflow.
+/// Why     rounding to nearest does not depend on the exponent away from overflow and underflow.
 /// Domain  moderate data; elements that are subnormal or overflow in either run are skipped.
 /// Kills   hidden constants, clamping, mixed precision that depends on magnitude.
 Verdict power_of_two(const Spec& spec, PropertyContext& context) {
@@ -65,7 +65,7 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
     Verdict all;
     for (const auto& [name, expected] : whole.expected(context.rounding)) {
         std::vector<double> left = a.values(name);
-        // What does not depend on the argument is the same in all three runs.
+        // An output that does not depend on the argument is the same in all three runs.
         if (depends(whole, name, argument)) left = sum_of(std::move(left), b.values(name));
         join(all, verdict_within(name, std::move(left), sum.values(name),
                                  sum_of(allowance(expected), sum_of(allowance(tensor_of(of_a, name)),

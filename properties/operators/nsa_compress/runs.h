@@ -1,4 +1,4 @@
-// What relations between runs of NsaCompress and its gradient share.
+// Code that several relations between runs of NsaCompress and its gradient share.
 #pragma once
 
 #include "properties/laws/relation_checks.h"
@@ -16,7 +16,7 @@ struct CompressRun : CallRun {
     }
 };
 
-/// What an output may be in any order of sums; empty where the order is promised. Refers to the
+/// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
 /// problem.
 inline OpenOrder open_order(const CompressProblem& problem, const PropertyContext& context,
                             const std::string& name) {

@@ -1,4 +1,4 @@
-// What the inputs of compress attention hold beyond what all attention operators draw: both masks,
+// The inputs of compress attention beyond those of all attention operators: both masks,
 // and which keys lead. Every value is a function of the seed and the logical index alone.
 #include "properties/operators/nsa_compress_attention/case.h"
 

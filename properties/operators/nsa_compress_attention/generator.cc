@@ -130,7 +130,7 @@ void sample_data(Random& random, Spec& spec) {
     draw_layouts(spec, random);
 }
 
-/// What the masks come to, over all rows.
+/// Counts of visible and forced blocks over all rows, as the masks leave them.
 struct Rows {
     bool without_key = false, part_visible = false, fewer_than_count = false;
     bool forced_above_count = false, some_forced = false, forced_hidden = false;

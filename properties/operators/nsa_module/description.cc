@@ -80,7 +80,7 @@ std::vector<TensorField> tensors() {
     return out;
 }
 
-/// What the operators of a run hand on, unpadded and by row and head whatever its order in memory.
+/// The tensors that the operators of a run pass on, unpadded and by row and head whatever its order in memory.
 std::vector<TensorField> handed_on() {
     std::vector<TensorField> out;
     const auto add = [&](const std::string& name, const char* logical, const char* type = "dtype") {

@@ -55,7 +55,7 @@ Tensor tensor_of(const TensorField& field, const attncheck_tensor& t) {
     return made;
 }
 
-/// What lies in the C struct of an entry point.
+/// The members of the C struct of an entry point.
 Call read(const Description& d, const void* args) {
     Call call;
     call.op = d.op;

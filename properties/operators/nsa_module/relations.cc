@@ -205,7 +205,7 @@ Verdict verdict_on_equal_forwards(const Spec& spec, const Parts& parts, const Ru
     return all;
 }
 
-/// What comes after a token does not reach its output, nor the list of its blocks.
+/// Later tokens reach neither the output of a token nor the list of its blocks.
 /// Why     all three branches and the selection are causal.
 /// Domain  query, keys, values and gates of the tokens behind one of a sequence are replaced.
 /// Demand  the same bits up to that token, and in all other sequences.
@@ -240,7 +240,7 @@ Verdict causality(const Spec& spec, PropertyContext& context) {
         looked_at);
 }
 
-/// Which tokens the gradient of one query reaches, by branch.
+/// The tokens that the gradient of one query reaches, by branch.
 std::array<std::vector<char>, 3> reach_of(const Parts& parts, const Run& run, const Chosen& token,
                                           std::int64_t head) {
     const ref::NsaModuleShape& s = parts.shape;

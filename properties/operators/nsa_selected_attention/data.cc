@@ -9,7 +9,7 @@
 namespace attncheck::properties {
 namespace {
 
-/// Indices nobody may look at: rows of sequences without keys and rows beyond the last length.
+/// Indices that no kernel may read: rows of sequences without keys and rows beyond the last length.
 constexpr std::int64_t kNotLookedAt[] = {-1, INT32_MAX, INT32_MIN, 5};
 
 std::uint64_t hash_of(std::uint64_t seed, std::uint64_t a, std::uint64_t b, std::uint64_t c) {

@@ -1,4 +1,4 @@
-// What a case of selected attention is called, and which classes a run must reach.
+// The labels of a case of selected attention, and the classes that a run must reach.
 #include "properties/operators/labels.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 using Int = std::int64_t;
 
-/// What the lists and the mask come to.
+/// Features of the lists and of the mask.
 struct Visibility {
     bool duplicate = false, diagonal_twice = false, row_without_key = false, shared_block = false;
     bool heads_differ = false, unsorted = false;
