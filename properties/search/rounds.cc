@@ -65,7 +65,7 @@ bool Rounds::lacks_cases(const One& one) const { return one.round == 1 && limits
 std::int64_t Rounds::cases_of(const One& one) const {
     if (one.round == 0) return one.first_cases;
     if (limits_.total_seconds <= 0) return 0;
-    std::int64_t cases = kFewCases;
+    std::int64_t cases = kConclusiveCases;
     for (int k = 1; k < one.round; ++k) cases *= kGrowth;
     return cases;
 }

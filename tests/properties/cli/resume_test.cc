@@ -81,7 +81,7 @@ TEST_F(ResumeTest, OtherRunsAreRefused) {
 TEST_F(ResumeTest, CounterexamplesAreTakenOver) {
     const auto run = [&](const std::string& more) {
         return verify("writes_an_input",
-                      "--shrink 1 --property memory --property history --cases 300 " + more);
+                      "--shrink 1 --property memory --property concurrent --cases 100 " + more);
     };
     stop("KILL", run(""));
     ASSERT_EQ(report("stopped.json").at("interrupted"), true);
