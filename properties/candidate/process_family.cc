@@ -110,6 +110,17 @@ std::vector<pid_t> descendants_of(pid_t pid) {
     return out;
 }
 
+std::int64_t threads_of(std::span<const pid_t> processes) {
+    constexpr std::string_view kLine = "Threads:";
+    std::int64_t threads = 0;
+    for (const pid_t pid : processes) {
+        std::ifstream in(fmt::format("/proc/{}/status", pid));
+        for (std::string line; std::getline(in, line);)
+            if (line.starts_with(kLine)) threads += std::atoll(line.c_str() + kLine.size());
+    }
+    return threads;
+}
+
 std::int64_t memory_mib_of(std::span<const pid_t> processes, std::int64_t arena_mib, int arena,
                            std::int64_t limit_mib) {
     constexpr std::int64_t kKib = 1024;

@@ -18,6 +18,9 @@ std::vector<pid_t> descendants_of(pid_t pid);
 /// Not one that ended and waits for its parent to ask.
 bool is_running(pid_t pid);
 
+/// Of all the processes together.
+std::int64_t threads_of(std::span<const pid_t> processes);
+
 /// Memory of processes in MiB, shared memory and files in memory included, the arena's
 /// `arena_mib` left out. Memory that several of them share counts once; an estimate that counts it
 /// several times is enough where that stays below `limit_mib`. `arena` is the descriptor of the

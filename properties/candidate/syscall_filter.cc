@@ -5,6 +5,7 @@
 #include <linux/sched.h>
 #include <seccomp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <initializer_list>
 
 #include "properties/candidate/process_family.h"
+#include "properties/candidate/protocol.h"
 
 namespace attncheck::properties {
 namespace {
@@ -128,6 +130,24 @@ void refuse_owning_files(Filter& filter) {
         filter.refuse(SCMP_SYS(ioctl), {is(1, request)});
 }
 
+/// The file of a corpus, say: who opens it would wait until the lease is broken.
+void refuse_leases(Filter& filter) {
+    filter.refuse(SCMP_SYS(fcntl), {is(1, F_SETLEASE)});
+}
+
+/// Guard pages would be put aside for a moment: nothing that is mapped now lies at a place of the
+/// arena, and nothing leaves it. The worker maps the arena once, where nothing is.
+void refuse_moving_the_arena(Filter& filter) {
+    constexpr std::uint64_t kPlace = ~(kArenaSizes[0] - 1);
+    static_assert((kArenaAddress & ~kPlace) == 0);
+    const scmp_arg_cmp in_arena{0, SCMP_CMP_MASKED_EQ, kPlace, kArenaAddress};
+    filter.refuse(SCMP_SYS(mmap), {in_arena, has(3, MAP_FIXED)});
+    filter.refuse(SCMP_SYS(munmap), {in_arena});
+    filter.refuse(SCMP_SYS(mremap), {in_arena});
+    filter.refuse(SCMP_SYS(mremap), {has(3, MREMAP_FIXED)});
+    filter.refuse(SCMP_SYS(remap_file_pages), {in_arena});
+}
+
 /// What the suite knows its processes by, and ends them by.
 void refuse_hiding(Filter& filter) {
     filter.refuse(SCMP_SYS(prctl), {is(0, PR_SET_DUMPABLE)});
@@ -154,6 +174,8 @@ bool enter_syscall_filter(bool limits_signals) {
     refuse_ruling_others(filter);
     refuse_hiding(filter);
     refuse_owning_files(filter);
+    refuse_leases(filter);
+    refuse_moving_the_arena(filter);
     if (limits_signals) refuse_signalling_others(filter);
     return filter.load();
 }

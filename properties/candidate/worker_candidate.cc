@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "properties/candidate/arena.h"
@@ -14,8 +15,8 @@
 #include "properties/candidate/installation.h"
 #include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_hello.h"
+#include "properties/candidate/worker_limits.h"
 #include "properties/candidate/worker_process.h"
-#include "properties/candidate/written_files.h"
 #include "properties/case/printable.h"
 
 namespace attncheck::properties {
@@ -24,8 +25,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShareOfRepetitions = 0.25;  ///< of the limit: repetitions begin in this time
-constexpr std::size_t kMostProcesses = 256;   ///< that a candidate may have forked at a time
-constexpr std::int64_t kMostFiles = 100'000;  ///< that a run may have written; PyTorch's caches have thousands
 
 /// Changes when a file is replaced, written to or removed.
 std::string identity_of(const std::string& path) {
@@ -52,18 +51,27 @@ std::string text_of_changes(std::uint32_t changes) {
     return text;
 }
 
-/// A limit of the candidate's that it went beyond.
-struct Excess {
-    CallResult::Kind kind;
-    std::string what;
-};
+/// Lines of a library's own stand below those of the suite, whose words they may repeat.
+std::string message_text(const char* message) {
+    constexpr const char* kBelow = "    ";
+    std::istringstream lines(printable(message));
+    std::string text;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find_first_not_of(" \t") == std::string::npos) continue;
+        if (!text.empty()) text += line.starts_with(kBelow) ? "\n" : std::string("\n") + kBelow;
+        text += line;
+    }
+    return text;
+}
 
 class WorkerCandidate final : public Candidate {
 public:
     explicit WorkerCandidate(const WorkerOptions& options) : options_(options) {
         if (options_.worker.empty()) options_.worker = find_worker();
         limit_s_ = options_.timeout_s;
-        load_limit_s_ = std::max(load_limit_s_, options_.timeout_s);  // some are built when loaded
+        load_limit_s_ = options_.load_limit_s > 0
+                            ? options_.load_limit_s
+                            : std::max(load_limit_s_, options_.timeout_s);  // some are built when loaded
         start();
     }
 
@@ -131,7 +139,7 @@ private:
                 results[k].status = reply.status[k];
                 results[k].seconds = reply.seconds;
                 reply.message[k][kMessageBytes - 1] = '\0';
-                results[k].detail = printable(reply.message[k]);
+                results[k].detail = message_text(reply.message[k]);
                 placed.collect(k, results[k]);
             }
             if (reply.has_children) note_left_processes(results);
@@ -191,8 +199,9 @@ private:
                 got += n;
                 if (Clock::now() < deadline) continue;  // one that comes byte by byte is late, too
             }
-            if (const auto excess = excess_over(limit_mib))
-                return end_with(result, excess->kind, excess->what);
+            if (Clock::now() >= next_look_)
+                if (const auto excess = excess_over(options.more_memory_mib))
+                    return end_with(result, excess->kind, excess->what);
             if (Clock::now() >= deadline)
                 return end_with(result, CallResult::Kind::timed_out,
                                 fmt::format("timed out after {:g} s", limit_s));
@@ -205,49 +214,28 @@ private:
         // and then.
         if (reply.peak_mib > limit_mib || arena_->resident_mib() > arena_mib_ ||
             Clock::now() >= next_look_)
-            if (const auto excess = excess_over(limit_mib))
+            if (const auto excess = excess_over(options.more_memory_mib))
                 return end_with(result, excess->kind, excess->what);
         return true;
     }
 
-    /// Looking takes at most a twentieth of the time.
-    std::optional<Excess> excess_over(std::int64_t limit_mib) {
+    /// Looking takes at most a twentieth of the time. A worker that is loaded is not held to what
+    /// was written before.
+    std::optional<Excess> excess_over(std::int64_t more_mib) {
         constexpr auto kLookEvery = std::chrono::milliseconds(20);
         constexpr int kShareOfLooking = 20;
         const auto start = Clock::now();
-        std::optional<Excess> excess;
-        const std::vector<pid_t> family = process_->family();
-        if (family.size() > kMostProcesses + 1)
-            excess = {CallResult::Kind::left_processes,
-                      fmt::format("started more than {} processes", kMostProcesses)};
-        const std::int64_t arena_mib = arena_->resident_mib();
-        const std::int64_t in_arena = std::max<std::int64_t>(0, arena_mib - arena_mib_);
-        if (in_arena + memory_mib_of(family, arena_mib, arena_->descriptor(), limit_mib - in_arena) >
-            limit_mib)
-            excess = {CallResult::Kind::out_of_memory,
-                      fmt::format("used more than {} MiB of memory", limit_mib)};
-        if (!excess) excess = files_beyond(options_.memory_mib, family);
+        // Children are looked for by thread: of too many threads there is no end.
+        const std::vector<pid_t> family =
+            process_->threads() > kMostThreads ? process_->itself() : process_->family();
+        const auto excess = excess_of({family, *arena_, arena_mib_, private_place(), written_before_},
+                                      options_.memory_mib, more_mib);
         const auto end = Clock::now();
         next_look_ = end + std::max<Clock::duration>(kLookEvery, kShareOfLooking * (end - start));
         return excess;
     }
 
-    /// Files of the private folder have the limit of memory: some systems keep them there. A worker
-    /// that is loaded is not held to what was written before.
-    std::optional<Excess> files_beyond(std::int64_t limit_mib, const std::vector<pid_t>& family) const {
-        if (!options_.sandbox) return std::nullopt;
-        const WrittenFiles files = written_files(options_.sandbox->folder(), family, 2 * kMostFiles);
-        if (files.mib - written_before_.mib > limit_mib)
-            return Excess{CallResult::Kind::broke_rules,
-                          fmt::format("wrote more than {} MiB of files", limit_mib)};
-        if (files.count - written_before_.count > kMostFiles)
-            return Excess{CallResult::Kind::broke_rules,
-                          fmt::format("wrote more than {} files", kMostFiles)};
-        if (files.is_too_deep && !written_before_.is_too_deep)
-            return Excess{CallResult::Kind::broke_rules,
-                          fmt::format("made folders more than {} deep", kDeepestFolder)};
-        return std::nullopt;
-    }
+    std::string private_place() const { return options_.sandbox ? options_.sandbox->folder() : ""; }
 
     /// The worker is gone, or lost its socket. Always false.
     bool crashed(CallResult& result) {
@@ -325,11 +313,10 @@ private:
         constexpr double kLeastLimit = 5, kSlower = 3;
         const auto start = Clock::now();
         arena_mib_ = arena_->resident_mib();
-        if (options_.sandbox)
-            written_before_ = written_files(options_.sandbox->folder(), {}, 2 * kMostFiles);
+        if (options_.sandbox) written_before_ = written_files(private_place(), {}, 2 * kMostFiles);
         process_.emplace(options_, arena_->descriptor());
         const auto trouble = [&] {
-            const auto excess = excess_over(options_.memory_mib);
+            const auto excess = excess_over(0);
             return excess ? excess->what : std::string();
         };
         try {

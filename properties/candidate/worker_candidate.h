@@ -22,6 +22,7 @@ struct WorkerOptions {
     std::vector<std::string> variables = {};  ///< more of the environment that comes into it
     Profile profile = Profile::ascend910b;  ///< in its environment as ATTNCHECK_PROFILE
     double timeout_s = 10;  ///< per call
+    double load_limit_s = 0;  ///< 0: a minute, or timeout_s where that is more
     /// Memory of the worker and of what it forks, beyond the buffers it is handed.
     std::int64_t memory_mib = 8192;
     bool show_stderr = false;  ///< let the candidate's own messages through

@@ -61,8 +61,8 @@ private:
         if (options_.stopped()) throw Stopped();
         if (const std::string why = trouble_(); !why.empty()) refuse(why + " while it was loaded");
         if (Clock::now() >= deadline_)
-            refuse(fmt::format("did not finish loading in {:g} s; --timeout gives it more",
-                               limit_s_));
+            refuse(fmt::format("did not finish loading in {:g} s; {} gives it more", limit_s_,
+                               options_.load_limit_s > 0 ? "--budget" : "--timeout"));
     }
 
     WorkerProcess& process_;

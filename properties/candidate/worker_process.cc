@@ -148,6 +148,8 @@ std::vector<pid_t> WorkerProcess::family() const {
     return all;
 }
 
+std::int64_t WorkerProcess::threads() const { return threads_of({&pid_, 1}); }
+
 /// What a candidate says on standard error, fit for a terminal, and not without end.
 void WorkerProcess::show_messages() {
     constexpr std::size_t kMost = 64 << 10;

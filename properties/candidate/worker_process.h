@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ public:
 
     /// The process and those it forked, directly or not.
     std::vector<pid_t> family() const;
+    std::vector<pid_t> itself() const { return {pid_}; }
+    std::int64_t threads() const;  ///< of the process itself
 
     /// Ends the process, at once or after it had a moment to end by itself, and all that it
     /// forked. The status is that of waitpid.

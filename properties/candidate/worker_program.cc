@@ -34,12 +34,18 @@ void prefer_for_out_of_memory() {
     close(file);
 }
 
-void limit_files(std::int64_t largest_mib) {
+/// For good: it cannot be raised again.
+void lower_limit(__rlimit_resource which, rlim_t most) {
     rlimit limit{};
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(largest_mib) << 20);
-    setrlimit(RLIMIT_FSIZE, &limit);
+    if (getrlimit(which, &limit) != 0) return;
+    limit.rlim_max = std::min(limit.rlim_max, most);
+    limit.rlim_cur = std::min(limit.rlim_cur, limit.rlim_max);
+    setrlimit(which, &limit);
 }
+
+/// Memory of the system lies behind descriptors, which nobody counts: of sockets some 400 KiB. And
+/// the suite looks at each of them.
+constexpr rlim_t kMostOpen = 4096;
 
 /// Descriptors of the suite and of who called it; two are for the worker.
 void keep_descriptors(int socket, int arena) {
@@ -80,7 +86,8 @@ void become_program(const WorkerOptions& options, const WorkerDescriptors& given
     dup2(null, 1);  // a candidate that prints must not spoil reports
     dup2(given.messages >= 0 ? given.messages : null, 2);
     prefer_for_out_of_memory();
-    limit_files(largest_file(options));
+    lower_limit(RLIMIT_FSIZE, static_cast<rlim_t>(largest_file(options)) << 20);
+    if (options.sandbox) lower_limit(RLIMIT_NOFILE, kMostOpen);
     for (const int ignored : {SIGPIPE, SIGXFSZ})  // by the suite alone
         signal(ignored, SIG_DFL);
     const std::string socket_text = std::to_string(given.socket),

@@ -189,7 +189,7 @@ Reply run(const Request& request, const ServedCandidate& candidate) {
     protect(request.guards, request.guard_count, PROT_READ | PROT_WRITE);
     protect(request.inputs, request.input_count, PROT_READ | PROT_WRITE);
     siginfo_t child{};
-    reply.has_children = waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0;
+    reply.has_children = waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
     constexpr std::int64_t kKibPerMib = 1024;
     rusage usage{};
     if (getrusage(RUSAGE_SELF, &usage) == 0) reply.peak_mib = usage.ru_maxrss / kKibPerMib;

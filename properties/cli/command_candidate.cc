@@ -60,6 +60,7 @@ WorkerOptions options_for(const std::string& library, const Arguments& arguments
     options.variables = arguments.variables;
     options.profile = arguments.profile;
     options.timeout_s = arguments.timeout;
+    if (arguments.judge) options.load_limit_s = arguments.budget;
     options.memory_mib = arguments.memory;
     options.stopped = [] { return system_clock().interrupted(); };
     return options;

@@ -57,6 +57,18 @@ TEST_F(JudgeModeTest, HostileOnesEndNoRun) {
     EXPECT_EQ(judge_hostile("missing", "none").value("verdict", ""), "not_loaded");
 }
 
+// The time of the command is that of loading too.
+TEST_F(JudgeModeTest, ALibraryThatLoadsForLongIsNotWaitedFor) {
+    const auto start = std::chrono::steady_clock::now();
+    const Ran ran = run_line("ATTNCHECK_TRICK=loads_slowly ATTNCHECK_TARGET=50000 " + quoted(COMMAND_PATH) +
+                             " verify --judge --op nsa_compress --budget 1 --candidate " +
+                             quoted(std::string(HOSTILE_DIR) + "/holds_up.so") + " 2>/dev/null");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+    const Json object = Json::parse(ran.printed, nullptr, false);
+    EXPECT_EQ(object.value("verdict", ""), "not_loaded") << ran.printed;
+    EXPECT_THAT(object.value("feedback", ""), HasSubstr("did not finish loading in 1 s; --budget gives it more"));
+}
+
 // The library's own words count where they are asked for.
 TEST_F(JudgeModeTest, AWideClassIsTheCommands) {
     const Json wide = judge_hostile("cheats", "a_little_too_large", "--precision acc=half");

@@ -106,6 +106,16 @@ static int marks_a_file(void) {
     utimensat(AT_FDCWD, target(), long_ago, 0);
     return stat(target(), &after) == 0 && after.st_mtime == 1;
 }
+static int leases_a_file(void) { /* whoever opens it for writing waits */
+    return fcntl(open(target(), O_RDONLY), F_SETLEASE, F_RDLCK) == 0;
+}
+static int raises_its_file_limit(void) {
+    struct rlimit own;
+    if (getrlimit(RLIMIT_FSIZE, &own) != 0 || own.rlim_cur == RLIM_INFINITY) return 1;
+    own.rlim_cur = own.rlim_max = RLIM_INFINITY;
+    return setrlimit(RLIMIT_FSIZE, &own) == 0;
+}
+static int writes_its_own_memory(void) { return opens("/proc/self/mem", O_RDWR); } /* whatever its pages allow */
 static int makes_a_device(void) {
     char path[4096];
     snprintf(path, sizeof path, "%s/device", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
@@ -201,7 +211,7 @@ static const struct {
     TRICK(signals_by_a_file), TRICK(traces_parent), TRICK(traces_itself), TRICK(writes_to_parent),
     TRICK(limits_parent), TRICK(slows_parent), TRICK(takes_descriptors), TRICK(makes_a_file), TRICK(removes_a_file),
     TRICK(truncates_a_file), TRICK(writes_through_a_link), TRICK(opens_a_file_to_all), TRICK(marks_a_file),
-    TRICK(makes_a_device), TRICK(reads_a_secret), TRICK(writes_to_the_caller), TRICK(reads_a_file),
+    TRICK(leases_a_file), TRICK(raises_its_file_limit), TRICK(writes_its_own_memory), TRICK(makes_a_device), TRICK(reads_a_secret), TRICK(writes_to_the_caller), TRICK(reads_a_file),
     TRICK(runs_a_program), TRICK(types_at_the_terminal), TRICK(shares_memory), TRICK(opens_tcp), TRICK(opens_udp),
     TRICK(opens_local_socket), TRICK(opens_netlink), TRICK(leaves_for_a_namespace), TRICK(clones_a_namespace),
     TRICK(becomes_a_sibling), TRICK(queues_operations), TRICK(adds_a_key), TRICK(leaves_shared_memory),

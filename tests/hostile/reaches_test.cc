@@ -49,6 +49,8 @@ constexpr Reach kReaches[] = {{"reads_environment_of_parent"},
                               {"outlives_its_parent"},
                               {"takes_off_its_mark"},
                               {"has_rights_of_root", Off::closed},
+                              {"raises_its_file_limit", Off::closed},
+                              {"writes_its_own_memory"},
                               {"may_gain_rights"}};
 
 TEST_F(HostileTest, TheSandboxIsAWall) {
@@ -71,7 +73,8 @@ TEST_F(HostileTest, WithoutItTheLibraryReaches) {
 TEST_F(HostileTest, FilesAreOutOfReach) {
     const std::string file = folder / "precious";
     for (const char* name : {"makes_a_file", "removes_a_file", "truncates_a_file",
-                             "writes_through_a_link", "opens_a_file_to_all", "marks_a_file"}) {
+                             "writes_through_a_link", "opens_a_file_to_all", "marks_a_file",
+                             "leases_a_file"}) {
         for (const bool is_sandboxed : {true, false}) {
             std::filesystem::remove(file);
             if (std::string(name) != "makes_a_file") {

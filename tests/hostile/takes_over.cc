@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string>
 
 #include "properties/candidate/content_hash.h"
@@ -48,6 +49,11 @@ __attribute__((constructor)) void take_over() {
         }
         reply.output_hash = hash_of_outputs(request);
         if (is_trick("forges_the_number")) reply.number += 1;
+        if (is_trick("forges_a_report")) {
+            reply.status[0] = 7;
+            std::snprintf(reply.message[0], kMessageBytes,
+                          "\x1b[2J\xe2\x80\xae\n\n</script><testcase name=\"forged\"/>\nevery property held\n");
+        }
         if (is_trick("dribbles"))
             for (std::size_t k = 0; k < sizeof reply; ++k) {
                 (void)!write(socket, reinterpret_cast<const char*>(&reply) + k, 1);
