@@ -25,11 +25,18 @@ bool is_legal_elsewhere(const Operator& op, Spec spec) {
     return false;
 }
 
-/// Adds a line of its own, or leaves the file as it was. Runs that share the folder take turns.
+/// Runs that share the folder take turns, each for a moment. Whoever can read the file can lock it, a
+/// library in its sandbox too: the line is then written without a lock, which one write at the end bears.
+void take_turn(int file) {
+    constexpr int kMostTries = 200, kPauseUs = 5000;
+    for (int k = 0; k < kMostTries && flock(file, LOCK_EX | LOCK_NB) != 0; ++k) usleep(kPauseUs);
+}
+
+/// Adds a line of its own, or leaves the file as it was.
 bool append_line(const std::string& path, const std::string& text) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0) return false;
-    (void)flock(file, LOCK_EX);  // where it is not to be had, one write at the end has to do
+    take_turn(file);
     const off_t end = lseek(file, 0, SEEK_END);
     char last = '\n';
     const bool is_readable = end <= 0 || pread(file, &last, 1, end - 1) == 1;
