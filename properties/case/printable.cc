@@ -26,10 +26,17 @@ std::size_t bytes_of_first(std::string_view text) {
     return is_overlong || is_surrogate || is_beyond ? 0 : bytes;
 }
 
+/// Also what makes a terminal show text in another order or as another line: UAX #9, table 1, and
+/// U+2028, U+2029 and U+FEFF.
 bool is_control(std::string_view character) {
     const auto first = static_cast<unsigned char>(character[0]);
     if (character.size() == 1) return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
-    return character.size() == 2 && first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
+    const auto second = static_cast<unsigned char>(character[1]);
+    if (character.size() == 2) return (first == 0xC2 && second < 0xA0) || character == "\u061C";
+    const auto third = static_cast<unsigned char>(character[2]);
+    if (first != 0xE2) return character == "\uFEFF";
+    return (second == 0x80 && ((third >= 0x8E && third <= 0x8F) || (third >= 0xA8 && third <= 0xAE))) ||
+           (second == 0x81 && third >= 0xA6 && third <= 0xA9);
 }
 
 }  // namespace

@@ -16,6 +16,14 @@ TEST(Printable, ReplacesControlCharacters) {
     EXPECT_EQ(printable("\xc2\x9b" "31m"), "??31m");  // U+009B begins a command as ESC [ does
 }
 
+// "held" that is written "dleh" and turned round, and what stands on a line of its own.
+TEST(Printable, ReplacesWhatTurnsTextRound) {
+    for (const char* text : {"\u200E", "\u200F", "\u202A", "\u202E", "\u2066", "\u2069", "\u2028", "\u2029", "\uFEFF"})
+        EXPECT_EQ(printable(text), "???") << text;
+    EXPECT_EQ(printable("\u061C"), "??");
+    for (const char* text : {"\u200D", "\u2026", "\u2030", "\u2070", "\u0620"}) EXPECT_EQ(printable(text), text);
+}
+
 TEST(Printable, ReplacesWhatIsNoUtf8) {
     EXPECT_EQ(printable("\xff\xfe"), "??");
     EXPECT_EQ(printable("\xc0\xaf"), "??");              // overlong
