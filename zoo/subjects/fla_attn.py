@@ -38,7 +38,7 @@ def forward(query, key, value, cu_seqlens_q, cu_seqlens_kv, sink, scale, window_
 
 
 # fp32: the operator's delta is <dO, O> with the O that is given; autograd takes the O that it formed itself.
-@attncheck.kernel("attention_grad", tensors="torch", features=FEATURES + "dtype=fp32 lse=absent out=reference", precision=PRECISION)
+@attncheck.kernel("attention_grad", tensors="torch", features=FEATURES + "dtype=fp32 lse=absent out=reference", precision=PRECISION + " forward=own")
 def backward(dout, query, key, value, cu_seqlens_q, cu_seqlens_kv, sink, scale, window_left, dsink):
     leaves = {n: t.detach().clone().requires_grad_() for n, t in (("dq", query), ("dk", key), ("dv", value))}
     given = {"dsink": sink.detach().clone().requires_grad_()} if sink is not None else {}

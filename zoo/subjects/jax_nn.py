@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 from pairs import has_empty_row
 
-ZOO = {"title": "JAX dot_product_attention", "environments": ["jax-0.10"], "distribution": "jax",
+ZOO = {"title": "JAX dot_product_attention", "environments": ["jax-0.10", "jax-0.6", "jax-0.4"], "distribution": "jax",
        "kernels": ["xla", "xla_any_call", "xla_grad"], "properties": {"xla_any_call": ["agreement"]},
        "source": "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"}
 COMMON = "layout=bshd,bhsd,sbhd value_dim=dim align=top_left softcap=0 sink=none "

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 from pairs import has_empty_row
 
-ZOO = {"title": "MLX fast.scaled_dot_product_attention", "environments": ["mlx-0.32"], "distribution": "mlx",
+ZOO = {"title": "MLX fast.scaled_dot_product_attention", "environments": ["mlx-0.32", "mlx-0.29"], "distribution": "mlx",
        "kernels": ["fused", "fused_any_row"], "properties": {"fused_any_row": ["agreement"]},
        "source": "https://ml-explore.github.io/mlx/build/html/python/_autosummary/"
                  "mlx.core.fast.scaled_dot_product_attention.html"}
@@ -35,7 +35,7 @@ def to_numpy(array):
 FEATURES = ("layout=bshd,bhsd,sbhd window_left=-1 window_right=-1,0 align=bottom_right softcap=0 kv_length=none "
             "outputs=out")
 # Measured: an exponential is off by up to 3 times the default of 4 units at logits of -60; x is multiplied by log2(e) in fp32.
-PRECISION = "acc=half p=half scores=half exp=128 hidden=times_zero"
+PRECISION = "acc=half p=half scores=half scale=half exp=128 hidden=times_zero"
 
 
 @attncheck.kernel("attention", precision=PRECISION, features=FEATURES)

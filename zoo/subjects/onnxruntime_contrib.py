@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 import numpy as np
+import onnxruntime
 from one_node import run
 from pairs import has_empty_row
 
@@ -20,6 +21,7 @@ ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",
        "kernels": ["multi_head", "multi_head_any_row", "multi_head_causal", "group_query", "group_query_decode"],
        "properties": {"multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"]},
        "source": "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"}
+RELEASE = tuple(int(n) for n in onnxruntime.__version__.split(".")[:2])
 COMMON = "layout=bshd,bhsd,sbhd outputs=out "
 
 
@@ -58,8 +60,10 @@ def grouped(q, new, old, total, longest, sink, scale, softcap, window_left):
     """new and old: [k, v] as [B,S,Hkv,D] and as [B,Hkv,past,D]."""
     if scale == 0:
         raise attncheck.Declined("scale 0 means 1 / sqrt(head size)")
+    if sink is not None and RELEASE < (1, 23):
+        raise attncheck.Declined("head_sink is no input of this release")
     (k, v), name = new, q.dtype.name
-    if len(q) > 1 and q.shape[1] > 1 and min(total) > q.shape[1]:
+    if len(q) > 1 and q.shape[1] > 1 and max(total) > q.shape[1]:
         raise attncheck.Declined("batch_size must be 1 when sequence_length > 1 and past context is given")
     flat = [t.reshape(t.shape[:2] + (t.shape[2] * t.shape[3],)) for t in (q, k, v)]
     given = dict(zip(("query", "key", "value", "past_key", "past_value"), flat + old))

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import openvino
-import openvino.opset13 as ops
+
+try:
+    import openvino.opset13 as ops
+except ModuleNotFoundError:  # until 2024
+    import openvino.runtime.opset13 as ops
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 from pairs import has_empty_row
 
-ZOO = {"title": "OpenVINO ScaledDotProductAttention", "environments": ["openvino-2026.4"], "distribution": "openvino",
+ZOO = {"title": "OpenVINO ScaledDotProductAttention", "environments": ["openvino-2026.4", "openvino-2025.2", "openvino-2024.6"], "distribution": "openvino",
        "kernels": ["sdpa", "sdpa_any_row"], "properties": {"sdpa_any_row": ["agreement"]},
        "source": "https://docs.openvino.ai/2026/documentation/openvino-ir-format/operation-sets/operation-specs/"
                  "sequence/scaled-dot-product-attention.html"}

@@ -65,6 +65,6 @@ def output_alone(query, key, value, kv_length, mask, window_right):
     return attend(query, key, value, kv_length, mask, window_right, False)
 
 
-@attncheck.kernel("attention", tensors="torch", features=FEATURES, precision=PRECISION)
+@attncheck.kernel("attention", tensors="torch", features=FEATURES, precision=PRECISION + " scale=half")
 def with_weights(query, key, value, kv_length, mask, window_right):
     return attend(query, key, value, kv_length, mask, window_right, True)

@@ -22,8 +22,8 @@ FORWARD = PADDED + "outputs=out"
 BACKWARD = PADDED + "lse=absent out=reference "
 # exp_u20 of aten/src/ATen/cpu/vec is right to 20 units; P and dS are stored in the type of the inputs for the products.
 FLASH = "acc=fp32 p=half ds=half exp=20 hidden=times_zero"
-# "For math backend, all intermediates are kept in torch.float if inputs are in torch.half or torch.bfloat16."
-MATH = "acc=fp32 p=fp32 ds=fp32 hidden=times_zero"
+# The root of the scale goes into query and key. "For math backend, all intermediates are kept in torch.float if inputs are in torch.half or torch.bfloat16."
+MATH = "acc=fp32 p=fp32 ds=fp32 scale=fp32 hidden=times_zero"
 
 
 def attend(backend, q, k, v, bias, mask, scale, window_right):
