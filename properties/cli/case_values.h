@@ -5,7 +5,8 @@
 #include <string>
 
 #include "properties/candidate/candidate.h"
-#include "properties/cli/expected_values.h"
+#include "properties/judge/verdict.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::properties {
 

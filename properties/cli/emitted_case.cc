@@ -8,7 +8,6 @@
 #include "properties/case/derived.h"
 #include "properties/case/row_order.h"
 #include "properties/cli/command.h"
-#include "properties/cli/expected_values.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/operators/nsa_compress/case.h"
 
@@ -184,7 +183,7 @@ EmittedCase emitted_case(const Operator& op, const Spec& spec) {
             out.compression->first_token.push_back(first_token);
         });
     }
-    const std::optional<ExpectedOutputs> expected = expected_values(op, spec, rounding);
+    const std::optional<ExpectedOutputs> expected = op.expected(spec, rounding);
     if (!expected) throw UsageError(op.name() + " has no program: its expectation is not known here");
     add_bounds(*expected, out);
     return out;

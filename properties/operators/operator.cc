@@ -38,6 +38,11 @@ public:
     const AttentionOperator* attention() const override {
         return parts_.attention ? &parts_.attention() : nullptr;
     }
+    std::optional<ExpectedOutputs> expected(const Spec& spec,
+                                            const ref::RoundingClass& rounding) const override {
+        if (parts_.expected) return parts_.expected(spec, rounding);
+        return Operator::expected(spec, rounding);
+    }
 
 private:
     Spec draw(Random& random, int size, Profile profile) const override {

@@ -89,6 +89,11 @@ public:
     /// As the laws and tiers of attention see it; none: it is no attention operator.
     virtual const AttentionOperator* attention() const { return nullptr; }
 
+    /// Expected values of the case's outputs and their bounds, by name; nullopt where they depend on
+    /// what was computed before (lists of blocks, compositions).
+    virtual std::optional<ExpectedOutputs> expected(const Spec& spec,
+                                                    const ref::RoundingClass& rounding) const;
+
     /// Name, shape and values of the tensors by the index that overrides use.
     std::vector<Tensor> logical_tensors(const Spec& spec) const {
         return schema().entry.pack ? properties::logical_tensors(spec, build(spec))
@@ -128,6 +133,8 @@ struct OperatorParts {
     Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
     const char* folder = nullptr;  ///< of operators/, for excluded_pairs.txt
     const AttentionOperator& (*attention)() = nullptr;
+    /// See Operator::expected; attention operators need none.
+    ExpectedOutputs (*expected)(const Spec& spec, const ref::RoundingClass& rounding) = nullptr;
     /// See Operator::entry_points; without it the one of its own name.
     const std::vector<std::string>& (*entry_points)() = nullptr;
 };
