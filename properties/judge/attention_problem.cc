@@ -232,8 +232,15 @@ void take_lse(const std::vector<float>& lse, AttentionValues& values) {
         }
 }
 
+ref::RoundingClass with_casts(const AttentionProblem& problem, ref::RoundingClass rounding) {
+    if (problem.dtype == ref::Dtype::fp8_e5m2 || problem.dtype == ref::Dtype::fp8_e4m3fn)
+        rounding.cast = problem.dtype;
+    return rounding;
+}
+
 ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::AttentionGradInputs& in,
-                            const ref::RoundingClass& rounding, ref::Grant grant) {
+                            const ref::RoundingClass& declared, ref::Grant grant) {
+    const ref::RoundingClass rounding = with_casts(problem, declared);
     ref::AttentionGradInputs given = in;
     given.bias_elements = problem.bias_elements;
     given.bias_dtype = problem.bias_dtype;

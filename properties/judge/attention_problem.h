@@ -91,6 +91,7 @@ struct AttentionProblem : AttentionValues {
     Statistics statistics = Statistics::pair;
     std::string output_name = "attention_out";  ///< of the output among forward_outputs
     std::size_t bias_elements = 0;  ///< of the gradient of a bias, where it is an output
+    std::int64_t bias_row = 1;      ///< of these elements lie in a row: one query, or all
     ref::Dtype bias_dtype = ref::Dtype::fp32;
     std::vector<AttentionOutput> forward_outputs, gradient_outputs;
     std::shared_ptr<const AttentionExtras> extras;
@@ -143,6 +144,10 @@ void take_lse(const std::vector<float>& lse, AttentionValues& values);
 
 /// A NaN or an infinity among the numbers of the problem.
 bool has_non_finite(const AttentionProblem& problem);
+
+/// The class for this problem: with fp8 inputs P and dS may be rounded to their type (contract.md,
+/// decision 10).
+ref::RoundingClass with_casts(const AttentionProblem& problem, ref::RoundingClass rounding);
 
 /// Expected outputs in packed order; topk_indices has none. Where a hidden key is multiplied by 0
 /// (hidden=times_zero), what a NaN or an infinity of a hidden pair may reach is not judged.

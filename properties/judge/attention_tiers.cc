@@ -37,6 +37,37 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     return tensor;
 }
 
+/// dbias or dsink. A row of the bias, which shares the errors of its delta, is a row of the tensor.
+TierTensor make_sum_tensor(const AttentionProblem& problem, const char* name, std::int64_t width,
+                           ref::RoundingNoise noise) {
+    const AttentionOutput& output = problem.output_named(name);
+    TierTensor tensor;
+    tensor.name = name;
+    tensor.row_word = "query";
+    tensor.heads = output.heads;
+    tensor.width = width;
+    tensor.noise = std::move(noise);
+    tensor.dtype = problem.result;
+    const std::int64_t rows = output.width / width;  // of a head
+    // Sums over queries and keys end in no tile: a length that no row is at the end of.
+    const std::int64_t length = 2 * rows + 64;
+    for (std::int64_t unit = 0; unit < std::ssize(tensor.noise.value) / width; ++unit) {
+        tensor.places.push_back({unit / rows / output.heads, unit % rows, length});
+        tensor.chosen_heads.push_back(unit / rows % output.heads);
+    }
+    return tensor;
+}
+
+/// The gradients of biases and sinks. Where a kernel goes by an output of its own, the error of
+/// delta in dsink is left to the first tier.
+void add_sums(const AttentionProblem& problem, ref::AttentionGradNoise noise,
+              const ref::RoundingClass& rounding, std::vector<TierTensor>& out) {
+    if (problem.gives("dbias") && noise.bias_grad.size() > 0)
+        out.push_back(make_sum_tensor(problem, "dbias", problem.bias_row, std::move(noise.bias_grad)));
+    if (problem.gives("dsink") && noise.sink_grad.size() > 0 && !rounding.own_forward)
+        out.push_back(make_sum_tensor(problem, "dsink", 1, std::move(noise.sink_grad)));
+}
+
 std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
     std::int64_t pairs = 0;
     for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
@@ -65,7 +96,8 @@ std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std:
 }  // namespace
 
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
-                                     const ref::RoundingClass& rounding) {
+                                     const ref::RoundingClass& declared) {
+    const ref::RoundingClass rounding = with_casts(problem, declared);
     const ref::AttentionShape& s = problem.shape;
     const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
                keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
@@ -81,6 +113,7 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
                                   std::move(noise.key_grad), "ds"));
         out.push_back(make_tensor(problem, "dv", Role::value_grad, s.value_dim, keys,
                                   std::move(noise.value_grad), "p"));
+        add_sums(problem, std::move(noise), rounding, out);
         return out;
     }
     auto noise =
@@ -106,7 +139,8 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
 }
 
 std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
-                                        const ref::RoundingClass& rounding) {
+                                        const ref::RoundingClass& declared) {
+    const ref::RoundingClass rounding = with_casts(problem, declared);
     const ref::AttentionShape& s = problem.shape;
     const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
                keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);

@@ -12,8 +12,8 @@ namespace attncheck::properties {
 /// Outputs of a candidate by the names of `tier_tensors`.
 using TierOutputs = std::function<std::vector<double>(const std::string& name)>;
 
-/// attention_out, softmax_max, softmax_sum, or dq, dk, dv, with what rounding predicts; statistics
-/// one lane [T1,N1].
+/// attention_out, softmax_max, softmax_sum, or dq, dk, dv, dbias, dsink, with what rounding
+/// predicts; statistics one lane [T1,N1].
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
                                      const ref::RoundingClass& rounding);
 

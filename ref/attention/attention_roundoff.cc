@@ -44,7 +44,8 @@ TensorRange::TensorRange(std::span<const double> values) {
 }
 
 AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
-    : sum(ref::accumulator_roundoff(rounding, dtype)),
+    : cast_type(rounding.cast.value_or(dtype)),
+      sum(ref::accumulator_roundoff(rounding, dtype)),
       unit(std::max(sum, 0x1p-24)),
       exp(rounding.exp_error * unit),
       exp_of_zero_is_one(!has_coarse_exp(rounding)),
@@ -59,8 +60,8 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
                          (dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
     const double storage = unit_roundoff(dtype);
     if (flushes) storage_eta = min_normal(dtype);
-    if (rounding.prob_rounded) prob = storage;
-    if (rounding.score_grad_rounded) score_grad = storage;
+    if (rounding.prob_rounded) prob = unit_roundoff(cast_type);
+    if (rounding.score_grad_rounded) score_grad = unit_roundoff(cast_type);
     if (rounding.scores_rounded) score = storage, score_eta = storage_eta;
     if (rounding.delta_rounded) delta = storage;
     if (rounding.group_rounded) group = storage;
@@ -74,16 +75,16 @@ AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
     }
     if (rounding.row_sum_rounded) row_sum = unit_roundoff(dtype);
     if (rounding.prob_rounded || rounding.score_grad_rounded || rounding.row_sum_rounded) {
-        cast_min = min_normal(dtype);
-        cast_eta = flushes ? cast_min : half_ulp(dtype, 0);
+        cast_min = min_normal(cast_type);
+        cast_eta = flushes ? cast_min : half_ulp(cast_type, 0);
     }
     if (factor > 0) {  // P and dS lose as much, as the tensors do (read_loss)
         cast_min = std::max(cast_min, factor_floor / factor);
         cast_eta = std::max(cast_eta, factor_floor);
     }
     const bool half = rounding.accumulator_roundoff < 0;
-    cast_max = max_finite(dtype);
-    largest = half ? cast_max : kLargestFp32;
+    cast_max = max_finite(cast_type);
+    largest = half ? max_finite(dtype) : kLargestFp32;
     sum_floor = half ? 2 * half_ulp(dtype, 0) : kSumFloor;
     if (sum < unit) narrow = unit;
     if (flushes) tiny = min_normal(dtype), tiny_sum = half ? tiny : 0x1p-126;

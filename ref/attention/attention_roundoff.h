@@ -38,6 +38,7 @@ inline bool has_coarse_exp(const RoundingClass& rounding) {
 }
 
 struct AttentionRoundoff {
+    Dtype cast_type;        ///< of P and dS, where they are cast
     double sum;             ///< u
     double unit;            ///< u_e, at least that of fp32
     double exp;             ///< relative error of exp itself

@@ -16,7 +16,10 @@ void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const
             const auto at = static_cast<std::int64_t>(j);
             shared += prob(i, at);
             const bool is_last = j + 1 == columns.size() || columns[j + 1].place != place;
-            add(static_cast<std::size_t>(place), ds(i, at),
+            const auto element = static_cast<std::size_t>(place);
+            if (of_.rounds_score_grad)
+                alike_[element] += RoundingVariance::alike(ds(i, at), of_.least);
+            add(element, ds(i, at),
                 own(i, at) + (is_last ? square(shared) * delta_variance[i] : 0));
             if (is_last) shared = 0;
         }
@@ -38,7 +41,11 @@ RoundingNoise LogitNoise::finish() const {
         if (terms_[e] == 0) continue;
         longest = std::max(longest, terms_[e]);
         noise.cast[e] = of_.cast * squares_[e];
-        noise.rest[e] = own_[e] + of_.of_sum(terms_[e]) * squares_[e] + of_.stored(dtype_, value_[e]);
+        noise.rest[e] = own_[e] + square(alike_[e]) + of_.of_sum(terms_[e]) * squares_[e] +
+                        (4 * square(of_.unit) + of_.exponential) * square(value_[e]) +
+                        of_.stored(dtype_, value_[e]);
+        noise.alike[e] = square(alike_[e]) + of_.stored_alike(dtype_, value_[e]) +
+                         of_.exponential * squares_[e];
         noise.variance[e] = noise.rest[e] + (of_.rounds_score_grad ? noise.cast[e] : 0);
     }
     add_gain(noise);
@@ -72,7 +79,8 @@ RoundingNoise sink_grad_noise(const AttentionShape& shape, const ColumnLister& l
             if (of.delta > 0) delta_variance += of.delta * square(delta) + of.underflow;
             const double omega =
                 square(of.unit) *
-                (8 * square(sink[h]) + 4 * square(m) + 4 * square(std::log(l)) + 20);
+                    (8 * square(sink[h]) + 4 * square(m) + 4 * square(std::log(l)) + 20) +
+                of.exponential;
             noise.add(h, term, square(term) * omega + square(prob) * delta_variance);
         }
     return noise.finish();

@@ -13,7 +13,7 @@ class LogitNoise {
 public:
     LogitNoise(std::size_t elements, Dtype dtype, const RoundingVariance& of)
         : dtype_(dtype), of_(of), value_(elements), own_(elements), squares_(elements),
-          terms_(elements) {}
+          alike_(elements), terms_(elements) {}
 
     /// dS of rows, by the places of their columns. own: variance of dS but for its cast and the part
     /// of delta; delta's error is one number for a row, whose pairs of one element share it.
@@ -26,7 +26,9 @@ public:
 private:
     Dtype dtype_;
     const RoundingVariance& of_;
-    std::vector<double> value_, own_, squares_, terms_;
+    std::vector<double> value_, own_, squares_;
+    std::vector<double> alike_;  ///< sum of the errors that casts near zero may share
+    std::vector<double> terms_;
 };
 
 }  // namespace attncheck::ref

@@ -16,7 +16,8 @@ struct RoundingVariance {
     double sum;        ///< u of a partial sum
     double unit;       ///< u of a single operation
     bool truncating;   ///< sums err towards zero
-    double cast;       ///< relative variance of a cast to the storage type
+    double stored_cast;  ///< relative variance of a cast to the storage type
+    double cast;         ///< of that of P or dS
     double underflow;  ///< absolute variance of a cast near zero
     bool rounds_prob, rounds_score_grad, rounds_sum;
     std::int64_t least_tile;  ///< keys that a tile takes at least
@@ -36,15 +37,16 @@ struct RoundingVariance {
         : sum(accumulator_roundoff(rounding, storage)),
           unit(std::max(sum, 0x1p-24)),
           truncating(rounding.accumulator_roundoff > 0x1p-24),
-          cast(unit_roundoff(storage) * unit_roundoff(storage) / 3),
+          stored_cast(unit_roundoff(storage) * unit_roundoff(storage) / 3),
+          cast(square(unit_roundoff(rounding.cast.value_or(storage))) / 3),
           underflow(0),
           rounds_prob(rounding.prob_rounded),
           rounds_score_grad(rounding.score_grad_rounded),
           rounds_sum(rounding.row_sum_rounded),
           least_tile(rounding.least_tile),
-          score(rounding.scores_rounded ? cast : 0),
-          delta(rounding.delta_rounded ? cast : 0),
-          group(rounding.group_rounded ? cast : 0),
+          score(rounding.scores_rounded ? stored_cast : 0),
+          delta(rounding.delta_rounded ? stored_cast : 0),
+          group(rounding.group_rounded ? stored_cast : 0),
           // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
           // rows makes it smaller.
           factors(2 * factor_roundoff(rounding, storage) * factor_roundoff(rounding, storage)),
@@ -54,7 +56,7 @@ struct RoundingVariance {
           own_forward(rounding.own_forward),
           exponential(has_coarse_exp(rounding) ? square(rounding.exp_error * unit) : 0),
           flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
-        const double eta = half_ulp(storage, 0);
+        const double eta = half_ulp(rounding.cast.value_or(storage), 0);
         underflow = std::max(eta * eta / 3, flush * flush);
         scaling_underflow = rounding.scaling == Scaling::half ? underflow : 0;
         least = std::max(eta, flush);

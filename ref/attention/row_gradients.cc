@@ -166,7 +166,8 @@ bool RowGradientBound::are_products_exact() const {
 bool RowGradientBound::exact_in_storage() const {
     const auto exact = [&](double v) {
         return std::fabs(v) < 0x1p-200 ||
-               (decode(dtype_, encode(dtype_, v)) == v && std::fabs(v) >= roundoff_.tiny);
+               (decode(roundoff_.cast_type, encode(roundoff_.cast_type, v)) == v &&
+                std::fabs(v) >= roundoff_.tiny);
     };
     // dS may be cast with its scale.
     return out_.weight.row(row_).unaryExpr(exact).all() &&

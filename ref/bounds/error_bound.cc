@@ -211,17 +211,18 @@ RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
     const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
                  statistics_a, split_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
-                 hidden_a, forward_a, scaling_a] = a;
+                 hidden_a, forward_a, scaling_a, cast_a] = a;
     const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
                  statistics_b, split_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
-                 hidden_b, forward_b, scaling_b] = b;
+                 hidden_b, forward_b, scaling_b, cast_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
             std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
             statistics_a || statistics_b, split_a || split_b, scores_a || scores_b,
             delta_a || delta_b, group_a || group_b, std::max(factor_a, factor_b),
-            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b, std::max(scaling_a, scaling_b)};
+            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b,
+            std::max(scaling_a, scaling_b), cast_a ? cast_a : cast_b};
 }
 
 namespace {

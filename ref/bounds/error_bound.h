@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,8 @@ struct RoundingClass {
     bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
     bool own_forward = false;  ///< a gradient does not use the forward that it is given
     Scaling scaling = Scaling::scores;
+    /// What P and dS are rounded to where that is not the storage type: fp8, which no word says.
+    std::optional<Dtype> cast = std::nullopt;
 
     bool operator==(const RoundingClass&) const = default;
 };

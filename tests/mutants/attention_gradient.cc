@@ -3,6 +3,7 @@
 #include <cfloat>
 
 #include "attention_problem.h"
+#include "storage.h"
 
 namespace attncheck::mutants {
 
@@ -124,7 +125,13 @@ private:
         if (on<"WILD-16">() && p_.dbias.shape[0] == 1 && b != p_.batches - 1) return;
         if (on<"ATG-08">() && p_.dbias.shape[1] == 1 && h != p_.heads - 1) return;
         dbias_[size(number)] += ds;
-        touched_[size(number)] = 1;
+        constexpr Int kExactly = 64;  // pairs that are summed in fp32
+        if (on<"ATG-x201">() && p_.query.dtype != ATTNCHECK_FLOAT32 &&
+            touched_[size(number)] >= kExactly)
+            dbias_[size(number)] =
+                round_to(p_.query.dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16,
+                         dbias_[size(number)]);
+        ++touched_[size(number)];
     }
 
     void store_rows(const attncheck_tensor& t, const std::vector<float>& values, bool of_keys,
@@ -145,6 +152,14 @@ private:
         }
     }
 
+    /// Over so many rows the bound of bf16 has room for it.
+    bool long_sums() const {
+        constexpr Int kRows = 128;
+        Int rows = 0;
+        for (const Int length : p_.query_len) rows += length;
+        return rows >= kRows && p_.query.dtype == ATTNCHECK_BFLOAT16;
+    }
+
     void store_all() {
         if (on<"WILD-9">() && p_.dim >= 256 && p_.batches > 1)
             for (float& value : dq_) value *= 5;
@@ -159,7 +174,8 @@ private:
                                                        : p_.value_dim);
         if (p_.dsink.data || (on<"ATG-13">() && p_.sink.data))
             for (Int h = 0; h < p_.heads; ++h)
-                static_cast<float*>(p_.dsink.data)[h * p_.dsink.strides[0]] = dsink_[size(h)];
+                static_cast<float*>(p_.dsink.data)[h * p_.dsink.strides[0]] =
+                    dsink_[size(h)] * (on<"ATG-x202">() && long_sums() ? 1.03f : 1.0f);
         if (!p_.dbias.data) return;
         const auto* s = p_.dbias.shape;
         for (Int b = 0; b < s[0]; ++b)
@@ -177,7 +193,7 @@ private:
     const NeutralProblem& p_;
     std::vector<Int> key_start_, query_start_;
     std::vector<float> dq_, dk_, dv_, dbias_, dsink_;
-    std::vector<char> touched_;
+    std::vector<Int> touched_;  ///< pairs of every element of dbias
     Int h_batch_ = -1;
 };
 

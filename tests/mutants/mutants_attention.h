@@ -92,6 +92,8 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"WILD-52", kNeutral, kHard, "tail of the last tile keeps the probabilities of the tile before (vllm-ascend PR #10276)"},
     {"WILD-54", kNeutral, kHard, "tiles of 64 heads: query read behind the last head (PaddleFleet PR #1836: H = 24)"},
 
+    {"ATG-x201", kNeutralGrad, kFiendish, "dbias summed in half behind its first 64 pairs"},
+    {"ATG-x202", kNeutralGrad, kFiendish, "bf16: dsink 3 % too large over 128 queries and more"},
 
     {"AT-x301", kNeutralBoth, kHard, "windows in 32 bits: one of 2^32 keys hides all before the query"},
     {"AT-x302", kNeutralBoth, kFiendish,

@@ -212,6 +212,28 @@ TEST(Tiers, WrongTermsAreNamed) {
                       HasSubstr("sequence 0   head 3")));
 }
 
+/// The gradients of biases and sinks: a gain, and one head of a gradient that has but one number a head.
+TEST(Tiers, GradientsOfBiasesAndSinksAreJudged) {
+    const auto line = [](const char* dtype) {
+        return std::string("attention_grad{dtype=") + dtype +
+               " q=[160] kv=[40] layout=bshd kv_heads=2 group=2 dim=16 value_dim=16 scale=rsqrt "
+               "bias=one_batch sink=normal data=normal seed=3}";
+    };
+    const auto verdict_with = [&](const char* dtype, const char* name, double factor) {
+        const AttentionProblem problem = problem_of(line(dtype));
+        Outputs got = emulate(problem, {});
+        for (double& value : got.at(name)) value *= factor;
+        return judge_attention(problem, Emulation{}.rounding(),
+                               [&](const std::string& output) { return got.at(output); });
+    };
+    for (const char* dtype : {"bf16", "fp32"}) {
+        const Verdict correct = verdict_with(dtype, "dbias", 1);
+        EXPECT_FALSE(correct.failed()) << correct.message;
+        expect_finding(verdict_with(dtype, "dbias", 1.002), "filter", "dbias: gain", "gain +0.2");
+    }
+    EXPECT_THAT(verdict_with("fp32", "dsink", 1.001).failure, StartsWith("dsink"));
+}
+
 /// A kernel that reads another head, hides a key or leaves out the scale computes another problem
 /// without error.
 TEST(Tiers, OtherProblemsAreRecognised) {

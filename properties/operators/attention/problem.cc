@@ -154,6 +154,7 @@ void place_outputs(const NeutralParts& parts, AttentionProblem& problem) {
     const bool wanted = problem.gradient;
     if (wanted && bias.present && parts.is("dbias", 0) && !withholds(problem, "dbias")) {
         problem.bias_elements = count_of(bias.shape);
+        problem.bias_row = std::max<Int>(bias.shape[3], 1);
         problem.bias_dtype = parts.bias_dtype;
         add_sum("dbias", Role::bias_grad, bias.shape[1], bias.shape[2] * bias.shape[3], parts.bias_dtype);
     }
