@@ -54,21 +54,30 @@ public:
             }
             values(rows.place(i), exact.output.row(i), i, state[static_cast<std::size_t>(i)], pairs,
                    y, largest, out.output);
-            if (roundoff_.lse_split) leave_lost_parts(rows, exact, i, out.output);
+            leave_lost_keys(rows, exact, i, out.output);
         }
     }
 
 private:
-    /// A part whose logits are all -infinity has LSE = -infinity and counts for nothing, where one sum
-    /// over all keys has 0 times the values. An infinity or NaN of such keys alone may be there or not.
-    void leave_lost_parts(const SharedRows<double>& rows, const AttendedRows<double>& exact,
-                          std::int64_t i, ExpectedTensor& out) const {
+    /// An online softmax skips the tiles in front of its first logit above -infinity, from whichever
+    /// end it begins: exp(-infinity + infinity) is no number. A part whose logits are all -infinity
+    /// has LSE = -infinity and counts for nothing. One sum over all keys has 0 times the values: an
+    /// infinity or NaN of such keys alone may be there or not.
+    void leave_lost_keys(const SharedRows<double>& rows, const AttendedRows<double>& exact,
+                         std::int64_t i, ExpectedTensor& out) const {
+        const std::int64_t count = rows.count();
+        const auto is_lost = [&](std::int64_t j) { return exact.logits(i, j) == -kInfinity; };
+        std::int64_t first = 0, last = count;  // of the keys that no such tile has
+        while (first < count && is_lost(first)) ++first;
+        while (last > first && is_lost(last - 1)) --last;
+        if (roundoff_.lse_split) first = count;
+        if (first == 0 && last == count) return;
         const auto value = rows.value();
         for (std::int64_t d = 0; d < value.cols(); ++d) {
             bool lost = false, kept = false;
-            for (std::int64_t j = 0; j < rows.count(); ++j)
+            for (std::int64_t j = 0; j < count; ++j)
                 if (rows.gain(i, j) != 0 && !std::isfinite(value(j, d)))
-                    (exact.logits(i, j) == -kInfinity ? lost : kept) = true;
+                    (is_lost(j) && (j < first || j >= last) ? lost : kept) = true;
             if (lost && !kept)
                 leave_unjudged(out, static_cast<std::size_t>(rows.place(i) * value.cols() + d));
         }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attncheck/candidate.h"
+#include "correct_numbers.h"
 
 /* ---- manners ---- */
 
@@ -21,6 +21,7 @@ typedef struct {
     int flushes;        /* subnormal numbers are zero */
     int scaled_query;   /* q takes the scale, stored in the type of the inputs */
     int root_scale;     /* q and k take the root of the scale, in fp32 */
+    int spreads;        /* tiles before the first logit above -infinity are multiplied by 0, others do not read them */
     double exp_error;   /* relative error of an exponential */
 } style;
 
@@ -41,6 +42,7 @@ static const style kStyles[] = {
     {.name = "scaled_query", .precision = "scale=half", .scaled_query = 1},
     {.name = "root_scale", .precision = "scale=fp32", .root_scale = 1},
     {.name = "flush", .precision = "ftz=all", .flushes = 1},
+    {.name = "spreads", .precision = "acc=fp32", .spreads = 1},
 };
 
 static const style* the_style(void) {
@@ -51,62 +53,6 @@ static const style* the_style(void) {
 }
 
 /* ---- numbers ---- */
-
-static float of_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double of_half(uint16_t bits) {
-    const int exponent = bits >> 10 & 31, digits = bits & 1023;
-    const double size = exponent == 31  ? (digits ? (double)NAN : (double)INFINITY)
-                        : exponent == 0 ? digits * 0x1p-24
-                                        : (double)of_bits((uint32_t)(exponent + 112) << 23 | (uint32_t)digits << 13);
-    return bits >> 15 ? -size : size;
-}
-
-/* To nearest with `kept` bits of the 23 behind the point; NaN stays. */
-static float shortened(float x, int kept) {
-    const uint32_t bits = bits_of(x), cut = 23u - (uint32_t)kept;
-    if (x != x || fabsf(x) == INFINITY) return x;
-    return of_bits((bits + ((1u << (cut - 1)) - 1) + (bits >> cut & 1)) >> cut << cut);
-}
-
-/* binary64 to the nearest number of 11 bits, or multiple of 2^-24. */
-static double to_half(double x) {
-    int exponent;
-    if (fabs(x) < 0x1p-14) return nearbyint(x * 0x1p24) * 0x1p-24;
-    const double digits = frexp(x, &exponent);
-    const double nearest = ldexp(nearbyint(digits * 0x1p11), exponent - 11);
-    return fabs(nearest) > 65504 ? copysign(INFINITY, x) : nearest;
-}
-
-static uint16_t half_bits(double x) {
-    const uint32_t bits = bits_of((float)x), sign = bits >> 16 & 0x8000;
-    if (x != x) return 0x7e00;
-    if (fabs(x) == INFINITY) return (uint16_t)(sign | 0x7c00);
-    if (fabs(x) < 0x1p-14) return (uint16_t)(sign | (uint32_t)(fabs(x) * 0x1p24));
-    return (uint16_t)(sign | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023));
-}
-
-/* binary64 straight to the type. */
-static double stored(int32_t type, double x) {
-    if (x != x || fabs(x) == INFINITY) return x;
-    if (type == ATTNCHECK_FLOAT16) return to_half(x);
-    if (type == ATTNCHECK_FLOAT32) return (double)(float)x;
-    float nearest = (float)x; /* to odd: the second rounding cannot go wrong */
-    if ((double)nearest != x && !(bits_of(nearest) & 1))
-        nearest = nextafterf(nearest, (double)nearest < x ? INFINITY : -INFINITY);
-    if (fabsf(nearest) == INFINITY) nearest = x > 0 ? 0x1.fffffep127f : -0x1.fffffep127f;
-    return shortened(nearest, 7);
-}
 
 static double least_normal(int32_t type) { return type == ATTNCHECK_FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
@@ -262,6 +208,7 @@ static void attend(const problem* p, int64_t b, int64_t h, int64_t i, const doub
         double higher = *max;
         for (int64_t j = begin; j < end; ++j)
             if (higher == higher && !(logit[j] <= higher)) higher = logit[j]; /* a NaN stays */
+        if (higher == -INFINITY && !s->hidden && !s->spreads) continue;
         if (higher != *max && *max != -INFINITY) {
             const double correction = exponential(s, rounded(s, *max - higher));
             *l = rounded(s, *l * correction);
@@ -271,7 +218,7 @@ static void attend(const problem* p, int64_t b, int64_t h, int64_t i, const doub
         for (int64_t j = begin; j < end; ++j) {
             const int shown = sees(p, i, j);
             if (!shown && !s->hidden) continue;
-            const double e = shown ? exponential(s, rounded(s, logit[j] - higher)) : 0;
+            const double e = shown && higher != -INFINITY ? exponential(s, rounded(s, logit[j] - higher)) : 0;
             *l = rounded(s, *l + e);
             add_row(p, sum, factor(s, p->type, e), key_row(p, p->v, b, h, j, p->value_dim), p->value_dim);
         }
