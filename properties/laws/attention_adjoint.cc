@@ -31,8 +31,8 @@ std::vector<double> set_direction(Duals& argument, std::size_t row, std::size_t 
 struct Adjoint {
     const AttentionProblem& problem;
     GradientNumbers in;
-    std::map<std::string, BoundedGradient> gradients;  ///< dq, dk, dv
-    Duals query, key, value, sink;
+    std::map<std::string, BoundedGradient> gradients;  ///< of every output
+    Duals query, key, value, sink, bias;
     ref::AttentionRow<ref::Dual> row_of_forward;
 
     Adjoint(const AttentionRun& run, const ref::RoundingClass& rounding)
@@ -41,7 +41,8 @@ struct Adjoint {
           query(dual(in.query)),
           key(dual(in.key)),
           value(dual(in.value)),
-          sink(in.sink.begin(), in.sink.end()) {
+          sink(in.sink.begin(), in.sink.end()),
+          bias(problem.bias_elements) {
         std::vector<double> output_error(in.output.size());
         for (std::size_t k = 0; k < output_error.size(); ++k)
             output_error[k] = std::fabs(in.output[k] - in.exact_output[k]);
@@ -49,15 +50,20 @@ struct Adjoint {
         inputs.output_error = output_error;
         inputs.prob_error = in.statistics_error();
         const ExpectedOutputs expected = expected_of(problem, inputs, rounding);
-        for (const char* name : {"dq", "dk", "dv"})
-            gradients.try_emplace(name, run, expected, name);
+        for (const AttentionOutput& output : problem.outputs())
+            gradients.try_emplace(output.name, run, expected, output.name);
+        if (!bias.empty())
+            for_each_row(problem, [&](Int, Int, const Columns& columns) {
+                for (const ref::KeyColumn& column : columns)
+                    if (column.place >= 0) bias[static_cast<std::size_t>(column.place)] = column.bias;
+            });
     }
 
     /// Adds d <dO_i, O_i> / d eps of one row of the forward over dual numbers to the right side.
     void add_derivative(Int t, Int n, const Columns& columns, Identity& identity,
                         std::size_t slot) {
         const ref::AttentionInputs<ref::Dual> forward{query,    key,          value,     in.scale,
-                                                        in.keep_prob, in.softcap, sink};
+                                                        in.keep_prob, in.softcap, sink, bias};
         ref::attend_row(problem.shape, forward, t, n, std::span<const ref::KeyColumn>(columns),
                         row_of_forward);
         const Duals& output = row_of_forward.output;
@@ -71,14 +77,15 @@ struct Adjoint {
     }
 
     /// Adds <grad, r> of one row to the left side.
-    void add_gradient(const char* name, std::size_t row, const std::vector<double>& direction,
+    void add_gradient(const std::string& name, std::size_t row, const std::vector<double>& direction,
                       Identity& identity, std::size_t slot) {
         gradients.at(name).add_product(row, direction, identity.left, identity, slot);
         identity.place[slot] = problem.place(name, row * direction.size());
     }
 };
 
-/// One query row at a time: d<dO_i, O_i> along q_i.
+/// One query row at a time: d<dO_i, O_i> along q_i; in every second row along q_i itself, which is
+/// along the logarithm of the scale.
 Verdict query_adjoint(Adjoint& of, Random& random) {
     const auto rows = static_cast<std::size_t>(of.problem.query_rows());
     constexpr std::size_t kMany = 64;  // rows tried, spread over the problem
@@ -88,10 +95,13 @@ Verdict query_adjoint(Adjoint& of, Random& random) {
         const auto row = static_cast<std::size_t>(t * of.problem.shape.query_heads + n);
         if (row % step != 0) return;
         const auto width = static_cast<std::size_t>(of.problem.shape.head_dim);
-        const std::vector<double> direction = set_direction(of.query, row, width, random);
+        std::vector<double> direction = set_direction(of.query, row, width, random);
+        for (std::size_t d = 0; d < width && row / step % 2 == 1; ++d)
+            of.query[row * width + d].tangent = direction[d] = of.in.query[row * width + d];
         of.add_derivative(t, n, columns, identity, row / step);
         of.add_gradient("dq", row, direction, identity, row / step);
     });
+    for (ref::Dual& number : of.query) number.tangent = 0;
     return identity.verdict("dq", "<dQ_i, r> = d<dO, O>/dq_i along r");
 }
 
@@ -131,15 +141,35 @@ Verdict key_adjoint(Adjoint& of, Random& random, bool along_key) {
                                             : "<dV_j, r> = d<dO, O>/dv_j along r");
 }
 
+/// All of a bias at once, or every sink alone: d<dO, O> along it.
+Verdict added_adjoint(Adjoint& of, Random& random, const char* name, Duals& argument) {
+    const AttentionProblem& problem = of.problem;
+    if (!problem.gives(name)) return {};
+    const bool of_heads = &argument == &of.sink;
+    const auto width = static_cast<std::size_t>(problem.output_named(name).width);
+    Identity identity(of_heads ? argument.size() : 1);
+    for (std::size_t row = 0; row < argument.size() / width; ++row)
+        of.add_gradient(name, row, set_direction(argument, row, width, random), identity,
+                        of_heads ? row : 0);
+    for_each_row(problem, [&](Int t, Int n, const Columns& columns) {
+        if (!columns.empty())
+            of.add_derivative(t, n, columns, identity, of_heads ? static_cast<std::size_t>(n) : 0);
+    });
+    for (ref::Dual& number : argument) number.tangent = 0;
+    return identity.verdict(name, of_heads ? "dsink_h = d<dO, O>/dsink_h"
+                                           : "<dbias, r> = d<dO, O>/dbias along r");
+}
+
 }  // namespace
 
 /// The gradient is that of the forward, for every combination of mask, bias, rope and dropout.
-/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V)>. Dual numbers give the
+/// Why     <dQ, r> is the derivative of f = <dO, O(Q + eps r, K, V, bias, sink)>. Dual numbers give the
 ///         derivative exactly through the reference forward, without an oracle of the backward
 ///         (verification.md 4.9).
 /// Domain  the given output is that of the reference, so that the gradient is that of the forward.
-/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time; the bounds cover the
-///         rounding of the given output and of the statistics.
+/// Bound   sum of the bounds times |r|, r whole numbers in one row at a time, or in all of a bias; r
+///         is q_i itself in every second row, which is the direction of the scale. A rope is a part
+///         of its row. The bounds cover the rounding of the given output and of the statistics.
 /// Kills   FAG-03 07 10 13 40, NSG-02 12 13 x02 x25 x26 x27 x28.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero dO element.
 Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
@@ -152,6 +182,8 @@ Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     Verdict all = key_adjoint(both, random, true);
     join(all, key_adjoint(both, random, false));
     join(all, query_adjoint(both, random));
+    join(all, added_adjoint(both, random, "dbias", both.bias));
+    join(all, added_adjoint(both, random, "dsink", both.sink));
     return all;
 }
 

@@ -255,7 +255,7 @@ void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOpe
         add("statistics_shift", "(row_max + c, row_sum exp(-c)) is the same P", statistics_shift);
     add("statistics_used", "P follows the given row_sum", statistics_used);
     add("output_used", "delta follows the given output, dV does not depend on it", output_used);
-    add("adjoint", "<dQ, r>, <dK, r>, <dV, r> are derivatives of the exact forward", adjoint);
+    add("adjoint", "<dQ, r>, <dK, r>, <dV, r>, <dbias, r>, dsink are derivatives of the exact forward", adjoint);
     list.back().adapt = [&of](Spec& spec, Random& random) {
         with_moderate_data(spec, random);
         spec.set("out", 0);

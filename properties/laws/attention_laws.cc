@@ -148,6 +148,8 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
         add_for(cases.undropped, "value_shift", "V + c and O + c leave dQ, dK and dV",
                 value_shift_of_gradient);
         undropped_only();
+        add_for(cases.several_runs, "key_shift", "K + c and row_max + scale <q, c> leave dK and dV",
+                key_shift_of_gradient);
         return;
     }
     if (cases.has_pair)

@@ -52,6 +52,8 @@ Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyConte
 Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict key_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
+                              PropertyContext& context);
 Verdict statistics(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
 /// Every law above that holds for this direction, and those of attention_gradient_laws.h, as

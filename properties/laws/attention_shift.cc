@@ -1,4 +1,8 @@
-// Laws of the attention forward whose keys or values are shifted or split.
+// Laws of attention whose keys or values are shifted or split.
+#include <algorithm>
+#include <cmath>
+
+#include "properties/laws/attention_gradient_numbers.h"
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/laws/attention_sight.h"
@@ -152,6 +156,90 @@ Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext
                                  sum_of(allowance(tensor_of(expected, name)),
                                         allowance(tensor_of(of_shifted, name))),
                                  kRelation));
+    }
+    return all;
+}
+
+namespace {
+
+/// Moves the given row_max or LSE of every row by scale <q, c>. Returns the relative error of P that
+/// storing them, and the larger logits, cause.
+double shift_statistics(const std::vector<double>& vectors, const ref::RoundingClass& rounding,
+                        AttentionProblem& shifted) {
+    constexpr double kFp32 = 0x1p-24;
+    const std::int64_t width = shifted.shape.head_dim;
+    const std::vector<double> query = decode_all(shifted.dtype, shifted.query);
+    const double unit = std::max(kFp32, ref::accumulator_roundoff(rounding, shifted.dtype));
+    double error = 0;
+    for (std::size_t row = 0; row < shifted.row_max.size(); ++row) {
+        if (!sees_keys(static_cast<double>(shifted.row_sum[row]))) continue;
+        const double by = shifted.scale *
+                          ref::inner_product(query.data() + row * static_cast<std::size_t>(width),
+                                             vector_of(shifted, vectors, row, width), width),
+                     moved = static_cast<double>(shifted.row_max[row]) + by;
+        shifted.row_max[row] = static_cast<float>(moved);
+        error = std::max(error, kFp32 * std::fabs(moved) + 9 * unit * std::fabs(by));
+    }
+    return error;
+}
+
+/// scale c sum_j dS_ij: what dQ_i gains. The sum is 0 for the exact output of a row.
+std::vector<double> gained_by_queries(const AttentionProblem& problem,
+                                      const std::vector<double>& vectors) {
+    const GradientNumbers in(problem);
+    const auto width = static_cast<std::size_t>(problem.shape.head_dim),
+               value_width = static_cast<std::size_t>(problem.shape.value_dim);
+    std::vector<double> gained(in.query.size());
+    for (std::size_t row = 0; row < in.factor.size(); ++row) {
+        const double sum =
+            in.factor[row] * (dot_of(in.output_grad, in.exact_output, row, value_width) -
+                              dot_of(in.output_grad, in.output, row, value_width));
+        const double* const vector =
+            vector_of(problem, vectors, row, problem.shape.head_dim);
+        for (std::size_t d = 0; d < width; ++d)
+            gained[row * width + d] = in.scale * sum * vector[d];
+    }
+    return gained;
+}
+
+}  // namespace
+
+/// A vector c added to all keys, and scale <q, c> to the given row_max or LSE, leaves dK, dV and
+/// dbias, and gives dQ_i another scale c sum_j dS_ij.
+/// Why     P stays, and so does dS. sum_j dS_ij = f_i <dO_i, O*_i - O_i>, as in key_sum.
+/// Domain  as key_shift; statistics and output are those of the reference for the rounded keys.
+/// Bound   the bounds of both runs added, the second with the rounding of the moved statistics.
+/// Kills   no mutant that agreement leaves.
+/// Shrinks to one query, one key or block of keys, one head, one non-zero query and dO element.
+Verdict key_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
+                              PropertyContext& context) {
+    AttentionProblem problem = of.problem(spec);
+    if (!problem.sink.empty() || problem.softcap > 0 || context.rounding.own_forward ||
+        problem.statistics == Statistics::none)
+        return inapplicable();
+    quantise(problem.dtype, problem.key);
+    give_reference_forward(problem);
+    Random random(mix(spec.seed));
+    const std::vector<double> vectors = whole_numbers(
+        static_cast<std::size_t>(problem.shape.kv_heads * problem.shape.head_dim), 2, random);
+    AttentionProblem shifted = problem;
+    if (!add_to_heads(problem.dtype, shifted.key, vectors)) return inapplicable();
+    const double prob_error = shift_statistics(vectors, context.rounding, shifted);
+    const AttentionRun left(of, problem, context), right(of, shifted, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    const AttentionNumbers numbers(shifted);
+    ref::AttentionGradInputs inputs = numbers.gradient_inputs();
+    inputs.prob_error = prob_error;
+    const ExpectedOutputs expected = expected_of(problem, context.rounding),
+                          of_shifted = expected_of(shifted, inputs, context.rounding);
+    Verdict all;
+    for (const AttentionOutput& output : problem.outputs()) {
+        std::vector<double> moved = left.values(output.name);
+        if (output.name == "dq") moved = sum_of(moved, gained_by_queries(problem, vectors));
+        join(all, verdict_within(problem, output.name, moved, right.values(output.name),
+                                 sum_of(allowance(tensor_of(expected, output.name)),
+                                        allowance(tensor_of(of_shifted, output.name))),
+                                 "a vector added to all keys"));
     }
     return all;
 }
