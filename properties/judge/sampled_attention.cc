@@ -231,8 +231,9 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     verdict.worst_ratio = std::max(verdict.worst_ratio, more.worst_ratio);
     verdict.message = fmt::format("  {}: {}\n{}{}  {}", names, text, more.message, more.message.empty() ? "" : "\n",
                                   cost_text(context, call, of.flops(), result, start));
-    judge_exact_sums(of, problem.output_name, {sample.numbers, {}, {}}, expected.output, call,
-                     result, verdict);
+    if (!of.exact_scores)
+        judge_exact_sums(of, problem.output_name, {sample.numbers, {}, {}}, expected.output, call,
+                         result, verdict);
     judge_chosen_tiers(of, {sample.numbers, {}, {}}, call, result, context, verdict);
     return verdict;
 }
@@ -275,6 +276,11 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
     const ChosenRows chosen{rows.numbers, keys.numbers, key_columns};
     if (!context.rounding.group_rounded)
         judge_exact_sums(of, "dv", chosen, of_keys.value_grad, call, result, verdict);
+    if (of.exact_scores) {
+        judge_exact_sums(of, "dq", chosen, expected, call, result, verdict);
+        if (!context.rounding.group_rounded)
+            judge_exact_sums(of, "dk", chosen, of_keys.key_grad, call, result, verdict);
+    }
     judge_chosen_tiers(of, chosen, call, result, context, verdict);
     return verdict;
 }

@@ -23,6 +23,7 @@ struct FullSizeAttention {
     std::function<ref::ColumnLister(const std::vector<std::int64_t>& keys)> columns_of = {};
     bool has_tiers = false;  ///< the second and third tier judge the chosen rows, too
     std::int64_t exact_keys = 0;  ///< of every row, where sums are exact (exact_sums.h); else 0
+    bool exact_scores = false;    ///< those of dQ and dK are exact as well, and the output is 0
     std::function<Call(const AttentionProblem&)> call;
     /// What the case does to the statistics and output of the forward; may be empty.
     std::function<void(AttentionProblem&)> alter_forward = {};

@@ -32,7 +32,7 @@ Verdict judge_full_size(FullSizeAttention of, const Spec& spec, bool has_tiers,
                         PropertyContext& context) {
     of.has_tiers = has_tiers;
     of.exact_keys = exact_row_length(spec, of.problem, context.rounding);
-    if (of.exact_keys > 0) give_whole_numbers(of.problem, spec.seed);
+    if (of.exact_keys > 0) of.exact_scores = give_exact_numbers(spec, of.problem);
     return check_sampled(std::move(of), context);
 }
 
@@ -44,6 +44,13 @@ void with_exact_sums(Spec& spec) {
     spec.set("logits", std::ranges::find(logits.names, "equal") - logits.names.begin());
     spec.set("dim", 64);
     spec.set("value_dim", 64);
+}
+
+void add_exact_scores(std::vector<Spec>& cases) {
+    if (cases.front().schema->tensor("dq") < 0) return;
+    Spec scores = cases.front();
+    scores.recipe = Recipe::signs;
+    cases.insert(cases.begin() + 1, std::move(scores));
 }
 
 double visible_pairs(const AttentionProblem& problem,

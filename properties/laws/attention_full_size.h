@@ -28,6 +28,8 @@ Verdict judge_full_size(FullSizeAttention of, const Spec& spec, bool has_tiers,
 
 /// Gives a case such data; its rows have to see 2^k keys each.
 void with_exact_sums(Spec& spec);
+/// For a gradient, behind the first case, which has them: the same with exact dQ and dK.
+void add_exact_scores(std::vector<Spec>& cases);
 /// Such keys: the largest power of two up to this length, at most 16384.
 std::int64_t exact_keys_of(std::int64_t length);
 

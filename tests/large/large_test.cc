@@ -189,6 +189,25 @@ TEST_F(LargeTest, ExactSumsAreJudgedBitForBit) {
             << id;
 }
 
+// dQ and dK likewise: dS is a whole number over 2^k.
+TEST_F(LargeTest, ExactScoresAreJudgedBitForBit) {
+    const auto run = [](const std::string& id) {
+        return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) +
+                        " reproduce 'flash_attention_score_grad{dtype=bf16 q=[64] kv=[4096] layout=BSND kv_heads=1 "
+                        "group=2 dim=64 value_dim=64 scale=eighth logits=equal data=signs seed=5}' --property sampled "
+                        "--samples 16 --candidate " +
+                        quoted(MUTANTS_PATH) + " 2>&1");
+    };
+    const Ran clean = run("");
+    EXPECT_EQ(clean.status, 0) << clean.printed;
+    for (const char* name : {"dq", "dk", "dv"})
+        EXPECT_THAT(clean.printed, HasSubstr(std::string(name) + ": exact sums over 4096 keys, judged bit for bit"));
+    for (const char* id : {"FAG-x207", "FAG-x208"})
+        EXPECT_THAT(run(id).printed, AllOf(HasSubstr("FALSIFIED: dq is wrong"), HasSubstr("is another number in")))
+            << id;
+    EXPECT_THAT(run("FAG-x209").printed, HasSubstr("FALSIFIED: dk is wrong"));
+}
+
 // A defect that small cases show as well is shrunk to one of them.
 TEST_F(LargeTest, ShrinksWhatASmallerCaseShows) {
     const Ran ran = run_line(

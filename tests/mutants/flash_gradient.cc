@@ -259,10 +259,12 @@ private:
             const bool sees = logits_of_.sees(j);
             if (!counts(j) || (!sees && !on<"FAG-x124">() && !on<"FAG-42">())) continue;
             const float ds = sees || on<"FAG-42">() ? ds_[j] : 0.0f;
+            if (on<"FAG-x207">() && is_long(row) && j == row.sequence->kv_len / 2) continue;
             add_product(ds, logits_of_.key(row, j), dq_, padded(problem_.head_dim));
             if (problem_.rope_dim > 0)
                 add_product(ds, logits_of_.key_rope(row, j), dq_rope_, padded(problem_.rope_dim));
-            if (on<"FAG-27">() && (j + 1) % kTile == 0)
+            if ((on<"FAG-27">() && (j + 1) % kTile == 0) ||
+                (on<"FAG-x208">() && is_long(row) && j == 2047))
                 for (std::int64_t c = 0; c < problem_.head_dim; ++c)
                     dq_[c] = round_to_dtype(problem_.dtype, dq_[c]);
         }
@@ -283,6 +285,9 @@ private:
             add_product(-p * delta(row), logits_of_.key(row, kv_len - 1), dq_,
                         padded(problem_.head_dim));
     }
+
+    /// Of defects that only long sums have.
+    static bool is_long(const FlashRow& row) { return row.sequence->kv_len >= 4096; }
 
     /// Rows of queries that a defect leaves out of dk and dv.
     bool is_left_out(const FlashRow& row, std::int64_t j) const {
@@ -316,6 +321,7 @@ private:
     }
 
     void add_to_dk(const FlashRow& row, float ds, float* dk) {
+        if (on<"FAG-x209">() && is_long(row) && row.i == row.sequence->query_len / 2) return;
         add_product(ds, logits_of_.query(row), dk, padded(problem_.head_dim));
         if (on<"FAG-28">())
             for (std::int64_t c = 0; c < problem_.head_dim; ++c)

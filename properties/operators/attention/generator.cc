@@ -202,6 +202,7 @@ std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uin
         {{"group", 2}});
     with_exact_sums(out.back());
     std::ranges::rotate(out, out.end() - 1);
+    add_exact_scores(out);
     return out;
 }
 

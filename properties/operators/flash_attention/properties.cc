@@ -138,6 +138,7 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     exact.numbers[kFaKvHeads] = 2;
     exact.numbers[kFaGroup] = 2;
     out.insert(out.begin(), exact);
+    add_exact_scores(out);
     return out;
 }
 

@@ -203,7 +203,9 @@ std::vector<Spec> selected_large_cases(const Schema& schema, Int length, std::ui
     exact.set("dim", distinct.number("dim"));
     exact.set("value_dim", distinct.number("value_dim"));
     exact.set("count", exact_keys_of(distinct.number("count")));
-    return {exact, one, several, distinct};
+    std::vector<Spec> cases{exact, one, several, distinct};
+    add_exact_scores(cases);
+    return cases;
 }
 
 std::vector<Property> selected_properties(bool gradient) {
