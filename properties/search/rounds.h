@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "properties/laws/property.h"
 #include "properties/search/engine.h"
 
 namespace attncheck::properties {

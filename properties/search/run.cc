@@ -310,7 +310,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     const CandidateInfo info = candidate.info();
     note_sources(candidate, options, report);
     Run run(info, options, clock, 1, report, out, progress);
-    Searches searches(candidate, options, clock);
+    Searches searches(candidate, options, clock, missing_outputs(options.engine.features, operators()));
     Pace pace;
     run.save();
     constexpr int kProcess = 0;
@@ -410,7 +410,8 @@ void verify_side_by_side(const CandidateInfo& info,
     Run run(info, options, clock, processes, report, out, progress);
     Processes pool(processes, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
-        const auto searches = std::make_shared<Searches>(*candidate, options, clock);
+        const auto searches = std::make_shared<Searches>(
+            *candidate, options, clock, missing_outputs(options.engine.features, operators()));
         return [&, candidate, searches](const std::string& question, const Processes::Tell& tell) {
             return answer_to(question, run, clock, options, *searches, tell);
         };

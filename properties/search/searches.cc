@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "properties/candidate/candidate.h"
-#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 
@@ -30,7 +29,7 @@ EngineOptions Searches::engine_options(const RunTask& task) {
             std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
     engine.leaves_shrinking = !options_.stop_at_first;
     engine.withheld = withheld_outputs(engine.features, *task.op);
-    engine.missing_outputs = missing_outputs(engine.features, operators());
+    engine.missing_outputs = missing_outputs_;
     if (options_.corpus) engine.replay = options_.corpus->cases_of(*task.op, *task.property);
     if (!engine.replay_only) engine.survey = &survey_of(*task.op);
     return engine;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "properties/search/engine.h"
 #include "properties/search/run.h"
@@ -25,8 +26,10 @@ struct RunTask {
 
 class Searches {
 public:
-    Searches(Candidate& candidate, const VerifyOptions& options, const Clock& clock)
-        : candidate_(candidate), options_(options), clock_(clock) {}
+    /// `missing_outputs` of all operators, see PropertyContext.
+    Searches(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
+             std::vector<std::string> missing_outputs)
+        : candidate_(candidate), options_(options), clock_(clock), missing_outputs_(std::move(missing_outputs)) {}
 
     /// The survey of an operator, from another process; no text: this one makes its own when it is needed.
     void tell_survey(const Operator& op, const std::string& text);
@@ -46,6 +49,7 @@ private:
     Candidate& candidate_;
     const VerifyOptions& options_;
     const Clock& clock_;
+    const std::vector<std::string> missing_outputs_;
     std::map<std::string, Survey> surveys_;
     KnownMinima known_;
     std::map<std::pair<const Operator*, const Property*>, std::unique_ptr<PropertySearch>> searches_;
