@@ -116,7 +116,9 @@ std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_
         const Failure& one = failures[i];
         const Rank rank = rank_of(one);
         const bool is_statistical = one.tier == Tier::filter || one.tier == Tier::deviation;
-        return std::tuple(is_statistical ? deviation : rank, one.case_line.size(), i);
+        // Of one that the run had no time to shrink, the case is as large as it was found.
+        const bool is_as_found = one.certificate.starts_with("not shrunk");
+        return std::tuple(is_as_found, is_statistical ? deviation : rank, one.case_line.size(), i);
     };
     std::vector<Cause> causes;
     std::vector<std::pair<Rank, std::size_t>> order;

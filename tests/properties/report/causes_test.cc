@@ -37,6 +37,14 @@ TEST(Causes, JoinFailuresOfOneOutput) {
     EXPECT_THAT(numbers_of(causes, all.size()), ElementsAre(4, 3, 2, 1));
 }
 
+// A case that the run had no time to shrink is no face of a cause that has a smallest one.
+TEST(Causes, ShowASmallestCaseFirst) {
+    std::vector<Failure> all = {failure("exact_lattice", "out is wrong", Tier::bound, "a{q=[10,10]}"),
+                                failure("agreement", "out is wrong", Tier::bound, "a{q=[9]}")};
+    all[0].certificate = "not shrunk to its end";
+    EXPECT_THAT(causes_of(all, false).at(0).failures, ElementsAre(1, 0));
+}
+
 // Other outputs, other operators and deaths are other causes; deaths come first.
 TEST(Causes, KeepApartWhatDiffers) {
     const std::vector<Failure> all = {
