@@ -121,6 +121,12 @@ void merge_property(const Json& entry, Json& known) {
             sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
         if (sum > 0 || known.contains(count)) known[count] = sum;
     }
+    if (entry.contains("elements"))
+        for (const char* part : {"compared", "unjudged"}) {
+            const Json before = known.value("elements", Json::object());
+            known["elements"][part] =
+                sum_of(before.value(part, std::int64_t{0}), entry["elements"].value(part, std::int64_t{0}));
+        }
     for (const auto& [label, count] : entry["labels"].items())
         known["labels"][label] =
             sum_of(known["labels"].value(label, std::int64_t{0}), count.get<std::int64_t>());

@@ -63,6 +63,8 @@ void check_property(const Json& entry) {
             check_count(bin.at("cases"));
         }
     (void)entry.value("note", std::string());
+    if (entry.contains("elements"))
+        for (const char* part : {"compared", "unjudged"}) check_count(entry["elements"].at(part));
     if (entry.contains("counterexample")) check_counterexample(entry["counterexample"]);
     if (!entry.contains("more_counterexamples")) return;
     if (!entry["more_counterexamples"].is_array()) refuse_merge("has more_counterexamples that are none");

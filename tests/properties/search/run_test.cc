@@ -53,6 +53,28 @@ TEST_F(RunTest, CasesDependOnNoNumberOfProcesses) {
     EXPECT_EQ(found(), found_alone);
 }
 
+// Shards may come in any order.
+TEST_F(RunTest, OrderOfShardsPlaysNoRole) {
+    for (const std::string shard : {"1", "2", "3"}) {
+        EXPECT_THAT(verify("--op attention_merge --property agreement --property memory --cases 30 --shard " + shard +
+                           "/3").status, AnyOf(Eq(0), Eq(3)));
+        std::filesystem::rename(file("out.json"), file(shard));
+    }
+    const auto merged = [&](const char* first, const char* second, const char* third) {
+        EXPECT_EQ(attncheck("merge " + file(first) + " " + file(second) + " " + file(third) + " --json " +
+                            file("out.json"))
+                      .status,
+                  0);
+        return properties();
+    };
+    const Json all = merged("1", "2", "3");
+    EXPECT_EQ(merged("3", "1", "2"), all);
+    std::int64_t elements = 0;
+    for (const char* shard : {"1", "2", "3"})
+        elements += Json::parse(text_of(shard))["properties"][0]["elements"]["compared"].get<std::int64_t>();
+    EXPECT_EQ(all[0]["elements"]["compared"], elements);
+}
+
 // A law that comes late in the order has its turn in the first round, however little time a run has.
 TEST_F(RunTest, DefectOfALateLawIsShownInTheFirstRound) {
     const Ran ran = verify("--op nsa_compress_grad --time 6 --stop-at-first --shrink 0 --candidate " +
