@@ -39,7 +39,7 @@ protected:
 
 // However the slices of a search fall on processes, its cases are the same.
 TEST_F(RunTest, CasesDependOnNoNumberOfProcesses) {
-    const std::string arguments = "--op attention_merge --cases 60 --jobs ";
+    const std::string arguments = "--op attention_merge --no-validation --cases 40 --jobs ";
     EXPECT_EQ(verify(arguments + "1").status, 0);
     const Json alone = properties();
     EXPECT_EQ(verify(arguments + "2").status, 0);
