@@ -87,6 +87,7 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
         return open_worker_candidate(options);
     } catch (const LoadError& e) {
         show_messages_of(options, system_clock().now() - start);
+        if (library.starts_with(kPythonPrefix)) throw;  // its worker has said why
         const std::string hint = load_hint(options.library);
         if (hint.empty()) throw;
         throw LoadError(fmt::format("{}; {}", e.what(), hint));

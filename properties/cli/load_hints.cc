@@ -72,6 +72,8 @@ std::string load_hint(const std::string& path) {
     ElfW(Ehdr) header{};
     if (file.size() < sizeof header || std::memcmp(file.data(), ELFMAG, SELFMAG) != 0) {
         const bool is_source = path.ends_with(".c") || path.ends_with(".cc") || path.ends_with(".cpp");
+        if (path.ends_with(".py"))
+            return "a file with functions in Python is given as python:" + path;
         return is_source ? "it is a source file: compile it with -shared -fPIC"
                          : "it is no shared library: it does not begin as an ELF file does";
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "properties/case/printable.h"
 #include "properties/cli/command.h"
 
 namespace attncheck::properties {
@@ -37,9 +39,13 @@ constexpr TypeName kTypes[] = {
     {"e5m2", "F8_E5M2", ref::Dtype::fp8_e5m2}, {"e4m3fn", "F8_E4M3", ref::Dtype::fp8_e4m3fn},
     {"i8", "I64", ref::Dtype::int64}};
 
-Int elements_of(const std::vector<Int>& shape) {
+/// Throws UsageError for a shape that no tensor has.
+Int elements_of(const std::string& name, const std::vector<Int>& shape) {
     Int total = 1;
-    for (const Int extent : shape) total *= extent;
+    for (const Int extent : shape)
+        if (extent < 0 || __builtin_mul_overflow(total, extent, &total))
+            throw UsageError(fmt::format("{} has shape [{}], allowed: extents from 0, and less than 2^63 elements",
+                                         name, fmt::join(shape, ",")));
     return total;
 }
 
@@ -69,6 +75,14 @@ std::string text_of(const std::string& utf32) {
     return out;
 }
 
+Int extent_in(const std::string& name, const std::string& text) {
+    const char* const begin = text.data() + std::min(text.find_first_not_of(' '), text.size());
+    Int extent = 0;
+    if (std::from_chars(begin, text.data() + text.size(), extent).ec != std::errc{})
+        throw UsageError(fmt::format("{} has the shape ({}) in its header, expected whole numbers", name, text));
+    return extent;
+}
+
 Entry read_npy(std::string name, const std::string& file) {
     if (!file.starts_with("\x93NUMPY")) throw UsageError(name + " is no .npy array");
     const bool is_long = number_at<std::uint8_t>(file, 6) > 1;
@@ -89,7 +103,7 @@ Entry read_npy(std::string name, const std::string& file) {
     shape = shape.substr(0, shape.find(')'));
     std::istringstream numbers(shape);
     for (std::string one; std::getline(numbers, one, ',');)
-        if (one.find_first_not_of(' ') != std::string::npos) entry.shape.push_back(std::stoll(one));
+        if (one.find_first_not_of(' ') != std::string::npos) entry.shape.push_back(extent_in(entry.name, one));
     if (after(header, "'fortran_order': ").starts_with("True") && entry.shape.size() > 1)
         throw UsageError(entry.name +
                          " is in Fortran order; save numpy.ascontiguousarray() of it");
@@ -166,7 +180,7 @@ std::vector<Entry> read_safetensors(const std::string& file) {
 
 std::vector<Int> integers_in(const Entry& entry) {
     std::vector<Int> out;
-    const Int total = elements_of(entry.shape);
+    const Int total = elements_of(entry.name, entry.shape);
     for (Int k = 0; k < total; ++k) {
         const auto at = static_cast<std::size_t>(k);
         if (entry.type == "i8")
@@ -191,7 +205,7 @@ Number number_in_text(const Entry& entry) {
 }
 
 void require_one(const Entry& entry) {
-    if (elements_of(entry.shape) != 1)
+    if (elements_of(entry.name, entry.shape) != 1)
         throw UsageError(fmt::format("{} has shape [{}], expected one number", entry.name,
                                      fmt::join(entry.shape, ",")));
 }
@@ -216,7 +230,7 @@ void add_tensor(const Entry& entry, GivenCall& call) {
         throw UsageError(fmt::format("{} is of type {}, allowed: fp16, bf16, fp32, fp8, int32, uint8, bool",
                                      entry.name, entry.type));
     const auto size = static_cast<std::size_t>(ref::dtype_size(type->dtype));
-    const auto total = static_cast<std::size_t>(elements_of(entry.shape));
+    const auto total = static_cast<std::size_t>(elements_of(entry.name, entry.shape));
     if (entry.bytes.size() != total * size)
         throw UsageError(fmt::format("{} has {} bytes, its shape [{}] needs {}", entry.name,
                                      entry.bytes.size(), fmt::join(entry.shape, ","), total * size));
@@ -281,7 +295,8 @@ TensorFile read_tensor_file(const std::string& path, const std::string& operator
             if (entry.name != "op") add(entry, op->schema(), out.call);
         return out;
     } catch (const UsageError& e) {
-        throw UsageError(fmt::format("{}: {}", path, e.what()));
+        constexpr std::size_t kLongest = 2000;  // names of all arguments; a header may hold anything
+        throw UsageError(fmt::format("{}: {}", path, printable_line(e.what(), kLongest)));
     }
 }
 

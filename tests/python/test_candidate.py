@@ -115,15 +115,17 @@ REFUSED = {
 def test_a_module_that_is_no_candidate_is_refused_in_one_line(verify, source):
     status, said = verify(source, CASE)
     assert status == 2 and said.count("\n") == 1, said
-    assert REFUSED[source] in said and "Traceback" not in said, said
+    assert REFUSED[source] in said and "Traceback" not in said and "ELF" not in said, said
 
 
-def test_names_that_lead_nowhere(attncheck, verify):
+def test_names_that_lead_nowhere(attncheck, verify, tmp_path):
     def lines(*arguments):
         status, said = attncheck(*arguments)
         assert status == 2 and said.count("\n") == 1, said
         return said
 
+    (tmp_path / "kernel.py").write_text("x = 1\n")
+    assert "functions in Python is given as python:" in lines("list", "--candidate", "kernel.py")
     assert "no file nofile.py" in lines("list", "--candidate", "python:nofile.py")
     assert "neither a file that ends in .py nor the name of a module" in lines("list", "--candidate", "python:a b")
     assert "No module named 'no_such_module'" in lines("list", "--candidate", "python:no_such_module")

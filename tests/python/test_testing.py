@@ -129,6 +129,19 @@ def test_judge_takes_usual_numbers_for_those_left_out(attncheck, tmp_path):
     assert status == 2 and len(said.splitlines()) == 1, said
 
 
+def test_a_damaged_file_is_one_line(attncheck, tmp_path):
+    np.savez(tmp_path / "call.npz", query=np.zeros((1, 2, 1, 2), np.float16))
+    whole = (tmp_path / "call.npz").read_bytes()
+    for old, new, words in [(b"(1, 2, 1, 2)", b"(1, \n, 1, 2)", "has the shape ("),
+                            (b"(1, 2, 1, 2)", b"(1,-2, 1, 2)", "query has shape [1,-2,1,2], allowed"),
+                            (b"(1, 2, 1, 2), }      ", b"(4294967296,4294967296,)}", "less than 2^63 elements"),
+                            (b"PK\x05\x06", b"PK\x05\x07", "it is no .npz archive")]:
+        assert old in whole and len(old) <= len(new)
+        (tmp_path / "bad.npz").write_bytes(whole.replace(old + b" " * (len(new) - len(old)), new))
+        status, said = attncheck("judge", "bad.npz", "--op", "attention")
+        assert status == 2 and said.count("\n") == 1 and words in said, said
+
+
 RANDOM = np.random.default_rng(5)
 FORMS = {
     "plain": {},
