@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -79,7 +80,7 @@ def test_a_run_of_the_example_in_numpy(attncheck):
 def test_the_page_names_every_example():
     page = (EXAMPLES.parents[1] / "docs" / "python.md").read_text()
     kernels = {f"{name}.py" for name in PLANTED}
-    assert {path.name for path in EXAMPLES.glob("*.py")} == kernels | {"judge_solution.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == kernels | {"judge_solution.py", "judge_trace_solution.py"}
     assert kernels <= set(re.findall(r"examples/python/(\w+\.py)", page))
 
 
@@ -89,3 +90,41 @@ def test_a_solution_of_a_benchmark_is_judged(tmp_path):
     solution.write_text("def custom_kernel(data):\n    q, k, v = data\n    return v.mean(dim=2, keepdim=True).expand(-1, -1, q.shape[2], -1)\n")
     done = subprocess.run([sys.executable, EXAMPLES / "judge_solution.py", solution], capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith("falsified 0.0"), done.stdout + done.stderr
+
+
+# Grouped heads of packed sequences, sequence by sequence, the diagonal through the last query and the last key.
+PACKED = """
+import torch
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
+    out = torch.zeros_like(q)
+    group = q.shape[1] // k.shape[1]
+    for b in range(len(qo_indptr) - 1):
+        i, j = slice(*qo_indptr[b:b + 2].tolist()), slice(*kv_indptr[b:b + 2].tolist())
+        keys, values = (t[j].float().repeat_interleave(group, dim=1) for t in (k, v))
+        s = torch.einsum("qhd,khd->hqk", q[i].float(), keys) * sm_scale
+        rows, columns = s.shape[1:]
+        hidden = torch.ones(rows, columns, dtype=torch.bool).triu(1 + columns - rows)
+        p = torch.softmax(s.masked_fill(hidden, -torch.inf), dim=-1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
+        out[i] = torch.einsum("hqk,khd->qhd", p, values).to(q.dtype)
+    return {"output": out, "lse": None}
+"""
+
+
+@pytest.mark.parametrize("change, verdict", [(("", ""), ("held", "inconclusive")), (("1 + columns - rows", "1"), "falsified")])
+def test_a_solution_in_json_is_judged(tmp_path, change, verdict):
+    pytest.importorskip("torch")
+    solution = tmp_path / "solution.json"
+    solution.write_text(json.dumps({"definition": "gqa_ragged_prefill_causal_h4_kv2_d16", "spec": {"entry_point": "main.py::run"},
+                                    "sources": [{"path": "main.py", "content": PACKED.replace(*change)}]}))
+    line = [sys.executable, EXAMPLES / "judge_trace_solution.py", solution, "--budget", "10", "--precision", "hidden=times_zero"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith(verdict), done.stdout + done.stderr
+
+
+def test_a_solution_writes_below_its_folder(tmp_path):
+    solution = tmp_path / "solution.json"
+    for path, entry, words in (("../evil.py", "main.py::run", "below the folder"), ("main.py", "main.cu::run", "expected FILE.py")):
+        solution.write_text(json.dumps({"definition": "gqa_ragged_prefill_causal_h4_kv2_d16", "spec": {"entry_point": entry},
+                                        "sources": [{"path": path, "content": ""}]}))
+        done = subprocess.run([sys.executable, EXAMPLES / "judge_trace_solution.py", solution], capture_output=True, text=True)
+        assert done.returncode == 1 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
