@@ -116,7 +116,7 @@ def test_a_solution_in_json_is_judged(tmp_path, change, verdict):
     solution = tmp_path / "solution.json"
     solution.write_text(json.dumps({"definition": "gqa_ragged_prefill_causal_h4_kv2_d16", "spec": {"entry_point": "main.py::run"},
                                     "sources": [{"path": "main.py", "content": PACKED.replace(*change)}]}))
-    line = [sys.executable, EXAMPLES / "judge_trace_solution.py", solution, "--budget", "10", "--precision", "hidden=times_zero"]
+    line = [sys.executable, EXAMPLES / "judge_trace_solution.py", solution, "--budget", "30", "--precision", "hidden=times_zero"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith(verdict), done.stdout + done.stderr
 
