@@ -109,7 +109,7 @@ void judge_rows(const OutputRows& rows, const std::vector<Int>& numbers,
     verdict.tier = Tier::bound;
     verdict.failure = rows.tensor.name + " is wrong";
     verdict.message = fmt::format(
-        "{} differs from the reference in {} of {} {} looked at; first:\n  {}  expected {:.9g}  "
+        "{} differs from the reference in {} of {} {} compared; first:\n  {}  expected {:.9g}  "
         "got {:.9g}  error {:.3g}  bound {:.3g} ({} of {} elements of it are wrong)",
         rows.tensor.name, wrong.size(), numbers.size(), what,
         rows.place(wrong.front(), worst.index), worst.expected, worst.got, worst.error,

@@ -100,7 +100,7 @@ double miss_probability(Int population, Int defective, Int drawn) {
 
 std::string describe(const RowSample& sample, const std::string& what) {
     if (sample.drawn == sample.population)
-        return fmt::format("all {} {} looked at", sample.population, what);
+        return fmt::format("all {} {} compared", sample.population, what);
     const Int percent = (sample.population + 99) / 100,
               tile = std::min(kTileInText, sample.population);
     return fmt::format(

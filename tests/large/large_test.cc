@@ -91,7 +91,7 @@ TEST_F(LargeTest, FindsPairNumbersBeyond32Bits) {
     const Ran ran = sampled("pair_32", kLongBand);
     EXPECT_EQ(ran.status, 1);
     EXPECT_THAT(ran.printed, AllOf(HasSubstr("FALSIFIED: attention_out is wrong"),
-                                   HasSubstr("rows looked at"), HasSubstr("sequence 0, query 46")));
+                                   HasSubstr("rows compared"), HasSubstr("sequence 0, query 46")));
 }
 
 TEST_F(LargeTest, FindsWritesBehindTheLastElement) {

@@ -108,7 +108,7 @@ TEST(RowSample, SaysWhatItMayMiss) {
     EXPECT_THAT(text, HasSubstr("of 524288 (512 random, "));
     EXPECT_THAT(text, HasSubstr("a defect in 1 % of them is missed with probability 0.0058, in "
                                 "one tile of 64 with 0.94"));
-    EXPECT_EQ(describe(sample_rows({8}, 8, 2, 512, 1), "keys"), "all 16 keys looked at");
+    EXPECT_EQ(describe(sample_rows({8}, 8, 2, 512, 1), "keys"), "all 16 keys compared");
 }
 
 TEST(SmallerVersions, CutLengthsAndKeepWhatIsLeftOfATile) {

@@ -225,7 +225,7 @@ Verdict full_size(const Spec& spec, PropertyContext& context) {
     Verdict verdict = verdict_on_values(spec, of.call, result, expected);
     if (verdict.failed()) return verdict;
     for (const auto& [name, values] : expected)
-        verdict.message += fmt::format("  {}: all {} elements looked at\n", name, values.size());
+        verdict.message += fmt::format("  {}: all {} elements compared\n", name, values.size());
     verdict.message += fmt::format("  {}: {:.1f} s in the candidate", of.call.op, result.seconds);
     if (!is_tier_data(spec)) return verdict;
     Verdict tiers = judge_heads(of.problem, of.call, result, spec.seed, context);

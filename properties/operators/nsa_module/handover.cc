@@ -28,8 +28,8 @@ Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
         if (!record) return inapplicable();
         const Tensor &list = tensor_with(Role::list, record->call), &own = run.call.tensor(kLists);
         if (list.type() != own.type() || list.shape != own.shape || list.bits != run.bits(kLists))
-            return Verdict::fail("another list was handed on",
-                                 fmt::format("{} was handed other lists than "
+            return Verdict::fail("another list was passed on",
+                                 fmt::format("{} was passed other lists than "
                                              "nsa_compress_attention wrote",
                                              record->call.op));
     }
