@@ -105,8 +105,11 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     const ref::Dtype dtype = problem.result;
     std::vector<TierTensor> out;
     if (problem.gradient) {
-        auto noise = ref::attention_grad_noise(s, problem.columns, numbers.gradient_inputs(),
-                                               queries, keys, dtype, rounding);
+        ref::AttentionGradInputs in = numbers.gradient_inputs();
+        in.bias_elements = problem.bias_elements;
+        in.bias_dtype = problem.bias_dtype;
+        auto noise = ref::attention_grad_noise(s, problem.columns, in, queries, keys, dtype,
+                                               rounding);
         out.push_back(make_tensor(problem, "dq", Role::query_grad, s.head_dim, queries,
                                   std::move(noise.query_grad), "ds"));
         out.push_back(make_tensor(problem, "dk", Role::key_grad, s.head_dim, keys,

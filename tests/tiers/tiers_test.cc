@@ -229,8 +229,9 @@ TEST(Tiers, GradientsOfBiasesAndSinksAreJudged) {
     for (const char* dtype : {"bf16", "fp32"}) {
         const Verdict correct = verdict_with(dtype, "dbias", 1);
         EXPECT_FALSE(correct.failed()) << correct.message;
-        expect_finding(verdict_with(dtype, "dbias", 1.002), "filter", "dbias: gain", "gain +0.2");
     }
+    expect_finding(verdict_with("bf16", "dbias", 1.002), "filter", "dbias: gain", "gain +0.2");
+    EXPECT_THAT(verdict_with("fp32", "dbias", 1.002).message, HasSubstr("gain +0.2"));
     EXPECT_THAT(verdict_with("fp32", "dsink", 1.001).failure, StartsWith("dsink"));
 }
 
