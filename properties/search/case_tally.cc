@@ -33,19 +33,18 @@ void CaseTally::add_judged(const ElementCount& elements) {
     ++(elements.share() > kMostUnjudged ? hardly_compared_ : judged_);
 }
 
-std::int64_t CaseTally::left(std::int64_t most) const {
-    if (wanted_ == 0) return most;
+std::int64_t CaseTally::left(std::int64_t unlimited) const {
+    if (wanted_ == 0) return unlimited;
     return std::max(wanted_ - judged_ - inapplicable - hardly_compared_, enough_ - judged_);
-}
-
-bool CaseTally::has_met(std::int64_t cases) const {
-    return (judged_ + inapplicable + hardly_compared_ >= cases &&
-            judged_ >= std::min(enough_, cases)) ||
-           drawn >= 4 * cases;
 }
 
 bool CaseTally::is_at_plain_cases() const {
     return drawn < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
+}
+
+bool CaseTally::has_met(std::int64_t cases) const {
+    const std::int64_t met = judged_ + inapplicable + hardly_compared_;
+    return (met >= cases && judged_ >= std::min(enough_, cases)) || drawn >= 4 * cases;
 }
 
 bool CaseTally::is_enough() const {

@@ -19,12 +19,12 @@ public:
     /// A case with a verdict. One whose elements no bound judges, most of them, is counted apart.
     void add_judged(const ElementCount& elements);
 
-    /// Cases that are still to be run, at least; `most` without a number that was asked for.
-    std::int64_t left(std::int64_t most) const;
-    /// So many cases were met, or four times as many drawn.
-    bool has_met(std::int64_t cases) const;
+    /// Cases that are still to be run, at least; `unlimited` where no number was asked for.
+    std::int64_t left(std::int64_t unlimited) const;
     /// Every property begins with cases of what people run.
     bool is_at_plain_cases() const;
+    /// So many cases of a slice, enough of them with a verdict; or so many drawn that it has its share.
+    bool has_met(std::int64_t cases) const;
     /// As many as were asked for, or so many drawn that more would not help.
     bool is_enough() const;
     /// Waiting for a case with a verdict costs more than it shows.

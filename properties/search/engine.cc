@@ -1,29 +1,22 @@
-// The only file that sees rapidcheck: its headers and instantiations cost seconds of build time
-// each.
 #include "properties/search/engine.h"
 
 #include <attncheck/candidate.h>
 #include <fmt/format.h>
-#include <rapidcheck.h>
 
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "properties/candidate/candidate.h"
 #include "properties/search/case_source.h"
 #include "properties/search/case_tally.h"
 #include "properties/search/class_pairs.h"
+#include "properties/search/draws.h"
 #include "properties/search/foreseen_declines.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
-
-/// rapidcheck prints counterexamples through this; they are case lines here.
-void showValue(const Spec& spec, std::ostream& os);
-void showValue(const Spec& spec, std::ostream& os) { os << print(spec); }
 
 namespace {
 
@@ -32,26 +25,6 @@ std::uint64_t hash_text(std::string_view text) {  // FNV-1a
     for (const unsigned char ch : text) hash = (hash ^ ch) * 1099511628211ull;
     return hash;
 }
-
-class NoListener : public rc::detail::TestListener {
-public:
-    void onTestCaseFinished(const rc::detail::CaseDescription&) override {}
-    void onShrinkTried(const rc::detail::CaseDescription&, bool) override {}
-    void onTestFinished(const rc::detail::TestMetadata&, const rc::detail::TestResult&) override {}
-};
-
-/// Neighbours as a lazy rapidcheck sequence: each is built only when rapidcheck asks for it, and
-/// none when there is no time left (a case that is still large has thousands, each with its data).
-struct NeighbourSequence {
-    std::vector<Neighbour> list;
-    std::function<bool()> stopped;
-    std::size_t next = 0;
-    rc::Maybe<Spec> operator()() {
-        while (next < list.size() && !stopped())
-            if (std::optional<Spec> spec = list[next++]()) return *spec;
-        return rc::Nothing;
-    }
-};
 
 }  // namespace
 
@@ -104,7 +77,7 @@ public:
             out.being_shrunk = false;
             return out;
         }
-        walk_down();
+        walk_down(*walk_, known_, options_.seed, op_.name() + "." + property_.name);
         Counterexample out = walk_->finish(known_);
         out.tier = found.tier;
         out.found_message = found.found_message;
@@ -194,57 +167,18 @@ private:
         return spec;
     }
 
-    /// What rapidcheck draws a case from.
-    struct Drawn {
-        std::uint64_t seed = 0;
-        int size = 0;
-    };
-
     /// A round of rapidcheck's own, drawn ahead: a search stops between any two of its cases and goes on later.
     void begin_round() {
         constexpr std::int64_t kRound = 200;
-        const std::int64_t left =
-            tally_.left(rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
-                                     : kRound);
+        const std::int64_t unlimited = rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
+                                                    : kRound;
+        const std::int64_t left = tally_.left(unlimited);
         const std::uint64_t lane = rounds_++ * static_cast<std::uint64_t>(options_.shards) +
                                    static_cast<std::uint64_t>(options_.shard);
-        round_.clear();
         next_of_round_ = 0;
-        const rc::Gen<Drawn> generator([this](const rc::Random& random, int size) {
-            rc::Random copy = random;
-            round_.push_back({copy.next(), size});
-            return rc::shrinkable::just(round_.back());
-        });
-        check(mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane,
-              static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)), [&] { (void)*generator; });
-    }
-
-    void check(std::uint64_t seed, int cases, const std::function<void()>& test) const {
-        rc::detail::TestParams params;
-        params.seed = seed;
-        params.maxSuccess = cases;
-        params.maxSize = 100;
-        rc::detail::TestMetadata metadata;
-        metadata.id = metadata.description = op_.name() + "." + property_.name;
-        NoListener listener;
-        (void)rc::detail::checkTestable([&] { test(); }, metadata, params, listener,
-                                        std::unordered_map<std::string, rc::detail::Reproduce>{});
-    }
-
-    /// rapidcheck walks from the case of walk_ down its neighbours.
-    void walk_down() {
-        const rc::Gen<Spec> generator([this](const rc::Random&, int) {
-            return rc::shrinkable::shrinkRecur(walk_->found().original, [this](const Spec& spec) {
-                return rc::makeSeq<NeighbourSequence>(walk_->neighbours_of(spec, known_),
-                                                      [this] { return walk_->is_over(); });
-            });
-        });
-        bool is_first = true;
-        check(options_.seed, 2, [&] {
-            const Spec spec = *generator;
-            const std::string failure = std::exchange(is_first, false) ? walk_->found().failure : walk_->step(spec);
-            if (!failure.empty()) RC_FAIL(failure);
-        });
+        round_ = draws_of_round(op_.name() + "." + property_.name,
+                                mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane,
+                                static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
     }
 
     void not_applicable(std::string note) {
@@ -320,7 +254,7 @@ private:
         const bool is_left = options_.leaves_shrinking && walk_->has_failed_again() &&
                              report_.status != PropertyReport::Status::error;
         if (!is_left) {
-            walk_down();
+            walk_down(*walk_, known_, options_.seed, op_.name() + "." + property_.name);
             finish_walk();
             return true;
         }
@@ -450,7 +384,7 @@ private:
     bool has_left_one_ = false;  ///< in this slice, to be shrunk
     bool has_begun_ = false, is_over_ = false;
     bool is_judged_ = false;  ///< before any case was
-    std::vector<Drawn> round_;  ///< of rapidcheck
+    std::vector<Drawn> round_;
     std::size_t next_of_round_ = 0;
     std::uint64_t rounds_ = 0;
     std::size_t replayed_ = 0;    ///< how many of options_.replay were started
