@@ -106,8 +106,9 @@ TEST(GoldenDigest, TheStatusAndTheMessageOfARulingShow) {
         add_ruling(digest, ruling);
         return digest.value();
     };
-    EXPECT_NE(of({161001, "input", "input is absent"}), of({161002, "input", "input is absent"}));
-    EXPECT_NE(of({161001, "input", "input is absent"}), of({161001, "input", "no input"}));
+    EXPECT_NE(of({161001, "input", "input is absent", {}}),
+              of({161002, "input", "input is absent", {}}));
+    EXPECT_NE(of({161001, "input", "input is absent", {}}), of({161001, "input", "no input", {}}));
 }
 
 TEST(GoldenDigest, OneCaseChangesTheSummaryOfItsKindAlone) {

@@ -29,8 +29,9 @@ TEST(Glossary, NamesEveryTermOnceAndOnlyPathsThatExist) {
     std::set<std::string> terms;
     for (std::string line; std::getline(page, line);) {
         std::smatch found;
-        if (std::regex_search(line, found, term))
+        if (std::regex_search(line, found, term)) {
             EXPECT_TRUE(terms.insert(found[1]).second) << line;
+        }
         for (std::sregex_iterator it(line.begin(), line.end(), path), end; it != end; ++it)
             EXPECT_TRUE(exists((*it)[1])) << line;
     }

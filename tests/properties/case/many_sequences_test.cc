@@ -26,7 +26,9 @@ TEST(ManySequences, AreDrawnWhereverALibraryTakesThem) {
             many += count > 6;
             if (count <= 33) most = std::max(most, count);
             most_of_all = std::max(most_of_all, count);
-            if (count > 6) EXPECT_FALSE(illegal(spec)) << print(spec);
+            if (count > 6) {
+                EXPECT_FALSE(illegal(spec)) << print(spec);
+            }
         }
         EXPECT_GE(many, kDraws / 200) << schema.op;
         EXPECT_GE(most, 28u) << schema.op;
