@@ -46,6 +46,8 @@ private:
         int round = 0;
         std::optional<int> keeper;   ///< the process that has its search
         double weight = 1;           ///< in the first round, in which nothing was measured
+        std::int64_t glance = 0;     ///< cases of a slice before that round, for the laws that find most; 0: had it
+        std::int64_t kills = 0;      ///< what it found most of comes first then
         std::int64_t first_cases = 0;
         std::int64_t met = 0;
         double seconds = 0;

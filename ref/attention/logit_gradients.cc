@@ -94,6 +94,7 @@ ExpectedTensor expected_sink_grad(const AttentionShape& shape, const ColumnListe
     const AttentionRoundoff roundoff(dtype, rounding);
     ExpectedTensor out = sums.finish(Dtype::fp32, roundoff);
     // A sink of -infinity takes no part and its gradient is 0, which is P delta where delta is finite.
+    if (in.forward.sink.empty()) return out;
     const auto width = static_cast<std::size_t>(shape.value_dim),
                heads = static_cast<std::size_t>(shape.query_heads);
     const double limit = roundoff.largest / (1 + gamma(static_cast<double>(width), roundoff.sum));

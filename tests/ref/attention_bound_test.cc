@@ -261,10 +261,11 @@ TEST(Attention, BoundOfTheLseGrantsItsLogAndItsSum) {
 // A part of logits of -infinity counts for nothing, whatever its values are; in one sum they are
 // multiplied by 0.
 TEST(Attention, SplitsMayLoseInfiniteValuesOfLogitsOfMinusInfinity) {
-    NeutralAttentionShape s = padded(1, 1, 2);
+    NeutralAttentionShape s = padded(1, 1, 3);
     s.value_dim = 3;
     const double infinity = std::numeric_limits<double>::infinity();
-    const Values query{1}, key{-infinity, 1}, value{infinity, 7, infinity, 2, 2, infinity};
+    const Values query{1}, value{2, 2, infinity, infinity, 7, infinity, 2, 2, infinity};
+    Values key{1, -infinity, 1};
     const auto expected = [&](const char* declared) {
         return expected_attention(s.dense(), attention_columns(s), s.inputs(query, key, value),
                                   Dtype::fp16, parse_rounding_class(declared))
@@ -276,7 +277,10 @@ TEST(Attention, SplitsMayLoseInfiniteValuesOfLogitsOfMinusInfinity) {
     EXPECT_EQ(split.overflow[0], Overflow::any);
     EXPECT_EQ(split.value[1], 2);
     EXPECT_EQ(split.overflow[1], Overflow::none);
-    EXPECT_EQ(split.overflow[2], Overflow::none);  // the other key has an infinity too
+    EXPECT_EQ(split.overflow[2], Overflow::none);  // the other keys have an infinity too
+    // An online softmax skips a tile in front of the first logit above -infinity.
+    key[0] = -infinity;
+    EXPECT_EQ(expected("default").overflow[0], Overflow::any);
 }
 
 // delta of cancelling products: its error outweighs all other errors of dS.

@@ -47,6 +47,12 @@ struct PlayedRun {
     }
 };
 
+std::size_t law_named(const PlayedRun& run, std::string_view name) {
+    return static_cast<std::size_t>(
+        std::ranges::find_if(run.laws, [&](const Property* law) { return law->name == name; }) -
+        run.laws.begin());
+}
+
 // What killed most defects per second comes first; a law that killed none comes behind all others.
 TEST(LawOrder, IsThatOfTheMutationScores) {
     ASSERT_GT(law_order().size(), 10u);
@@ -55,7 +61,8 @@ TEST(LawOrder, IsThatOfTheMutationScores) {
     EXPECT_EQ(rank_of("no such law"), law_order().size());
 }
 
-// Every law has its first slice before one has its second, and all of them in the time of the first round.
+// The laws that find most have a glance each. Then every law has its first slice before one has its second, and all of
+// them in the time of the first round.
 TEST(Rounds, FirstOneMeetsEveryLawInItsTime) {
     for (const double seconds : {0.0001, 0.01, 0.2}) {
         PlayedRun run;
@@ -63,10 +70,17 @@ TEST(Rounds, FirstOneMeetsEveryLawInItsTime) {
         Rounds rounds(run.laws, {0, 60, 10, 1});
         while (!rounds.is_first_over()) ASSERT_TRUE(run.step(rounds, 0));
         EXPECT_LE(run.now, 10 + seconds * static_cast<double>(run.laws.size()));
-        EXPECT_EQ(std::set(run.order.begin(), run.order.end()).size(), run.order.size());
-        EXPECT_EQ(run.order.size(), run.laws.size());
-        EXPECT_LE(rank_of(run.laws[run.order[0]]->name), rank_of(run.laws[run.order[1]]->name));
-        EXPECT_EQ(rank_of(run.laws[run.order[0]]->name), 0u);
+        ASSERT_GT(run.order.size(), run.laws.size());
+        const auto glances = static_cast<std::ptrdiff_t>(run.order.size() - run.laws.size());
+        EXPECT_LE(glances, 4);
+        const std::set first(run.order.begin(), run.order.begin() + glances);
+        EXPECT_EQ(first.size(), static_cast<std::size_t>(glances));
+        EXPECT_EQ(first.count(law_named(run, "agreement")), 1u);
+        EXPECT_EQ(std::set(run.order.begin() + glances, run.order.end()).size(), run.laws.size());
+        EXPECT_EQ(run.laws[run.order[0]]->name, "agreement");  // what most defects fell by
+        const std::size_t begin = static_cast<std::size_t>(glances);
+        EXPECT_EQ(rank_of(run.laws[run.order[begin]]->name), 0u);
+        EXPECT_LE(rank_of(run.laws[run.order[begin]]->name), rank_of(run.laws[run.order[begin + 1]]->name));
     }
 }
 
@@ -97,12 +111,16 @@ TEST(Rounds, EndWithTheCasesAskedFor) {
     Rounds rounds(run.laws, {0, 0, 10, 1});
     while (run.step(rounds, 0, 400)) {}
     EXPECT_THAT(run.met, testing::Each(400));
-    EXPECT_EQ(run.order.size(), 2 * run.laws.size());
+    EXPECT_GE(run.order.size(), 2 * run.laws.size());
+    EXPECT_LE(run.order.size(), 2 * run.laws.size() + 4);
 }
 
 // A search stays with its process; one of a process that is busy is begun anew when nothing else is left to do.
 TEST(Rounds, SearchesStayWithTheirProcess) {
     PlayedRun run;
+    std::erase_if(run.laws, [](const Property* law) {  // that have a glance
+        return law->name == "agreement" || law->name == "validation" || law->name == "deviation";
+    });
     run.laws.resize(3);
     Rounds rounds(run.laws, {0, 0, 0, 2});
     ASSERT_TRUE(run.step(rounds, 0));
