@@ -47,7 +47,7 @@ struct Tensor {
     std::size_t element_size() const;
     ref::Dtype type() const { return static_cast<ref::Dtype>(dtype_of_buffer); }
     std::vector<double> values() const;  ///< bits widened, exact
-    /// Other strides, in an allocation of its own.
+    /// Other strides, in a separate allocation.
     void lie_alone(std::vector<std::int64_t> in_strides);
     std::int32_t dtype_of_buffer = ATTNCHECK_FLOAT16;
 };

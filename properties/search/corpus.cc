@@ -32,7 +32,7 @@ void take_turn(int file) {
     for (int k = 0; k < kMostTries && flock(file, LOCK_EX | LOCK_NB) != 0; ++k) usleep(kPauseUs);
 }
 
-/// Adds a line of its own, or leaves the file as it was.
+/// Adds a separate line, or leaves the file as it was.
 bool append_line(const std::string& path, const std::string& text) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0) return false;

@@ -37,7 +37,7 @@ public:
     void ask(std::size_t number, const std::string& question, int process);
     /// Replaces processes that ended, unless too many did one after the other.
     bool any_idle() { return !idle().empty(); }
-    /// The idle ones. A process that replaces another has a number of its own.
+    /// The idle ones. A process that replaces another has a new number.
     std::vector<int> idle();
     bool any_busy() const;
 

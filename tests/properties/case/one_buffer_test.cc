@@ -16,7 +16,7 @@ using testing::HasSubstr;
 class OneBuffer : public OperatorTest {};
 INSTANTIATE_TEST_SUITE_P(Operators, OneBuffer, testing::ValuesIn(every_operator()), named_after_it);
 
-/// Places of all elements in their allocation; every element has one of its own.
+/// Places of all elements in their allocation; no two elements share one.
 void expect_no_overlap(const Spec& spec) {
     const Call call = spec.schema->build(spec);
     for (int allocation = 1; allocation <= 3; ++allocation) {
