@@ -1,6 +1,7 @@
 // Candidates behind a worker, and the arguments of a small call whose exact result is known.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,25 @@ inline WorkerOptions options_for(const std::string& name, double timeout_s = 10)
 inline std::unique_ptr<Candidate> opened(const std::string& name, double timeout_s = 10) {
     return open_worker_candidate(options_for(name, timeout_s));
 }
+
+/// What a library that cannot be used is refused with.
+inline std::string load_error(const WorkerOptions& options) {
+    try {
+        return "loaded: " + open_worker_candidate(options)->info().name;
+    } catch (const LoadError& e) {
+        return e.what();
+    }
+}
+
+/// Sets an environment variable for a scope in which nothing else runs.
+class WithVariable {
+public:
+    WithVariable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+    ~WithVariable() { unsetenv(name_); }
+
+private:
+    const char* name_;
+};
 
 /// Two blocks of ones: every output element is 16.
 inline Call call_of_ones() {

@@ -28,32 +28,12 @@ using testing::Not;
 using testing::SizeIs;
 using Kind = CallResult::Kind;
 
-/// An environment variable for a scope in which nothing else runs.
-class WithVariable {
-public:
-    WithVariable(const char* name, const std::string& value) : name_(name) {
-        setenv(name, value.c_str(), 1);
-    }
-    ~WithVariable() { unsetenv(name_); }
-
-private:
-    const char* name_;
-};
-
 std::vector<pid_t> own_children() { return descendants_of(getpid()); }
 
 double seconds_of(const std::function<void()>& work) {
     const auto start = std::chrono::steady_clock::now();
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-std::string load_error(const WorkerOptions& options) {
-    try {
-        return "loaded: " + open_worker_candidate(options)->info().name;
-    } catch (const LoadError& e) {
-        return e.what();
-    }
 }
 
 // Memory counts wherever it is: nothing that a process can take is free.

@@ -15,14 +15,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string load_error(WorkerOptions options) {
-    try {
-        return "loaded: " + open_worker_candidate(options)->info().name;
-    } catch (const LoadError& e) {
-        return e.what();
-    }
-}
-
 // A good library says who it is, what it implements and how it rounds.
 TEST(Loading, TellsWhatTheLibraryIs) {
     const CandidateInfo talkative = opened("slow_but_correct")->info();
@@ -81,16 +73,6 @@ TEST(Loading, NamesTheMissingWorker) {
     options.worker = "/nowhere/attncheck-worker";
     EXPECT_THAT(load_error(options), HasSubstr("/nowhere/attncheck-worker"));
 }
-
-/// Sets an environment variable for a scope in which nothing else runs.
-class WithVariable {
-public:
-    WithVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-    ~WithVariable() { unsetenv(name_); }
-
-private:
-    const char* name_;
-};
 
 // The programs that belong together are found beside each other, or where a variable says.
 TEST(Loading, FindsTheWorkerBesideTheProgramOrByVariable) {

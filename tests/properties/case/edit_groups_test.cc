@@ -13,7 +13,7 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 
-Description plain() {
+Description plain_operator() {
     Description d;
     d.op = "test";
     d.numbers = {{.key = "dtype", .max = 1, .names = {"fp16", "bf16"}},
@@ -51,7 +51,7 @@ std::vector<std::string> texts_of(const std::vector<Edit>& group) {
 
 class EditGroupsTest : public testing::Test {
 protected:
-    const Description description_ = plain();
+    const Description description_ = plain_operator();
     const Extents extents_{description_, {0, 3, 0, 0, 32, 48}, {{2, 4}}};
     const Call call_ = outline_of(extents_);
     EditGroups groups_;
@@ -87,7 +87,7 @@ TEST_F(EditGroupsTest, TextsAreTriedAndAbsent) {
 }
 
 TEST_F(EditGroupsTest, OtherSpellingsAreTriedWhereNoneAreGiven) {
-    Description d = plain();
+    Description d = plain_operator();
     d.texts[0].tried.clear();
     add_text_edits(groups_, outline_of({d, {0, 3, 0, 0, 32, 48}, {{2, 4}}}));
     EXPECT_THAT(texts_of(groups_[0]),

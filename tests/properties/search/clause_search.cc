@@ -14,10 +14,10 @@
 namespace attncheck::properties {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(SteadyClock::time_point start) {
+    return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
 std::string argument_of(const Edit& edit) {
@@ -59,7 +59,7 @@ public:
     explicit ClauseSearch(const Operator& op) : op_(op), property_(*op.property("validation")) {}
 
     std::vector<FoundClause> run(double seconds) {
-        const auto start = Clock::now();
+        const auto start = SteadyClock::now();
         for (std::uint64_t number = 0; seconds_since(start) < seconds; ++number) {
             auto spec = drawn_case(op_, property_, number);
             if (!spec) continue;
@@ -154,7 +154,7 @@ private:
             }
             double& cost = slow_[print(edits.front())];
             if (cost > 0.002 && !random_.chance(2)) return std::nullopt;
-            const auto start = Clock::now();
+            const auto start = SteadyClock::now();
             Spec edited = spec;
             edited.edits = edits;
             const auto ruling = ruling_of(edited);

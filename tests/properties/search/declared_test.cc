@@ -8,7 +8,7 @@
 namespace attncheck::properties {
 namespace {
 
-const Operator& flash() { return *find_operator("flash_attention_score"); }
+const Operator& flash_operator() { return *find_operator("flash_attention_score"); }
 
 /// Takes every call, and time for each.
 class SlowCandidate : public testing::NiceMock<MockCandidate> {
@@ -26,10 +26,10 @@ public:
 TEST(DeclaredFeatures, HoldForSlowCandidates) {
     for (const double seconds : {0.0, 11.0}) {
         SlowCandidate candidate(seconds);
-        const Survey known = survey(flash(), candidate, 1, Profile::ascend910b, "dtype=fp32");
+        const Survey known = survey(flash_operator(), candidate, 1, Profile::ascend910b, "dtype=fp32");
         EXPECT_TRUE(known.scope.is_declared()) << seconds;
         Random random(5);
-        const auto inside = known.scope.brought_inside(flash().sample(random, 20), random);
+        const auto inside = known.scope.brought_inside(flash_operator().sample(random, 20), random);
         ASSERT_TRUE(inside.has_value()) << seconds;
         EXPECT_EQ(inside->number("dtype"), 2) << seconds;  // fp32
     }
@@ -38,7 +38,7 @@ TEST(DeclaredFeatures, HoldForSlowCandidates) {
 // A case outside of what is declared accuses nobody, however small it is.
 TEST(DeclaredFeatures, HoldForSmallestCases) {
     SlowCandidate candidate(0);
-    const Operator& op = flash();
+    const Operator& op = flash_operator();
     const Survey known =
         survey(op, candidate, 1, Profile::ascend910b, "dtype=fp32 group=2 layout=BSND");
     EngineOptions options;
