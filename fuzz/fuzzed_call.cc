@@ -46,16 +46,6 @@ const char* draw_layout(int slot, std::uint8_t which) {
     return choice == std::size(kNames) ? nullptr : text_before_guard(slot, kNames[choice]);
 }
 
-ref::TensorArgument tensor_argument(const attncheck_tensor& tensor) {
-    const int entries = std::clamp(tensor.rank, 0, ATTNCHECK_MAX_RANK);
-    return {
-        tensor.data != nullptr, tensor.dtype, tensor.rank, {tensor.shape, tensor.shape + entries}};
-}
-
-std::optional<std::string> text_argument(const char* text) {
-    return text ? std::optional<std::string>(text) : std::nullopt;
-}
-
 ref::ArrayArgument back_array(attncheck_int_array& array, std::vector<std::int64_t>& values,
                               std::int64_t most_accepted, std::int64_t most_backed) {
     if (!array.values) return {false, array.size, {}};

@@ -49,12 +49,6 @@ protected:
     bool unchanged_ = true, forward_ = true;
 };
 
-/// The calls of an operator and its gradient; <name>.cc says what head and changes stand for.
-std::unique_ptr<FuzzedCall> nsa_compress_call(const CallBytes& bytes);
-std::unique_ptr<FuzzedCall> nsa_selected_attention_call(const CallBytes& bytes);
-std::unique_ptr<FuzzedCall> nsa_compress_attention_call(const CallBytes& bytes);
-std::unique_ptr<FuzzedCall> flash_attention_call(const CallBytes& bytes);
-
 /// The middle of a page that ends the program when it is touched.
 void* no_memory();
 
@@ -64,9 +58,6 @@ const char* text_before_guard(int slot, std::string_view text);
 
 /// One of the usual layout names and their misspellings, one of up to 4095 characters, or null.
 const char* draw_layout(int slot, std::uint8_t which);
-
-ref::TensorArgument tensor_argument(const attncheck_tensor& tensor);
-std::optional<std::string> text_argument(const char* text);
 
 /// The array that a validator gets, with values of its own: sizes it must refuse before it reads
 /// stay as they are, others are cut to what has memory (most_backed), or filled up to it with the

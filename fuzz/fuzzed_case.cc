@@ -180,10 +180,10 @@ bool may_edits_be_large(const Spec& spec) {
     return elements > kMost;
 }
 
-Spec sampled_case(std::string_view family, Random& random) {
+Spec sampled_case(std::string_view family, Random& random, Profile profile) {
     const Operator* op = random.pick(family_of(family));
     for (int size = 24;; size = size * 2 / 3) {  // size 0 is the simplest case there is
-        Spec spec = op->sample(random, size);
+        Spec spec = op->sample(random, size, profile);
         if (is_legal_and_small(spec)) return spec;
     }
 }

@@ -29,7 +29,8 @@ bool is_small(const properties::Spec& spec);
 bool may_edits_be_large(const properties::Spec& spec);
 
 /// A small case from the operators' own generators.
-properties::Spec sampled_case(std::string_view family, properties::Random& random);
+properties::Spec sampled_case(std::string_view family, properties::Random& random,
+                              properties::Profile profile = properties::Profile::ascend910b);
 
 /// Another legal, small case: one to three fields, lengths, layouts, recipes, elements or, if asked
 /// for, edits are changed. `edits` may make the call (not the Spec) illegal.

@@ -3,15 +3,15 @@
 // written to an output (or read from an input before all checks are done) ends the program. A trap
 // means that the status is not the documented one.
 //
-// Bytes become a call as in call_bytes.h. One program per operator (asked_call.h).
+// Bytes become a call as in described_call.h. One program per operator: FUZZED_FAMILY names it.
 #include <cstdio>
 
-#include "fuzz/asked_call.h"
+#include "fuzz/described_call.h"
 
 using namespace attncheck;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const auto call = fuzz::asked_call(fuzz::CallBytes::parse(data, size));
+    const auto call = fuzz::described_call(FUZZED_FAMILY, fuzz::CallBytes::parse(data, size));
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling || ruling->accepted()) return -1;  // not for the corpus
     const int status = call->enter();

@@ -39,12 +39,8 @@ function(attncheck_add_sanitized_replay name question)
   set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()
 
-# The descriptions are not compiled a second time. Operators that are drawn by their description alone need much of
-# the suite: the preset debug has them.
+# The descriptions are not compiled a second time.
 foreach(operator IN LISTS fuzz_operators)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${operator}_call.cc)
-    attncheck_add_sanitized_replay(${operator}_validation validation
-      FUZZED_CALL=${operator}_call FUZZED_CHANGES=6)
-  endif()
+  attncheck_add_sanitized_replay(${operator}_validation validation FUZZED_FAMILY="${operator}" FUZZED_CHANGES=6)
 endforeach()
 attncheck_add_sanitized_replay(aclnn_sequence aclnn_sequence FUZZED_CHANGES=48)

@@ -2,10 +2,10 @@
 // from the same contract: same verdict, same status, same parameter to blame, and what is drawn
 // legal is accepted. A trap means one of these fails.
 //
-// Bytes become a call as in call_bytes.h. One program per operator (asked_call.h).
+// Bytes become a call as in described_call.h. One program per operator: FUZZED_FAMILY names it.
 #include <cstdio>
 
-#include "fuzz/asked_call.h"
+#include "fuzz/described_call.h"
 
 using namespace attncheck;
 
@@ -20,7 +20,7 @@ bool is_well_formed(const impl::Rejection& rejection) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const auto call = fuzz::asked_call(fuzz::CallBytes::parse(data, size));
+    const auto call = fuzz::described_call(FUZZED_FAMILY, fuzz::CallBytes::parse(data, size));
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling) return 0;
     const impl::MaybeRejection found = call->rejection();

@@ -148,15 +148,18 @@ void take_lists(const Call& call, R& arguments) {
     for (const auto extent : shape)
         claimed = extent >= 0 && extent < (1 << 22) && claimed < (1 << 22) ? claimed * extent : 0;
     if (claimed >= (1 << 24)) return;
-    arguments.topk_values.reserve(static_cast<std::size_t>(claimed));
-    for (Int i = 0; i < claimed; ++i) {
-        Int offset = 0;
-        const std::vector<Int> at = coordinates(i, shape);
+    arguments.topk_values.assign(static_cast<std::size_t>(claimed), 0);
+    std::vector<Int> at(shape.size());
+    for (Int& value : arguments.topk_values) {
+        Int offset = lists.bits.empty() ? -1 : 0;
         for (std::size_t k = 0; k < at.size() && offset >= 0; ++k)
             offset = k < laid_out.size() && at[k] < laid_out[k] ? offset * laid_out[k] + at[k] : -1;
-        const bool is_there = offset >= 0 && offset < std::ssize(lists.bits);
-        arguments.topk_values.push_back(
-            is_there ? static_cast<std::int32_t>(lists.bits[static_cast<std::size_t>(offset)]) : 0);
+        if (offset >= 0 && offset < std::ssize(lists.bits))
+            value = static_cast<std::int32_t>(lists.bits[static_cast<std::size_t>(offset)]);
+        for (std::size_t k = at.size(); k-- > 0;) {  // the next place
+            if (++at[k] < shape[k]) break;
+            at[k] = 0;
+        }
     }
 }
 
