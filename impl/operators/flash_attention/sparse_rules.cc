@@ -68,7 +68,7 @@ MaybeRejection check_prefix(const FlashCall& call, const FlashExtents& extents) 
         const std::int64_t low = std::max<std::int64_t>(0, s.key_len - s.query_len);
         if (prefix.values[b] >= low && prefix.values[b] <= s.key_len) continue;
         return invalid(name, element_text(prefix.values[b], b),
-                       "[" + std::to_string(low) + ", " + std::to_string(s.key_len) + "]");
+                       std::string("[") + std::to_string(low) + ", " + std::to_string(s.key_len) + "]");
     }
     return std::nullopt;
 }
