@@ -89,20 +89,28 @@ bool replace_between(std::string& text, const std::string& family, const std::st
 using TableOfFamily =
     std::function<std::string(const std::string& family, const std::vector<MutantScore>& scores)>;
 
+/// The markers of a new family, behind those of the last one.
+void add_markers(std::string& text, const std::string& family) {
+    constexpr std::string_view kEnd = ":end -->\n";
+    const auto last = text.rfind(kEnd);
+    const auto at = last == std::string::npos ? text.size() : last + kEnd.size();
+    text.insert(at, fmt::format("{}<!-- score:{}:begin -->\n<!-- score:{}:end -->\n",
+                                at == 0 ? "" : "\n", family, family));
+}
+
+/// A family that the page lacks is added to those that it has; a page that is not there begins.
 void rewrite(const std::string& path, const std::vector<MutantScore>& scores,
              const TableOfFamily& table) {
-    std::ifstream in(path);
-    if (!in) throw std::runtime_error("cannot read " + path);
     std::ostringstream whole;
-    whole << in.rdbuf();
+    if (std::ifstream in(path); in) whole << in.rdbuf();
     std::string text = whole.str();
-    bool replaced = false;
-    for (const auto& family : values_of(scores, &Mutant::family))
-        replaced |= replace_between(text, family, table(family, scores));
-    if (!replaced)
-        throw std::runtime_error(path +
-                                 " has no markers <!-- score:FAMILY:begin --> of a family "
-                                 "that was graded");
+    if (!text.empty() && text.find("<!-- score:") == std::string::npos)
+        throw std::runtime_error(path + " has no markers <!-- score:FAMILY:begin --> of a family");
+    for (const auto& family : values_of(scores, &Mutant::family)) {
+        if (replace_between(text, family, table(family, scores))) continue;
+        add_markers(text, family);
+        replace_between(text, family, table(family, scores));
+    }
     write_file(path, text);
 }
 

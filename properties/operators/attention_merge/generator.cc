@@ -6,6 +6,7 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/operators/attention_merge/problem.h"
+#include "properties/operators/labels.h"
 
 namespace attncheck::properties {
 namespace {
@@ -26,13 +27,7 @@ void sample_data(Random& random, Spec& spec) {
                {huge, 1},
                {subnormal, 1},
                {specials, 1}});
-    if (!random.chance(50)) return;
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        if (!random.chance(50)) continue;
-        const bool output = spec.schema->tensors[i].output;
-        spec.layouts[i] = static_cast<Layout>(
-            random.between(1, static_cast<int>(output ? Layout::spread : Layout::broadcast)));
-    }
+    draw_layouts(spec, random, Layout::broadcast, 50, 50);
 }
 
 /// All parts alike, and heads as rows.
@@ -76,52 +71,47 @@ Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {
 }
 
 std::vector<std::string> merge_labels(const Spec& spec) {
-    const Schema& schema = *spec.schema;
-    const auto name = [&](const char* key) {
-        const auto& field = schema.numbers[static_cast<std::size_t>(schema.number(key))];
-        return fmt::format("{}:{}", key, field.names[static_cast<std::size_t>(spec.number(key))]);
-    };
-    std::vector<std::string> out{name("dtype"), fmt::format("data:{}", name_of(spec.recipe)),
-                                 name("weights"), name("shift"), name("dead")};
-    const auto label = [&](bool applies, const char* text) {
-        if (applies) out.emplace_back(text);
-    };
+    Labels labels(spec);
+    labels.value_of("dtype");
+    labels.add(fmt::format("data:{}", name_of(spec.recipe)));
+    for (const char* field : {"weights", "shift", "dead"}) labels.value_of(field);
     const std::int64_t parts = spec.number("parts");
-    out.emplace_back(parts == 0    ? "parts:0"
-                     : parts == 1  ? "parts:1"
-                     : parts == 2  ? "parts:2"
-                     : parts <= 16 ? "parts:few"
-                                   : "parts:many");
-    label(spec.number("rows") == 0, "no_rows");
-    label(spec.number("rows") > 32, "many_rows");
-    label(spec.number("heads") > 1, "multi_head");
-    label(spec.number("dim") % 16 != 0, "dim_tail");
-    label(spec.number("statistics") == 1, "lse_absent");
-    const auto has = [&](Layout layout) {
-        return std::find(spec.layouts.begin(), spec.layouts.end(), layout) != spec.layouts.end();
-    };
-    label(std::any_of(spec.layouts.begin(), spec.layouts.end(),
-                      [](Layout l) { return l != Layout::dense; }),
-          "strided");
-    label(has(Layout::reversed), "reversed");
-    label(has(Layout::broadcast), "broadcast");
-    label(!spec.edits.empty(), kEditedLabel);
-    return out;
+    labels.add(parts == 0    ? "parts:0"
+               : parts == 1  ? "parts:1"
+               : parts == 2  ? "parts:2"
+               : parts <= 16 ? "parts:few"
+                             : "parts:many");
+    labels.add(spec.number("rows") == 0, "no_rows");
+    labels.add(spec.number("rows") > 32, "many_rows");
+    labels.add(spec.number("heads") > 1, "multi_head");
+    labels.add(spec.number("dim") % 16 != 0, "dim_tail");
+    labels.add(spec.number("statistics") == 1, "lse_absent");
+    labels.layouts();
+    labels.edited();
+    return labels.take();
 }
 
 std::vector<RequiredClass> merge_required_classes() {
-    std::vector<RequiredClass> required = {
-        {"dtype:fp16", 20},   {"dtype:bf16", 20},  {"dtype:fp32", 20}, {"weights:equal", 10},
-        {"weights:near", 10}, {"weights:wide", 8}, {"weights:far", 8}, {"weights:dominant", 8},
-        {"shift:high", 4},    {"shift:low", 4},    {"dead:some", 8},   {"dead:most", 5},
-        {"dead:rows", 5},     {"parts:0", 2},      {"parts:1", 4},     {"parts:2", 8},
-        {"parts:few", 30},    {"parts:many", 10},  {"no_rows", 1},     {"many_rows", 0.5},
-        {"multi_head", 40},   {"dim_tail", 30},    {"lse_absent", 5},  {"strided", 25},
-        {"reversed", 3},      {"broadcast", 3}};
-    for (const char* recipe : {"ones", "ints", "signs", "normal", "cancelling", "spiky", "huge",
-                               "subnormal", "specials"})
-        required.push_back({fmt::format("data:{}", recipe), 1});
-    return required;
+    return Required(merge_description())
+        .share(40, {"multi_head"})
+        .share(30, {"dim_tail"})
+        .share(25, {"strided"})
+        .values(20, "dtype")
+        .share(30, "parts", {"few"})
+        .share(10, "parts", {"many"})
+        .share(8, "parts", {"2"})
+        .share(4, "parts", {"1"})
+        .share(2, "parts", {"0"})
+        .values(8, "weights")
+        .values(4, "shift", 1)
+        .values(5, "dead", 1)
+        .share(5, {"lse_absent"})
+        .share(3, {"reversed", "broadcast"})
+        .share(1, {"no_rows"})
+        .share(0.5, {"many_rows"})
+        .share(1, "data", {"ones", "ints", "signs", "normal", "cancelling", "spiky", "huge",
+                           "subnormal", "specials"})
+        .take();
 }
 
 std::unique_ptr<Operator> make_attention_merge() {

@@ -9,8 +9,10 @@ namespace attncheck::properties {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 using Json = nlohmann::json;
 
 class MutantsCommandTest : public CommandTest {
@@ -133,6 +135,18 @@ TEST_F(MutantsCommandTest, TablesBetweenMarkersAreRewritten) {
     EXPECT_EQ(bare.status, 2);
     EXPECT_THAT(bare.printed, HasSubstr("has no markers"));
     EXPECT_EQ(text_of("bare.md"), "no markers\n");
+}
+
+// Of a family that the page does not have yet, and of a page that is not there.
+TEST_F(MutantsCommandTest, TablesOfANewFamilyAreAdded) {
+    write("page.md", "<!-- score:Other:begin -->\n<!-- score:Other:end -->\nafter\n");
+    ASSERT_EQ(grade("--only NC-01 --counts " + file("page.md") + " --details " + file("new.md")).status, 0);
+    EXPECT_THAT(text_of("page.md"),
+                AllOf(StartsWith("<!-- score:Other:begin -->\n<!-- score:Other:end -->\n\n"
+                                 "<!-- score:NsaCompress:begin -->\n| operator |"),
+                      EndsWith("\n<!-- score:NsaCompress:end -->\nafter\n")));
+    EXPECT_THAT(text_of("new.md"), AllOf(StartsWith("<!-- score:NsaCompress:begin -->\n"),
+                                         HasSubstr("| NC-01 | nsa_compress.agreement | bound |")));
 }
 
 // Another smallest case than the one on record is a change of the shrinker that somebody must see.

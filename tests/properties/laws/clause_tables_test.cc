@@ -6,6 +6,7 @@
 #include <set>
 
 #include "properties/case/embedded_tables.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -72,7 +73,16 @@ TEST(ClauseTable, OfEveryOperatorIsInItsForm) {
     }
     EXPECT_GE(folders.size(), 6u);
     for (const std::string_view folder : folders) EXPECT_FALSE(clauses_of(folder).empty()) << folder;
-    EXPECT_THROW(clauses_of("no_such_operator"), std::out_of_range);
+}
+
+// A new operator starts without one; one that stays has one.
+TEST(ClauseTable, EveryOperatorWithValidationHasOne) {
+    EXPECT_TRUE(clauses_of("no_such_operator").empty());
+    for (const auto& op : operators()) {
+        const auto* validation = op->property("validation");
+        if (!validation) continue;
+        EXPECT_TRUE(validation->clauses && !validation->clauses->empty()) << op->name();
+    }
 }
 
 }  // namespace
