@@ -7,13 +7,13 @@
 // outside of outputs are looked at.
 //
 // The bytes are a case line; what is none, is illegal or is large is passed over, and so is a call
-// that the contract rejects or that asks for more memory than its case. One program per operator:
-// FUZZED_FAMILY is its name.
+// that the contract rejects or that asks for more memory than its case.
 #include <algorithm>
 #include <stdexcept>
 
 #include "fuzz/fuzzed_case.h"
 #include "fuzz/in_process_candidate.h"
+#include "fuzz/target.h"
 #include "properties/laws/call_properties.h"
 
 using namespace attncheck;
@@ -47,7 +47,7 @@ properties::Verdict check_call(const properties::Call& call, properties::Placeme
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static fuzz::InProcessCandidate candidate;
-    const std::optional<properties::Spec> spec = fuzz::read_case(FUZZED_FAMILY, data, size);
+    const std::optional<properties::Spec> spec = fuzz::read_case(fuzz::target.family, data, size);
     if (!spec || fuzz::may_edits_be_large(*spec)) return -1;  // not for the corpus
     const auto* op = properties::find_operator(spec->schema->op);
     const std::optional<properties::Call> call = edited_call(*op, *spec);

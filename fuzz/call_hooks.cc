@@ -1,8 +1,9 @@
 // What libFuzzer (or plain_main.cc) calls to make inputs of the targets whose bytes are a call or a
-// program of calls. FUZZED_CHANGES is the most changes that the target reads.
+// program of calls.
 #include <algorithm>
 
 #include "fuzz/call_mutator.h"
+#include "fuzz/target.h"
 
 using namespace attncheck;
 
@@ -24,8 +25,8 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t max_size, unsigned seed) {
     properties::Random random(seed);
     if (random.chance(20)) return LLVMFuzzerMutate(data, size, max_size);
-    const auto call = fuzz::CallBytes::parse(data, size, FUZZED_CHANGES);
-    return store(fuzz::mutated_call(call, FUZZED_CHANGES, random), data, max_size);
+    const auto call = fuzz::CallBytes::parse(data, size, fuzz::target.changes);
+    return store(fuzz::mutated_call(call, fuzz::target.changes, random), data, max_size);
 }
 
 extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* first, std::size_t first_size,
@@ -33,8 +34,8 @@ extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* first, std:
                                                  std::size_t second_size, std::uint8_t* out,
                                                  std::size_t max_out_size, unsigned seed) {
     properties::Random random(seed);
-    return store(fuzz::crossed_calls(fuzz::CallBytes::parse(first, first_size, FUZZED_CHANGES),
-                                     fuzz::CallBytes::parse(second, second_size, FUZZED_CHANGES),
-                                     FUZZED_CHANGES, random),
+    return store(fuzz::crossed_calls(fuzz::CallBytes::parse(first, first_size, fuzz::target.changes),
+                                     fuzz::CallBytes::parse(second, second_size, fuzz::target.changes),
+                                     fuzz::target.changes, random),
                  out, max_out_size);
 }

@@ -1,9 +1,9 @@
 // What libFuzzer (or plain_main.cc) calls to make inputs of the targets whose bytes are a case
-// line. FUZZED_FAMILY is the operator ("" for all), FUZZED_EDITS says whether arguments may be
-// edited, FUZZED_RAW_PERCENT how often the text itself is changed instead of the case.
+// line.
 #include <algorithm>
 
 #include "fuzz/fuzzed_case.h"
+#include "fuzz/target.h"
 
 using namespace attncheck;
 
@@ -24,10 +24,10 @@ std::size_t store(const properties::Spec& spec, std::uint8_t* out, std::size_t m
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
                                                std::size_t max_size, unsigned seed) {
     properties::Random random(seed);
-    if (random.chance(FUZZED_RAW_PERCENT)) return LLVMFuzzerMutate(data, size, max_size);
-    const auto spec = fuzz::read_case(FUZZED_FAMILY, data, size);
-    return store(spec ? fuzz::mutated_case(*spec, FUZZED_EDITS, random)
-                      : fuzz::sampled_case(FUZZED_FAMILY, random),
+    if (random.chance(fuzz::target.raw_percent)) return LLVMFuzzerMutate(data, size, max_size);
+    const auto spec = fuzz::read_case(fuzz::target.family, data, size);
+    return store(spec ? fuzz::mutated_case(*spec, fuzz::target.edits, random)
+                      : fuzz::sampled_case(fuzz::target.family, random),
                  data, max_size);
 }
 
@@ -36,8 +36,8 @@ extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* first, std:
                                                  std::size_t second_size, std::uint8_t* out,
                                                  std::size_t max_out_size, unsigned seed) {
     properties::Random random(seed);
-    const auto one = fuzz::read_case(FUZZED_FAMILY, first, first_size);
-    const auto two = fuzz::read_case(FUZZED_FAMILY, second, second_size);
-    if (!one || !two) return store(fuzz::sampled_case(FUZZED_FAMILY, random), out, max_out_size);
+    const auto one = fuzz::read_case(fuzz::target.family, first, first_size);
+    const auto two = fuzz::read_case(fuzz::target.family, second, second_size);
+    if (!one || !two) return store(fuzz::sampled_case(fuzz::target.family, random), out, max_out_size);
     return store(fuzz::crossed_cases(*one, *two, random), out, max_out_size);
 }

@@ -146,6 +146,7 @@ std::vector<const Operator*> family_of(std::string_view name) {
         for (const auto& op : operators()) family.push_back(op.get());
     for (const char* end : {"", "_grad", "_score", "_score_grad"})
         if (const Operator* op = find_operator(std::string(name) + end)) family.push_back(op);
+    if (family.empty()) throw std::invalid_argument("no operator family '" + std::string(name) + "'");
     return family;
 }
 

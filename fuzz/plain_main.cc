@@ -1,10 +1,10 @@
 // Runs a fuzz target where there is no libFuzzer: on files and folders, and on what mutation and
 // cross-over make of them (without coverage to guide them).
 //
-// Usage: program [-runs=N] [-seed=S] [-max_len=N] FILE_OR_FOLDER...   N further inputs after those
-// given; other options (-name=value) are ignored, so that libFuzzer's command lines work. Exit
-// status: 0 every input ran, 3 there was none. A failing input ends the program; the name of a file
-// is printed before it runs, a generated one is left in ./plain-input.
+// Usage: program [-operator=NAME] [-runs=N] [-seed=S] [-max_len=N] FILE_OR_FOLDER...   N further inputs after those
+// given; NAME is the operator family that the question is about; other options (-name=value) are ignored, so that
+// libFuzzer's command lines work. Exit status: 0 every input ran, 3 there was none. A failing input ends the program; the
+// name of a file is printed before it runs, a generated one is left in ./plain-input.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/target.h"
 #include "properties/case/random.h"
 
 using Input = std::vector<std::uint8_t>;
@@ -54,6 +55,7 @@ Options read_options(int argc, char** argv) {
         if (argument.starts_with("-runs=")) options.runs = number();
         if (argument.starts_with("-seed=")) options.seed = number();
         if (argument.starts_with("-max_len=")) options.max_len = number();
+        if (argument.starts_with("-operator=")) attncheck::fuzz::target.family = argument.substr(argument.find('=') + 1);
         if (argument.starts_with("-")) continue;
         if (!fs::is_directory(argument)) {
             options.inputs.emplace_back(argument);

@@ -3,15 +3,16 @@
 // written to an output (or read from an input before all checks are done) ends the program. A trap
 // means that the status is not the documented one.
 //
-// Bytes become a call as in described_call.h. One program per operator: FUZZED_FAMILY names it.
+// Bytes become a call as in described_call.h.
 #include <cstdio>
 
 #include "fuzz/described_call.h"
+#include "fuzz/target.h"
 
 using namespace attncheck;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const auto call = fuzz::described_call(FUZZED_FAMILY, fuzz::CallBytes::parse(data, size));
+    const auto call = fuzz::described_call(fuzz::target.family, fuzz::CallBytes::parse(data, size));
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling || ruling->accepted()) return -1;  // not for the corpus
     const int status = call->enter();

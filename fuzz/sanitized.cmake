@@ -24,23 +24,28 @@ target_include_directories(attncheck_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PR
 target_compile_options(attncheck_sanitized PUBLIC -O0 ${sanitizers})
 target_link_options(attncheck_sanitized PUBLIC ${sanitizers})
 
-add_library(fuzz_sanitized OBJECT aclnn_program.cc ${call_sources} plain_main.cc plain_mutate.cc)
+add_library(fuzz_sanitized OBJECT aclnn_program.cc ${call_sources} call_hooks.cc plain_main.cc plain_mutate.cc)
 target_link_libraries(fuzz_sanitized PUBLIC attncheck_sanitized)
 
-# The kernels come from the archive, which gives only what the objects do not have.
-function(attncheck_add_sanitized_replay name question)
-  add_executable(${name}_sanitized ${question}_fuzz.cc call_hooks.cc)
-  target_compile_definitions(${name}_sanitized PRIVATE ${ARGN})
-  target_link_libraries(${name}_sanitized PRIVATE fuzz_sanitized attncheck_sanitized attncheck_properties attncheck_ref attncheck_impl)
-  set(plain ${CMAKE_CURRENT_BINARY_DIR}/plain/${name}_sanitized)
-  file(MAKE_DIRECTORY ${plain})
-  add_test(NAME fuzz.sanitized.${name}
-    COMMAND ${name}_sanitized -runs=300 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name} WORKING_DIRECTORY ${plain})
-  set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+# The kernels come from the archive, which gives only what the objects do not have. The descriptions are not compiled a
+# second time.
+function(attncheck_add_sanitized_replay question changes)
+  attncheck_define_fuzz_target(own_target ${question}_sanitized ".changes = ${changes}")
+  add_executable(${question}_sanitized ${question}_fuzz.cc ${own_target})
+  target_link_libraries(${question}_sanitized PRIVATE fuzz_sanitized attncheck_sanitized attncheck_properties attncheck_ref attncheck_impl)
+  foreach(operator IN LISTS ARGN)
+    set(name ${operator}_${question})
+    set(family ${operator})
+    if(operator STREQUAL "none")
+      set(name ${question})
+      set(family "")
+    endif()
+    set(plain ${CMAKE_CURRENT_BINARY_DIR}/plain/${name}_sanitized)
+    file(MAKE_DIRECTORY ${plain})
+    add_test(NAME fuzz.sanitized.${name}
+      COMMAND ${question}_sanitized -operator=${family} -runs=300 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name} WORKING_DIRECTORY ${plain})
+    set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+  endforeach()
 endfunction()
-
-# The descriptions are not compiled a second time.
-foreach(operator IN LISTS fuzz_operators)
-  attncheck_add_sanitized_replay(${operator}_validation validation FUZZED_FAMILY="${operator}" FUZZED_CHANGES=6)
-endforeach()
-attncheck_add_sanitized_replay(aclnn_sequence aclnn_sequence FUZZED_CHANGES=48)
+attncheck_add_sanitized_replay(validation 6 ${fuzz_operators})
+attncheck_add_sanitized_replay(aclnn_sequence 48 none)

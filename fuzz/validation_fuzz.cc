@@ -2,10 +2,11 @@
 // from the same contract: same verdict, same status, same parameter to blame, and what is drawn
 // legal is accepted. A trap means one of these fails.
 //
-// Bytes become a call as in described_call.h. One program per operator: FUZZED_FAMILY names it.
+// Bytes become a call as in described_call.h.
 #include <cstdio>
 
 #include "fuzz/described_call.h"
+#include "fuzz/target.h"
 
 using namespace attncheck;
 
@@ -20,7 +21,7 @@ bool is_well_formed(const impl::Rejection& rejection) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const auto call = fuzz::described_call(FUZZED_FAMILY, fuzz::CallBytes::parse(data, size));
+    const auto call = fuzz::described_call(fuzz::target.family, fuzz::CallBytes::parse(data, size));
     const std::optional<ref::Ruling> ruling = call->ruling();
     if (!ruling) return 0;
     const impl::MaybeRejection found = call->rejection();

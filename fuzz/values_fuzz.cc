@@ -2,16 +2,16 @@
 // implementation in this process and is compared, element by element, with the binary64 reference
 // under the rigorous bound. A trap means that an element is outside.
 //
-// The bytes are a case line; what is none, is illegal, is large or has edits is passed over. One
-// program per operator: FUZZED_FAMILY is its name.
+// The bytes are a case line; what is none, is illegal, is large or has edits is passed over.
 #include "fuzz/fuzzed_case.h"
 #include "fuzz/in_process_candidate.h"
+#include "fuzz/target.h"
 
 using namespace attncheck;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static fuzz::InProcessCandidate candidate;
-    const std::optional<properties::Spec> spec = fuzz::read_case(FUZZED_FAMILY, data, size);
+    const std::optional<properties::Spec> spec = fuzz::read_case(fuzz::target.family, data, size);
     if (!spec || !spec->edits.empty()) return -1;  // not for the corpus
     properties::PropertyContext context{candidate, ref::parse_rounding_class("default")};
     const auto* op = properties::find_operator(spec->schema->op);
