@@ -38,6 +38,10 @@ std::vector<char> non_finite_rows(const std::vector<double>& values, Int width) 
     return marks;
 }
 
+bool any_non_finite(const std::vector<double>& values) {
+    return std::ranges::any_of(values, [](double x) { return !std::isfinite(x); });
+}
+
 bool any(const std::vector<char>& marks) {
     return std::ranges::find(marks, 1) != marks.end();
 }
@@ -128,9 +132,12 @@ bool has_non_finite(const AttentionProblem& problem) {
         std::initializer_list<const std::vector<double>*>{&n.query, &n.key, &n.value,
                                                           &n.output_grad, &n.output, &n.row_max,
                                                           &n.row_sum},
-        [](const auto* x) {
-            return std::ranges::any_of(*x, [](double v) { return !std::isfinite(v); });
-        });
+        [](const auto* x) { return any_non_finite(*x); });
+}
+
+bool has_non_finite_keys(const AttentionProblem& problem) {
+    const AttentionNumbers n(problem);
+    return any_non_finite(n.key) || any_non_finite(n.value);
 }
 
 const AttentionOutput& AttentionProblem::output_named(std::string_view name) const {

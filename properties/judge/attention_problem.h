@@ -144,6 +144,8 @@ void take_lse(const std::vector<float>& lse, AttentionValues& values);
 
 /// A NaN or an infinity among the numbers of the problem.
 bool has_non_finite(const AttentionProblem& problem);
+/// The same of its keys and values alone.
+bool has_non_finite_keys(const AttentionProblem& problem);
 
 /// The class for this problem: with fp8 inputs P and dS may be rounded to their type (contract.md,
 /// decision 10).

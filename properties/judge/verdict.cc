@@ -18,11 +18,6 @@ namespace {
 constexpr std::string_view kTierNames[] = {"relation", "bound",      "deviation", "filter",
                                            "memory",   "validation", "crash"};
 
-/// Equal but for the payload of a NaN and the sign of a zero.
-bool are_same(double left, double right) {
-    return left == right || (std::isnan(left) && std::isnan(right));
-}
-
 /// Whether both can be sums of the same terms in different orders.
 bool may_differ(const ref::ExpectedTensor& expected, std::size_t k, ref::Dtype dtype, double left,
                 double right) {
@@ -58,6 +53,10 @@ std::string spread(const ref::ExpectedTensor& expected, const Tensor& tensor,
 }
 
 }  // namespace
+
+bool are_same(double left, double right) {
+    return left == right || (std::isnan(left) && std::isnan(right));
+}
 
 std::string_view name_of(Tier tier) { return kTierNames[static_cast<std::size_t>(tier)]; }
 
@@ -203,6 +202,7 @@ Verdict verdict_on_difference(const std::string& tensor, const std::vector<doubl
     Verdict verdict;
     std::size_t wrong = 0, worst = 0;
     for (std::size_t k = 0; k < left.size(); ++k) {
+        if (are_same(left[k], right[k])) continue;  // two infinities have no difference
         const double error = std::fabs(left[k] - right[k]);
         const double ratio = error_ratio(error, bound[k]);
         if (error <= bound[k]) {

@@ -101,7 +101,11 @@ Verdict verdict_on_same_bits(const std::string& tensor, ref::Dtype dtype,
                              const std::function<bool(std::size_t)>& looked_at = {},
                              const OpenOrder& open = {});
 
-/// |left - right| <= bound_left + bound_right where both are finite and meant to be.
+/// Equal but for the payload of a NaN and the sign of a zero.
+bool are_same(double left, double right);
+
+/// |left - right| <= bound_left + bound_right. A NaN or an infinity must be on both sides: whether it
+/// is right, the reference says (agreement), and a relation of two runs cannot.
 Verdict verdict_on_difference(const std::string& tensor, const std::vector<double>& left,
                               const std::vector<double>& right, const std::vector<double>& bound,
                               const std::string& relation,

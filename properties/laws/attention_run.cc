@@ -169,6 +169,9 @@ Property attention_property(const AttentionOperator& of, std::string name, std::
                             AttentionLaw law) {
     return {std::move(name), std::move(summary),
             [&of, law](const Spec& spec, PropertyContext& context) {
+                // Where hidden keys are multiplied by 0, their NaN may be in any row of either run.
+                if (context.rounding.hidden_times_zero && has_non_finite_keys(of.problem(spec)))
+                    return inapplicable();
                 return law(of, spec, context);
             },
             with_moderate_data, moderate};

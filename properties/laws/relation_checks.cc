@@ -80,7 +80,7 @@ Verdict verdict_on_powers(const std::string& name, ref::Dtype dtype, std::vector
         left[k] = std::ldexp(left[k], exponent);
         const double size = std::max(std::fabs(left[k]), std::fabs(right[k]));
         if (size < low || size > high) left[k] = right[k] = 0;
-        differing += left[k] != right[k];
+        differing += !are_same(left[k], right[k]);
     }
     std::vector<double> allowed(left.size(), 0);
     if (open && differing > 0) {

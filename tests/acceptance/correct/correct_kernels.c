@@ -1,4 +1,4 @@
-/* Correct kernels of many manners: Attention and its gradient, padded, with windows. ATTNCHECK_STYLE names the manner,
+/* Correct kernels of many manners: Attention and its gradient, padded, with windows and lengths. ATTNCHECK_STYLE names the manner,
  * and attncheck_precision() declares it. None of them may be accused. A row at a time, nothing of impl/ or ref/. */
 #include <math.h>
 #include <stdatomic.h>
@@ -102,6 +102,7 @@ typedef struct {
     int32_t type;
     double scale, dq_scale, dk_scale; /* of scores, dQ and dK */
     double *q, *k, *v, *dout; /* as factors of products, dense */
+    const int64_t* lengths;   /* keys in use of every batch; NULL: all */
 } problem;
 
 static int64_t row(const attncheck_tensor* t, int64_t b, int64_t position, int64_t head) {
@@ -158,7 +159,8 @@ static const double* key_row(const problem* p, const double* of, int64_t b, int6
     return of + ((b * p->keys + j) * (p->heads / p->group) + h / p->group) * width;
 }
 
-static int sees(const problem* p, int64_t i, int64_t j) {
+static int sees(const problem* p, int64_t b, int64_t i, int64_t j) {
+    if (p->lengths && j >= p->lengths[b]) return 0;
     const int64_t from_diagonal = j - i - p->corner;
     return (p->left < 0 || from_diagonal >= -p->left) && (p->right < 0 || from_diagonal <= p->right);
 }
@@ -184,7 +186,7 @@ static void add_row(const problem* p, double* sum, double x, const double* of, i
 static void logits_of(const problem* p, int64_t b, int64_t h, int64_t i, double* logit) {
     for (int64_t j = 0; j < p->keys; ++j) {
         logit[j] = -INFINITY;
-        if (!sees(p, i, j)) continue;
+        if (!sees(p, b, i, j)) continue;
         double score = product(p, query_row(p, b, h, i), key_row(p, p->k, b, h, j, p->dim), p->dim);
         if (p->s->scores) score = stored(p->type, score);
         logit[j] = rounded(p->s, score * p->scale);
@@ -216,7 +218,7 @@ static void attend(const problem* p, int64_t b, int64_t h, int64_t i, const doub
         }
         *max = higher;
         for (int64_t j = begin; j < end; ++j) {
-            const int shown = sees(p, i, j);
+            const int shown = sees(p, b, i, j);
             if (!shown && !s->hidden) continue;
             const double e = shown && higher != -INFINITY ? exponential(s, rounded(s, logit[j] - higher)) : 0;
             *l = rounded(s, *l + e);
@@ -258,13 +260,14 @@ static double forward_row(const problem* p, int64_t b, int64_t h, int64_t i, dou
 uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
 const char* attncheck_candidate_name(void) { return the_style()->name; }
 const char* attncheck_precision(void) { return the_style()->precision; }
-#define FEATURES "layout=bshd,bhsd,sbhd bias=none mask=none kv_length=none sink=none softcap=0"
+#define FEATURES "layout=bshd,bhsd,sbhd bias=none mask=none sink=none softcap=0"
 const char* attncheck_features(void) { return "attention: " FEATURES "\nattention_grad: " FEATURES; }
 
 int attncheck_attention(const attncheck_attention_args* a) {
-    if (a->query.rank != 4 || a->softcap != 0 || a->bias.data || a->mask.data || a->sink.data || a->kv_length.values)
+    if (a->query.rank != 4 || a->softcap != 0 || a->bias.data || a->mask.data || a->sink.data)
         return ATTNCHECK_DECLINED;
     problem p = problem_of(&a->query, &a->key, &a->value, a->scale, a->window_left, a->window_right, a->align);
+    p.lengths = a->kv_length.values;
     double* room = malloc((size_t)(p.keys + 2 * p.value_dim) * sizeof *room);
     if (!room || !p.q || !p.k || !p.v) return ATTNCHECK_ERR_INTERNAL;
     for (int64_t b = 0; b < p.batch; ++b)
@@ -303,7 +306,7 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
     if (s->delta) delta = stored(p->type, delta);
     for (int64_t d = 0; d < p->dim; ++d) dq[d] = 0;
     for (int64_t j = 0; j < p->keys; ++j) {
-        const int shown = sees(p, i, j);
+        const int shown = sees(p, b, i, j);
         if (!shown && !s->hidden) continue;
         const double* k = key_row(p, p->k, b, h, j, p->dim);
         const double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
@@ -331,9 +334,10 @@ static void store_keys(const problem* p, const attncheck_tensor* t, int64_t b, i
 }
 
 int attncheck_attention_grad(const attncheck_attention_grad_args* a) {
-    if (a->query.rank != 4 || a->softcap != 0 || a->bias.data || a->mask.data || a->sink.data || a->kv_length.values)
+    if (a->query.rank != 4 || a->softcap != 0 || a->bias.data || a->mask.data || a->sink.data)
         return ATTNCHECK_DECLINED;
     problem p = problem_of(&a->query, &a->key, &a->value, a->scale, a->window_left, a->window_right, a->align);
+    p.lengths = a->kv_length.values;
     const int64_t width = p.dim + p.value_dim, rows = p.keys * width;
     double* room = calloc((size_t)(p.keys + p.dim + 2 * p.value_dim + 2 * rows + 1), sizeof *room);
     p.dout = factors_of(p.s, &a->dout);
