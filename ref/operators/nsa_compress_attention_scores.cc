@@ -57,13 +57,20 @@ bool BlockScores::tied(std::int64_t a, std::int64_t b) const {
         if (key < 0 || key >= keys) return ColumnKind::nothing;
         return kinds[static_cast<std::size_t>(head * keys + key)];
     };
+    bool vanishes = false, has_top = false;
     for (std::int64_t g = 0; g < heads; ++g)
         for (std::int64_t offset = 0; offset <= keys_per_select + strides_per_key - 2; ++offset) {
-            const ColumnKind one = kind(g, keys_per_select * (a + 1) - offset);
-            const ColumnKind two = kind(g, keys_per_select * (b + 1) - offset);
-            if (one != two || one == ColumnKind::other) return false;
+            ColumnKind places[] = {kind(g, keys_per_select * (a + 1) - offset),
+                                   kind(g, keys_per_select * (b + 1) - offset)};
+            for (ColumnKind& place : places) {
+                if (place != ColumnKind::vanishing) continue;
+                vanishes = true;
+                place = ColumnKind::nothing;
+            }
+            if (places[0] != places[1] || places[0] == ColumnKind::other) return false;
+            has_top |= places[0] == ColumnKind::top;
         }
-    return true;
+    return has_top || !vanishes;
 }
 
 /// Scratch is kept between rows.
@@ -200,7 +207,7 @@ private:
             loss_[i] = highest < kSafeExp ? kExpFloor : 0;
             gained += gain_[i];
             out.kinds[static_cast<std::size_t>(g) * keys + i] =
-                s - m + eps + shift <= -kVanishingGap           ? ColumnKind::nothing
+                s - m + eps + shift <= -kVanishingGap           ? ColumnKind::vanishing
                 : s == m && score_error_.is_exact(magnitude) ? ColumnKind::top
                                                              : ColumnKind::other;
         }

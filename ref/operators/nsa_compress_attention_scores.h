@@ -35,7 +35,8 @@ namespace attncheck::ref {
 
 /// What a column gives to the windows it lies in, as far as any correct kernel must agree on it.
 enum class ColumnKind : std::uint8_t {
-    nothing,  ///< hidden, or lower than the maximum by 200 or more: exp is 0 in fp32
+    nothing,  ///< hidden
+    vanishing,  ///< lower than the maximum by 200 or more: exp is 0 in fp32, not in binary64
     top,      ///< attains the maximum, and <q, k> is exact in fp32: all such P have the same bits
     other
 };
@@ -63,7 +64,9 @@ struct BlockScores {
     /// True if every correct kernel finds blocks a and b equal, so that their order is fixed: both
     /// forced, both without error and equal, or (Grant::lattice only) their windows hold, place by
     /// place, the same: nothing, or a P with the bits of every other one that attains the maximum.
-    /// The last asks of a kernel that it sums every window in the same order.
+    /// The last asks of a kernel that it sums every window in the same order. A P that vanishes in
+    /// fp32 is nothing beside one that attains the maximum. Alone it is 0 in fp32 and more than 0 in
+    /// binary64, and either order is right.
     bool tied(std::int64_t a, std::int64_t b) const;
 };
 
