@@ -1,5 +1,8 @@
 #include "properties/report/json.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -76,6 +79,50 @@ void add_bounds(const Json& property, std::vector<BoundEvidence>& all) {
         add_evidence(all, {name, to_number(one.at("worst")), one.at("cases")});
 }
 
+Json drawn_json(const DrawnCases& drawn) {
+    return {{"cases", drawn.cases},
+            {"edited", drawn.edited},
+            {"inapplicable", drawn.inapplicable},
+            {"hardly_compared", drawn.hardly_compared},
+            {"needed", drawn.needed},
+            {"outside", drawn.is_outside},
+            {"mostly_declined", drawn.is_mostly_declined},
+            {"digest", fmt::format("{:016x}", drawn.digest)}};
+}
+
+DrawnCases drawn_from(const Json& json) {
+    const auto count = [&](const char* name) {
+        const std::int64_t value = json.at(name);
+        constexpr std::int64_t kMost = std::int64_t{1} << 48;  // two of them can be added
+        if (value < 0 || value > kMost) throw std::runtime_error(fmt::format("draws {} cases", value));
+        return value;
+    };
+    DrawnCases drawn;
+    drawn.cases = count("cases");
+    drawn.edited = count("edited");
+    drawn.inapplicable = count("inapplicable");
+    drawn.hardly_compared = count("hardly_compared");
+    drawn.needed = count("needed");
+    drawn.is_outside = json.at("outside");
+    drawn.is_mostly_declined = json.at("mostly_declined");
+    const PairSet digest = pair_set_from(json.at("digest").get<std::string>());
+    drawn.digest = digest.words.empty() ? 0 : digest.words.front();
+    return drawn;
+}
+
+DrawnCases sum_of(const DrawnCases& left, const DrawnCases& right) {
+    DrawnCases sum;
+    sum.cases = left.cases + right.cases;
+    sum.edited = left.edited + right.edited;
+    sum.inapplicable = left.inapplicable + right.inapplicable;
+    sum.hardly_compared = left.hardly_compared + right.hardly_compared;
+    sum.needed = std::max(left.needed, right.needed);
+    sum.is_outside = left.is_outside || right.is_outside;
+    sum.is_mostly_declined = left.is_mostly_declined || right.is_mostly_declined;
+    sum.digest = left.digest + right.digest;
+    return sum;
+}
+
 Json pairs_json(std::int64_t possible, const std::vector<std::string>& missing) {
     return {
         {"reached", possible - std::ssize(missing)}, {"possible", possible}, {"missing", missing}};
@@ -106,6 +153,7 @@ std::string property_to_text(const PropertyReport& report) {
               {"taken", {report.taken.text, report.taken.refusals, to_text(report.taken.pairs)}},
               {"taken_classes", report.taken.classes},
               {"clauses", clauses_json(report.clauses)},
+              {"drawn", drawn_json(report.drawn)},
               {"counterexamples", Json::array()}};
     for (const Counterexample& found : report.counterexamples)
         text["counterexamples"].push_back({{"spec", print(found.spec)},
@@ -136,6 +184,7 @@ PropertyReport property_from_text(const std::string& text,
     report.taken = {taken.at(0), taken.at(1), json.at("taken_classes"),
                     pair_set_from(taken.at(2).get<std::string>())};
     report.clauses = clauses_from(json.at("clauses"));
+    report.drawn = drawn_from(json.at("drawn"));
     report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
     report.cases = json.at("cases");
     report.declined = json.at("declined");
@@ -221,6 +270,9 @@ std::string to_json(const RunReport& report) {
                                  {"unjudged", p.elements.unjudged}};
         if (!p.casts.empty()) entry["casts"] = casts_json(p.casts);
         if (!p.bounds.empty()) entry["bounds"] = bounds_json(p.bounds);
+        if (p.drawn.cases > 0) entry["drawn"] = drawn_json(p.drawn);
+        if (!p.quotas.percent.empty())
+            entry["required"] = {{"percent", p.quotas.percent}, {"limited", p.quotas.is_limited}};
         if (!p.note.empty()) entry["note"] = p.note;
         if (!p.coverage.empty()) entry["coverage"] = p.coverage;
         if (p.clauses.possible > 0) entry["clauses"] = clauses_json(p.clauses);
@@ -259,6 +311,7 @@ std::string to_json(const RunReport& report) {
     if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
     for (const auto& [name, value] : report.options) whole["options"][name] = value;
     if (!report.notes.empty()) whole["notes"] = report.notes;
+    if (!report.agenda.empty()) whole["agenda"] = report.agenda;
     for (const auto& [op, taken] : report.taken)
         whole["takes"][op] = {{"cases", taken.text}, {"outside", taken.refusals}};
     for (const PairCoverage& one : report.pairs)

@@ -7,6 +7,7 @@
 
 #include "properties/judge/verdict.h"
 #include "properties/report/ratio_histogram.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
 
@@ -33,6 +34,13 @@ struct Failure;
 std::vector<Failure> failures_of(Json& report, std::int64_t& rejected);
 /// Gives every counterexample its number, and the report its causes (causes.h).
 void number_counterexamples(Json& report);
+
+/// {"cases", "edited", "inapplicable", "hardly_compared", "needed", "outside", "mostly_declined", "digest"}
+Json drawn_json(const DrawnCases& drawn);
+/// Throws Json::exception.
+DrawnCases drawn_from(const Json& json);
+/// Those of two parts of one property.
+DrawnCases sum_of(const DrawnCases& left, const DrawnCases& right);
 
 /// {WORD: [found, expected]}, and added back to what is known.
 Json casts_json(const std::vector<CastEvidence>& casts);

@@ -18,6 +18,7 @@
 #include "properties/report/exit_status.h"
 #include "properties/report/json_parts.h"
 #include "properties/report/merge_checks.h"
+#include "properties/report/merge_verdicts.h"
 #include "properties/report/table.h"
 
 namespace attncheck::properties {
@@ -59,7 +60,9 @@ void merge_shard(const Json& report, const std::string& first, Json& merged) {
     if (report.value("sandbox", "") != merged.value("sandbox", ""))
         merged["sandbox"] = "not the same in all shards";
     if (report.contains("notes"))
-        for (const Json& note : report["notes"]) merged["notes"].push_back(note);
+        for (const Json& note : report["notes"])
+            if (!merged.contains("notes") || std::ranges::find(merged["notes"], note) == merged["notes"].end())
+                merged["notes"].push_back(note);
     if (!report.contains("hosts")) return;
     std::set<std::string> hosts = merged.value("hosts", std::set<std::string>{});
     hosts.merge(report["hosts"].get<std::set<std::string>>());
@@ -78,12 +81,12 @@ Json empty_like(const Json& report) {
             {"precision", report.value("precision", Json::object())},
             {"implementations", report.value("implementations", Json())},
             {"properties", Json::array()}};
-    for (const char* field : {"version", "library", "python", "library_sha256", "sandbox", "options"})
+    for (const char* field : {"version", "library", "python", "library_sha256", "sandbox", "options", "agenda"})
         if (report.contains(field)) empty[field] = report[field];
     return empty;
 }
 
-/// The first counterexample of each failure class of both.
+/// The first counterexample of each failure class of both, as one run would have met them.
 void merge_counterexamples(const Json& entry, Json& known) {
     std::vector<Json> found;
     for (const Json* side : {&std::as_const(known), &entry}) {
@@ -91,12 +94,14 @@ void merge_counterexamples(const Json& entry, Json& known) {
         if (side->contains("more_counterexamples"))
             for (const Json& more : (*side)["more_counterexamples"]) found.push_back(more);
     }
+    std::ranges::stable_sort(found, {}, [](const Json& one) { return one.value("found_after_cases", 0); });
     known.erase("counterexample");
     known.erase("more_counterexamples");
     std::vector<std::string> classes;
     for (const Json& one : found) {
         const std::string failure = one.value("failure", one.value("message", ""));
         if (std::find(classes.begin(), classes.end(), failure) != classes.end()) continue;
+        if (std::ssize(classes) == kMostCounterexamples) break;
         classes.push_back(failure);
         if (classes.size() == 1)
             known["counterexample"] = one;
@@ -116,6 +121,10 @@ void merge_property(const Json& entry, Json& known) {
         known["clauses"] = known.contains("clauses")
                                ? clauses_json(joined(clauses_from(known["clauses"]), clauses_from(entry["clauses"])))
                                : entry["clauses"];
+    if (entry.contains("drawn"))
+        known["drawn"] = known.contains("drawn")
+                             ? drawn_json(sum_of(drawn_from(known["drawn"]), drawn_from(entry["drawn"])))
+                             : entry["drawn"];
     for (const char* count : {"cases", "declined", "waived", "replayed", "rejected", "bits_differed"}) {
         const std::int64_t sum =
             sum_of(known.value(count, std::int64_t{0}), entry.value(count, std::int64_t{0}));
@@ -136,7 +145,15 @@ void merge_property(const Json& entry, Json& known) {
     const double left = to_number(known["worst_error_ratio"]),
                  right = to_number(entry["worst_error_ratio"]);
     if (!(right <= left)) known["worst_error_ratio"] = entry["worst_error_ratio"];
-    if (status_rank(entry["status"]) > status_rank(known["status"])) known["status"] = entry["status"];
+    for (const Json& reason : entry.value("waivers", Json::array()))
+        if (!known.contains("waivers") || std::ranges::find(known["waivers"], reason) == known["waivers"].end())
+            known["waivers"].push_back(reason);
+    known["seconds"] = known.value("seconds", 0.0) + entry.value("seconds", 0.0);
+    if (status_rank(entry["status"]) > status_rank(known["status"])) {
+        known["status"] = entry["status"];
+        known.erase("note");
+        if (entry.contains("note")) known["note"] = entry["note"];
+    }
     merge_counterexamples(entry, known);
 }
 
@@ -158,26 +175,6 @@ void merge_pairs(const Json& pairs, std::map<std::string, PairCoverage>& merged)
     }
 }
 
-/// A clause that one shard left out may have decided a call of another: "required_clauses" is judged
-/// over all of them, when they are all there.
-void judge_clauses(Json& merged) {
-    const Json& shard = merged["shard"];
-    const int missing_parts = shard["of"].get<int>() - static_cast<int>(shard["parts"].size());
-    for (Json& entry : merged["properties"]) {
-        if (entry["property"] != "required_clauses") continue;
-        const auto validation = std::ranges::find_if(merged["properties"], [&](const Json& p) {
-            return p["op"] == entry["op"] && p.contains("clauses");
-        });
-        if (validation == merged["properties"].end()) continue;
-        const ClauseVerdict verdict =
-            verdict_on(clauses_from((*validation)["clauses"]),
-                       validation->value("declined", std::int64_t{0}), missing_parts);
-        entry["status"] = name_of(verdict.status);
-        entry.erase("note");
-        if (!verdict.note.empty()) entry["note"] = verdict.note;
-    }
-}
-
 /// Place of a property in the merged list, by operator and name.
 using Places = std::map<std::pair<std::string, std::string>, std::size_t>;
 
@@ -189,7 +186,9 @@ void merge_report(const Json& report, Json& merged, Places& places) {
     if (report.value("interrupted", false)) merged["interrupted"] = true;
     if (const std::string date = report.value("date", ""); date > merged.value("date", ""))
         merged["date"] = date;
-    if (report.contains("takes") && !merged.contains("takes")) merged["takes"] = report["takes"];
+    if (report.contains("takes"))
+        for (const auto& [op, taken] : report["takes"].items())
+            if (!merged.contains("takes") || !merged["takes"].contains(op)) merged["takes"][op] = taken;
     for (const Json& entry : report["properties"]) {
         Json& known = merged["properties"];
         const auto [at, is_first] = places.try_emplace({entry["op"], entry["property"]}, known.size());
@@ -214,6 +213,8 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                 merged = empty_like(report);
             else if (merged["candidate"] != report["candidate"] || merged["seed"] != report["seed"])
                 refuse_merge("is of another candidate or seed than " + name_and_text.front().first);
+            if (report.value("agenda", Json()) != merged.value("agenda", Json()))
+                refuse_merge("is of a run with other properties than " + name_and_text.front().first);
             if (report.value("implementations", Json()) != merged["implementations"])
                 refuse_merge("ran on other operators than " + name_and_text.front().first);
             merge_shard(report, name_and_text.front().first, merged);
@@ -233,12 +234,8 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     std::vector<ReportRow> rows;
     std::int64_t checked = 0;
     bool is_falsified = false, has_error = false, is_inconclusive = false;
-    judge_clauses(merged);
+    judge_merged(merged);
     for (Json& p : merged["properties"]) {
-        if (p["status"] == "inconclusive" && p["cases"] >= kConclusiveCases) {  // together
-            p["status"] = "held";
-            p.erase("note");
-        }
         is_inconclusive = is_inconclusive || p["status"] == "inconclusive";
         is_falsified = is_falsified || p["status"] == "falsified";
         has_error = has_error || p["status"] == "error";

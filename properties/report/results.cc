@@ -56,6 +56,17 @@ std::string_view name_of(PropertyReport::Status status) {
     return kNames[static_cast<std::size_t>(status)];
 }
 
+namespace {
+
+/// Of a run with fewer parts than shards.
+bool is_idle_shard(const RunReport& report) {
+    return report.shards > 1 && std::ranges::all_of(report.properties, [](const PropertyReport& p) {
+               return p.status == PropertyReport::Status::not_implemented;
+           });
+}
+
+}  // namespace
+
 int exit_status(const RunReport& report) {
     const auto any = [&](PropertyReport::Status status) {
         return std::ranges::any_of(report.properties,
@@ -64,9 +75,9 @@ int exit_status(const RunReport& report) {
     return exit_status_of(any(PropertyReport::Status::falsified), report.interrupted,
                           any(PropertyReport::Status::error),
                           any(PropertyReport::Status::inconclusive) ||
-                              std::ranges::all_of(report.properties, [](const auto& p) {
-                              return p.cases + p.replayed == 0;
-                          }));
+                              (!is_idle_shard(report) && std::ranges::all_of(report.properties, [](const auto& p) {
+                                  return p.cases + p.replayed == 0;
+                              })));
 }
 
 std::string observed_precision(const RunReport& report) {

@@ -56,6 +56,24 @@ struct ClauseCoverage {
 /// "pairs 412 of 431"
 std::string pairs_text(std::int64_t reached, std::int64_t possible);
 
+/// Generated cases of a property, and those without a verdict among them.
+struct DrawnCases {
+    std::int64_t cases = 0;
+    std::int64_t inapplicable = 0;      ///< the property demands nothing of them
+    std::int64_t hardly_compared = 0;   ///< no bound judges most of their elements
+    std::int64_t needed = 0;            ///< cases with a verdict that make it held; 0: these counts decide nothing
+    bool is_outside = false;            ///< no case of the property is one that the candidate takes
+    bool is_mostly_declined = false;    ///< compares with calls that the candidate does not take
+    std::int64_t edited = 0;            ///< calls with edited arguments, among those with a verdict
+    std::uint64_t digest = 0;           ///< sum of hashes of their case lines: the same set has the same
+};
+
+/// Required classes of an operator.
+struct ClassQuotas {
+    std::map<std::string, double> percent;  ///< of unedited cases, at least
+    bool is_limited = false;                ///< the candidate takes some cases only: each class in one case, at least
+};
+
 struct Counterexample {
     Spec spec, original;
     std::string failure, message;
@@ -74,6 +92,8 @@ struct Counterexample {
 
 /// Cases that a property must meet to say that it holds, where as many were asked for.
 inline constexpr std::int64_t kConclusiveCases = 30;
+/// Failure classes of a property that are shown.
+inline constexpr int kMostCounterexamples = 4;
 
 struct PropertyReport {
     enum class Status {
@@ -88,6 +108,7 @@ struct PropertyReport {
     std::string op, property;
     std::int64_t cases = 0, declined = 0, waived = 0;
     std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
+    DrawnCases drawn;
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see RequiredClass
     PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;
@@ -105,6 +126,7 @@ struct PropertyReport {
     bool interrupted = false;
     TakenCases taken;  ///< the same for all properties of an operator
     ClauseCoverage clauses;  ///< of validation
+    ClassQuotas quotas;      ///< of "required_classes"
 };
 
 std::string_view name_of(PropertyReport::Status status);
@@ -121,6 +143,8 @@ struct RunReport {
     std::string version, host;     ///< of the suite; where it ran
     std::string date;              ///< of its end, "2026-11-23T08:15:00Z"; empty: not known
     int shard = 0, shards = 1;     ///< 0-based
+    /// Of a shard: "OP.PROPERTY" of the whole run, in its order.
+    std::vector<std::string> agenda;
     /// What the run was asked for, as far as it decides about verdicts: name and value. Shards of
     /// one run agree on all of it.
     std::vector<std::pair<std::string, std::string>> options;

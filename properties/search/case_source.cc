@@ -11,11 +11,11 @@ constexpr int kExploring = 5;  ///< percent of cases outside of what is known to
 
 }  // namespace
 
-CaseSource::CaseSource(const Operator& op, const Property& property, const EngineOptions& options)
+CaseSource::CaseSource(const Operator& op, const Property& property, const EngineOptions& options,
+                       const Portion& portion)
     : op_(op), property_(property), options_(options) {
     if (options.survey && !options.survey->scope.is_open()) scope_ = options.survey->scope;
-    if (property.clauses)
-        plan_.emplace(op, property, options.profile, options.shard, options.shards);
+    if (property.clauses) plan_.emplace(op, property, options.profile, portion.number, portion.of);
 }
 
 Spec CaseSource::next(Random& random, int size, bool is_plain) {

@@ -6,12 +6,13 @@
 
 #include "properties/search/clause_plan.h"
 #include "properties/search/engine.h"
+#include "properties/search/portions.h"
 
 namespace attncheck::properties {
 
 class CaseSource {
 public:
-    CaseSource(const Operator& op, const Property& property, const EngineOptions& options);
+    CaseSource(const Operator& op, const Property& property, const EngineOptions& options, const Portion& portion);
 
     /// A case of the property's domain that the candidate takes, as far as is known; any case, which
     /// is not to be run, once is_outside(). Throws std::logic_error where the generator leaves its
@@ -20,6 +21,7 @@ public:
 
     std::optional<Scope>& scope() { return scope_; }     ///< what is taken; none: everything
     std::optional<ClausePlan>& plan() { return plan_; }  ///< of validation
+    const std::optional<ClausePlan>& plan() const { return plan_; }
     bool explores() const { return explores_; }  ///< the last case may lie outside of the scope
     bool is_outside() const { return is_outside_; }  ///< no case of the property is one that is taken
 

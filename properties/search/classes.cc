@@ -1,7 +1,5 @@
 #include "properties/search/classes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "properties/report/clause_coverage.h"
@@ -9,75 +7,26 @@
 
 namespace attncheck::properties {
 
-GeneratedClasses generated_classes(const std::string& op,
-                                   const std::vector<PropertyReport>& properties) {
-    constexpr std::int64_t kHandful = 20;
-    GeneratedClasses all;
-    int counted = 0;
-    for (const auto& p : properties) {
-        if (p.op != op) continue;
-        const auto edited = p.labels.find(kEditedLabel);
-        const std::int64_t cases = p.cases - (edited == p.labels.end() ? 0 : edited->second);
-        if (cases < kHandful) continue;
-        ++counted;
-        all.cases += cases;
-        for (const auto& [label, count] : p.labels)
-            all.percent[label] += 100.0 * static_cast<double>(count) / static_cast<double>(cases);
-    }
-    for (auto& [label, sum] : all.percent) sum /= counted;
-    return all;
+ClassQuotas quotas_of(const Operator& op) {
+    ClassQuotas quotas;
+    for (const RequiredClass& required : op.required_classes())
+        quotas.percent[required.label] = required.min_percent;
+    return quotas;
 }
 
-std::vector<std::string> missing_classes(const Operator& op,
-                                         const std::map<std::string, double>& percent) {
-    std::vector<std::string> missing;
-    for (const RequiredClass& required : op.required_classes()) {
-        const auto it = percent.find(required.label);
-        const double share = it == percent.end() ? 0 : it->second;
-        if (share < required.min_percent)
-            missing.push_back(fmt::format("{}: {:.2f} % of cases, at least {} % required",
-                                          required.label, share, required.min_percent));
-    }
-    return missing;
-}
-
-std::vector<std::string> missing_classes(const TakenCases& taken,
-                                         const std::map<std::string, double>& percent) {
-    std::vector<std::string> missing;
-    for (const std::string& label : taken.classes)
-        if (!percent.contains(label)) missing.push_back(label + ": in no case");
-    return missing;
+ClassQuotas quotas_of(const TakenCases& taken) {
+    ClassQuotas quotas;
+    quotas.is_limited = true;
+    for (const std::string& label : taken.classes) quotas.percent[label] = 0;
+    return quotas;
 }
 
 void judge_classes(const Operator& op, RunReport& report) {
-    constexpr std::int64_t kEnough = 1000;
-    const auto [percent, cases] = generated_classes(op.name(), report.properties);
-    const bool has_declined =
-        std::any_of(report.properties.begin(), report.properties.end(),
-                    [&](const auto& p) { return p.op == op.name() && p.declined > 0; });
-    PropertyReport verdict;
-    verdict.op = op.name();
-    verdict.property = "required_classes";
-    if (cases < kEnough) {
-        verdict.note = fmt::format("not judged: {} cases, at least {} needed", cases, kEnough);
-        verdict.status = PropertyReport::Status::declined;
-        report.properties.push_back(std::move(verdict));
-        return;
-    }
     const auto taken = report.taken.find(op.name());
     const bool is_limited =  // in more than its outputs
         taken != report.taken.end() && !taken->second.pairs.words.empty();
-    const auto missing =
-        is_limited ? missing_classes(taken->second, percent) : missing_classes(op, percent);
-    for (const auto& one : missing) verdict.note += (verdict.note.empty() ? "" : "; ") + one;
-    if (!missing.empty()) {
-        verdict.status = is_limited     ? PropertyReport::Status::inconclusive
-                         : has_declined ? PropertyReport::Status::declined
-                                        : PropertyReport::Status::error;
-        if (has_declined && !is_limited)
-            verdict.note = "the candidate declined cases: " + verdict.note;
-    }
-    report.properties.push_back(std::move(verdict));
+    report.properties.push_back(verdict_on_classes(op.name(), is_limited ? quotas_of(taken->second) : quotas_of(op),
+                                                   report.properties, report.shards - 1));
 }
 
 void judge_clauses(const Operator& op, RunReport& report) {

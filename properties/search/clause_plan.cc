@@ -50,12 +50,10 @@ std::optional<Spec> or_nothing(const std::function<std::optional<Spec>()>& read)
 
 }  // namespace
 
-ClausePlan::ClausePlan(const Operator& op, const Property& property, Profile profile, int shard,
-                       int shards)
+ClausePlan::ClausePlan(const Operator& op, const Property& property, Profile profile, int part,
+                       int parts)
     : op_(op), clauses_(*property.clauses, op.name()) {
-    int number = 0;
     for (const Clauses::Row& row : clauses_.rows()) {
-        if (number++ % shards != shard) continue;
         std::optional<Spec> broken = or_nothing([&] { return broken_case(*row.edge, op.schema()); });
         if (!broken) continue;
         std::optional<Spec> legal = or_nothing([&] { return legal_case(*row.edge, op.schema()); });
@@ -75,6 +73,11 @@ ClausePlan::ClausePlan(const Operator& op, const Property& property, Profile pro
             if (clause) rows_.push_back({clause, std::move(other), std::nullopt});
         }
     }
+    if (parts == 1) return;
+    std::vector<Row> own;
+    for (std::size_t i = static_cast<std::size_t>(part); i < rows_.size(); i += static_cast<std::size_t>(parts))
+        own.push_back(std::move(rows_[i]));
+    rows_ = std::move(own);
 }
 
 std::optional<Spec> ClausePlan::next(Random& random,

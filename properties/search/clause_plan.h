@@ -15,9 +15,8 @@ namespace attncheck::properties {
 
 class ClausePlan {
 public:
-    /// Of a property with clauses. A shard has the rows whose number leaves its own.
-    ClausePlan(const Operator& op, const Property& property, Profile profile, int shard = 0,
-               int shards = 1);
+    /// Of a property with clauses. Portion `part` of `parts` has the rows whose number leaves its own.
+    ClausePlan(const Operator& op, const Property& property, Profile profile, int part = 0, int parts = 1);
 
     /// The next case; `draw` gives legal cases to vary it with. nullopt when this one has none. The
     /// candidate takes cases of `scope`; null: all.

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
+#include "properties/report/clause_coverage.h"
 #include "properties/search/case_source.h"
 #include "properties/search/case_tally.h"
 #include "properties/search/class_pairs.h"
 #include "properties/search/draws.h"
 #include "properties/search/foreseen_declines.h"
+#include "properties/search/portions.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
@@ -39,7 +41,7 @@ public:
           clock_(clock),
           known_(known),
           pairs_(op),
-          source_(op, property, options_),
+          portions_(own_portions(property, options_)),
           tally_(property, options_),
           foreseen_(candidate),
           context_{foreseen_, options_.rounding, options_.rule, options_.samples,
@@ -113,24 +115,52 @@ private:
         if (replayed_ < options_.replay.size() || options_.replay_only) return;
         replaying_ = false;
         while (!finished() && !is_slice_over()) {
+            if (!source_ || is_portion_over()) begin_portion();
             if (next_of_round_ == round_.size()) begin_round();
             const auto [seed, size] = round_[next_of_round_++];
             const Spec spec = draw(seed, size);
-            if (source_.is_outside()) return;
+            if (source_->is_outside()) {
+                is_outside_ = true;
+                continue;
+            }
             fresh_case(spec);
-            if (settle()) next_of_round_ = round_.size();
+            settle();
         }
+    }
+
+    /// Nothing that the portions before taught decides about the cases of this one: another process may have those.
+    void begin_portion() {
+        note_clauses(clauses_);
+        const Portion& portion = portions_.at(next_portion_++);
+        source_.emplace(op_, property_, options_, portion);
+        tally_.begin(portion);
+        foreseen_.forget();
+        classes_of_portion_.clear();
+        cases_before_ = portion.before - report_.cases;
+        rounds_ = 0;
+        round_.clear();
+        next_of_round_ = 0;
+    }
+
+    /// Adds the clauses that the portion reached.
+    void note_clauses(std::optional<ClauseCoverage>& all) const {
+        if (!source_ || !source_->plan()) return;
+        const ClauseCoverage now = source_->plan()->coverage();
+        all = all ? joined(*all, now) : now;
     }
 
     /// The verdict on what was searched so far.
     void conclude(PropertyReport& now) {
-        if (source_.plan()) now.clauses = source_.plan()->coverage();
+        std::optional<ClauseCoverage> clauses = clauses_;
+        note_clauses(clauses);
+        if (clauses) now.clauses = *clauses;
+        tally_.fill(now.drawn, is_outside_);
         now.interrupted = clock_.interrupted();
         if (unconfirmed_ > 0) now.status = PropertyReport::Status::error;
         if (!now.counterexamples.empty())
             now.status = PropertyReport::Status::falsified;
         else if (now.status == PropertyReport::Status::held && !options_.replay_only)
-            tally_.conclude(now, source_.is_outside());
+            tally_.conclude(now, is_outside_);
     }
 
     bool lacks_an_operator_output() const {
@@ -148,17 +178,26 @@ private:
     }
 
     bool is_through() const {
-        return (options_.replay_only && replayed_ >= options_.replay.size()) ||
-               tally_.is_enough() || source_.is_outside() || tally_.is_hopeless(report_) ||
-               static_cast<int>(report_.counterexamples.size()) >= options_.max_counterexamples ||
-               known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
+        const bool is_replayed = replayed_ >= options_.replay.size();
+        return (is_replayed && next_portion_ == portions_.size() && (portions_.empty() || is_portion_over())) ||
+               (replaying_ && has_most_counterexamples()) || known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
                report_.status == PropertyReport::Status::error ||
                report_.status == PropertyReport::Status::not_applicable;
     }
 
+    /// Judged by what the portion met alone.
+    bool is_portion_over() const {
+        return tally_.is_enough() || source_->is_outside() || tally_.is_hopeless() ||
+               std::ssize(classes_of_portion_) >= options_.max_counterexamples;
+    }
+
+    bool has_most_counterexamples() const {
+        return std::ssize(report_.counterexamples) >= options_.max_counterexamples;
+    }
+
     Spec draw(std::uint64_t seed, int size) {
         Random random(seed);
-        return source_.next(random, size, tally_.is_at_plain_cases());
+        return source_->next(random, size, tally_.is_at_plain_cases());
     }
 
     Spec next_replayed() {
@@ -173,8 +212,9 @@ private:
         const std::int64_t unlimited = rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
                                                     : kRound;
         const std::int64_t left = tally_.left(unlimited);
-        const std::uint64_t lane = rounds_++ * static_cast<std::uint64_t>(options_.shards) +
-                                   static_cast<std::uint64_t>(options_.shard);
+        const Portion& portion = portions_[next_portion_ - 1];
+        const std::uint64_t lane = rounds_++ * static_cast<std::uint64_t>(portion.of) +
+                                   static_cast<std::uint64_t>(portion.number);
         next_of_round_ = 0;
         round_ = draws_of_round(op_.name() + "." + property_.name,
                                 mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane,
@@ -193,12 +233,15 @@ private:
 
     /// A generated case. Leaves a walk when it starts a counterexample.
     void fresh_case(const Spec& spec) {
-        if (!replaying_) ++tally_.drawn;
-        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !source_.explores());
+        if (!replaying_) {
+            tally_.add_drawn();
+            report_.drawn.digest += mix(hash_text(print(spec)));
+        }
+        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !source_->explores());
         Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return;
         if (verdict.kind == Verdict::Kind::inapplicable) {
-            if (!replaying_) ++tally_.inapplicable;
+            if (!replaying_) tally_.add_inapplicable();
             // Every other case asks for as few outputs as this one.
             if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
                 spec.withheld == options_.withheld)
@@ -207,20 +250,20 @@ private:
         }
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
-            if (source_.scope() && !source_.explores() && !replaying_) {
-                if (takes_its_own_call(spec))
-                    ++tally_.others_declined;
-                else
-                    source_.scope()->suspect(spec);
+            if (!replaying_) {
+                const bool is_inside = source_->scope() && !source_->explores();
+                const bool is_taken = is_inside && takes_its_own_call(spec);
+                if (is_inside && !is_taken) source_->scope()->suspect(spec);
+                tally_.add_declined(is_taken);
             }
             (*on_case_)(report_);
             return;
         }
         if (!replaying_) tally_.add_judged(verdict.elements);
-        if (source_.scope() && !replaying_) source_.scope()->accept(spec);
+        if (!replaying_ && source_->scope()) source_->scope()->accept(spec);
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
-        if (source_.plan() && !replaying_) source_.plan()->note(verdict.clause);
+        if (!replaying_ && source_->plan()) source_->plan()->note(verdict.clause);
         report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
         if (!property_.validation && (!verdict.failed() || verdict.worst_ratio > 0))  // a death has no error
             report_.ratios.add(verdict.worst_ratio);
@@ -232,10 +275,12 @@ private:
         (*on_case_)(report_);
         if (!verdict.failed()) return;
         if (waived(labels, verdict.failure)) return;
+        if (!replaying_) classes_of_portion_.insert(verdict.failure);
         if (known_classes_.contains(verdict.failure)) {
             if (verdict.failure == kTimedOut) ++known_timeouts_;
             return;
         }
+        if (has_most_counterexamples()) return;
         known_classes_.insert(verdict.failure);
         foreseen_.turn(false);  // a certificate is of calls that were made
         start_walk(spec, verdict);
@@ -247,22 +292,20 @@ private:
             [this](const Spec& other) { return evaluate(other); }, spec, verdict);
     }
 
-    /// True when the last case began a counterexample: it is walked down here or left to others.
-    bool settle() {
-        if (!walk_) return false;
+    /// When the last case began a counterexample: it is walked down here or left to others.
+    void settle() {
+        if (!walk_) return;
         if (walk_->has_failed_again()) show_before_shrinking();
         const bool is_left = options_.leaves_shrinking && walk_->has_failed_again() &&
                              report_.status != PropertyReport::Status::error;
         if (!is_left) {
             walk_down(*walk_, known_, options_.seed, op_.name() + "." + property_.name);
-            finish_walk();
-            return true;
+            return finish_walk();
         }
         report_.counterexamples.push_back(being_shrunk());
         has_left_one_ = true;
         limit_time_after_walk();
         walk_.reset();
-        return true;
     }
 
     /// A run that is killed while it shrinks has reported what it found.
@@ -274,17 +317,21 @@ private:
 
     Counterexample being_shrunk() const {
         Counterexample found = walk_->found();
-        found.case_number = static_cast<int>(report_.cases);
+        found.case_number = case_number();
         found.being_shrunk = true;
         found.certificate = "not shrunk to its end";
         return found;
     }
+
+    /// Of the last case in the whole property, of which this process may have a part.
+    int case_number() const { return static_cast<int>(replaying_ ? 0 : report_.cases + cases_before_); }
 
     /// A death that may have come from outside is nobody's fault until it happens again.
     void drop_walk() {
         const Counterexample& found = walk_->found();
         ++unconfirmed_;
         known_classes_.erase(found.failure);
+        classes_of_portion_.erase(found.failure);
         if (report_.status != PropertyReport::Status::error)
             report_.note = fmt::format("{} on {}: {}", found.found_message, print(found.original),
                                        clock_.interrupted()
@@ -319,7 +366,7 @@ private:
         const bool is_error = report_.status == PropertyReport::Status::error;
         if (!walk_->is_confirmed() || (is_error && !walk_->has_failed_again())) return drop_walk();
         report_.counterexamples.push_back(walk_->finish(known_));
-        report_.counterexamples.back().case_number = static_cast<int>(report_.cases);
+        report_.counterexamples.back().case_number = case_number();
         (*on_case_)(report_);
         limit_time_after_walk();
         walk_.reset();
@@ -334,9 +381,10 @@ private:
             return;
         }
         ++report_.cases;
-        if (!spec.edits.empty())
+        if (!spec.edits.empty()) {
             ++report_.labels[kEditedLabel];
-        else {
+            ++report_.drawn.edited;
+        } else {
             for (const auto& label : labels) ++report_.labels[label];
             pairs_.note(labels, report_.pairs);
         }
@@ -374,7 +422,10 @@ private:
     const CaseObserver* on_case_ = nullptr;  ///< of the slice
     KnownMinima& known_;
     const ClassPairs pairs_;
-    CaseSource source_;
+    const std::vector<Portion> portions_;
+    std::size_t next_portion_ = 0;
+    std::optional<CaseSource> source_;  ///< of the portion
+    bool is_outside_ = false;  ///< a portion found no case that the candidate takes
     CaseTally tally_;
     ForeseenDeclines foreseen_;  ///< the candidate
     PropertyContext context_;
@@ -391,6 +442,9 @@ private:
     bool replaying_ = true;
     std::optional<Walk> walk_;
     std::set<std::string> known_classes_;
+    std::set<std::string> classes_of_portion_;  ///< of failures that it met, known or not
+    std::int64_t cases_before_ = 0;  ///< of the property, before those that are counted here
+    std::optional<ClauseCoverage> clauses_;  ///< of the portions before
     int known_timeouts_ = 0;
     int without_room_ = 0;  ///< cases with more address space than the system grants
     int unconfirmed_ = 0;  ///< deaths that did not happen again

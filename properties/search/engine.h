@@ -27,7 +27,8 @@ struct EngineOptions {
     bool leaves_shrinking = false;  ///< to PropertySearch::shrunk(), of another process or later
     bool explains = false;  ///< says which fields of a smallest case matter, see explain.h
     int shard = 0, shards = 1;    ///< 0-based
-    int max_counterexamples = 4;  ///< distinct failure classes per property
+    int dealt_from = 0;           ///< shard of the property's first portion, see portions.h
+    int max_counterexamples = kMostCounterexamples;  ///< distinct failure classes per property
     double timeout_s = 10;
     std::vector<Waiver> waivers;
     ref::RoundingClass rounding;

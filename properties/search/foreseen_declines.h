@@ -19,6 +19,8 @@ public:
 
     /// Off: every call is made, and says nothing of others.
     void turn(bool on) { is_on_ = on; }
+    /// As before the first call.
+    void forget() { foreseen_ = 0, counts_.clear(); }
 
     const CandidateInfo& info() const override { return candidate_.info(); }
     std::string implementation_of(const std::string& op) const override {

@@ -19,6 +19,7 @@
 #include "properties/search/classes.h"
 #include "properties/search/findings.h"
 #include "properties/search/parallel.h"
+#include "properties/search/portions.h"
 #include "properties/search/progress.h"
 #include "properties/search/rounds.h"
 #include "properties/search/searches.h"
@@ -39,11 +40,7 @@ public:
           start_(clock.now()),
           processes_(processes),
           progress_(progress, clock) {
-        for (const auto& op : operators()) {
-            if (!is_chosen(options.operators, op->name())) continue;
-            for (const Property& property : op->properties())
-                if (is_wanted(*op, property)) tasks_.push_back({op.get(), &property});
-        }
+        list_tasks();
         done_.resize(tasks_.size());
         is_shrinking_.resize(tasks_.size());
         findings_.emplace(tasks_.size(), options, clock, report, out);
@@ -169,7 +166,7 @@ public:
                 i + 1 == tasks_.size() || tasks_[i + 1].op != tasks_[i].op;
             if (last_of_operator) count_pairs(*tasks_[i].op, report_);
             if (!last_of_operator || !classes_are_judged(*tasks_[i].op)) continue;
-            if (options_.engine.shards == 1) judge_classes(*tasks_[i].op, report_);
+            judge_classes(*tasks_[i].op, report_);
             judge_clauses(*tasks_[i].op, report_);
         }
         report_.duration_s = clock_.now() - start_;
@@ -177,6 +174,23 @@ public:
     }
 
 private:
+    /// The properties of the run, of a shard those that have a portion for it.
+    void list_tasks() {
+        EngineOptions engine = options_.engine;
+        engine.dealt_from = 0;
+        for (const auto& op : operators()) {
+            if (!is_chosen(options_.operators, op->name())) continue;
+            for (const Property& property : op->properties()) {
+                if (!is_wanted(*op, property)) continue;
+                if (engine.shards > 1) report_.agenda.push_back(op->name() + "." + property.name);
+                const bool is_implemented = op->implemented_by(info_);
+                if (!is_implemented || !own_portions(property, engine).empty() || has_first_portion(engine))
+                    tasks_.push_back({op.get(), &property, engine.dealt_from});
+                if (is_implemented) engine.dealt_from = (engine.dealt_from + portions_of(property, engine)) % engine.shards;
+            }
+        }
+    }
+
     bool is_past(double limits) const {
         return options_.total_seconds > 0 &&
                clock_.now() > start_ + limits * options_.total_seconds;

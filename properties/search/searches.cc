@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "properties/candidate/candidate.h"
+#include "properties/search/portions.h"
 
 namespace attncheck::properties {
 
@@ -30,7 +31,8 @@ EngineOptions Searches::engine_options(const RunTask& task) {
     engine.leaves_shrinking = !options_.stop_at_first;
     engine.withheld = withheld_outputs(engine.features, *task.op);
     engine.missing_outputs = missing_outputs_;
-    if (options_.corpus) engine.replay = options_.corpus->cases_of(*task.op, *task.property);
+    engine.dealt_from = task.dealt_from;
+    if (options_.corpus && has_first_portion(engine)) engine.replay = options_.corpus->cases_of(*task.op, *task.property);
     if (!engine.replay_only) engine.survey = &survey_of(*task.op);
     return engine;
 }

@@ -281,7 +281,8 @@ TEST_F(CommandTest, BadNumbersAreStatusTwo) {
 
 // Shards merge into one report; foreign files do not.
 TEST_F(CommandTest, ShardsMerge) {
-    const std::string verify = "verify --op nsa_compress --property repeatable --cases 10 --shard ";
+    const std::string verify =
+        "verify --op nsa_compress --property repeatable --property memory --cases 10 --shard ";
     ASSERT_EQ(attncheck(verify + "1/2 --json " + file("1.json")).status, 0);
     ASSERT_EQ(attncheck(verify + "2/2 --json " + file("2.json")).status, 0);
     const Ran whole =

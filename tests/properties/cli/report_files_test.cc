@@ -47,8 +47,8 @@ TEST_F(ReportFilesTest, KnownFailuresDoNotFailARun) {
 
 // Merged shards have the files of a whole run.
 TEST_F(ReportFilesTest, MergedShardsHaveAllFiles) {
-    for (const std::string part : {"1", "2"})
-        EXPECT_EQ(verify("--shard " + part + "/2 --json " + file(part + ".json")).status, 1);
+    EXPECT_EQ(verify("--shard 1/2 --json " + file("1.json")).status, 1);
+    EXPECT_EQ(verify("--shard 2/2 --json " + file("2.json")).status, 0) << "which has nothing to do";
     const Ran merged = attncheck("merge " + file("1.json") + " " + file("2.json") + " --junit " + file("all.xml") +
                                  " --html " + file("all.html") + " --json " + file("all.json"));
     EXPECT_EQ(merged.status, 1) << merged.printed;

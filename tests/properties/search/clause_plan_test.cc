@@ -134,7 +134,7 @@ TEST_F(ClausesOfARun, ThatDecideNoCallAreNamed) {
 TEST_F(ClausesOfARun, AreTriedByAllShardsTogether) {
     std::vector<std::pair<std::string, std::string>> reports;
     options.shards = 3;
-    options.cases = 100;
+    options.cases = 150;
     for (options.shard = 0; options.shard < options.shards; ++options.shard) {
         RunReport report;
         report.shard = options.shard;

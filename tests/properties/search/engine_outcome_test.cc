@@ -1,10 +1,11 @@
 // What the engine counts, when it stops, and what it says when something goes wrong around a case.
 #include <gmock/gmock.h>
 
-#include <set>
+#include <map>
 #include <stdexcept>
 
 #include "tests/properties/search/planted.h"
+#include "properties/report/json_parts.h"
 #include "properties/search/classes.h"
 
 namespace attncheck::properties {
@@ -347,44 +348,67 @@ TEST_F(EngineOutcomeTest, SameSeedGivesTheSameCases) {
     EXPECT_NE(seen, first);
 }
 
-// Shards share the number of cases and draw different ones.
+// The shards of a run have its cases, each of them once, also where the property fails.
 TEST_F(EngineOutcomeTest, ShardsShareTheCases) {
-    options.cases = 1000;
-    options.shards = 3;
-    std::set<std::string> distinct;
-    std::int64_t total = 0;
-    for (options.shard = 0; options.shard < 3; ++options.shard) {
+    options.cases = 1700;
+    options.max_counterexamples = 2;
+    for (const std::int64_t most_heads : {9999, 3}) {
+        const auto failing = [&] {
+            return planted_where([&](const Spec& spec) {
+                seen.push_back(print(spec));
+                return spec.number("heads") > most_heads;
+            });
+        };
+        options.shards = 1, options.shard = 0;
         seen.clear();
-        const PropertyReport report = run(recording());
-        EXPECT_NEAR(static_cast<double>(report.cases), 1000.0 / 3, 1);
-        total += report.cases;
-        distinct.insert(seen.begin(), seen.end());
+        const PropertyReport whole = run(failing());
+        EXPECT_EQ(whole.cases, 1700);
+        for (options.shards = 1; options.shards < 7; ++options.shards) {
+            DrawnCases drawn;
+            std::int64_t cases = 0, first = 1'000'000;
+            std::map<std::string, std::int64_t> labels;
+            for (options.shard = 0; options.shard < options.shards; ++options.shard) {
+                const PropertyReport part = run(failing());
+                drawn = sum_of(drawn, part.drawn);
+                cases += part.cases;
+                for (const auto& [label, count] : part.labels) labels[label] += count;
+                for (const Counterexample& found : part.counterexamples)
+                    first = std::min<std::int64_t>(first, found.case_number);
+            }
+            EXPECT_EQ(cases, 1700) << options.shards;
+            EXPECT_EQ(drawn.digest, whole.drawn.digest) << options.shards;
+            EXPECT_EQ(labels, whole.labels);
+            if (!whole.counterexamples.empty()) {
+                EXPECT_EQ(first, whole.counterexamples.front().case_number);
+            }
+        }
+        EXPECT_EQ(whole.counterexamples.empty(), most_heads == 9999);
     }
-    EXPECT_EQ(total, 1000);
-    EXPECT_GT(distinct.size(), 980u);
 }
 
-// More shards than cases: each still does something.
-TEST_F(EngineOutcomeTest, EveryShardRunsAtLeastOneCase) {
+// A small property is one shard's.
+TEST_F(EngineOutcomeTest, ShardsWithoutAPortionRunNothing) {
     options.cases = 2;
     options.shards = 5;
     options.shard = 4;
-    EXPECT_EQ(run(recording()).cases, 1);
+    EXPECT_EQ(run(recording()).cases, 0);
+    options.dealt_from = 4;
+    EXPECT_EQ(run(recording()).cases, 2);
 }
 
 // Quotas are shares of all cases; what falls short is named with both numbers.
 TEST(RequiredClasses, MissingOnesAreNamed) {
     std::map<std::string, double> percent;
     for (const RequiredClass& required : forward().required_classes()) percent[required.label] = 50;
-    EXPECT_THAT(missing_classes(forward(), percent), IsEmpty());
+    EXPECT_THAT(missing_classes(quotas_of(forward()), percent), IsEmpty());
     percent["leading_empty"] = 4.9;
     percent.erase("no_overlap");
     EXPECT_THAT(
-        missing_classes(forward(), percent),
+        missing_classes(quotas_of(forward()), percent),
         testing::UnorderedElementsAre("leading_empty: 4.90 % of cases, at least 5 % required",
                                       "no_overlap: 0.00 % of cases, at least 5 % required"));
     percent["leading_empty"] = 5;
-    EXPECT_THAT(missing_classes(forward(), percent), SizeIs(1));
+    EXPECT_THAT(missing_classes(quotas_of(forward()), percent), SizeIs(1));
 }
 
 // A property with many small cases does not outweigh the others; edited cases and the first few of
@@ -396,6 +420,7 @@ TEST(RequiredClasses, PropertiesCountAlike) {
         made.op = op;
         made.cases = cases;
         made.labels = std::move(labels);
+        made.drawn.edited = made.labels[kEditedLabel];
         return made;
     };
     const GeneratedClasses all = generated_classes(
@@ -419,7 +444,7 @@ TEST(RequiredClasses, GeneratorsReachThem) {
         for (std::int64_t number = 0; number < kCases; ++number)
             for (const auto& label : op->labels(sampled(*op, static_cast<std::uint64_t>(number))))
                 percent[label] += 100.0 / kCases / kReserve;
-        EXPECT_THAT(missing_classes(*op, percent), IsEmpty()) << op->name();
+        EXPECT_THAT(missing_classes(quotas_of(*op), percent), IsEmpty()) << op->name();
     }
 }
 

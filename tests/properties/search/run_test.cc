@@ -1,6 +1,9 @@
 // Whole runs: their cases, their time, and what they show before they end.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -53,26 +56,53 @@ TEST_F(RunTest, CasesDependOnNoNumberOfProcesses) {
     EXPECT_EQ(found(), found_alone);
 }
 
-// Shards may come in any order.
-TEST_F(RunTest, OrderOfShardsPlaysNoRole) {
-    for (const std::string shard : {"1", "2", "3"}) {
-        EXPECT_THAT(verify("--op attention_merge --property agreement --property memory --cases 30 --shard " + shard +
-                           "/3").status, AnyOf(Eq(0), Eq(3)));
-        std::filesystem::rename(file("out.json"), file(shard));
+// However many shards a run has, and in whatever order they come: together they are the run.
+TEST_F(RunTest, ShardsTogetherAreTheRun) {
+    const std::string run = "--op attention_merge --property validation --property agreement --property memory "
+                            "--property repeatable --cases 60 --jobs 1";
+    EXPECT_EQ(verify(run).status, 0);
+    const Json whole = properties();
+    std::filesystem::rename(file("out.json"), file("whole"));
+    for (const int shards : {1, 2, 3, 8}) {
+        std::vector<std::string> names;
+        for (int shard = 1; shard <= shards; ++shard) {
+            EXPECT_EQ(verify(run + fmt::format(" --shard {}/{}", shard, shards)).status, 0) << shard;
+            names.push_back(file(fmt::format("{}", shard)));
+            std::filesystem::rename(file("out.json"), names.back());
+        }
+        std::ranges::rotate(names, names.begin() + shards / 2);
+        const Ran merged = attncheck(fmt::format("merge {} --json {}", fmt::join(names, " "), file("out.json")));
+        EXPECT_EQ(merged.status, 0) << merged.printed;
+        EXPECT_EQ(properties(), whole) << shards;
+        Json report = Json::parse(text_of("out.json"));
+        EXPECT_EQ(report.at("verdict"), "held");
+        EXPECT_EQ(report.value("pairs", Json()), Json::parse(text_of("whole")).value("pairs", Json()));
     }
-    const auto merged = [&](const char* first, const char* second, const char* third) {
-        EXPECT_EQ(attncheck("merge " + file(first) + " " + file(second) + " " + file(third) + " --json " +
-                            file("out.json"))
-                      .status,
-                  0);
-        return properties();
-    };
-    const Json all = merged("1", "2", "3");
-    EXPECT_EQ(merged("3", "1", "2"), all);
-    std::int64_t elements = 0;
-    for (const char* shard : {"1", "2", "3"})
-        elements += Json::parse(text_of(shard))["properties"][0]["elements"]["compared"].get<std::int64_t>();
-    EXPECT_EQ(all[0]["elements"]["compared"], elements);
+}
+
+// A shard that dies is run again or resumed: nothing of it counts twice.
+TEST_F(RunTest, KilledShardsGoOn) {
+    const std::string run = "--op nsa_compress --property agreement --property memory --no-validation --cases 60 "
+                            "--shrink 0 --jobs 1 --candidate " + quoted(MUTANTS_PATH);
+    EXPECT_EQ(verify(run, "NC-01").status, 1);
+    const Json whole = properties();
+    const std::vector<std::string> found_in_whole = found();
+    EXPECT_EQ(verify(run + " --shard 1/2", "NC-01").status, 1);
+    std::filesystem::rename(file("out.json"), file("1"));
+    // Its report is there from the beginning.
+    run_line("(until grep -q interrupted " + file("2") + " 2>/dev/null; do sleep 0.02; done; kill -KILL $$) & XDG_CACHE_HOME=" + quoted(file("cache")) + " ATTNCHECK_MUTANT=NC-01 exec " +
+             quoted(COMMAND_PATH) + " verify --seed 3 " + run + " --shard 2/2 --json " + file("2"));
+    const Ran missing = attncheck("merge " + file("1"));
+    EXPECT_EQ(missing.status, 2);
+    EXPECT_THAT(missing.printed, HasSubstr("no report of shard 2 of 2"));
+    verify(run + " --shard 2/2 --resume " + file("2"), "NC-01");
+    EXPECT_EQ(attncheck("merge " + file("out.json") + " " + file("1") + " --json " + file("merged")).status, 1);
+    std::filesystem::rename(file("merged"), file("out.json"));
+    EXPECT_EQ(found(), found_in_whole);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_EQ(properties().at(i).at("drawn"), whole.at(i).at("drawn"));
+        EXPECT_EQ(properties().at(i).at("labels"), whole.at(i).at("labels"));
+    }
 }
 
 // A law that comes late in the order has its turn in the first round, however little time a run has.

@@ -1,0 +1,17 @@
+// What the cases of a property say in the end, for whole runs and for merged shards alike.
+#pragma once
+
+#include <cstdint>
+
+#include "properties/judge/bound_evidence.h"
+#include "properties/report/results.h"
+
+namespace attncheck::properties {
+
+/// Share of elements without a bound, above which a property is not shown as held.
+double most_unjudged(const ref::RoundingClass& rounding);
+
+/// Status and note of a property without a failure, from its counts: one that met fewer than `needed` cases says nothing.
+void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged);
+
+}  // namespace attncheck::properties
