@@ -41,7 +41,7 @@ public:
         out_ << fmt::format("  {:<11} {}\n", "smallest", first.case_line);
         if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", matters);
         if (const auto others = others_of(cause); !others.empty())
-            line("also fails", fmt::format("{}", fmt::join(others, ", ")));
+            line("also fails", fmt::format("{}", fmt::join(others, "; ")));
         if (verbose)
             for (const std::size_t i : cause.failures)
                 if (i != best)
@@ -73,19 +73,25 @@ private:
         return fmt::format("{}.{}: {}", first.op, first.property, first.failure);
     }
 
-    /// Laws, with what they say where that differs from the title.
+    /// Laws that fail as the title says, and behind each other failure those that fail with it.
     std::vector<std::string> others_of(const Cause& cause) const {
         const Failure& first = failures_[cause.failures.front()];
-        std::vector<std::string> names;
+        std::vector<std::pair<std::string, std::vector<std::string>>> laws{{first.failure, {}}};
         for (const std::size_t i : cause.failures) {
             const Failure& one = failures_[i];
             if (one.op == first.op && one.property == first.property && one.failure == first.failure) continue;
             const std::string law = one.op == first.op ? one.property : one.op + "." + one.property;
-            names.push_back(cause.checks_nothing || one.failure == first.failure
-                                ? law
-                                : fmt::format("{} ({})", law, one.failure));
+            const std::string& failure = cause.checks_nothing ? first.failure : one.failure;
+            auto same = std::ranges::find(laws, failure, &std::pair<std::string, std::vector<std::string>>::first);
+            if (same == laws.end()) same = laws.insert(laws.end(), {failure, {}});
+            same->second.push_back(law);
         }
-        return unique(names);
+        std::vector<std::string> texts;
+        for (const auto& [failure, names] : laws)
+            if (!names.empty())
+                texts.push_back(fmt::format("{}{}", failure == first.failure ? "" : failure + ": ",
+                                            fmt::join(unique(names), ", ")));
+        return texts;
     }
 
     std::ostream& out_;

@@ -104,6 +104,13 @@ function byNumber() {
 /** What a message says the defect is, without the class before it and the statistics behind it. */
 const diagnosis = one => one.message.split('\n')[0].replace(`${one.failure}: `, '').replace(/; rms error.*| \(t = .*/, '');
 
+/// Laws with the failure of the first one by name alone; others behind what they say.
+function laws_by_failure(others, first) {
+  const groups = new Map();
+  for (const one of others) groups.set(one.failure, [...(groups.get(one.failure) || []), one.property]);
+  return [...groups].map(([failure, laws]) => (failure === first.failure ? '' : `${failure}: `) + laws.join(', ')).join('; ');
+}
+
 function details(one) {
   return [make('pre', {}, withoutPicture(one.message)), picture(one.message) || picture(one.message_as_found || ''),
     definitions([['matters', one.matters], ['certificate', one.certificate]]),
@@ -124,8 +131,8 @@ function failures() {
     return make('article', {class: 'card cause'}, make('h3', {class: 'bad'}, `@${first.number} ${title}`),
       named ? make('p', {}, make('strong', {}, 'looks like '), diagnosis(named)) : '',
       details(first),
-      program ? make('details', {}, make('summary', {}, 'as a program of its own (NumPy)'), copied(program)) : '',
-      others.length ? make('details', {}, make('summary', {}, `also fails: ${others.map(one => `${one.property} (${one.failure})`).join(', ')}`),
+      program ? make('details', {class: 'program'}, make('summary', {}, 'as a program of its own (NumPy)'), copied(program)) : '',
+      others.length ? make('details', {}, make('summary', {}, `also fails: ${laws_by_failure(others, first)}`),
         others.map(one => make('div', {}, make('h3', {}, `@${one.number} ${one.op}.${one.property}: ${one.failure}`), details(one)))) : '');
   });
   section(plural(report.causes.length, 'cause') + ' of failures', cards);
@@ -256,4 +263,4 @@ errors();
 coverage();
 drawPlots();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawPlots);
-addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('.cause details')) one.open = true; });
+addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('.cause details:not(.program)')) one.open = true; });
