@@ -50,8 +50,9 @@ std::string mangled_name(const std::string& file) {
     for (std::size_t at = file.find(kOwn); at != std::string::npos; at = file.find(kOwn, at + 1)) {
         std::size_t digits = at;
         while (digits > 0 && is_digit(file[digits - 1])) --digits;
-        const bool is_mangled = digits < at && at - digits <= 3 && digits >= 2 &&
-                                file.compare(digits - 2, 2, "_Z") == 0;
+        // At its beginning: a template of a function names it too.
+        const bool is_mangled = digits < at && at - digits <= 3 && digits >= 3 &&
+                                file.compare(digits - 3, 3, "\0_Z", 3) == 0;
         if (!is_mangled) continue;
         const std::size_t length = std::stoul(file.substr(digits, at - digits));
         const std::string name = file.substr(at, length);

@@ -128,7 +128,10 @@ TEST_F(ExplainTest, FilesThatAreNoLibraryAreExplained) {
     EXPECT_THAT(list("object.so"), HasSubstr("it is an object file: link it with -shared"));
     write("foreign.so", changed(offsetof(ElfW(Ehdr), e_machine), EM_RISCV));
     EXPECT_THAT(list("foreign.so"), HasSubstr("it is built for riscv, this machine is"));
-    write("mangled.so", library + "_Z19attncheck_attentionPK24attncheck_attention_args");
+    const std::string name = "_Z19attncheck_attentionPK24attncheck_attention_args";
+    write("template.so", library + '\0' + "_ZN1aIXadL" + name);
+    EXPECT_THAT(list("template.so"), Not(HasSubstr("C++ name")));
+    write("mangled.so", library + '\0' + name);
     EXPECT_THAT(list("mangled.so"), HasSubstr("has attncheck_attention with a C++ name: declare it extern \"C\""));
     EXPECT_THAT(attncheck("list --candidate " + quoted(candidate_path("declines"))).printed,
                 Not(HasSubstr("note:")));
