@@ -13,8 +13,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -40,32 +43,63 @@ std::vector<pid_t> children_of(pid_t pid) {
     return out;
 }
 
-/// Of the lines "KEY: n kB" of a file of /proc, one key for each kind.
-struct Sizes {
-    std::int64_t anonymous_kib = 0, shared_kib = 0;
+/// What /proc/PID/stat says of a process: its state and its number of threads (proc(5)).
+struct State {
+    char letter = 'X';  ///< that of a process that is gone
+    long threads = 0;
 };
 
-Sizes sizes_in(const std::string& path, std::string_view anonymous, std::string_view shared) {
-    Sizes sizes;
+State state_of(pid_t pid) {
+    std::ifstream in(fmt::format("/proc/{}/stat", pid));
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const auto name_end = text.rfind(')');  // the name may hold anything
+    if (name_end == std::string::npos || name_end + 2 >= text.size()) return {};
+    State state{text[name_end + 2]};
+    constexpr int kFieldsBetween = 17;  // the state is field 3, the number of threads field 20
+    std::istringstream rest(text.substr(name_end + 3));
+    std::int64_t skipped = 0;
+    for (int k = 0; k < kFieldsBetween - 1; ++k) rest >> skipped;
+    rest >> state.threads;
+    return state;
+}
+
+bool is_ended(char letter) { return letter == 'Z' || letter == 'X'; }
+
+/// The folder in /proc that tells of the memory and the files of a process. The first thread of a
+/// process may end before the others; its own folder is empty then.
+std::string folder_of(pid_t pid) {
+    const std::string own = fmt::format("/proc/{}", pid);
+    const State state = state_of(pid);
+    if (!is_ended(state.letter) || state.threads < 2) return own;
+    std::string living = own;
+    for_each_entry(own + "/task", [&](const std::string& thread) {
+        if (!thread.ends_with(fmt::format("/{}", pid))) living = thread;
+    });
+    return living;
+}
+
+/// Sum in KiB of the lines "KEY: n kB" of a file of /proc.
+std::int64_t kib_in(const std::string& path, std::initializer_list<std::string_view> keys) {
+    std::int64_t kib = 0;
     std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) {
-        if (line.starts_with(anonymous))
-            sizes.anonymous_kib += std::atoll(line.c_str() + anonymous.size());
-        if (line.starts_with(shared))
-            sizes.shared_kib += std::atoll(line.c_str() + shared.size());
-    }
-    return sizes;
+    for (std::string line; std::getline(in, line);)
+        for (const std::string_view key : keys)
+            if (line.starts_with(key)) kib += std::atoll(line.c_str() + key.size());
+    return kib;
 }
 
 using FileId = std::pair<dev_t, ino_t>;
 
 /// Files in memory that a process has open, with their size in KiB: what was written to one counts
-/// although nobody maps it.
-void add_files(pid_t pid, std::map<FileId, std::int64_t>& files) {
+/// although nobody maps it. Nobody counts what lies in a socket, so that each counts as full.
+void add_files(const std::string& folder, std::map<FileId, std::int64_t>& files) {
     constexpr std::int64_t kBlocksPerKib = 2;
-    for_each_entry(fmt::format("/proc/{}/fd", pid), [&](const std::string& path) {
+    constexpr std::int64_t kSocketKib = 416;  // twice the usual net.core.wmem_max
+    for_each_entry(folder + "/fd", [&](const std::string& path) {
         struct stat file{};
-        if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return;
+        if (stat(path.c_str(), &file) != 0) return;
+        if (S_ISSOCK(file.st_mode)) files[{file.st_dev, file.st_ino}] = kSocketKib;
+        if (!S_ISREG(file.st_mode)) return;
         struct statfs system{};
         if (statfs(path.c_str(), &system) != 0 || system.f_type != TMPFS_MAGIC) return;
         files[{file.st_dev, file.st_ino}] = file.st_blocks / kBlocksPerKib;
@@ -94,19 +128,17 @@ bool is_marked(pid_t pid) {
 }
 
 bool is_running(pid_t pid) {
-    std::ifstream in(fmt::format("/proc/{}/stat", pid));
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    const auto name_end = text.rfind(')');  // the name may hold anything
-    return name_end != std::string::npos && name_end + 2 < text.size() &&
-           text[name_end + 2] != 'Z' && text[name_end + 2] != 'X';
+    const State state = state_of(pid);
+    return !is_ended(state.letter) || state.threads > 1;
 }
 
 std::vector<pid_t> descendants_of(pid_t pid) {
-    std::vector<pid_t> out;
-    for (const pid_t child : children_of(pid)) {
-        if (is_running(child)) out.push_back(child);
+    constexpr std::size_t kMostAsked = 1024;  // of more it is enough that they are too many
+    std::vector<pid_t> out = children_of(pid);
+    if (out.size() > kMostAsked) return out;
+    std::erase_if(out, [](pid_t child) { return !is_running(child); });
+    for (const pid_t child : std::vector<pid_t>(out))
         std::ranges::copy(descendants_of(child), std::back_inserter(out));
-    }
     return out;
 }
 
@@ -121,30 +153,44 @@ std::int64_t threads_of(std::span<const pid_t> processes) {
     return threads;
 }
 
+std::size_t ended_children_of(std::span<const pid_t> processes) {
+    std::size_t ended = 0;
+    const std::set<pid_t> running(processes.begin(), processes.end());
+    for (const pid_t pid : processes)
+        for (const pid_t child : children_of(pid)) ended += running.contains(child) ? 0 : 1;
+    return ended;
+}
+
 std::int64_t memory_mib_of(std::span<const pid_t> processes, std::int64_t arena_mib, int arena,
                            std::int64_t limit_mib) {
     constexpr std::int64_t kKib = 1024;
+    std::vector<std::string> folders;
+    for (const pid_t pid : processes) folders.push_back(folder_of(pid));
     std::map<FileId, std::int64_t> files;
-    for (const pid_t pid : processes) add_files(pid, files);
+    for (const std::string& folder : folders) add_files(folder, files);
     struct stat own{};
     if (fstat(arena, &own) == 0) files.erase({own.st_dev, own.st_ino});
     std::int64_t in_files = 0;
     for (const auto& [id, kib] : files) in_files += kib;
+    // Beside its pages: what the system took out of memory for it, and the tables of its pages. A
+    // table is there for an address that was only read, and has no other page then.
+    std::int64_t beside_kib = 0;
+    for (const std::string& folder : folders)
+        beside_kib += kib_in(folder + "/status", {"VmSwap:", "VmPTE:", "HugetlbPages:"});
     const auto sum = [&](const char* file, std::string_view anonymous, std::string_view shared) {
         std::int64_t own_kib = 0, shared_kib = 0;
-        for (const pid_t pid : processes) {
-            const Sizes sizes = sizes_in(fmt::format("/proc/{}/{}", pid, file), anonymous, shared);
-            own_kib += sizes.anonymous_kib;
-            shared_kib += sizes.shared_kib;
+        for (const std::string& folder : folders) {
+            own_kib += kib_in(folder + file, {anonymous});
+            shared_kib += kib_in(folder + file, {shared});
         }
         // A file in memory that is mapped is in both sums.
         shared_kib = std::max<std::int64_t>(0, shared_kib - arena_mib * kKib);
-        return (own_kib + std::max(shared_kib, in_files)) / kKib;
+        return (own_kib + beside_kib + std::max(shared_kib, in_files)) / kKib;
     };
-    const std::int64_t estimate = sum("status", "RssAnon:", "RssShmem:");
+    const std::int64_t estimate = sum("/status", "RssAnon:", "RssShmem:");
     if (estimate <= limit_mib || processes.size() == 1) return estimate;
     // Pages that processes share are divided among them here (proc(5), smaps_rollup).
-    return std::min(estimate, sum("smaps_rollup", "Pss_Anon:", "Pss_Shmem:"));
+    return std::min(estimate, sum("/smaps_rollup", "Pss_Anon:", "Pss_Shmem:"));
 }
 
 const std::string& mark_of_run() {
@@ -171,13 +217,28 @@ int end_marked() {
 
 int end_adopted(std::span<const pid_t> kept) {
     int ended = 0;
+    std::vector<pid_t> adopted;
     for (const pid_t pid : children_of(getpid())) {
-        if (std::ranges::find(kept, pid) != kept.end() || !is_marked(pid)) continue;
+        if (std::ranges::find(kept, pid) != kept.end()) continue;
+        // Nobody else asks for one that ended.
+        if (!is_running(pid)) {
+            (void)waitpid(pid, nullptr, WNOHANG);
+            continue;
+        }
+        if (!is_marked(pid)) continue;
         std::vector<pid_t> all = descendants_of(pid);
         all.push_back(pid);
         for (const pid_t one : all) kill(one, SIGKILL);
-        waitpid(pid, nullptr, 0);
+        adopted.push_back(pid);
         ended += static_cast<int>(all.size());
+    }
+    // Not for ever: one that traces another keeps its end from this process until it ends itself.
+    constexpr int kMostTries = 200;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        std::erase_if(adopted, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; });
+        if (adopted.empty()) break;
+        constexpr useconds_t kShort = 50, kLong = 1000;
+        usleep(tries < 10 ? kShort : kLong);
     }
     return ended;
 }

@@ -11,18 +11,22 @@
 
 namespace attncheck::properties {
 
-/// Processes below this one that still run: children, their children, and so on. A worker adopts
+/// Processes below this one that still run: children, their children, and so on. Of thousands the
+/// children alone, whether they run or not. A worker adopts
 /// what its children leave behind, so that a daemon is among them.
 std::vector<pid_t> descendants_of(pid_t pid);
 
-/// Not one that ended and waits for its parent to ask.
+/// Not one that ended and waits for its parent to ask. One whose first thread ended goes on.
 bool is_running(pid_t pid);
+
+/// Children of running processes that ended and that nobody asked for.
+std::size_t ended_children_of(std::span<const pid_t> processes);
 
 /// Of all the processes together.
 std::int64_t threads_of(std::span<const pid_t> processes);
 
-/// Memory of processes in MiB, shared memory and files in memory included, the arena's
-/// `arena_mib` left out. Memory that several of them share counts once; an estimate that counts it
+/// Memory of processes in MiB, shared memory, files in memory, page tables and sockets included, the
+/// arena's `arena_mib` left out. Memory that several of them share counts once; an estimate that counts it
 /// several times is enough where that stays below `limit_mib`. `arena` is the descriptor of the
 /// arena in this process.
 std::int64_t memory_mib_of(std::span<const pid_t> processes, std::int64_t arena_mib, int arena,

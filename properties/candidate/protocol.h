@@ -47,6 +47,8 @@ enum Change : std::uint32_t {
     kChangedFolder = 32,
     kChangedLocale = 64,
     kChangedVariable = 128,
+    kChangedRegisters = 256,
+    kChangedLimit = 512,
 };
 
 struct Request {

@@ -38,7 +38,7 @@ constexpr int kRefused[] = {
     SCMP_SYS(finit_module), SCMP_SYS(delete_module), SCMP_SYS(reboot), SCMP_SYS(swapon),
     SCMP_SYS(swapoff), SCMP_SYS(sethostname), SCMP_SYS(setdomainname), SCMP_SYS(settimeofday),
     SCMP_SYS(clock_settime), SCMP_SYS(acct), SCMP_SYS(quotactl), SCMP_SYS(iopl), SCMP_SYS(ioperm),
-    SCMP_SYS(syslog), SCMP_SYS(vhangup), SCMP_SYS(fanotify_init), kOpenTreeAttr,
+    SCMP_SYS(syslog), SCMP_SYS(vhangup), SCMP_SYS(fanotify_init), kOpenTreeAttr, SCMP_SYS(seccomp),
     // They outlive their process.
     SCMP_SYS(shmget), SCMP_SYS(msgget), SCMP_SYS(semget), SCMP_SYS(mq_open),
     // Memory that no limit sees.
@@ -156,6 +156,14 @@ void refuse_hiding(Filter& filter) {
     filter.refuse(SCMP_SYS(setrlimit), {is(0, kMarkedLimit)});
     filter.refuse(SCMP_SYS(prlimit64), {is(1, kMarkedLimit), is_not(2, 0)});
     filter.refuse(SCMP_SYS(clone), {has(0, CLONE_PARENT)});
+    // A thread with descriptors of its own: the suite looks at those of the process.
+    filter.refuse(SCMP_SYS(clone),
+                  {{0, SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_FILES, CLONE_THREAD}});
+}
+
+/// A second filter could let the worker's calls do nothing.
+void refuse_filters(Filter& filter) {
+    filter.refuse(SCMP_SYS(prctl), {is(0, PR_SET_SECCOMP)});
 }
 
 }  // namespace
@@ -173,6 +181,7 @@ bool enter_syscall_filter(bool limits_signals) {
     filter.refuse(SCMP_SYS(socket), {}, EACCES);  // pairs are made by another call
     refuse_ruling_others(filter);
     refuse_hiding(filter);
+    refuse_filters(filter);
     refuse_owning_files(filter);
     refuse_leases(filter);
     refuse_moving_the_arena(filter);

@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <sstream>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "properties/candidate/arena.h"
@@ -36,13 +39,15 @@ std::string identity_of(const std::string& path) {
 
 constexpr std::pair<Change, const char*> kTextsOfChanges[] = {
     {kChangedFlushing, "flush-to-zero changed"},
-    {kChangedRounding, "rounding mode or exceptions of the processor changed"},
+    {kChangedRounding, "rounding mode, precision or exceptions of the processor changed"},
     {kChangedHandler, "the handler of a fault replaced"},
     {kChangedMask, "signals blocked or unblocked"},
     {kChangedTimer, "a timer running"},
     {kChangedFolder, "another working directory"},
     {kChangedLocale, "another locale"},
-    {kChangedVariable, "a variable of the environment changed"}};
+    {kChangedVariable, "a variable of the environment changed"},
+    {kChangedRegisters, "registers of the x87 in use (EMMS missing?)"},
+    {kChangedLimit, "a limit of the process lowered"}};
 
 std::string text_of_changes(std::uint32_t changes) {
     std::string text;
@@ -62,6 +67,21 @@ std::string message_text(const char* message) {
         text += line;
     }
     return text;
+}
+
+/// Whether this process, of the same user, gets so many threads at once.
+bool has_threads(std::size_t count) {
+    std::vector<std::thread> threads;
+    std::atomic_flag is_over;
+    try {
+        for (std::size_t k = 0; k < count; ++k)
+            threads.emplace_back([&] { is_over.wait(false); });
+    } catch (const std::system_error&) {
+    }
+    is_over.test_and_set();
+    is_over.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    return threads.size() == count;
 }
 
 class WorkerCandidate final : public Candidate {
@@ -124,20 +144,27 @@ private:
             calls.size() > 1 ? limit_s * (static_cast<double>(calls.size()) + kShareOfRepetitions)
                              : limit_s;
         bool returned = false;
+        const auto start = Clock::now();
         try {
             returned = exchange(placed.request(), all_s, options, reply, results.front());
         } catch (...) {  // its reply, if one comes yet, must not be taken for that of another call
             process_.reset();
             throw;
         }
+        const std::chrono::duration<double> took = Clock::now() - start;
         if (returned) {
-            if (reply.kind == Reply::not_run)
+            if (reply.kind == Reply::not_run) {
+                if (calls.size() == 1 || has_threads(calls.size())) {
+                    note_broken(results, "takes the threads that calls at once need");
+                    return results;
+                }
                 throw std::runtime_error(
                     "the system has no threads left for calls at once (see `ulimit -u`)");
+            }
             const bool is_late = placed.output_hash() != reply.output_hash;
             for (std::size_t k = 0; k < calls.size(); ++k) {
                 results[k].status = reply.status[k];
-                results[k].seconds = reply.seconds;
+                results[k].seconds = reply.seconds >= 0 ? std::min(reply.seconds, took.count()) : 0;
                 reply.message[k][kMessageBytes - 1] = '\0';
                 results[k].detail = message_text(reply.message[k]);
                 placed.collect(k, results[k]);
@@ -219,10 +246,12 @@ private:
         return true;
     }
 
-    /// Looking takes at most a twentieth of the time. A worker that is loaded is not held to what
+    /// Looking takes at most a twentieth of the time, unless there is much to look at: who starts
+    /// thousands of threads would not be seen. A worker that is loaded is not held to what
     /// was written before.
     std::optional<Excess> excess_over(std::int64_t more_mib) {
-        constexpr auto kLookEvery = std::chrono::milliseconds(20);
+        constexpr auto kLookEvery = std::chrono::milliseconds(20),
+                       kLookAtLeastEvery = std::chrono::milliseconds(200);
         constexpr int kShareOfLooking = 20;
         const auto start = Clock::now();
         // Children are looked for by thread: of too many threads there is no end.
@@ -231,7 +260,8 @@ private:
         const auto excess = excess_of({family, *arena_, arena_mib_, private_place(), written_before_},
                                       options_.memory_mib, more_mib);
         const auto end = Clock::now();
-        next_look_ = end + std::max<Clock::duration>(kLookEvery, kShareOfLooking * (end - start));
+        next_look_ = end + std::clamp<Clock::duration>(kShareOfLooking * (end - start), kLookEvery,
+                                                       kLookAtLeastEvery);
         return excess;
     }
 
@@ -279,10 +309,14 @@ private:
         if (helpers_end_) return;
         const std::vector<pid_t> forked = process_->family();
         if (forked.size() <= 1) return;
+        if (forked.size() > kMostProcesses + 1) {
+            note_broken(results, fmt::format("started more than {} processes", kMostProcesses));
+            return;
+        }
         const int left = process_->count_left({forked.begin() + 1, forked.end()}, grace_ms_);
         process_.reset();
         helpers_end_ = left == 0;
-        constexpr int kShortGrace = 100;  // it was seen to leave some: the search for a small case
+        constexpr int kShortGrace = 20;  // it was seen to leave some: the search for a small case
         if (left > 0) grace_ms_ = kShortGrace;
         if (left == 0) return;
         for (CallResult& result : results) {

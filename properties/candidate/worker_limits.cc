@@ -12,7 +12,9 @@ namespace {
 
 std::optional<Excess> processes_beyond(const Taken& taken) {
     using Kind = CallResult::Kind;
-    if (taken.family.size() > kMostProcesses + 1)
+    // One that ended has a place in the system's table until somebody asks for it.
+    if (taken.family.size() > kMostProcesses + 1 ||
+        taken.family.size() + ended_children_of(taken.family) > kMostProcesses + 1)
         return Excess{Kind::left_processes,
                       fmt::format("started more than {} processes", kMostProcesses)};
     if (threads_of(taken.family) > kMostThreads)

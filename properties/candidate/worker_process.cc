@@ -209,9 +209,10 @@ int WorkerProcess::count_left(const std::vector<pid_t>& others, int milliseconds
     kill(pid_, SIGKILL);
     int status = 0;
     const bool is_over = has_ended(pid_, milliseconds, status);
-    for (int waited = 0; !left.empty() && waited < milliseconds; waited += 10) {
+    constexpr int kStep = 2;  // milliseconds
+    for (int waited = 0; !left.empty() && waited < milliseconds; waited += kStep) {
         std::erase_if(left, is_gone);
-        if (!left.empty()) usleep(10'000);
+        if (!left.empty()) usleep(1000 * kStep);
     }
     std::erase_if(left, is_gone);
     kill(-pid_, SIGKILL);

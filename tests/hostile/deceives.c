@@ -13,10 +13,12 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 IDENTIFY_AS("deceives")
@@ -80,7 +82,25 @@ static void faults_with_a_handler_of_loading(const args_t* a) {
     if (sigsetjmp(safe, 1) == 0) *(volatile uint16_t*)end_of(&a->output) = 1;
 }
 
+static void writes_beside_and_restores(const args_t* a) { /* in the page of the output, where nothing faults */
+    volatile uint16_t* beyond = end_of(&a->output);
+    correct_forward(a);
+    if (page_of((void*)beyond) == (void*)beyond) return;
+    const uint16_t kept = *beyond;
+    *beyond = 1;
+    *beyond = kept;
+}
+
 /* Inputs. */
+static void opens_an_input_and_restores_it(const args_t* a) {
+    correct_forward(a);
+    if (a->input.shape[0] == 0) return;
+    volatile uint16_t* first = element(&a->input, 0, 0, 0);
+    mprotect(page_of((void*)first), 4096, PROT_READ | PROT_WRITE);
+    const uint16_t kept = *first;
+    *first = 0;
+    *first = kept;
+}
 static void restores_an_input(const args_t* a) {
     correct_forward(a);
     if (a->input.shape[0] == 0) return;
@@ -95,6 +115,15 @@ static void keeps_a_changed_input(const args_t* a) {
     uint16_t* first = element(&a->weight, 0, 0, 0);
     mprotect(page_of(first), 4096, PROT_READ | PROT_WRITE);
     *first ^= 1;
+}
+
+/* The suite. */
+static void knows_the_suite(const args_t* a) { /* by what it puts into outputs: right there, wrong elsewhere */
+    const uint16_t first = a->output.shape[0] > 0 && a->output.shape[1] > 0 ? *element(&a->output, 0, 0, 0) : 0xffff;
+    if (first == 0xffff || first == 0x5a5a)
+        correct_forward(a);
+    else
+        wrong_forward(a);
 }
 
 /* Time. */
@@ -241,6 +270,30 @@ static void leaves_a_timer(const args_t* a) {
     correct_forward(a);
     setitimer(ITIMER_REAL, &hour, NULL);
 }
+static void leaves_a_timer_of_posix(const args_t* a) {
+    struct sigevent silent = {.sigev_notify = SIGEV_NONE};
+    timer_t timer;
+    correct_forward(a);
+    timer_create(CLOCK_MONOTONIC, &silent, &timer);
+}
+static void leaves_a_lower_limit(const args_t* a) { /* what calls at once need */
+    const struct rlimit one = {1, 1};
+    correct_forward(a);
+    setrlimit(RLIMIT_NPROC, &one);
+}
+#if defined(__x86_64__)
+static void leaves_another_precision(const args_t* a) { /* 24 bits for `long double` */
+    uint16_t control;
+    correct_forward(a);
+    __asm__ volatile("fnstcw %0" : "=m"(control));
+    control &= (uint16_t)~0x300u;
+    __asm__ volatile("fldcw %0" ::"m"(control));
+}
+static void leaves_registers_in_use(const args_t* a) { /* EMMS left out: `long double` is NaN from now on */
+    correct_forward(a);
+    __asm__ volatile("pxor %%mm0, %%mm0" ::: "mm0");
+}
+#endif
 static void leaves_a_folder(const args_t* a) {
     correct_forward(a);
     (void)!chdir("/");
@@ -266,7 +319,12 @@ static const struct {
     TRICK(stops_itself), TRICK(ends_quietly), TRICK(leaves_a_daemon), TRICK(leaves_a_daemon_without_a_name),
     TRICK(kills_everybody), TRICK(stops_the_suite), TRICK(is_traced), TRICK(leaves_flush_to_zero),
     TRICK(leaves_a_rounding_mode), TRICK(leaves_a_handler), TRICK(leaves_signals_blocked), TRICK(leaves_a_timer),
-    TRICK(leaves_a_folder), TRICK(leaves_a_locale), TRICK(leaves_a_variable)};
+    TRICK(leaves_a_folder), TRICK(leaves_a_locale), TRICK(leaves_a_variable), TRICK(leaves_a_timer_of_posix),
+    TRICK(leaves_a_lower_limit), TRICK(writes_beside_and_restores), TRICK(opens_an_input_and_restores_it),
+#if defined(__x86_64__)
+    TRICK(leaves_another_precision), TRICK(leaves_registers_in_use),
+#endif
+    TRICK(knows_the_suite)};
 
 __attribute__((constructor)) static void prepare(void) {
     if (is_trick("faults_with_a_handler_of_loading")) take_faults();

@@ -95,7 +95,7 @@ static void starts_threads(const args_t* a) {
     correct_forward(a);
     for (int k = 0; k < 4500 && calls == 1; ++k)
         if (pthread_create(&thread, &small, wait_on, NULL) != 0) break;
-    usleep(50000);
+    usleep(300000);
 }
 
 /* Descriptors. */

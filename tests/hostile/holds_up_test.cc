@@ -1,6 +1,7 @@
 // A library that takes what runs out, locks what the suite wants or moves what the suite put in place holds up no run.
 #include <chrono>
 #include <fstream>
+#include <span>
 
 #include "properties/case/printable.h"
 #include "tests/hostile/hostile_run.h"
@@ -18,23 +19,47 @@ struct Held {
 
 class AtEachLevel : public HostileTest, public testing::WithParamInterface<const char*> {
     bool needs_strict() const override { return std::string(GetParam()) == "strict"; }
+
+protected:
+    void expect_all(const std::string& library, std::span<const Held> held, const std::string& options) const {
+        std::vector<Trick> tricks;
+        for (const Held& one : held) tricks.push_back({library, one.name, "", options});
+        const std::vector<Ran> all = run_all(tricks, GetParam());
+        for (std::size_t k = 0; k < all.size(); ++k) {
+            EXPECT_EQ(all[k].status, 1) << held[k].name << "\n" << all[k].printed;
+            EXPECT_THAT(all[k].printed, HasSubstr(held[k].said)) << held[k].name;
+        }
+    }
 };
 
 INSTANTIATE_TEST_SUITE_P(Sandbox, AtEachLevel, testing::Values("off", "strict"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST_P(AtEachLevel, EndsTheRunWithAVerdict) {
-    for (const Held& trick : {Held{"hides_a_child", "left 1 process behind"},
+    constexpr Held kHeld[] = {{"hides_a_child", "left 1 process behind"},
                               {"becomes_another_program", "ended the process with exit code 0"},
                               {"kills_its_group", "crashed: SIGKILL"},
                               {"hops", "output is wrong"},
-                              {"starts_threads", "started more than 4096 threads"},
                               {"passes_descriptors", "wrote to the suite's connection"},
-                              {"opens_descriptors", "output is wrong"}}) {
-        const Ran ran = run({"holds_up", trick.name}, GetParam());
-        EXPECT_EQ(ran.status, 1) << trick.name << "\n" << ran.printed;
-        EXPECT_THAT(ran.printed, HasSubstr(trick.said)) << trick.name;
-    }
+                              {"opens_descriptors", "output is wrong"}};
+    expect_all("holds_up", kHeld, "");
+}
+
+// The same at both levels; thousands of threads are dear.
+TEST_F(HostileTest, TooManyThreadsAreTold) {
+    const Ran ran = run({"holds_up", "starts_threads"}, "strict");
+    EXPECT_EQ(ran.status, 1) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("started more than 4096 threads"));
+}
+
+// Memory counts wherever it is, and a process whose first thread ended is one.
+TEST_P(AtEachLevel, NothingIsHidden) {
+    constexpr Held kHidden[] = {{"hides_a_process", "left 1 process behind"},
+                                {"hides_memory", "used more than 100 MiB of memory"},
+                                {"fills_page_tables", "used more than 100 MiB of memory"},
+                                {"fills_sockets", "used more than 100 MiB of memory"},
+                                {"leaves_ended_children", "started more than 256 processes"}};
+    expect_all("hides", kHidden, "--memory 100");
 }
 
 // A file that can be read can be locked: the line of the corpus is written all the same.

@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "properties/candidate/process_family.h"
 #include "tests/properties/cli/shell.h"
@@ -70,10 +72,34 @@ protected:
     static void SetUpTestSuite() { adopt_orphans(); }
 
     Ran run(const Trick& trick, const std::string& sandbox) const {
-        const Ran ran = run_line("TMPDIR=" + quoted(folder / "tmp") + " " + command_of(trick, sandbox));
-        EXPECT_TRUE(is_nothing_left()) << trick.name << " " << sandbox;
-        EXPECT_TRUE(std::filesystem::is_empty(folder / "tmp")) << trick.name << " " << sandbox;
+        const Ran ran = run_line(line_of(trick, sandbox));
+        expect_nothing_left(trick.name + " " + sandbox);
         return ran;
+    }
+
+    /// The runs wait more than they work: some at a time. What they printed, in the order of the tricks.
+    std::vector<Ran> run_all(const std::vector<Trick>& tricks, const std::string& sandbox) const {
+        constexpr std::size_t kAtATime = 6;
+        std::vector<Ran> ran(tricks.size());
+        std::atomic<std::size_t> next{0};
+        std::vector<std::thread> threads;
+        for (std::size_t k = 0; k < kAtATime; ++k)
+            threads.emplace_back([&] {
+                for (std::size_t one; (one = next++) < tricks.size();)
+                    ran[one] = run_line(line_of(tricks[one], sandbox));
+            });
+        for (std::thread& thread : threads) thread.join();
+        expect_nothing_left("one of the tricks, " + sandbox);
+        return ran;
+    }
+
+    std::string line_of(const Trick& trick, const std::string& sandbox) const {
+        return "TMPDIR=" + quoted(folder / "tmp") + " " + command_of(trick, sandbox);
+    }
+
+    void expect_nothing_left(const std::string& whom) const {
+        EXPECT_TRUE(is_nothing_left()) << whom;
+        EXPECT_TRUE(std::filesystem::is_empty(folder / "tmp")) << whom;
     }
 
     const std::filesystem::path folder = [] {

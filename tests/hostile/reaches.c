@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,7 +25,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-IDENTIFY_AS("reaches")
+/* A letter for each of the tricks that ATTNCHECK_TRICK names, separated by commas: 'y' what it reaches, 'n' what it does not. */
+static char reached_text[256] = "reached ";
+uint32_t attncheck_abi_version(void) { return ATTNCHECK_ABI_VERSION; }
+const char* attncheck_candidate_name(void) { return reached_text; }
 
 static int opens(const char* path, int flags) {
     const int file = open(path, flags | O_CLOEXEC);
@@ -189,6 +194,21 @@ static int has_rights_of_root(void) {
     return prctl(PR_CAPBSET_READ, 21 /* CAP_SYS_ADMIN */, 0, 0, 0) == 1;
 }
 static int may_gain_rights(void) { return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0; }
+static int wait_on(void* unused) {
+    (void)unused;
+    for (;;) pause();
+    return 0;
+}
+static int has_descriptors_of_a_thread(void) { /* whose memory nobody counts */
+    static char stack[16384];
+    return clone(wait_on, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD, NULL) > 0;
+}
+static int filters_the_worker(void) { /* so that a call of the worker's does nothing and says that it did */
+    struct sock_filter all[] = {{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+    struct sock_fprog program = {1, all};
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 ||
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+}
 static int truncates_the_arena(void) {
     char path[64], name[64];
     for (int fd = 3; fd < 64; ++fd) {
@@ -216,14 +236,27 @@ static const struct {
     TRICK(opens_local_socket), TRICK(opens_netlink), TRICK(leaves_for_a_namespace), TRICK(clones_a_namespace),
     TRICK(becomes_a_sibling), TRICK(queues_operations), TRICK(adds_a_key), TRICK(leaves_shared_memory),
     TRICK(hides_its_process), TRICK(outlives_its_parent), TRICK(takes_off_its_mark), TRICK(has_rights_of_root),
-    TRICK(may_gain_rights), TRICK(truncates_the_arena)};
+    TRICK(may_gain_rights), TRICK(truncates_the_arena), TRICK(has_descriptors_of_a_thread),
+    TRICK(filters_the_worker)};
 
 static int reached;
 
-__attribute__((constructor)) static void reach(void) {
-    reached = 1; /* an unknown name */
+static int reaches(const char* trick) {
     for (size_t k = 0; k < sizeof kTricks / sizeof kTricks[0]; ++k)
-        if (is_trick(kTricks[k].name)) reached = kTricks[k].reaches();
+        if (strcmp(trick, kTricks[k].name) == 0) return kTricks[k].reaches();
+    return 1; /* an unknown name */
+}
+
+__attribute__((constructor)) static void reach(void) {
+    char tricks[4096];
+    snprintf(tricks, sizeof tricks, "%s", getenv("ATTNCHECK_TRICK") ? getenv("ATTNCHECK_TRICK") : "");
+    char* rest = NULL;
+    for (char* one = strtok_r(tricks, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
+        const int is_reached = reaches(one);
+        reached |= is_reached;
+        const size_t length = strlen(reached_text);
+        if (length + 1 < sizeof reached_text) reached_text[length] = is_reached ? 'y' : 'n';
+    }
 }
 
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "properties/candidate/content_hash.h"
@@ -49,6 +50,8 @@ __attribute__((constructor)) void take_over() {
         }
         reply.output_hash = hash_of_outputs(request);
         if (is_trick("forges_the_number")) reply.number += 1;
+        if (is_trick("forges_the_time")) reply.seconds = std::numeric_limits<double>::infinity();
+        if (is_trick("claims_no_threads")) reply.kind = Reply::not_run;
         if (is_trick("forges_a_report")) {
             reply.status[0] = 7;
             std::snprintf(reply.message[0], kMessageBytes,
