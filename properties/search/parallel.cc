@@ -16,6 +16,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "properties/candidate/candidate.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -87,6 +89,8 @@ constexpr char kNews = 'n', kAnswer = 'a';
         };
         for (std::string question; read_text(fd, question);)
             if (!write_text(fd, kAnswer + serve(question, tell))) break;
+    } catch (const Stopped&) {
+        _exit(1);  // the time was over before the library was loaded
     } catch (const std::exception& e) {
         std::cerr << "attncheck: " << e.what() << std::endl;
         _exit(1);

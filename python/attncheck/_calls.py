@@ -10,6 +10,9 @@ from attncheck import _arguments
 from attncheck._errors import CandidateError, OutputError
 from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of
 
+# Numbers of the neutral operators with which they do nothing (attncheck/candidate.h).
+WITHOUT_EFFECT = {"softcap": 0.0, "window_left": -1, "window_right": -1}
+
 OK, DECLINED, NULLPTR, INVALID, INTERNAL = 0, -1, 161001, 161002, 561000
 
 
@@ -32,6 +35,13 @@ class Caller:
             for a in arguments
             if a.get("optional") and not a.get("output") and not a.get("derived") and a["name"] not in self._taken
         ]
+        # Nor does it do one whose window it is not told of.
+        self._without_effect = {
+            a["name"]: WITHOUT_EFFECT[a["name"]]
+            for a in arguments
+            if a["kind"] in ("integer", "real") and a["name"] in WITHOUT_EFFECT and a["name"] not in self._taken
+        }
+        self._optional_outputs = [a["name"] for a in arguments if a.get("output") and a.get("optional")]
         self._bridge: Bridge = NumpyBridge() if kernel.tensors == "numpy" else _torch_bridge(kernel)
 
     def __call__(self, address: int) -> tuple[int, str]:
@@ -42,6 +52,9 @@ class Caller:
             return INVALID, f"malformed argument: {error}"
         for name in self._needed_absent:
             if values[name] is not None:
+                return DECLINED, f"{self._kernel.place} has no parameter {name}"
+        for name, number in self._without_effect.items():
+            if values[name] != number:
                 return DECLINED, f"{self._kernel.place} has no parameter {name}"
         outputs = {name: values[name] for name in self._outputs if values[name] is not None}
         try:
@@ -93,7 +106,8 @@ class Caller:
             else:
                 raise OutputError(
                     next(iter(outputs), ""),
-                    f"returned {len(several)} outputs, expected {len(outputs)}: {', '.join(outputs)}",
+                    f"returned {len(several)} outputs, expected {len(outputs)}: {', '.join(outputs)}"
+                    + self._hint(list(outputs)[len(several):]),
                 )
             by_name = dict(zip(names, several))
         for name, target in outputs.items():
@@ -104,6 +118,12 @@ class Caller:
             if value is None:
                 raise OutputError(name, f"returned no {name}, expected {', '.join(outputs)}")
             self._bridge.take(name, value, target)
+
+    def _hint(self, missing: list[str]) -> str:
+        """How a kernel says that it has no such outputs."""
+        if not missing or any(name not in self._optional_outputs for name in missing):
+            return ""
+        return f"; a kernel without {' and '.join(missing)} says features=\"{' '.join(f'{m}=absent' for m in missing)}\""
 
     def _raised(self, error: BaseException) -> str:
         """The error, then the last calls that led to it, innermost last."""

@@ -2,6 +2,7 @@
 // suite says about it, and that the next call works.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -287,6 +288,22 @@ TEST(Worker, RepetitionsOfSlowCallsEnd) {
     }
 }
 
+/// As of a system that has no memory for further threads.
+class NoRoomForThreads {
+public:
+    NoRoomForThreads() {
+        getrlimit(RLIMIT_AS, &before_);
+        const rlimit none{1, before_.rlim_max};
+        setrlimit(RLIMIT_AS, &none);
+    }
+    ~NoRoomForThreads() { setrlimit(RLIMIT_AS, &before_); }
+    NoRoomForThreads(const NoRoomForThreads&) = delete;
+    NoRoomForThreads& operator=(const NoRoomForThreads&) = delete;
+
+private:
+    rlimit before_{};
+};
+
 // Threads that the system does not have are no death of the candidate.
 TEST(Worker, MissingThreadsAreNoVerdict) {
     const Call one = call_of_ones();
@@ -294,11 +311,16 @@ TEST(Worker, MissingThreadsAreNoVerdict) {
     const auto candidate = opened("leaves_no_room_for_threads");
     ASSERT_TRUE(candidate->run(one, {}).ok());
     try {
+        const NoRoomForThreads system;
         candidate->run_together(calls, 2);
         ADD_FAILURE() << "threads were there";
     } catch (const std::runtime_error& e) {
         EXPECT_THAT(e.what(), HasSubstr("no threads left"));
     }
+    // Where the suite gets threads, it is the library that has none.
+    const std::vector<CallResult> alone = candidate->run_together(calls, 2);
+    EXPECT_EQ(alone[0].kind, CallResult::Kind::broke_rules);
+    EXPECT_EQ(alone[0].detail, "takes the threads that calls at once need");
 }
 
 // A library that is replaced while the run goes on is not the one that was judged before.
