@@ -14,11 +14,11 @@ ONNX_TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "boo
 
 @functools.lru_cache(maxsize=512)
 def session(op, domain, opset, inputs, outputs, attributes):
-    """inputs: (name or "", type, rank) in the order of the operator."""
+    """inputs and outputs: (name or "", type, rank) in the order of the operator."""
     declared = [helper.make_tensor_value_info(n, ONNX_TYPES[t], [None] * r) for n, t, r in inputs if n]
     node = helper.make_node(op, [n for n, *_ in inputs], [n for n, *_ in outputs], domain=domain, **dict(attributes))
     graph = helper.make_graph([node], "g", declared,
-                              [helper.make_tensor_value_info(n, ONNX_TYPES[t], [None] * r) for n, t, r in outputs])
+                              [helper.make_tensor_value_info(n, ONNX_TYPES[t], [None] * r) for n, t, r in outputs if n])
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -5,10 +5,10 @@ import tomllib
 
 def finding_of(known, key, finding):
     """The entry of findings.toml that explains a counterexample; None: nobody has looked at it yet."""
+    text = f"{finding['property']}: {finding['failure']}: {finding['message']}: {finding['case']}"
     for one in known:
-        if any(word in key for word in one["subjects"]) and any(
-                all(part in f"{finding['property']}: {finding['failure']}: {finding['message']}: {finding['case']}"
-                    for part in words) for words in one["signs"]):
+        if (any(word in key for word in one["subjects"]) and not any(part in text for part in one.get("without", []))
+                and any(all(part in text for part in words) for words in one["signs"])):
             return one
     return None
 

@@ -15,7 +15,8 @@ import numpy as np
 import attncheck
 
 ZOO = {"title": "ggml flash_attn_ext", "environments": ["ggml-0.13", "whisper-1.8.2", "whisper-1.7.4"], "distribution": "pywhispercpp",
-       "kernels": ["flash"], "source": "https://github.com/ggml-org/ggml/blob/master/include/ggml.h"}
+       "kernels": ["flash", "flash_any_sink"],
+       "properties": {"flash_any_sink": ["agreement", "non_finite"]}, "source": "https://github.com/ggml-org/ggml/blob/master/include/ggml.h"}
 F32, F16 = 0, 1
 SITE = Path(sysconfig.get_paths()["purelib"])
 
@@ -59,10 +60,20 @@ def tensor(context, array):
     return made
 
 
-@attncheck.kernel("attention", precision="acc=half p=half hidden=times_zero exp=16",
-                  features="dtype=fp16,fp32 layout=bshd,bhsd,sbhd window_left=-1 window_right=-1 align=top_left "
-                           "kv_length=none outputs=out")
+PRECISION = "acc=half p=half hidden=times_zero exp=16"
+FEATURES = "dtype=fp16,fp32 layout=bshd,bhsd,sbhd window_left=-1 window_right=-1 align=top_left kv_length=none outputs=out"
+
+
+@attncheck.kernel("attention", precision=PRECISION, features=FEATURES)
 def flash(query, key, value, bias, mask, sink, scale, softcap):
+    numbers = [t for t in (query, key, sink) if t is not None]
+    if not all(np.isfinite(np.asarray(t, np.float32)).all() for t in numbers):
+        raise attncheck.Declined("a score or a sink of -inf, see GG-1")
+    return flash_any_sink(query, key, value, bias, mask, sink, scale, softcap)
+
+
+@attncheck.kernel("attention", precision=PRECISION, features=FEATURES)
+def flash_any_sink(query, key, value, bias, mask, sink, scale, softcap):
     if bias is not None and (mask is not None or bias.dtype != np.float16):
         raise attncheck.Declined("one mask, of fp16")
     if query.size == 0 or key.size == 0 or value.size == 0:
