@@ -30,7 +30,7 @@ target_link_libraries(fuzz_sanitized PUBLIC attncheck_sanitized)
 # The kernels come from the archive, which gives only what the objects do not have. The descriptions are not compiled a
 # second time.
 function(attncheck_add_sanitized_replay question changes)
-  attncheck_define_fuzz_target(own_target ${question}_sanitized ".changes = ${changes}")
+  attncheck_define_fuzz_target(own_target ${question}_sanitized ".family = \"\", .changes = ${changes}")
   add_executable(${question}_sanitized ${question}_fuzz.cc ${own_target})
   target_link_libraries(${question}_sanitized PRIVATE fuzz_sanitized attncheck_sanitized attncheck_properties attncheck_ref attncheck_impl)
   foreach(operator IN LISTS ARGN)
