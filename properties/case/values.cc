@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "properties/case/data.h"
 #include "properties/case/derived.h"
 #include "properties/case/repetition.h"
 
@@ -28,6 +29,23 @@ bool has_extents_of(const Spec& spec, const Call& call) {
 void fill_with_zeros(Call& call) {
     for (Tensor& tensor : call.tensors)
         if (!tensor.output) tensor.bits.assign(tensor.elements(), 0);
+}
+
+void fill_by_recipe(const Spec& spec, std::size_t index, Tensor& tensor) {
+    tensor.bits.assign(tensor.elements(), 0);
+    if (spec.recipe == Recipe::zeros) return;
+    const DataRole role{static_cast<int>(index), spec.schema->tensors[index].role == Role::weight,
+                        tensor.buffer_shape[0]};
+    const auto total = static_cast<std::int64_t>(tensor.elements());
+    for_each_index(tensor.buffer_shape, [&](std::size_t number, const auto& at) {
+        tensor.bits[number] = ref::encode(
+            tensor.type(), recipe_value(spec.recipe, spec.seed, role, tensor.type(), at, total));
+    });
+}
+
+Spec without_edits(Spec spec) {
+    spec.edits.clear();
+    return spec;
 }
 
 void apply_overrides(const Spec& spec,

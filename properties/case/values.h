@@ -22,6 +22,26 @@ const Tensor& tensor_with(Role role, const Call& call);
 bool has_extents_of(const Spec& spec, const Call& call);
 /// All elements of the inputs 0.
 void fill_with_zeros(Call& call);
+/// The recipe's values of an input of the call, by their row-major index.
+void fill_by_recipe(const Spec& spec, std::size_t index, Tensor& tensor);
+
+/// Calls visit(number, index) for every element of a shape, in row-major order.
+template <class Visit>
+void for_each_index(const std::vector<std::int64_t>& shape, Visit&& visit) {
+    std::vector<std::int64_t> at(shape.size());
+    std::size_t count = 1;
+    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+    for (std::size_t number = 0; number < count; ++number) {
+        visit(number, std::as_const(at));
+        for (std::size_t dim = shape.size(); dim-- > 0;) {
+            if (++at[dim] < shape[dim]) break;
+            at[dim] = 0;
+        }
+    }
+}
+
+/// The case whose call is legal.
+Spec without_edits(Spec spec);
 
 /// Rows of `left` with those of `right`, a rope, behind them.
 std::vector<std::uint32_t> beside(const std::vector<std::uint32_t>& left, std::int64_t left_width,

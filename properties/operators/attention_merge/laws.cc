@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "properties/case/attention_draws.h"
+#include "properties/case/values.h"
 #include "properties/laws/call_properties.h"
 #include "properties/laws/clause_tables.h"
 #include "properties/laws/relation_checks.h"
@@ -41,11 +42,9 @@ Verdict judge_empty_rows(const MergeProblem& problem, const Call& call, const Ca
 }
 
 CaseProblem case_problem(const Spec& spec) {
-    const auto problem = std::make_shared<const MergeProblem>(spec);
-    Spec plain = spec;
-    plain.edits.clear();
     CaseProblem out;
-    out.call = build_merge_call(plain);
+    out.call = build_merge_call(without_edits(spec));
+    const auto problem = std::make_shared<const MergeProblem>(out.call);
     out.expected = [problem](const ref::RoundingClass& rounding) {
         return outputs_of(problem->expected(rounding), problem->gives_lse);
     };
@@ -295,17 +294,7 @@ void add_relations(std::vector<Property>& list) {
 
 // ---- validation ----
 
-EditGroups possible_edits(const Spec& spec) {
-    EditGroups groups;
-    const Call call = outline_of(extents_of(spec));
-    add_tensor_edits(groups, call);
-    groups.push_back(values_of("all.heads", {0, 257}));
-    groups.push_back(values_of("all.dim", {0, 513}));
-    groups.push_back(values_of("all.parts", {0, 65}));
-    groups.push_back(values_of("all.rows", {0}));
-    groups.push_back(values_of("all.dtype", {ATTNCHECK_FLOAT32, ATTNCHECK_FLOAT16}));
-    return groups;
-}
+EditGroups possible_edits(const Spec& spec) { return derived_edits(extents_of(spec)); }
 
 /// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {

@@ -12,24 +12,6 @@ namespace {
 
 constexpr int kParts = 0, kLses = 1;
 
-/// Calls set(row-major number, logical index) for every element; a broadcast tensor has the values
-/// of its second index 0 everywhere.
-template <class Set>
-void for_each_element(const Tensor& tensor, Layout layout, const Set& set) {
-    const auto& shape = tensor.buffer_shape;
-    const auto total = static_cast<std::int64_t>(tensor.elements());
-    std::vector<std::int64_t> at(shape.size());
-    for (std::int64_t i = 0; i < total; ++i) {
-        std::vector<std::int64_t> logical = at;
-        if (layout == Layout::broadcast) logical[1] = 0;
-        set(static_cast<std::size_t>(i), logical);
-        for (std::size_t dim = shape.size(); dim-- > 0;) {
-            if (++at[dim] < shape[dim]) break;
-            at[dim] = 0;
-        }
-    }
-}
-
 /// A normal number of the element's own; `salt` for another one.
 double drawn(const Spec& spec, std::uint64_t salt, std::span<const std::int64_t> index) {
     return recipe_value(Recipe::normal, mix(spec.seed + salt), {kLses}, ref::Dtype::fp32, index, 1);
@@ -83,25 +65,19 @@ void fill(const Spec& spec, Call& call) {
             });
     };
     lses.bits.resize(lses.elements());
-    for_each_element(lses, spec.layouts[kLses], [&](std::size_t k, const auto& index) {
+    for_each_index(lses.buffer_shape, [&](std::size_t k, const auto& index) {
         lses.bits[k] = ref::encode(ref::Dtype::fp32, lse_of(spec, index));
     });
     override_tensor(kLses, lses);
 
-    parts.bits.resize(parts.elements());
-    const std::uint32_t dead = ref::encode(ref::Dtype::fp32, -kInfinity),
-                        nan = ref::encode(parts.type(), std::numeric_limits<double>::quiet_NaN());
-    const bool poisoned = spec.layouts[kParts] != Layout::broadcast;
-    const auto dim = static_cast<std::size_t>(parts.buffer_shape.back());
-    const DataRole role{kParts, false, parts.buffer_shape[0]};
-    const auto total = static_cast<std::int64_t>(parts.elements());
-    for_each_element(parts, spec.layouts[kParts], [&](std::size_t k, const auto& index) {
-        parts.bits[k] =
-            poisoned && lses.bits[k / dim] == dead
-                ? nan
-                : ref::encode(parts.type(), recipe_value(spec.recipe, spec.seed, role,
-                                                         parts.type(), index, total));
-    });
+    fill_by_recipe(spec, kParts, parts);
+    if (spec.layouts[kParts] != Layout::broadcast) {
+        const std::uint32_t dead = ref::encode(ref::Dtype::fp32, -kInfinity),
+                            nan = ref::encode(parts.type(), std::numeric_limits<double>::quiet_NaN());
+        const auto dim = static_cast<std::size_t>(parts.buffer_shape.back());
+        for (std::size_t k = 0; k < parts.bits.size(); ++k)
+            if (lses.bits[k / dim] == dead) parts.bits[k] = nan;
+    }
     override_tensor(kParts, parts);
 }
 
@@ -109,15 +85,16 @@ void fill(const Spec& spec, Call& call) {
 
 Call build_merge_call(const Spec& spec) { return build_of(spec, fill); }
 
-MergeProblem::MergeProblem(const Spec& spec) {
-    Spec plain = spec;
-    plain.edits.clear();
-    Call call = build_merge_call(plain);
-    dtype = call.tensor("parts").type();
-    shape = {spec.number("parts"), spec.number("rows"), spec.number("heads"), spec.number("dim")};
-    parts = std::move(call.tensor("parts").bits);
-    lses = std::move(call.tensor("lses").bits);
-    gives_lse = call.tensor("lse").present;
+MergeProblem::MergeProblem(const Spec& spec)
+    : MergeProblem(build_merge_call(without_edits(spec))) {}
+
+MergeProblem::MergeProblem(const Call& call)
+    : dtype(call.tensor("parts").type()),
+      parts(call.tensor("parts").bits),
+      lses(call.tensor("lses").bits),
+      gives_lse(call.tensor("lse").present) {
+    const auto& extents = call.tensor("parts").buffer_shape;
+    shape = {extents[0], extents[1], extents[2], extents[3]};
 }
 
 ref::ExpectedMerge MergeProblem::expected(const ref::RoundingClass& rounding) const {

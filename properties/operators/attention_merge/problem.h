@@ -32,6 +32,7 @@ struct MergeProblem {
 
     MergeProblem() = default;
     explicit MergeProblem(const Spec& spec);
+    explicit MergeProblem(const Call& call);
 
     std::vector<double> part_values() const { return ref::decode_all(dtype, parts); }
     std::vector<double> lse_values() const { return ref::decode_all(ref::Dtype::fp32, lses); }

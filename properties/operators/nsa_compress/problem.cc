@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "properties/case/data.h"
 #include "properties/case/values.h"
 #include "properties/operators/nsa_compress/case.h"
 #include "ref/operators/nsa_compress_noise.h"
@@ -12,26 +11,6 @@ namespace attncheck::properties {
 namespace {
 
 constexpr const char* kTensorNames[kCmpArguments] = {"input", "weight", "output_grad"};
-
-/// The recipe's values of an input.
-void fill_tensor(const Spec& spec, std::size_t index, Tensor& tensor) {
-    const auto& shape = tensor.buffer_shape;
-    const DataRole role{static_cast<int>(index), spec.schema->tensors[index].role == Role::weight,
-                        shape[0]};
-    const auto total = static_cast<std::int64_t>(tensor.elements());
-    tensor.bits.assign(tensor.elements(), 0);
-    if (spec.recipe == Recipe::zeros) return;
-    const std::int64_t width = shape.size() > 2 ? shape[2] : 1;
-    std::size_t at = 0;
-    for (std::int64_t row = 0; row < shape[0]; ++row)
-        for (std::int64_t head = 0; head < shape[1]; ++head)
-            for (std::int64_t c = 0; c < width; ++c) {
-                const std::int64_t place[] = {row, head, c};
-                tensor.bits[at++] = ref::encode(
-                    tensor.type(), recipe_value(spec.recipe, spec.seed, role, tensor.type(),
-                                                {place, shape.size()}, total));
-            }
-}
 
 TierTensor make_tensor(const char* name, Role role, const char* row_word,
                        const CompressProblem& problem, std::int64_t width, std::vector<ref::SequencePlace> places,
@@ -46,11 +25,6 @@ TierTensor make_tensor(const char* name, Role role, const char* row_word,
     tensor.noise = std::move(noise);
     tensor.dtype = problem.dtype;
     return tensor;
-}
-
-Spec without_edits(Spec spec) {
-    spec.edits.clear();
-    return spec;
 }
 
 std::vector<std::vector<std::int64_t>> shapes_in(const Call& call) {
@@ -75,7 +49,7 @@ Spec inside(Spec spec, const Call& call) {
 Call build_compress_call(const Spec& spec) {
     return build_of(spec, [](const Spec& of, Call& call) {
         for (std::size_t i = 0; i < call.tensors.size(); ++i)
-            if (!call.tensors[i].output) fill_tensor(of, i, call.tensors[i]);
+            if (!call.tensors[i].output) fill_by_recipe(of, i, call.tensors[i]);
         apply_overrides(
             inside(of, call), [&](std::size_t i) { return &call.tensors[i].bits; },
             shapes_in(call));

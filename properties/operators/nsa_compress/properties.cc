@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/case/values.h"
 #include "properties/judge/sampled_attention.h"
 #include "properties/laws/call_properties.h"
 #include "properties/laws/clause_tables.h"
@@ -20,13 +21,8 @@ struct CaseCall {
     Call call;
     CompressProblem problem;
 
-    explicit CaseCall(Spec spec) : call(plain_call(spec)), problem(spec, call) {}
-
-private:
-    static Call plain_call(Spec& spec) {
-        spec.edits.clear();
-        return build_compress_call(spec);
-    }
+    explicit CaseCall(const Spec& spec)
+        : call(build_compress_call(without_edits(spec))), problem(spec, call) {}
 };
 
 CaseProblem case_problem(const Spec& spec) {
