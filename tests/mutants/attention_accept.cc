@@ -5,7 +5,6 @@
 #include "attention_problem.h"
 #include "one_buffer.h"
 #include "ruling.h"
-#include "storage.h"
 
 namespace attncheck::mutants {
 
@@ -153,20 +152,6 @@ int accept(const NeutralArguments& a) {
     }
     if (!ruling.is_legal) return ATTNCHECK_ERR_INVALID;
     return ruling.is_undefined ? 1 : ATTNCHECK_OK;
-}
-
-float load(const attncheck_tensor& t, std::int64_t at) {
-    if (t.dtype == ATTNCHECK_FLOAT32) return static_cast<const float*>(t.data)[at];
-    const std::uint16_t bits = static_cast<const std::uint16_t*>(t.data)[at];
-    return t.dtype == ATTNCHECK_FLOAT16 ? widen_fp16(bits) : widen_bf16(bits);
-}
-
-void store(const attncheck_tensor& t, std::int64_t at, float value) {
-    if (t.dtype == ATTNCHECK_FLOAT32)
-        static_cast<float*>(t.data)[at] = value;
-    else
-        static_cast<std::uint16_t*>(t.data)[at] =
-            t.dtype == ATTNCHECK_FLOAT16 ? narrow_fp16(value) : narrow_bf16(value);
 }
 
 NeutralProblem::NeutralProblem(const NeutralArguments& args) : NeutralArguments(args) {

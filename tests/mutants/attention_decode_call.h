@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "active_mutant.h"
-#include "storage.h"
+#include "element.h"
 
 namespace attncheck::mutants {
 
@@ -18,19 +18,9 @@ class Elements {
 public:
     explicit Elements(const attncheck_tensor& tensor) : tensor_(tensor) {}
 
-    float load(std::int64_t at) const {
-        if (tensor_.dtype == ATTNCHECK_FLOAT32) return static_cast<const float*>(tensor_.data)[at];
-        return widen(half(), static_cast<const std::uint16_t*>(tensor_.data)[at]);
-    }
-    void store(std::int64_t at, float value) const {
-        if (tensor_.dtype == ATTNCHECK_FLOAT32)
-            static_cast<float*>(tensor_.data)[at] = value;
-        else
-            static_cast<std::uint16_t*>(tensor_.data)[at] = narrow(half(), value);
-    }
-    float rounded(float value) const {
-        return tensor_.dtype == ATTNCHECK_FLOAT32 ? value : round_to(half(), value);
-    }
+    float load(std::int64_t at) const { return mutants::load(tensor_, at); }
+    void store(std::int64_t at, float value) const { mutants::store(tensor_, at, value); }
+    float rounded(float value) const { return mutants::rounded(tensor_, value); }
     std::int64_t offset(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l = 0) const {
         const std::int64_t* s = tensor_.strides;
         return i * s[0] + j * s[1] + k * s[2] + (l == 0 ? 0 : l * s[3]);
@@ -39,7 +29,6 @@ public:
     std::int64_t extent(int dim) const { return tensor_.shape[dim]; }
 
 private:
-    Half half() const { return tensor_.dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16; }
     const attncheck_tensor& tensor_;
 };
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "active_mutant.h"
+#include "element.h"
 #include "ruling.h"
-#include "storage.h"
 
 namespace attncheck::mutants {
 
@@ -47,24 +47,7 @@ std::int64_t offset(const attncheck_tensor& t, std::int64_t i, std::int64_t j, s
     return sum;
 }
 
-float load(const attncheck_tensor& t, std::int64_t at) {
-    if (t.dtype == ATTNCHECK_FLOAT32) return static_cast<const float*>(t.data)[at];
-    const std::uint16_t bits = static_cast<const std::uint16_t*>(t.data)[at];
-    return t.dtype == ATTNCHECK_FLOAT16 ? widen_fp16(bits) : widen_bf16(bits);
-}
-
-void store(const attncheck_tensor& t, std::int64_t at, float value) {
-    if (t.dtype == ATTNCHECK_FLOAT32)
-        static_cast<float*>(t.data)[at] = value;
-    else
-        static_cast<std::uint16_t*>(t.data)[at] =
-            t.dtype == ATTNCHECK_FLOAT16 ? narrow_fp16(value) : narrow_bf16(value);
-}
-
-float kept(const attncheck_tensor& t, float sum) {
-    if (!on<"AM-09">() || t.dtype == ATTNCHECK_FLOAT32) return sum;
-    return round_to(t.dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16, sum);
-}
+float kept(const attncheck_tensor& t, float sum) { return on<"AM-09">() ? rounded(t, sum) : sum; }
 
 class Row {
 public:

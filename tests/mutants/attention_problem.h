@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "active_mutant.h"
+#include "element.h"
 
 namespace attncheck::mutants {
 
@@ -29,9 +30,6 @@ NeutralArguments arguments_of(const attncheck_attention_grad_args& args);
 
 /// 0; a rejection; or 1 where a defect accepts what is undefined.
 int accept(const NeutralArguments& args);
-
-float load(const attncheck_tensor& t, std::int64_t at);
-void store(const attncheck_tensor& t, std::int64_t at, float value);
 
 struct NeutralProblem : NeutralArguments {
     std::int64_t batches = 0, heads = 0, kv_heads = 0, dim = 0, value_dim = 0;
