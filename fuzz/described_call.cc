@@ -130,7 +130,14 @@ public:
         choose_profile(call_.profile);
     }
 
-    std::optional<ref::Ruling> ruling() const override { return properties::rule(call_); }
+    std::optional<ref::Ruling> ruling() const override {
+        try {
+            return properties::rule(call_);
+        } catch (const std::logic_error&) {  // every rule but that of the list's elements holds
+            if (!has_long_list_) throw;
+            return std::nullopt;
+        }
+    }
     impl::MaybeRejection rejection() const override { return entry_.validate(bytes_.data()); }
     int enter() const override { return entry_.enter(bytes_.data()); }
     ArgumentList arguments() const override {
@@ -266,6 +273,7 @@ private:
         double count = list.rank == std::ssize(list.buffer_shape);
         for (const Int extent : list.shape) count *= extent < 0 ? 0 : static_cast<double>(extent);
         std::vector<std::int32_t>& memory = stored_.emplace_back(1, 0);
+        has_long_list_ = has_long_list_ || count > kMostStored;
         if (count < 1 || count > kMostStored) {
             list.bits.clear();
             tensor.data = memory.data();
@@ -324,6 +332,7 @@ private:
     }
 
     static constexpr Int kSomeValue = -1;
+    bool has_long_list_ = false;
 
     const Base& base_;
     Call call_;

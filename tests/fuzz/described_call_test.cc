@@ -61,5 +61,21 @@ TEST_P(DescribedCalls, ValidatorsAgree) {
     EXPECT_GE(seen.size(), 8u) << "few parameters are ever the one to blame";
 }
 
+// Each edit that validation tries, alone.
+TEST_P(DescribedCalls, EveryEditIsAQuestion) {
+    int accepted = 0, rejected = 0;
+    for (int group = 0; group < 256; ++group)
+        for (int edit = 0; edit < 4; ++edit) {
+            CallBytes bytes;
+            bytes.head = {1};
+            bytes.changes = {{.which = static_cast<std::uint8_t>(group),
+                              .argument = static_cast<std::uint8_t>(edit)}};
+            const auto ruling = described_call(GetParam(), bytes)->ruling();
+            if (ruling) ++(ruling->accepted() ? accepted : rejected);
+        }
+    EXPECT_GE(accepted, 4);
+    EXPECT_GE(rejected, 500);
+}
+
 }  // namespace
 }  // namespace attncheck::fuzz
