@@ -177,6 +177,18 @@ bool is_declined(const CallResult& result) {
 
 namespace {
 
+/// The failure of the call alone in a new process: then what ran before or with it is not to blame.
+std::optional<Verdict> failure_alone(const Spec& spec, PropertyContext& context,
+                                     const CaseProblem& problem) {
+    context.candidate.restart();
+    const CallResult result = context.candidate.run(problem.call, {});
+    if (verdict_unless_ok(result)) return std::nullopt;
+    Verdict verdict =
+        verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
+    if (!verdict.failed()) return std::nullopt;
+    return verdict;
+}
+
 /// How often each of the calls is made in a round, `seconds` of them one behind the other: calls that
 /// are over at once meet each other only when repeated, slow ones meet all the time.
 int repetitions_of(double seconds) {
@@ -225,6 +237,7 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
                        : verdict_on_result(spec, *taken[k], results[k], expected[k], context);
             if (!verdict.failed() && !failed) continue;
             if (verdict.tier == Tier::crash || verdict.tier == Tier::memory) return verdict;
+            if (auto own = failure_alone(spec, context, *taken[k])) return *own;
             verdict.failure = "wrong when called from several threads";
             verdict.message = fmt::format(
                 "{} calls at once (this case, the next seed, {}; wrong: {}): {}", results.size(),
@@ -248,8 +261,9 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProb
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
     Verdict verdict =
         verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
-    if (verdict.failed())
-        verdict.message = fmt::format("after a call with {}: {}", earlier, verdict.message);
+    if (!verdict.failed()) return verdict;
+    if (auto own = failure_alone(spec, context, problem)) return *own;
+    verdict.message = fmt::format("after a call with {}: {}", earlier, verdict.message);
     return verdict;
 }
 
@@ -264,9 +278,10 @@ Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
     if (auto verdict = verdict_unless_ok(result)) return *verdict;
     Verdict verdict =
         verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
-    if (verdict.failed())
-        verdict.message = fmt::format("after a call that was rejected for {}: {}",
-                                      print(broken->edits.front()), verdict.message);
+    if (!verdict.failed()) return verdict;
+    if (auto own = failure_alone(spec, context, problem)) return *own;
+    verdict.message = fmt::format("after a call that was rejected for {}: {}",
+                                  print(broken->edits.front()), verdict.message);
     return verdict;
 }
 

@@ -256,6 +256,48 @@ TEST(NeutralLaws, NameAnLseOfBase2) {
     EXPECT_EQ(failure_with(1.01), "lse is wrong");
 }
 
+/// A neutral forward whose output is 0.1 too large, alone or in calls at once.
+class WrongNeutralKernel : public ProblemKernel {
+public:
+    WrongNeutralKernel(bool alone, bool together)
+        : ProblemKernel(neutral_operator(),
+                        [this](const AttentionProblem& problem) {
+                            Values values = neutral_forward(problem, 1);
+                            for (double& x : values["out"]) x += wrong_ ? 0.1 : 0;
+                            return values;
+                        }),
+          alone_(alone),
+          together_(together) {}
+
+    CallResult run(const Call& call, const RunOptions& options) override {
+        wrong_ = alone_;
+        return ProblemKernel::run(call, options);
+    }
+    std::vector<CallResult> run_together(std::span<const Call* const> calls, int) override {
+        wrong_ = together_;
+        return std::vector<CallResult>(calls.size(), ProblemKernel::run(*calls[0], {}));
+    }
+
+private:
+    bool alone_, together_, wrong_ = false;
+};
+
+// A verdict blames other calls only where the call alone is right.
+TEST(CallsAtOnce, AreNotBlamedForWhatIsWrongAlone) {
+    const Spec spec = spec_of(
+        "attention{dtype=fp32 q=[5,5] kv=[9,9] layout=bhsd kv_heads=1 group=2 dim=8 value_dim=4 "
+        "scale=rsqrt data=normal seed=3}");
+    const auto failure_of = [&](bool alone, bool together) {
+        WrongNeutralKernel kernel(alone, together);
+        PropertyContext context{kernel, {}};
+        return check_concurrent(spec, context,
+                                {attention_case(kernel, spec, ref::Grant::rounding)}, {}).failure;
+    };
+    EXPECT_EQ(failure_of(false, false), "");
+    EXPECT_EQ(failure_of(true, true), "out is wrong");
+    EXPECT_EQ(failure_of(false, true), "wrong when called from several threads");
+}
+
 // hidden=times_zero: a row that sees no key multiplies its keys by 0 (dP - delta), and an infinite dO makes that no
 // number. A row whose numbers are finite is judged all the same.
 TEST(HiddenTimesZero, LeavesQueryGradientsOfNonFiniteRows) {
