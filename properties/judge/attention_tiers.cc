@@ -37,25 +37,30 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     return tensor;
 }
 
-/// dbias or dsink. A row of the bias, which shares the errors of its delta, is a row of the tensor.
+/// dbias or dsink, with the rows of a head. A row of the bias, which shares the errors of its delta, is a row
+/// of the tensor.
 TierTensor make_sum_tensor(const AttentionProblem& problem, const char* name, std::int64_t width,
-                           ref::RoundingNoise noise) {
-    const AttentionOutput& output = problem.output_named(name);
+                           ref::RoundingNoise noise, std::int64_t heads, std::int64_t rows) {
     TierTensor tensor;
     tensor.name = name;
     tensor.row_word = "query";
-    tensor.heads = output.heads;
+    tensor.heads = heads;
     tensor.width = width;
     tensor.noise = std::move(noise);
     tensor.dtype = problem.result;
-    const std::int64_t rows = output.width / width;  // of a head
     // Sums over queries and keys end in no tile: a length that no row is at the end of.
     const std::int64_t length = 2 * rows + 64;
     for (std::int64_t unit = 0; unit < std::ssize(tensor.noise.value) / width; ++unit) {
-        tensor.places.push_back({unit / rows / output.heads, unit % rows, length});
-        tensor.chosen_heads.push_back(unit / rows % output.heads);
+        tensor.places.push_back({unit / rows / heads, unit % rows, length});
+        tensor.chosen_heads.push_back(unit / rows % heads);
     }
     return tensor;
+}
+
+TierTensor make_sum_tensor(const AttentionProblem& problem, const char* name, std::int64_t width,
+                           ref::RoundingNoise noise) {
+    const AttentionOutput& output = problem.output_named(name);
+    return make_sum_tensor(problem, name, width, std::move(noise), output.heads, output.width / width);
 }
 
 /// The gradients of biases and sinks. Where a kernel goes by an output of its own, the error of
@@ -184,6 +189,22 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
         queries, keys, problem.result, rounding, chosen.keys);
     add("dk", Role::key_grad, s.head_dim, std::move(noise.key_grad), "ds");
     add("dv", Role::value_grad, s.value_dim, std::move(noise.value_grad), "p");
+    if (problem.gives("dsink") && chosen.key_columns) {
+        ref::AttentionGradNoise sums;
+        sums.sink_grad = ref::sink_grad_noise(s, chosen.key_columns, numbers.gradient_inputs(),
+                                              problem.result, rounding);
+        add_sums(problem, std::move(sums), rounding, out);
+    }
+    if (!chosen.bias.empty()) {
+        ref::AttentionGradInputs few = numbers.gradient_inputs();
+        few.bias_elements = chosen.bias.size();
+        few.bias_dtype = problem.bias_dtype;
+        const auto width = static_cast<std::int64_t>(few.bias_elements);
+        out.push_back(make_sum_tensor(
+            problem, "dbias", width,
+            ref::bias_grad_noise(s, chosen.bias_columns, few, queries, keys, problem.result, rounding),
+            1, 1));
+    }
     return out;
 }
 

@@ -24,9 +24,11 @@ Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClas
 struct ChosenRows {
     std::vector<std::int64_t> rows, keys;
     ref::ColumnLister key_columns;  ///< at least the columns of the keys
+    std::vector<std::int64_t> bias = {};  ///< elements of a bias of one row
+    ref::ColumnLister bias_columns = {};  ///< those of these elements, numbered in this order
 };
-/// The tensors above, row k of each being that of rows[k] or keys[k]. Only outputs that have chosen
-/// rows are there.
+/// The tensors above, row k of each being that of rows[k] or keys[k]; dsink as it is, dbias one row
+/// of the chosen elements. Only outputs that have chosen rows are there.
 std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
                                         const ref::RoundingClass& rounding);
 

@@ -11,6 +11,7 @@
 #include "properties/case/one_buffer.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/judge/exact_sums.h"
+#include "properties/judge/sampled_sums.h"
 
 namespace attncheck::properties {
 namespace {
@@ -142,11 +143,19 @@ RowSample sample_of(const FullSizeAttention& of, bool of_keys, const PropertyCon
                                  context.samples, of.seed);
 }
 
-/// The chosen rows or keys of an output as numbers, the first lane of a statistic.
+/// The chosen rows or keys of an output as numbers, the first lane of a statistic; all of dsink,
+/// the chosen elements of dbias.
 std::vector<double> chosen_values(const AttentionProblem& problem, const std::string& name,
                                   const ChosenRows& chosen, const Call& call,
                                   const CallResult& result) {
     const AttentionOutput& output = problem.output_named(name);
+    if (output.is_sum) {
+        std::vector<double> all = ref::decode_all(call.tensor(name).type(), packed_bits(output, call, result));
+        if (output.role == Role::sink_grad) return all;
+        std::vector<double> some;
+        for (const Int element : chosen.bias) some.push_back(all[static_cast<std::size_t>(element)]);
+        return some;
+    }
     const auto& numbers = output.of_keys ? chosen.keys : chosen.rows;
     const Int width = output.is_statistic() ? 1 : output.width;
     std::vector<double> values(numbers.size() * static_cast<std::size_t>(width));
@@ -273,13 +282,22 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
         verdict.message =
             fmt::format("  dq: {}\n  dk, dv: {}\n  {}", rows_text, keys_text,
                         cost_text(context, call, 2.5 * of.flops(), result, start));
-    const ChosenRows chosen{rows.numbers, keys.numbers, key_columns};
+    ChosenRows chosen{rows.numbers, keys.numbers, key_columns};
+    if (problem.bias_row == static_cast<Int>(problem.bias_elements))
+        chosen.bias = chosen_bias_elements(of);
+    if (!chosen.bias.empty()) chosen.bias_columns = of.bias_columns_of(chosen.bias);
     if (!context.rounding.group_rounded)
         judge_exact_sums(of, "dv", chosen, of_keys.value_grad, call, result, verdict);
     if (of.exact_scores) {
         judge_exact_sums(of, "dq", chosen, expected, call, result, verdict);
         if (!context.rounding.group_rounded)
             judge_exact_sums(of, "dk", chosen, of_keys.key_grad, call, result, verdict);
+    }
+    if (!verdict.failed()) {
+        const Verdict sums = judge_sampled_sums(of, call, result, context);
+        if (sums.failed()) return sums;
+        verdict.worst_ratio = std::max(verdict.worst_ratio, sums.worst_ratio);
+        verdict.message += sums.message;
     }
     judge_chosen_tiers(of, chosen, call, result, context, verdict);
     return verdict;

@@ -21,6 +21,8 @@ struct FullSizeAttention {
     double pairs = 0;        ///< visible pairs of a query row and a key, about
     /// At least the columns of these keys; empty: those of the problem.
     std::function<ref::ColumnLister(const std::vector<std::int64_t>& keys)> columns_of = {};
+    /// The columns of these elements of the bias, numbered in this order; empty: dbias is not judged.
+    std::function<ref::ColumnLister(const std::vector<std::int64_t>& elements)> bias_columns_of = {};
     bool has_tiers = false;  ///< the second and third tier judge the chosen rows, too
     std::int64_t exact_keys = 0;  ///< of every row, where sums are exact (exact_sums.h); else 0
     bool exact_scores = false;    ///< those of dQ and dK are exact as well, and the output is 0
@@ -39,7 +41,7 @@ struct FullSizeAttention {
 };
 
 /// Runs the forward and judges softmax_max, softmax_sum and attention_out; for a gradient then runs
-/// it on what the forward gave and judges dQ, dK and dV. A verdict that holds says in its message
+/// it on what the forward gave and judges dQ, dK, dV, dbias and dsink. A verdict that holds says in its message
 /// which rows and keys were compared.
 Verdict check_sampled(FullSizeAttention of, PropertyContext& context);
 

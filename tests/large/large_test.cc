@@ -144,6 +144,9 @@ TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
     const std::string attention =
         "'nsa_compress_attention{dtype=bf16 q=[1000] cmp=[125] kv_heads=1 group=4 dim=32 "
         "value_dim=32 block=32 stride=16 select=64 count=4 scale=rsqrt data=normal seed=1}'";
+    const std::string sums =
+        "'attention_grad{dtype=bf16 q=[700] kv=[300] layout=bshd kv_heads=1 group=2 dim=32 value_dim=32 "
+        "bias=per_key sink=normal scale=rsqrt data=normal seed=1}'";
     const struct {
         std::string id, line, failure;
     } mutants[] = {{"FA-x83", flash, "softmax_sum is wrong"},
@@ -155,7 +158,9 @@ TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
                    {"NSG-x27", "'nsa_selected_attention_grad" + selected, "dq is wrong"},
                    {"NC-03", compress, "output is wrong"},
                    {"NCA-x26", attention, "softmax_max is wrong"},
-                   {"NCA-x04", attention, "topk_indices is wrong"}};
+                   {"NCA-x04", attention, "topk_indices is wrong"},
+                   {"ATG-02", sums, "dsink is wrong"},
+                   {"ATG-04", sums, "dbias is wrong"}};
     for (const auto& mutant : mutants) {
         const auto run = [&](const std::string& id) {
             return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) + " reproduce " +

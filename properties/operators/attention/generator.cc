@@ -111,13 +111,16 @@ void sample_data(Random& random, Spec& spec) {
             spec.layouts[i] = Layout::gap;
 }
 
-/// Positions that leave 16 bits, masked, in a type that shows few keys of many in the LSE.
+/// Positions that leave 16 bits, masked or in a window at the end, in a type that shows few keys of many in the LSE.
 void sample_far_positions(Random& random, Spec& spec) {
     if (longest(spec.lists[1]) < kBeyond16Bits) return;
     spec.recipe = random.pick({Recipe::normal, Recipe::normal, Recipe::spiky, Recipe::onehot});
     spec.set("dtype", random.pick<Int>({2, 2, 0, 1}));
     spec.set("logits", 0);
-    if (is_packed(spec) || random.chance(30)) return;
+    if (is_packed(spec) || random.chance(30)) {
+        if (random.chance(60)) spec.set("window_left", random.between(0, 3000)), spec.set("align", 1);
+        return;
+    }
     spec.set("window_left", -1), spec.set("window_right", -1);
     spec.set("mask", number(random.pick({PairForm::full, PairForm::shared, PairForm::per_key})));
 }
@@ -172,7 +175,8 @@ Spec plain_neutral(const Schema& schema, Random& random) {
 }
 
 /// The size that is asked for, causal; several sequences off every tile edge with shared key heads,
-/// a softcap and sinks; padded batches with kv_length; and a band over positions that leave 16 bits.
+/// a softcap and sinks; padded batches with kv_length and a bias of the keys; for a
+/// gradient, one row of biases over all queries; and a band over positions that leave 16 bits.
 /// First exact sums over a power of two of keys.
 std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     constexpr Int kFp16 = 0, kLongBand = 65'536;
@@ -195,7 +199,11 @@ std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uin
         {{"dtype", kFp16}, {"group", 4}, {"dim", 96}, {"value_dim", 64}, {"window_right", 0},
          {"align", 1}, {"softcap", 20}, {"sink", number(Sinks::normal)}});
     add({quarter, quarter}, {quarter + 40, quarter + 40}, NeutralLayout::bhsd, 2,
-        {{"kv_length", number(KvLength::some)}, {"hidden_keys", number(HiddenKeys::nan)}});
+        {{"kv_length", number(KvLength::some)}, {"hidden_keys", number(HiddenKeys::nan)},
+         {"bias", number(PairForm::per_key)}});
+    if (schema.number("dbias") >= 0)
+        add({quarter}, {quarter / 2}, NeutralLayout::bshd, 1,
+            {{"dim", 64}, {"value_dim", 64}, {"bias", number(PairForm::per_key)}});
     add({longest_one}, {longest_one}, NeutralLayout::packed, 2,
         {{"dim", 64}, {"value_dim", 64}, {"window_left", 500}, {"window_right", 3}});
     add({std::min<Int>(length, 512) - odd}, {exact_keys_of(length)}, NeutralLayout::bshd, 2,

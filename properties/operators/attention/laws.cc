@@ -78,7 +78,9 @@ bool is_neutral_tier_data(const Spec& spec) {
            (spec.number("lse") == 0 || spec.schema == &neutral_description(false));
 }
 
-Verdict check_full_size(const Spec& spec, PropertyContext& context) {
+Verdict check_full_size(const Spec& given, PropertyContext& context) {
+    Spec spec = given;
+    if (context.rounding.hidden_times_zero) spec.set("hidden_keys", 0);
     AttentionProblem problem = neutral_inputs(spec);
     if (problem.gradient && problem.statistics == Statistics::none)
         return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
@@ -91,6 +93,9 @@ Verdict check_full_size(const Spec& spec, PropertyContext& context) {
     FullSizeAttention of = full_size(neutral_operator(), spec, std::move(problem), pairs);
     of.columns_of = [shape](const std::vector<Int>& keys) {
         return ref::attention_columns_of(*shape, keys);
+    };
+    of.bias_columns_of = [shape](const std::vector<Int>& elements) {
+        return ref::attention_columns_of_bias(*shape, elements);
     };
     return judge_full_size(std::move(of), spec, is_neutral_tier_data(spec), context);
 }
