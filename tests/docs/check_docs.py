@@ -33,6 +33,7 @@ NOT_RUN = {
     r"attncheck mutants": "twenty minutes; tests/mutants grades a part in CTest",
     r"^attncheck_speed|/attncheck_speed": "a measurement of many minutes",
     r"^pip ": "installs; tests/python builds and installs the wheel",
+    r"^sbatch ": "needs a cluster; check_job_files runs the same files without one",
     r"python:": "needs the package for Python; tests/python runs its examples",
     r"^attncheck judge ": "the page shows how call.npz is made; tests/python/test_judge.py has one",
     r"--html all\.html$": "the shards are those of the page above; report_files_test.cc merges two",
@@ -144,6 +145,32 @@ def check_workflow(source, attncheck):
         check(re.search(rf"^  (-\w,)?{option}\b", known, re.M), "the workflow has", option, "which verify does not know")
 
 
+def check_job_files(source, attncheck, library):
+    """The job files for Slurm, as its tasks see them: one that dies goes on with its report."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        env = {**os.environ, "ATTNCHECK": attncheck, "SLURM_ARRAY_TASK_COUNT": "2", "XDG_CACHE_HOME": str(folder / "cache")}
+        options = ["--op", "attention_merge", "--property", "memory", "--property", "repeatable", "--cases", "8"]
+
+        def run(name, *words, **variables):
+            done = subprocess.run(["bash", source / "examples/slurm" / name, *words], cwd=folder, env={**env, **variables},
+                                  capture_output=True, text=True, timeout=60)
+            return done.returncode, done.stdout + done.stderr
+
+        for task in ("1", "2"):
+            status, printed = run("attncheck.sbatch", library, *options, SLURM_ARRAY_TASK_ID=task)
+            check(status == 0, "a task ended with", status, printed)
+        report = folder / "attncheck-reports/2.json"
+        whole = json.loads(report.read_text())
+        report.write_text(json.dumps({**whole, "interrupted": True, "finished": []}, indent=1))
+        status, printed = run("attncheck.sbatch", library, *options, SLURM_ARRAY_TASK_ID="2")
+        check(status == 0 and "taken over from" in printed, "the task did not go on:", printed)
+        status, printed = run("merge.sbatch")
+        check(status == 0, "the merge ended with", status, printed)
+        merged = json.loads((folder / "attncheck.json").read_text())
+        check([one["property"] for one in merged["properties"]] == ["memory", "repeatable"], "properties of the merged report")
+
+
 def check_links(source):
     """Pages link to files that exist."""
     for page in (source / "README.md", *sorted((source / "docs").glob("*.md"))):
@@ -161,6 +188,7 @@ def main():
     if not shutil.which("cc"):
         print("no cc: the commands did not run")
         return 77
+    check_job_files(source, attncheck, sys.argv[4])
     run_commands(source, attncheck, failing)
     return 0
 
