@@ -8,7 +8,7 @@ import numpy as np
 
 from attncheck import _arguments
 from attncheck._errors import CandidateError, OutputError
-from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of
+from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of, text_of
 
 # Numbers of the neutral operators with which they do nothing (attncheck/candidate.h).
 WITHOUT_EFFECT = {"softcap": 0.0, "window_left": -1, "window_right": -1}
@@ -67,9 +67,9 @@ class Caller:
             self._bridge.wait()
             self._take(returned, given, outputs)
         except Declined as reason:
-            return DECLINED, str(reason)
+            return DECLINED, text_of(reason)
         except NotImplementedError as reason:
-            return DECLINED, str(reason)
+            return DECLINED, text_of(reason)
         except Invalid as reason:
             return reason.status, f"raised Invalid: {describe_error(reason)}"
         except OutputError as error:

@@ -180,7 +180,7 @@ def load_module(target: str) -> ModuleType:
 
 def describe_error(error: BaseException, inside: str = "") -> str:
     """ "TypeError: text (kernel.py:12)" in one line; the place is the last one in `inside`'s file."""
-    text = _shortened(" ".join(str(error).split()))
+    text = _shortened(" ".join(text_of(error).split()))
     place = ""
     if isinstance(error, SyntaxError) and error.filename:
         text = error.msg or text
@@ -191,6 +191,14 @@ def describe_error(error: BaseException, inside: str = "") -> str:
         if own and not own[-1][0].startswith("<frozen"):
             place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})"
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, as far as it can be asked."""
+    try:
+        return str(error)
+    except BaseException as second:  # noqa: BLE001: a class of the module's own
+        return f"(its text raises {type(second).__name__})"
 
 
 def _shortened(text: str, most: int = 400) -> str:

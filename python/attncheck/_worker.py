@@ -34,12 +34,17 @@ def _import_own_package() -> None:
     spec.loader.exec_module(module)
 
 
+def _bytes(text: str) -> bytes:
+    """For the suite, whatever a module wrote: halves of a surrogate pair are no UTF-8."""
+    return text.encode(errors="backslashreplace")
+
+
 def _fail(library: ctypes.CDLL, error: BaseException) -> int:
     """Says in one line why there are no kernels: the exit status."""
     what = str(error)
     if isinstance(error, ImportError):
         what = f"{sys.executable} lacks a package that attncheck needs: {error}"
-    library.attncheck_worker_refuse(" ".join(what.split()).encode())
+    library.attncheck_worker_refuse(_bytes(" ".join(what.split())))
     return 2
 
 
@@ -64,7 +69,7 @@ def _serve(library: ctypes.CDLL, name: str, kernels: dict, table: dict) -> int:
     def call(entry: bytes, address: int, message: int, size: int) -> int:
         status, text = callers[entry.decode()](address)
         if text:
-            encoded = text.encode(errors="replace")[: size - 1]
+            encoded = _bytes(text)[: size - 1]
             ctypes.memmove(message, encoded + b"\0", len(encoded) + 1)
         return status
 
@@ -72,7 +77,7 @@ def _serve(library: ctypes.CDLL, name: str, kernels: dict, table: dict) -> int:
     precision = next((k.precision for k in kernels.values() if k.precision), "")
     callback = _CALL(call)
     return library.attncheck_worker_serve(
-        name.encode(), precision.encode(), features.encode(), " ".join(callers).encode(), callback
+        _bytes(name), _bytes(precision), _bytes(features), _bytes(" ".join(callers)), callback
     )
 
 

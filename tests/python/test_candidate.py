@@ -40,6 +40,23 @@ def test_a_call_that_needs_a_parameter_the_function_lacks_is_declined(verify):
     assert status == 3 and "declined" in said, said
 
 
+ATTENTION = "attention{dtype=fp32 q=[2] kv=[2] layout=bshd kv_heads=1 group=1 dim=2 value_dim=2 scale=rsqrt %s seed=1}"
+
+
+@pytest.mark.parametrize("asked", ["softcap", "window_left", "window_right"])
+def test_a_call_with_a_number_that_the_function_lacks_is_declined(verify, asked):
+    source = "def attention(query, key, value, scale):\n    raise RuntimeError\n"
+    status, said = verify(source, ATTENTION % f"{asked}=1 data=zeros")
+    assert status == 3 and f"has no parameter {asked}" in said, said
+    assert verify(source, ATTENTION % "data=zeros")[0] == 1
+
+
+def test_who_returns_too_little_learns_how_to_say_so(verify):
+    source = "def attention(query, key, value, scale):\n    return value\n"
+    status, said = verify(source, ATTENTION % "data=zeros")
+    assert status == 1 and 'a kernel without lse says features="lse=absent"' in said, said
+
+
 HEAD = "import numpy as np\nimport attncheck\n"
 MISTAKES = {
     "raised ZeroDivisionError: division by zero (kernel.py:6)": "    helper()\ndef helper():\n    1 / 0\n",
@@ -64,6 +81,18 @@ MISTAKES = {
 def test_a_mistake_in_a_kernel_is_a_verdict(verify, words):
     status, said = verify(HEAD + "def attention_merge(parts, lses):\n" + MISTAKES[words], CASE)
     assert status == 1 and words in said, said
+
+
+def test_an_error_that_cannot_be_printed_is_a_verdict(verify):
+    source = """class Odd(Exception):
+    def __str__(self): raise KeyError("no text")
+def attention_merge(parts, lses):
+    raise Odd()
+"""
+    status, said = verify(source, CASE)
+    assert status == 1 and "raised Odd: (its text raises KeyError) (kernel.py:4)" in said, said
+    status, said = verify(source.replace('raise KeyError("no text")', 'return "\\ud800"'), CASE)
+    assert status == 1 and "raised Odd: \\ud800 (kernel.py:4)" in said, said
 
 
 def test_a_traceback_names_the_last_calls(verify):
@@ -98,6 +127,7 @@ def test_outputs_may_be_filled_or_returned_by_name(verify):
 REFUSED = {
     "import nothere\n": "the import failed: ModuleNotFoundError: No module named 'nothere' (kernel.py:1)",
     "x = (\n": "the import failed: SyntaxError: '(' was never closed (kernel.py:1)",
+    "raise ValueError('\\ud800')\n": "the import failed: ValueError: \\ud800 (kernel.py:1)",
     "raise SystemExit(3)\n": "the import failed: SystemExit: 3 (kernel.py:1)",
     "x = 1\n": "no kernel in it: mark a function with @attncheck.kernel",
     "def attention_merge(parts, lsez): pass\n":
