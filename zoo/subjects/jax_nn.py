@@ -2,7 +2,8 @@
 
 Declared from its documentation: query [B, T, N, H], key and value [B, S, K, H], N a multiple of K; bias and bool mask,
 broadcast to [B, N, T, S]; is_causal from the top left corner; key_value_seq_lengths = kv_length; local_window_size (left,
-right). There is no softcap and no sink, and nothing is said of a row that sees no key (`xla` is not asked, `xla_any_call` is). A jitted function for each shape, which costs about a second.
+right). There is no softcap and no sink, and nothing is said of a row that sees no key (`xla` is not asked, `xla_any_call` is). A jitted function for each
+shape costs up to a second, so that few properties are asked.
 """
 
 import functools
@@ -18,7 +19,8 @@ import attncheck
 from pairs import has_empty_row
 
 ZOO = {"title": "JAX dot_product_attention", "environments": ["jax-0.10", "jax-0.6", "jax-0.4"], "distribution": "jax",
-       "kernels": ["xla", "xla_any_call", "xla_grad"], "properties": {"xla_any_call": ["agreement"]},
+       "kernels": ["xla", "xla_any_call", "xla_grad"],
+       "properties": {"xla_any_call": ["agreement"], "xla": ["agreement", "causality", "written_mask"], "xla_grad": ["agreement", "causality"]},
        "source": "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"}
 COMMON = "layout=bshd,bhsd,sbhd value_dim=dim align=top_left softcap=0 sink=none "
 # The formula of the documentation; P has the type of the inputs, hidden scores get a large negative number.

@@ -21,7 +21,8 @@ ZOO = {"title": "ONNX Runtime Attention", "distribution": "onnxruntime",
        "environments": ["onnxruntime-1.32", "onnxruntime-1.24", "onnxruntime-1.23"],
        "kernels": ["opset_23", "opset_23_any_mask", "opset_23_settled", "opset_23_rank_3", "opset_23_past", "opset_23_half",
                    "opset_24", "opset_24_settled"],
-       "properties": {"opset_23_any_mask": ["agreement"]},
+       "properties": {"opset_23_any_mask": ["agreement"], "opset_23_rank_3": ["agreement", "causality", "gqa_repeat"],
+                      "opset_23_past": ["agreement", "causality", "gqa_repeat"], "opset_23_half": ["agreement", "causality"]},
        "source": "https://onnx.ai/onnx/operators/onnx__Attention.html"}
 COMMON = "layout=bshd,bhsd,sbhd outputs=out window_left=-1 sink=none "
 FEATURES = COMMON + "dtype=fp32 align=top_left "

@@ -17,7 +17,7 @@ from pairs import has_empty_row
 
 ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",
        "environments": ["onnxruntime-1.32", "onnxruntime-1.24", "onnxruntime-1.20"],
-       "properties": {"": ["agreement", "causality", "row_view"]},
+       "properties": {"": ["agreement", "causality", "row_view"], "attention_no_bias": ["agreement"]},
        "kernels": ["attention_no_bias", "attention_lengths", "attention_rows", "attention_past", "multi_head_lengths", "multi_head_rows", "multi_head_past",
                    "multi_head_cross"],
        "source": "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"}
