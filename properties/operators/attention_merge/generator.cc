@@ -44,8 +44,6 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
     return out;
 }
 
-}  // namespace
-
 Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     spec.set("dtype", random.between(0, 2));
@@ -113,6 +111,8 @@ std::vector<RequiredClass> merge_required_classes() {
                            "subnormal", "specials"})
         .take();
 }
+
+}  // namespace
 
 std::unique_ptr<Operator> make_attention_merge() {
     return make_operator({.schema = merge_description(),

@@ -49,9 +49,6 @@ Call build_merge_call(const Spec& spec);  ///< with its edits
 /// True where every part of the row is dead.
 std::vector<bool> empty_rows(const MergeProblem& problem);
 
-Spec sample_merge(const Schema& schema, Random& random, int size, Profile profile);
-std::vector<std::string> merge_labels(const Spec& spec);
-std::vector<RequiredClass> merge_required_classes();
 std::vector<Property> merge_properties();
 
 std::unique_ptr<Operator> make_attention_merge();
