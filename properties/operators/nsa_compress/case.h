@@ -72,9 +72,6 @@ Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass&
                        const std::function<std::vector<double>(const std::string&)>& outputs,
                        TierScores* scores = nullptr);
 
-Spec sample_compress(const Schema& schema, Random& random, int size, Profile profile);
-std::vector<std::string> compress_labels(const Spec& spec);
-std::vector<RequiredClass> compress_required_classes(bool gradient);
 std::vector<Spec> compress_large_cases(const Schema& schema, std::int64_t length,
                                        std::uint64_t seed);
 

@@ -1,5 +1,5 @@
-// The generator of compress: which shapes and data are drawn how often, what a case is called, and
-// which classes a run must reach.
+// The generator of compress: which shapes and data are drawn how often, what a case is called, which
+// classes a run must reach, and steps to smaller cases that change several fields.
 #include <algorithm>
 #include <utility>
 
@@ -77,8 +77,6 @@ void sample_data(Random& random, Spec& spec) {
     draw_layouts(spec, random, Layout::broadcast, 40, 50);
 }
 
-}  // namespace
-
 Spec sample_compress(const Schema& schema, Random& random, int size, Profile) {
     const bool gradient = schema.op == "nsa_compress_grad";
     Spec spec(schema);
@@ -90,8 +88,8 @@ Spec sample_compress(const Schema& schema, Random& random, int size, Profile) {
                                   : random.pick<std::int64_t>({5, 6, 7, 8, 9, 16, 17, 33, 128});
     spec.numbers[kCmpDim] =
         random.chance(70) ? 16 * random.between(1, 5) : 16 * random.between(1, 16);
-    if (random.chance(
-            4)) {  // many blocks of little width: partitions over workers, long reductions
+    // Many blocks of little width: partitions over workers, long reductions.
+    if (random.chance(4)) {
         spec.numbers[kCmpHeads] = random.between(1, 2);
         spec.numbers[kCmpDim] = 16;
         spec.lists[0] = {block + stride * random.between(64, 200) + random.between(0, stride - 1)};
@@ -109,8 +107,8 @@ Spec sample_compress(const Schema& schema, Random& random, int size, Profile) {
         for (std::int64_t i = 0; i < count; ++i)
             spec.lists[0].push_back(sample_length(random, block, stride));
     }
-    if (random.chance(
-            4)) {  // extents that coincide hide nothing from a test, but decide wrong branches
+    // Equal extents (heads == block) select the wrong branch in kernels that compare shapes.
+    if (random.chance(4)) {
         spec.numbers[kCmpBlock] = std::min<std::int64_t>(spec.numbers[kCmpBlock], 48);
         spec.numbers[kCmpStride] = std::min<std::int64_t>(
             spec.numbers[kCmpStride], spec.numbers[kCmpBlock] - (gradient ? 16 : 0));
@@ -203,6 +201,64 @@ std::vector<RequiredClass> compress_required_classes(bool gradient) {
         .recipes(1, Recipe::ints);
     return gradient ? required.share(1, {"lengths_absent"}).take()
                     : required.share(5, {"no_overlap"}).take();
+}
+
+std::vector<Spec> joint_shrinks(const Spec& spec) {
+    const bool gradient = spec.schema == &compress_description(true);
+    std::vector<Spec> out;
+    const std::int64_t block = spec.numbers[kCmpBlock], stride = spec.numbers[kCmpStride];
+    if (spec.numbers[kCmpBeyond] > 0) {  // rows behind the last sequence become part of it
+        Spec to = spec;
+        to.lists[0].back() += std::exchange(to.numbers[kCmpBeyond], 0);
+        out.push_back(to);
+        to.lists[0] = {compress_shape(spec).total_tokens};
+        out.push_back(to);
+    } else if (spec.lists[0].size() > 1) {  // only empty sequences, and one row behind them
+        Spec to = spec;
+        to.lists[0] = {0};
+        to.numbers[kCmpBeyond] = 1;
+        out.push_back(to);
+    }
+    for (std::int64_t b = spec.schema->numbers[kCmpBlock].min; b < block; b += 16)
+        for (std::int64_t s = 16; s <= std::min(stride, gradient ? b - 16 : b); s += 16) {
+            Spec to = spec;
+            to.numbers[kCmpBlock] = b;
+            to.numbers[kCmpStride] = s;
+            for (auto& length : to.lists[0])
+                length = std::max<std::int64_t>(0, length - (block - b));
+            out.push_back(to);
+            for (std::size_t i = 0; i < to.lists[0].size(); ++i)
+                to.lists[0][i] = spec.lists[0][i] * b / block;
+            out.push_back(to);
+            to.lists[0] = spec.lists[0];
+            out.push_back(to);
+        }
+    for (std::int64_t s = 16; s < stride; s += 16) {  // as many blocks at a smaller stride
+        Spec to = spec;
+        to.numbers[kCmpStride] = s;
+        for (auto& length : to.lists[0]) {
+            const std::int64_t over = length - block;
+            if (over > 0) length = block + over / stride * s + std::min(over % stride, s - 1);
+        }
+        out.push_back(to);
+    }
+    return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Operator> make_nsa_compress(bool gradient) {
+    return make_operator({.schema = compress_description(gradient),
+                          .properties = compress_properties(gradient),
+                          .required = compress_required_classes(gradient),
+                          .labels = compress_labels,
+                          .draw = sample_compress,
+                          .joint_shrinks = joint_shrinks,
+                          .large_cases = compress_large_cases,
+                          .folder = "nsa_compress",
+                          .expected = [](const Spec& spec, const ref::RoundingClass& rounding) {
+                              return CompressProblem(spec).expected(rounding);
+                          }});
 }
 
 }  // namespace attncheck::properties
