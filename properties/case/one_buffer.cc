@@ -91,12 +91,19 @@ bool has_one_buffer(const Spec& spec) {
 }
 
 void draw_one_buffer(Spec& spec) {
-    constexpr int kPercent = 4, kWithQuery = 40;
+    constexpr int kPercent = 4, kWithQuery = 40, kJoined = 20, kOtherWidth = 50;
     Random random(mix(spec.seed ^ 0x0bef4e12) ^ static_cast<std::uint64_t>(spec.numbers[0]));
     if (!spec.schema->entry.pack || !random.chance(kPercent)) return;
-    const Layout layout = kOneBuffer[random.between(0, std::ssize(kOneBuffer) - 1)];
+    const Layout layout = random.chance(kJoined)  ? Layout::joined
+                          : random.chance(50) ? Layout::fused
+                                              : Layout::woven;
     const bool with_query = random.chance(kWithQuery);
     Spec other = spec;
+    // Views of one width have the same strides, and a kernel may take one's for the other's.
+    const int dim = spec.schema->number("dim"), value_dim = spec.schema->number("value_dim");
+    if (layout != Layout::joined && dim >= 0 && value_dim >= 0 && random.chance(kOtherWidth))
+        other.set("value_dim", std::max<std::int64_t>(other.number("dim") / 2, 1));
+    if (illegal(other)) other = spec;
     for (std::size_t i = 0; i < spec.layouts.size(); ++i) {
         const TensorField& tensor = spec.schema->tensors[i];
         if (may_share_buffer(tensor) && (with_query || tensor.role != Role::query))
