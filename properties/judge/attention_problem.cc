@@ -76,17 +76,20 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
                                   non_finite_rows(n.output, s.value_dim),
                                   non_finite_rows(n.row_max, 1), non_finite_rows(n.row_sum, 1)})
             for (std::size_t row = 0; row < rows.size(); ++row) rows[row] |= given[row];
-    std::vector<double> large_rows, large_values;  // dP and delta may be infinite where nothing else is
+    // dP, delta and their difference may be infinite where nothing else is.
+    std::vector<double> large_rows, large_values, large_outputs;
     if (problem.gradient) {
         large_rows = largest_of_rows(n.output_grad, s.value_dim);
         large_values = largest_of_rows(n.value, s.value_dim);
-        const std::vector<double> outputs = largest_of_rows(n.output, s.value_dim);
-        for (std::size_t row = 0; row < std::min(rows.size(), outputs.size()); ++row)
-            rows[row] |= may_overflow(large_rows[row], outputs[row], s.value_dim);
+        large_outputs = largest_of_rows(n.output, s.value_dim);
+        large_outputs.resize(rows.size());
+        for (std::size_t row = 0; row < rows.size(); ++row)
+            rows[row] |= may_overflow(large_rows[row], large_outputs[row], s.value_dim);
     }
     const bool overflows =
         problem.gradient && !large_rows.empty() && !large_values.empty() &&
-        may_overflow(std::ranges::max(large_rows), std::ranges::max(large_values), s.value_dim);
+        may_overflow(std::ranges::max(large_rows),
+                     std::ranges::max(large_values) + std::ranges::max(large_outputs), s.value_dim);
     if (!overflows && !any(keys) && !(problem.gradient && any(rows))) return;
     std::vector<char> reached_rows(rows.size()), reached_keys(keys.size());
     std::vector<ref::KeyColumn> columns;
@@ -104,7 +107,8 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
                 if (sees[static_cast<std::size_t>(key)]) continue;
                 const auto at = static_cast<std::size_t>(key * s.kv_heads + kv_head);
                 const bool infinite =
-                    overflows && may_overflow(large_rows[row], large_values[at], s.value_dim);
+                    overflows && may_overflow(large_rows[row], large_values[at] + large_outputs[row],
+                                              s.value_dim);
                 // In a gradient 0 (dP - delta) is no number either where dO, and so delta, is none.
                 reached_rows[row] |= keys[at] | infinite | (problem.gradient && rows[row]);
                 reached_keys[at] |= keys[at] | infinite | rows[row];
