@@ -99,11 +99,17 @@ void draw_one_buffer(Spec& spec) {
                                               : Layout::woven;
     const bool with_query = random.chance(kWithQuery);
     Spec other = spec;
-    // Views of one width have the same strides, and a kernel may take one's for the other's.
+    // Views of one width, or of one head, have the same strides, and a kernel may take one's for the other's.
     const int dim = spec.schema->number("dim"), value_dim = spec.schema->number("value_dim");
-    if (layout != Layout::joined && dim >= 0 && value_dim >= 0 && random.chance(kOtherWidth))
-        other.set("value_dim", std::max<std::int64_t>(other.number("dim") / 2, 1));
-    if (illegal(other)) other = spec;
+    if (layout != Layout::joined && dim >= 0 && value_dim >= 0 && random.chance(kOtherWidth)) {
+        const std::int64_t width = other.number("dim");
+        for (const std::int64_t narrower : {width / 2, 2 * width / 3}) {
+            other.set("value_dim", std::max<std::int64_t>(narrower, 1));
+            if (other.number("kv_heads") == 1) other.set("kv_heads", 2);  // only then do strides differ
+            if (!illegal(other)) break;
+            other = spec;
+        }
+    }
     for (std::size_t i = 0; i < spec.layouts.size(); ++i) {
         const TensorField& tensor = spec.schema->tensors[i];
         if (may_share_buffer(tensor) && (with_query || tensor.role != Role::query))
