@@ -4,8 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <random>
@@ -44,6 +48,8 @@ void check_names(const Arguments& arguments) {
             throw UsageError(unknown_name("property", name, known));
 }
 
+constexpr const char* kOneShard = "1/1";  ///< the whole run
+
 std::pair<int, int> parse_shard(const std::string& text) {
     int index = 0, count = 0;
     char slash = 0, more = 0;
@@ -53,6 +59,22 @@ std::pair<int, int> parse_shard(const std::string& text) {
         throw UsageError(
             fmt::format("--shard is '{}', expected I/N with 1 <= I <= N <= 10000", text));
     return {index - 1, count};
+}
+
+/// --shard, or what runners of tests in shards set for GoogleTest's programs:
+/// https://google.github.io/googletest/advanced.html#distributing-test-functions-to-multiple-machines
+std::string shard_of(const Arguments& arguments) {
+    const char* const total = std::getenv("GTEST_TOTAL_SHARDS");
+    const char* const index = std::getenv("GTEST_SHARD_INDEX");
+    if (arguments.shard != kOneShard || !total || !index) return arguments.shard;
+    int number = -1;
+    const std::string text = index;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (read.ec != std::errc{} || read.ptr != text.data() + text.size() || number < 0)
+        throw UsageError(fmt::format("GTEST_SHARD_INDEX is '{}', expected a whole number from 0", text));
+    // The runner learns from this file that the program knows of shards.
+    if (const char* const status = std::getenv("GTEST_SHARD_STATUS_FILE")) std::ofstream{status};
+    return fmt::format("{}/{}", std::int64_t{number} + 1, total);
 }
 
 /// A process for each core, but no more than four unasked: each may use as much memory as --memory
@@ -153,6 +175,7 @@ void go_on_with(const InterruptedRun& before, const std::string& path, const Run
         throw UsageError(fmt::format("--resume {}: {}", path, e.what()));
     }
     options.finished = before.finished;
+    options.begun = before.begun;
 }
 
 /// The operators that the candidate has itself: what completes it is not under test.
@@ -186,10 +209,11 @@ int verify_command(const Arguments& arguments) {
     }
     std::optional<InterruptedRun> before;
     if (!arguments.resume.empty()) before = run_to_resume(arguments.resume);
+    const std::string shard = shard_of(arguments);
     // Shards of one run must agree on the seed without being told.
     const std::uint64_t seed = arguments.seed             ? *arguments.seed
                                : before                   ? before->seed
-                               : arguments.shard != "1/1" ? 1
+                               : shard != kOneShard       ? 1
                                                           : std::random_device{}();
     options.engine.seed = seed;
     options.engine.profile = arguments.profile;
@@ -204,7 +228,7 @@ int verify_command(const Arguments& arguments) {
                            : arguments.thorough ? kThoroughCases
                                                 : 0;
     options.engine.timeout_s = arguments.timeout;
-    std::tie(options.engine.shard, options.engine.shards) = parse_shard(arguments.shard);
+    std::tie(options.engine.shard, options.engine.shards) = parse_shard(shard);
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive, operators());
 
     options.engine.samples = arguments.samples;
@@ -253,8 +277,8 @@ int verify_command(const Arguments& arguments) {
     say("checking {}, seed {}\n", report.candidate,
         arguments.secret_seed ? "told at the end" : std::to_string(seed));
     if (before)
-        say("{} finished properties are taken over from {}\n", options.finished.size(),
-            arguments.resume);
+        say("{} finished properties are taken over from {}, {} go on\n", options.finished.size(), arguments.resume,
+            options.begun.size());
     std::cout.flush();
     std::ostream* const progress = isatty(STDERR_FILENO) ? &std::cerr : nullptr;
     const auto open_again = [&] {

@@ -154,6 +154,10 @@ std::string property_to_text(const PropertyReport& report) {
               {"taken_classes", report.taken.classes},
               {"clauses", clauses_json(report.clauses)},
               {"drawn", drawn_json(report.drawn)},
+              {"journal",
+               {{"cases", report.journal.text},
+                {"failures", report.journal.failures},
+                {"replayed", report.journal.replayed}}},
               {"counterexamples", Json::array()}};
     for (const Counterexample& found : report.counterexamples)
         text["counterexamples"].push_back({{"spec", print(found.spec)},
@@ -185,6 +189,9 @@ PropertyReport property_from_text(const std::string& text,
                     pair_set_from(taken.at(2).get<std::string>())};
     report.clauses = clauses_from(json.at("clauses"));
     report.drawn = drawn_from(json.at("drawn"));
+    const Json& journal = json.at("journal");
+    report.journal = {journal.at("cases"), journal.at("failures").get<std::vector<std::string>>(),
+                      journal.at("replayed")};
     report.status = static_cast<PropertyReport::Status>(json.at("status").get<int>());
     report.cases = json.at("cases");
     report.declined = json.at("declined");
@@ -299,8 +306,12 @@ std::string to_json(const RunReport& report) {
         {"properties", properties}};
     if (report.interrupted) {  // for the run that goes on
         whole["finished"] = Json::array();
+        whole["begun"] = Json::array();
         for (const auto& p : report.properties)
-            if (is_finished(p)) whole["finished"].push_back(Json::parse(property_to_text(p)));
+            if (is_finished(p))
+                whole["finished"].push_back(Json::parse(property_to_text(p)));
+            else if (is_begun(p))
+                whole["begun"].push_back(Json::parse(property_to_text(p)));
     }
     if (!report.version.empty()) whole["version"] = report.version;
     if (!report.date.empty()) whole["date"] = report.date;

@@ -264,9 +264,11 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
         merged["pairs"][op] = pairs_json(one.possible, one.missing);
         coverages.push_back(one);
     }
-    out.exit_status =
-        exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error,
-                       checked == 0 || is_inconclusive);
+    const int parts_there = static_cast<int>(merged["shard"]["parts"].size());
+    // A run with fewer parts than shards leaves some without work.
+    const bool is_idle = rows.empty() && parts_there < merged["shard"]["of"].get<int>();
+    out.exit_status = exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error,
+                                     (checked == 0 && !is_idle) || is_inconclusive);
     merged["exit_status"] = out.exit_status;
     merged["verdict"] = verdict_of(out.exit_status);
     number_counterexamples(merged);

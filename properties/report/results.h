@@ -68,6 +68,13 @@ struct DrawnCases {
     std::uint64_t digest = 0;           ///< sum of hashes of their case lines: the same set has the same
 };
 
+/// What became of each case of a search, see search/journal.h.
+struct CaseJournal {
+    std::string text;                   ///< of generated cases, in their order
+    std::vector<std::string> failures;  ///< classes that the text names by number
+    std::int64_t replayed = 0;          ///< given cases that were begun before
+};
+
 /// Required classes of an operator.
 struct ClassQuotas {
     std::map<std::string, double> percent;  ///< of unedited cases, at least
@@ -90,6 +97,9 @@ struct Counterexample {
     bool being_shrunk = false;  ///< in a report on the way: another one will take its place
 };
 
+/// How the certificate of a counterexample begins that was left to be shrunk.
+inline constexpr const char* kNotShrunk = "not shrunk to its end";
+
 /// Cases that a property must meet to say that it holds, where as many were asked for.
 inline constexpr std::int64_t kConclusiveCases = 30;
 /// Failure classes of a property that are shown.
@@ -109,6 +119,7 @@ struct PropertyReport {
     std::int64_t cases = 0, declined = 0, waived = 0;
     std::int64_t replayed = 0;  ///< cases that were not generated but given; not among `cases`
     DrawnCases drawn;
+    CaseJournal journal;  ///< for a run that goes on with this one
     std::map<std::string, std::int64_t> labels;  ///< over checked cases, see RequiredClass
     PairSet pairs;                               ///< of the operator's classes, over the same cases
     double worst_ratio = 0;

@@ -34,6 +34,12 @@ bool is_finished(const PropertyReport& property) {
             property.status == Status::declined);
 }
 
+bool is_begun(const PropertyReport& property) {
+    using Status = PropertyReport::Status;
+    return property.interrupted && !property.journal.text.empty() && property.status != Status::error &&
+           property.status != Status::not_applicable;
+}
+
 InterruptedRun interrupted_run_from(const std::string& text,
                                     const std::vector<const Schema*>& known) {
     InterruptedRun run;
@@ -52,6 +58,8 @@ InterruptedRun interrupted_run_from(const std::string& text,
             run.options.emplace_back(name, value.get<std::string>());
         for (const Json& one : report.at("finished"))
             run.finished.push_back(property_from_text(one.dump(), known));
+        for (const Json& one : report.value("begun", Json::array()))
+            run.begun.push_back(property_from_text(one.dump(), known));
     } catch (const Json::parse_error&) {
         throw std::runtime_error("is not JSON");
     } catch (const Json::exception& e) {

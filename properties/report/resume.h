@@ -13,6 +13,9 @@ namespace attncheck::properties {
 /// Whether a run that goes on takes the property over: it came to its end, with a verdict.
 bool is_finished(const PropertyReport& property);
 
+/// Whether a run that goes on begins the property where it was.
+bool is_begun(const PropertyReport& property);
+
 struct InterruptedRun {
     std::string version, library_sha256;
     std::uint64_t seed = 1;
@@ -20,6 +23,7 @@ struct InterruptedRun {
     double duration_s = 0;
     std::vector<std::pair<std::string, std::string>> options;
     std::vector<PropertyReport> finished;
+    std::vector<PropertyReport> begun;
 };
 
 /// Reads the JSON report of an interrupted run. Throws std::runtime_error when it is none.

@@ -48,9 +48,7 @@ CaseTally::Counts CaseTally::all() const {
     return all;
 }
 
-void CaseTally::add_judged(const ElementCount& elements) {
-    ++(elements.share() > kMostUnjudged ? now_.hardly_compared : now_.judged);
-}
+bool CaseTally::is_hardly_compared(const ElementCount& elements) { return elements.share() > kMostUnjudged; }
 
 std::int64_t CaseTally::left(std::int64_t unlimited) const {
     if (wanted_ == 0) return unlimited;

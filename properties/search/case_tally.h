@@ -20,7 +20,8 @@ public:
     /// `is_taken`: the candidate takes the case, but not what it is compared with.
     void add_declined(bool is_taken) { ++now_.declined, now_.others_declined += is_taken; }
     /// A case with a verdict. One whose elements no bound judges, most of them, is counted apart.
-    void add_judged(const ElementCount& elements);
+    void add_judged(bool is_hardly_compared) { ++(is_hardly_compared ? now_.hardly_compared : now_.judged); }
+    static bool is_hardly_compared(const ElementCount& elements);
 
     /// Cases of the portion that are still to be run, at least; `unlimited` where no number was asked for.
     std::int64_t left(std::int64_t unlimited) const;

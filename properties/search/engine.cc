@@ -15,6 +15,7 @@
 #include "properties/search/class_pairs.h"
 #include "properties/search/draws.h"
 #include "properties/search/foreseen_declines.h"
+#include "properties/search/journal.h"
 #include "properties/search/portions.h"
 #include "properties/search/walk.h"
 
@@ -91,6 +92,7 @@ private:
     /// What decides before any case is drawn, and how many cases are asked for.
     void begin() {
         has_begun_ = true;
+        if (options_.begun) return redo(*options_.begun);
         if (op_.is_composition() && lacks_an_operator_output()) {
             not_applicable("needs every output of the operators that it is made of, not given");
             is_over_ = is_judged_ = true;
@@ -107,6 +109,43 @@ private:
         }
     }
 
+    /// The state after the cases of an earlier run: each is drawn again, and none is run.
+    void redo(const PropertyReport& begun) {
+        report_ = begun;
+        report_.status = PropertyReport::Status::held;
+        report_.note.clear();
+        report_.interrupted = false;
+        for (const Counterexample& found : report_.counterexamples) known_classes_.insert(found.failure);
+        replayed_ = static_cast<std::size_t>(std::max<std::int64_t>(0, begun.journal.replayed));
+        replaying_ = false;
+        for_each_case(begun.journal, [&](Outcome outcome, const std::string& failure) {
+            std::optional<Spec> spec = next_drawn();
+            while (!spec) spec = next_drawn();
+            tally_.add_drawn();
+            if (outcome == Outcome::inapplicable) return tally_.add_inapplicable();
+            if (outcome == Outcome::declined || outcome == Outcome::others_declined)
+                return note_declined(*spec, outcome == Outcome::others_declined);
+            note_judged(*spec, outcome == Outcome::hardly_compared);
+            ++cases_;
+            if (source_->plan())
+                if (const auto ruling = ruling_of(*spec)) source_->plan()->note(ruling->clause);
+            if (failure.empty()) return;
+            if (failure == kTimedOut && classes_of_portion_.contains(failure)) ++known_timeouts_;
+            classes_of_portion_.insert(failure);
+        });
+    }
+
+    /// The next generated case; nothing when the candidate takes none.
+    std::optional<Spec> next_drawn() {
+        if (!source_ || is_portion_over()) begin_portion();
+        if (next_of_round_ == round_.size()) begin_round();
+        const auto [seed, size] = round_[next_of_round_++];
+        const Spec spec = draw(seed, size);
+        if (!source_->is_outside()) return spec;
+        is_outside_ = true;
+        return std::nullopt;
+    }
+
     void search() {
         while (replayed_ < options_.replay.size() && !finished() && !is_slice_over()) {
             fresh_case(next_replayed());
@@ -115,15 +154,9 @@ private:
         if (replayed_ < options_.replay.size() || options_.replay_only) return;
         replaying_ = false;
         while (!finished() && !is_slice_over()) {
-            if (!source_ || is_portion_over()) begin_portion();
-            if (next_of_round_ == round_.size()) begin_round();
-            const auto [seed, size] = round_[next_of_round_++];
-            const Spec spec = draw(seed, size);
-            if (source_->is_outside()) {
-                is_outside_ = true;
-                continue;
-            }
-            fresh_case(spec);
+            const std::optional<Spec> spec = next_drawn();
+            if (!spec) continue;
+            fresh_case(*spec);
             settle();
         }
     }
@@ -136,7 +169,7 @@ private:
         tally_.begin(portion);
         foreseen_.forget();
         classes_of_portion_.clear();
-        cases_before_ = portion.before - report_.cases;
+        cases_before_ = portion.before - cases_;
         rounds_ = 0;
         round_.clear();
         next_of_round_ = 0;
@@ -202,6 +235,7 @@ private:
 
     Spec next_replayed() {
         Spec spec = options_.replay[replayed_++];
+        report_.journal.replayed = static_cast<std::int64_t>(replayed_);
         spec.withheld |= options_.withheld;
         return spec;
     }
@@ -233,15 +267,20 @@ private:
 
     /// A generated case. Leaves a walk when it starts a counterexample.
     void fresh_case(const Spec& spec) {
+        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !source_->explores());
+        was_stopped_ = false;
+        const Verdict verdict = evaluate(spec);
+        if (was_stopped_) return;  // nothing is known of the case
         if (!replaying_) {
             tally_.add_drawn();
             report_.drawn.digest += mix(hash_text(print(spec)));
         }
-        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !source_->explores());
-        Verdict verdict = evaluate(spec);
         if (report_.status == PropertyReport::Status::error) return;
         if (verdict.kind == Verdict::Kind::inapplicable) {
-            if (!replaying_) tally_.add_inapplicable();
+            if (!replaying_) {
+                tally_.add_inapplicable();
+                note_in_journal(Outcome::inapplicable, {});
+            }
             // Every other case asks for as few outputs as this one.
             if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
                 spec.withheld == options_.withheld)
@@ -253,14 +292,14 @@ private:
             if (!replaying_) {
                 const bool is_inside = source_->scope() && !source_->explores();
                 const bool is_taken = is_inside && takes_its_own_call(spec);
-                if (is_inside && !is_taken) source_->scope()->suspect(spec);
-                tally_.add_declined(is_taken);
+                note_declined(spec, is_taken);
+                note_in_journal(is_taken ? Outcome::others_declined : Outcome::declined, {});
             }
             (*on_case_)(report_);
             return;
         }
-        if (!replaying_) tally_.add_judged(verdict.elements);
-        if (!replaying_ && source_->scope()) source_->scope()->accept(spec);
+        const bool is_hardly_compared = CaseTally::is_hardly_compared(verdict.elements);
+        if (!replaying_) note_judged(spec, is_hardly_compared);
         const std::vector<std::string> labels = op_.labels(spec);
         count(spec, labels);
         if (!replaying_ && source_->plan()) source_->plan()->note(verdict.clause);
@@ -272,18 +311,35 @@ private:
         report_.elements.add(verdict.elements);
         for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
         for (const BoundEvidence& bound : verdict.bounds) add_evidence(report_.bounds, bound);
-        (*on_case_)(report_);
-        if (!verdict.failed()) return;
-        if (waived(labels, verdict.failure)) return;
+        const bool fails = verdict.failed() && !waived(labels, verdict.failure);
+        if (!replaying_)
+            note_in_journal(is_hardly_compared ? Outcome::hardly_compared : Outcome::judged,
+                            fails ? verdict.failure : std::string());
+        // A new failure is told with its counterexample: a run that goes on has both or neither.
+        const bool is_new = fails && !known_classes_.contains(verdict.failure) && !has_most_counterexamples();
+        if (!is_new) (*on_case_)(report_);
+        if (!fails) return;
         if (!replaying_) classes_of_portion_.insert(verdict.failure);
-        if (known_classes_.contains(verdict.failure)) {
-            if (verdict.failure == kTimedOut) ++known_timeouts_;
-            return;
-        }
-        if (has_most_counterexamples()) return;
+        if (known_classes_.contains(verdict.failure) && verdict.failure == kTimedOut) ++known_timeouts_;
+        if (!is_new) return;
         known_classes_.insert(verdict.failure);
         foreseen_.turn(false);  // a certificate is of calls that were made
         start_walk(spec, verdict);
+    }
+
+    void note_in_journal(Outcome outcome, const std::string& failure) {
+        add_to(report_.journal, outcome, failure);
+    }
+
+    void note_judged(const Spec& spec, bool is_hardly_compared) {
+        tally_.add_judged(is_hardly_compared);
+        if (source_->scope()) source_->scope()->accept(spec);
+    }
+
+    /// `is_taken`: the case itself, but not what it is compared with.
+    void note_declined(const Spec& spec, bool is_taken) {
+        if (source_->scope() && !source_->explores() && !is_taken) source_->scope()->suspect(spec);
+        tally_.add_declined(is_taken);
     }
 
     void start_walk(const Spec& spec, const Verdict& verdict) {
@@ -319,12 +375,12 @@ private:
         Counterexample found = walk_->found();
         found.case_number = case_number();
         found.being_shrunk = true;
-        found.certificate = "not shrunk to its end";
+        found.certificate = kNotShrunk;
         return found;
     }
 
     /// Of the last case in the whole property, of which this process may have a part.
-    int case_number() const { return static_cast<int>(replaying_ ? 0 : report_.cases + cases_before_); }
+    int case_number() const { return static_cast<int>(replaying_ ? 0 : cases_ + cases_before_); }
 
     /// A death that may have come from outside is nobody's fault until it happens again.
     void drop_walk() {
@@ -381,6 +437,7 @@ private:
             return;
         }
         ++report_.cases;
+        ++cases_;
         if (!spec.edits.empty()) {
             ++report_.labels[kEditedLabel];
             ++report_.drawn.edited;
@@ -405,6 +462,7 @@ private:
         try {
             return property_.check(spec, context_);
         } catch (const Stopped&) {
+            was_stopped_ = true;
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
         } catch (const NoRoom& e) {
             report_.note = fmt::format("{} case(s) skipped: {}", ++without_room_, e.what());
@@ -443,6 +501,8 @@ private:
     std::optional<Walk> walk_;
     std::set<std::string> known_classes_;
     std::set<std::string> classes_of_portion_;  ///< of failures that it met, known or not
+    std::int64_t cases_ = 0;         ///< generated ones with a verdict
+    bool was_stopped_ = false;       ///< in the middle of a case
     std::int64_t cases_before_ = 0;  ///< of the property, before those that are counted here
     std::optional<ClauseCoverage> clauses_;  ///< of the portions before
     int known_timeouts_ = 0;

@@ -33,6 +33,7 @@ struct EngineOptions {
     std::vector<Waiver> waivers;
     ref::RoundingClass rounding;
     const ToleranceRule* rule = nullptr;  ///< see PropertyContext
+    const PropertyReport* begun = nullptr;  ///< the search goes on after these cases; null: from the beginning
     std::vector<Spec> replay;  ///< cases of this property that are run before any is generated
     bool replay_only = false;  ///< generate none
     std::int64_t samples = kSampledRows;

@@ -9,7 +9,7 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr double kNewsEvery = 0.2, kSaveEvery = 2;  ///< seconds
+constexpr double kNewsEvery = 0.2, kSaveEvery = 0.5;  ///< seconds
 
 /// How far a search came.
 std::int64_t met_by(const PropertyReport& report) {
@@ -147,6 +147,15 @@ void Findings::take_over(std::size_t i, const PropertyReport& report) {
     properties_[i] = {report, {}, true};
     for (const Counterexample& found : report.counterexamples)
         properties_[i].shown[found.failure] = true;
+}
+
+void Findings::go_on_with(std::size_t i, const PropertyReport& report) {
+    take_over(i, report);
+    properties_[i].is_closed = false;
+    for (Counterexample& found : properties_[i].report->counterexamples) {
+        found.being_shrunk = found.certificate.starts_with(kNotShrunk);
+        properties_[i].shown[found.failure] = !found.being_shrunk;
+    }
 }
 
 std::optional<PropertyReport> Findings::left_by(std::size_t i) const {

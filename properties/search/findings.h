@@ -50,7 +50,9 @@ public:
 
     /// The report of property i is its last one: saved, so that no later run begins it again.
     void close(std::size_t i);
-    /// An earlier run came to this report, and printed it.
+    /// An earlier run came to this report, and printed what is shrunk of it.
+    void go_on_with(std::size_t i, const PropertyReport& report);
+    /// The same of a property that came to its end.
     void take_over(std::size_t i, const PropertyReport& report);
 
     /// The last report of a property that did not come to its end; nothing when there was none.

@@ -159,6 +159,7 @@ public:
 
     /// Puts the reports in the order of the list, each operator's required classes behind it.
     void close() {
+        progress_.erase();  // what was not shrunk to its end is shown now
         for (std::size_t i = 0; i < tasks_.size(); ++i) {
             if (!done_[i]) done_[i] = left_at_the_end(i);
             if (done_[i]) report_.properties.push_back(std::move(*done_[i]));
@@ -252,9 +253,15 @@ private:
     }
 
     void take_over(std::size_t i) {
-        const auto one = std::ranges::find_if(options_.finished, [&](const PropertyReport& p) {
+        const auto is_of_task = [&](const PropertyReport& p) {
             return p.op == tasks_[i].op->name() && p.property == tasks_[i].property->name;
-        });
+        };
+        const auto begun = std::ranges::find_if(options_.begun, is_of_task);
+        if (begun != options_.begun.end()) {
+            findings_->go_on_with(i, *begun);
+            tasks_[i].begun = &*begun;
+        }
+        const auto one = std::ranges::find_if(options_.finished, is_of_task);
         if (one == options_.finished.end()) return;
         findings_->take_over(i, *one);
         if (!one->taken.text.empty()) report_.taken[one->op] = one->taken;

@@ -22,6 +22,7 @@ struct VerifyOptions {
     bool validation = true;
     bool stop_at_first = false;  ///< end the run with the first counterexample
     std::vector<PropertyReport> finished;  ///< by an earlier run that this one goes on with
+    std::vector<PropertyReport> begun;     ///< by it, and to be gone on with
     /// Saves what is known while the run goes on; may be empty. Not called at the end.
     std::function<void(const RunReport&)> save;
 };

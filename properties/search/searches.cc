@@ -32,6 +32,7 @@ EngineOptions Searches::engine_options(const RunTask& task) {
     engine.withheld = withheld_outputs(engine.features, *task.op);
     engine.missing_outputs = missing_outputs_;
     engine.dealt_from = task.dealt_from;
+    engine.begun = task.begun;
     if (options_.corpus && has_first_portion(engine)) engine.replay = options_.corpus->cases_of(*task.op, *task.property);
     if (!engine.replay_only) engine.survey = &survey_of(*task.op);
     return engine;

@@ -18,6 +18,7 @@ struct RunTask {
     const Operator* op = nullptr;
     const Property* property = nullptr;
     int dealt_from = 0;  ///< see EngineOptions
+    const PropertyReport* begun = nullptr;  ///< see EngineOptions
 
     /// The operator that must be surveyed before the property is searched; nullptr: none.
     const Operator* surveyed(const VerifyOptions& options) const {

@@ -17,7 +17,10 @@ namespace attncheck::properties {
 
 class CommandTest : public testing::Test {
 protected:
-    CommandTest() { std::filesystem::create_directories(folder); }
+    CommandTest() {
+        std::filesystem::create_directories(folder);
+        for (const char* own : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"}) unsetenv(own);  // of this program alone
+    }
     ~CommandTest() override { std::filesystem::remove_all(folder); }
     std::string file(const std::string& name) const { return folder / name; }
     std::string text_of(const std::string& name) const {

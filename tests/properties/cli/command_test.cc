@@ -307,6 +307,19 @@ TEST_F(CommandTest, ShardsMerge) {
     expect_refusal("merge " + file("none.json"), {"none.json"});
 }
 
+// Runners that shard tests tell a program in the environment which part it is, and that it has to say so.
+TEST_F(CommandTest, RunnersOfShardsAreUnderstood) {
+    const std::string rest = " GTEST_SHARD_STATUS_FILE=" + file("known") + " " + quoted(COMMAND_PATH) +
+                             " verify --op nsa_compress --property repeatable --cases 5 --json " + file("part.json") + " 2>&1";
+    const Ran ran = run_line("GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=2" + rest);
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_EQ(Json::parse(text_of("part.json"))["shard"], Json({{"parts", {3}}, {"of", 3}}));
+    EXPECT_EQ(Json::parse(text_of("part.json"))["seed"], 1);
+    EXPECT_TRUE(std::filesystem::exists(file("known")));
+    for (const char* wrong : {"GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=3", "GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=x"})
+        EXPECT_EQ(run_line(wrong + rest).status, 2) << wrong;
+}
+
 // The candidate's own printing stays out of standard output.
 TEST_F(CommandTest, CandidateThatPrintsDoesNotSpoilTheTable) {
     const Ran ran = attncheck(

@@ -20,11 +20,11 @@ protected:
         return "verify --no-validation --op nsa_compress --jobs 1 --candidate " +
                quoted(candidate_path(library)) + " " + more;
     }
-    /// Runs, and sends a signal as soon as a property is finished.
-    void stop(const std::string& signal, const std::string& arguments) const {
+    /// Runs, and sends a signal as soon as a property is finished, or begun.
+    void stop(const std::string& signal, const std::string& arguments, const std::string& what = "finished") const {
         run_line(quoted(COMMAND_PATH) + " " + arguments + " --seed 5 --json " +
                  file("stopped.json") + " > /dev/null 2>&1 & run=$!; for k in $(seq 400); do " +
-                 "if grep -q worst_ratio " + file("stopped.json") + " 2>/dev/null; then kill -" +
+                 "if grep -q '\"" + what + "\": \\[$' " + file("stopped.json") + " 2>/dev/null; then kill -" +
                  signal + " $run; break; fi; sleep 0.05; done; wait $run 2>/dev/null");
     }
     const std::string three_ =
@@ -60,6 +60,21 @@ TEST_F(ResumeTest, RunsGoOn) {
     EXPECT_EQ(attncheck("merge " + file("whole.json")).status, 0);
     expect_refusal(verify("prints", "--resume " + file("whole.json")),
                    {"whole.json", "nothing is left to resume"});
+}
+
+// A property that was in the middle of its cases goes on there, to the same end.
+TEST_F(ResumeTest, CasesAreNotRunAgain) {
+    const std::string one = verify("prints", "--property agreement --cases 700 --seed 5 ");
+    ASSERT_EQ(attncheck(one + "--json " + file("whole.json")).status, 0);
+    stop("KILL", verify("prints", "--property agreement --cases 700"), "begun");
+    const Json begun = report("stopped.json").at("begun").at(0);
+    EXPECT_GT(begun.at("cases"), 0);
+    const Ran ran = attncheck(one + "--json " + file("again.json") + " --resume " + file("stopped.json"));
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("0 finished properties are taken over from"));
+    const Json whole = report("whole.json")["properties"][0], again = report("again.json")["properties"][0];
+    for (const char* same : {"cases", "labels", "drawn", "worst_errors", "worst_error_ratio", "status"})
+        EXPECT_EQ(again.at(same), whole.at(same)) << same;
 }
 
 // Another library, option or seed is another run.

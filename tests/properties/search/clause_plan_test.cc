@@ -152,6 +152,20 @@ TEST_F(ClausesOfARun, AreTriedByAllShardsTogether) {
     EXPECT_THAT(merged["properties"][0]["clauses"]["missing"], IsEmpty());
 }
 
+TEST_F(ClausesOfARun, AreTheSameAfterAnInterruption) {
+    options.cases = 100;
+    const Property property = without_candidate(forward());
+    const PropertyReport whole = run(property, forward());
+    const PropertyReport begun =
+        PropertySearch(forward(), property, candidate, options, clock, known).go_on({20, 0}, observer);
+    EXPECT_LT(begun.cases, whole.cases / 10);
+    options.begun = &begun;
+    const PropertyReport rest = run(property, forward());
+    EXPECT_EQ(rest.clauses.missing, whole.clauses.missing);
+    EXPECT_EQ(rest.clauses.possible, whole.clauses.possible);
+    EXPECT_EQ(rest.drawn.digest, whole.drawn.digest);
+}
+
 TEST_F(ClausesOfARun, AreNotJudgedWhenItEndsEarly) {
     options.cases = 1;
     RunReport report;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "tests/properties/search/planted.h"
+#include "properties/report/json.h"
 #include "properties/report/json_parts.h"
 #include "properties/search/classes.h"
 
@@ -383,6 +384,42 @@ TEST_F(EngineOutcomeTest, ShardsShareTheCases) {
             }
         }
         EXPECT_EQ(whole.counterexamples.empty(), most_heads == 9999);
+    }
+}
+
+// A search that was ended goes on elsewhere: it comes to the same end, and runs no case twice.
+TEST_F(EngineOutcomeTest, GoesOnInAnotherProcess) {
+    options.cases = 1300;
+    for (const std::int64_t most_heads : {9999, 3}) {
+        const Property property = planted_where([&](const Spec& spec) {
+            seen.push_back(print(spec));
+            return spec.number("heads") > most_heads;
+        });
+        options.begun = nullptr;
+        seen.clear();
+        const PropertyReport whole = run(property);
+        const std::size_t calls = seen.size();
+        for (const std::int64_t cut : {1, 70, 499, 640}) {
+            options.begun = nullptr;
+            seen.clear();
+            const PropertyReport part = PropertySearch(forward(), property, candidate, options, clock, known)
+                                            .go_on({cut, 0}, observer);
+            const PropertyReport begun = property_from_text(property_to_text(part), {&forward().schema()});
+            EXPECT_LT(begun.cases, whole.cases);
+            options.begun = &begun;
+            const PropertyReport rest = run(property);
+            EXPECT_EQ(rest.cases, whole.cases) << cut;
+            EXPECT_EQ(rest.labels, whole.labels);
+            EXPECT_EQ(rest.drawn.digest, whole.drawn.digest);
+            EXPECT_EQ(rest.status, whole.status);
+            ASSERT_EQ(rest.counterexamples.size(), whole.counterexamples.size());
+            if (whole.counterexamples.empty()) {
+                EXPECT_EQ(seen.size(), calls) << "none is run again";
+            } else {
+                EXPECT_EQ(rest.counterexamples[0].original, whole.counterexamples[0].original);
+                EXPECT_EQ(rest.counterexamples[0].case_number, whole.counterexamples[0].case_number);
+            }
+        }
     }
 }
 
