@@ -1,15 +1,18 @@
 // `attncheck reproduce`: one case, shown and checked.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iostream>
 
 #include "properties/cli/case_values.h"
 #include "properties/cli/command.h"
 #include "properties/cli/names.h"
 #include "properties/report/last_report.h"
+#include "properties/report/terminal.h"
 #include "properties/search/large.h"
 #include "properties/search/run.h"
 
@@ -79,6 +82,7 @@ int reproduce_command(const Arguments& given) {
     }
     auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     if (is_large) candidate = with_forwards(std::move(candidate), arguments);
+    prepare_terminal(std::cout, STDOUT_FILENO);
     say("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
     if (arguments.sandbox != usual_sandbox()) say("sandbox   {}\n", sandbox_level(arguments));
     if (op.implemented_by(candidate->info()))
@@ -127,8 +131,10 @@ int reproduce_command(const Arguments& given) {
             case Verdict::Kind::failed:
                 ++checked;
                 ++falsified;
-                say("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure,
-                           verdict.message);
+                std::cout << fitted(std::cout,
+                                    fmt::format("{:<20} FALSIFIED: {}\n  {}\n", property.name, verdict.failure,
+                                                verdict.message),
+                                    4);
                 break;
             case Verdict::Kind::declined:
                 say("{:<20} declined{}{}\n", property.name, verdict.message.empty() ? "" : ": ",
