@@ -34,7 +34,6 @@ NOT_RUN = {
     r"attncheck mutants": "twenty minutes; tests/mutants grades a part in CTest",
     r"^attncheck_speed|/attncheck_speed": "a measurement of many minutes",
     r"^pip ": "installs; tests/python builds and installs the wheel",
-    r"^sbatch ": "needs a cluster; check_job_files runs the same files without one",
     r"python:": "needs the package for Python; tests/python runs its examples",
     r"^attncheck judge ": "the page shows how call.npz is made; tests/python/test_judge.py has one",
     r"--html all\.html$": "the shards are those of the page above; report_files_test.cc merges two",
