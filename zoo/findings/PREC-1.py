@@ -17,3 +17,17 @@ if importlib.util.find_spec("mlx"):
 
     given = [mx.array(x)[None, None] for x in (q, keys, values)]
     print("mlx", mx.__version__, mx.fast.scaled_dot_product_attention(*given, scale=scale).item())
+if importlib.util.find_spec("openvino"):
+    import numpy
+    import openvino
+
+    try:
+        import openvino.opset13 as ops
+    except ModuleNotFoundError:  # until 2024
+        import openvino.runtime.opset13 as ops
+    given = [numpy.array(x, numpy.float32)[None, None] for x in (q, keys, values)]
+    inputs = [ops.parameter([-1, -1, -1, -1], numpy.float32) for _ in given]
+    mask, factor = (ops.constant(numpy.float32(x)) for x in (0, scale))
+    model = openvino.Model([ops.scaled_dot_product_attention(*inputs, mask, factor, causal=False)], inputs, "attention")
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    print("openvino", openvino.__version__, compiled(given)[0].item())
