@@ -4,7 +4,7 @@ Declared from its docstrings: q [B, TQ, HQ, K], k [B, T, H, K], v [B, T, H, V], 
 block_indices [B, TQ, H, S], cu_seqlens for packed sequences with B = 1. It is always causal: key j is seen by query i where
 j <= i, so that it is compared with sparse_mode 2, and with as many queries as keys. The scale is multiplied into q, which is rounded to its type
 again. "The key dimension can not be larger than 256"; on a device without 228 KiB of shared memory the limit is 128.
-No bf16: the interpreter has none.
+No bf16: the interpreter has none. Nothing is said of a row whose blocks all lie ahead of it: `selected` declines it, `selected_any_row` does not.
 """
 
 import torch
@@ -24,8 +24,8 @@ class NoDevice:
 triton.runtime.driver.set_active(NoDevice())
 
 ZOO = {"title": "fla parallel_nsa, Triton interpreter", "environments": ["fla-0.6"], "distribution": "flash-linear-attention",
-       "kernels": ["selected", "selected_grad"],
-       "properties": {"selected": ["agreement", "non_finite", "causality", "list_order"], "selected_grad": ["agreement", "non_finite"]},
+       "kernels": ["selected", "selected_any_row", "selected_grad"],
+       "properties": {"": ["agreement"]},
        "env": {"TRITON_INTERPRET": "1"},
        "source": "https://github.com/fla-org/flash-linear-attention/blob/main/fla/ops/nsa/parallel.py"}
 torch.set_num_threads(1)
@@ -33,7 +33,11 @@ FEATURES = "q=kv dtype=fp16 dim=128 value_dim=128 group=16,32 kv_heads=1,2 count
 PRECISION = "p=half ds=half scale=half hidden=times_zero"
 
 
-def attend(q, k, v, blocks, lengths, kv_lengths, scale, block_size):
+def attend(q, k, v, blocks, lengths, kv_lengths, scale, block_size, any_row=False):
+    row = torch.cat([torch.arange(b - a) for a, b in zip([0, *lengths], lengths)])[:, None, None]
+    seen = (blocks >= 0) & (blocks * block_size <= row)
+    if not any_row and not seen.any(dim=2).all():
+        raise attncheck.Declined("a row without keys, see FLA-1")
     if lengths != kv_lengths or scale == 0 or q.shape[0] > 160:
         raise attncheck.Declined("other queries than keys, scale 0, or slow in the interpreter")
     starts = [0, *(n for n in lengths if n > 0)]
@@ -49,6 +53,12 @@ def attend(q, k, v, blocks, lengths, kv_lengths, scale, block_size):
 def selected(query, key, value, topk_indices, atten_mask, actual_seq_q_len, actual_seq_kv_len, scale_value, selected_block_size):
     return {"attention_out": attend(query, key, value, topk_indices, list(actual_seq_q_len), list(actual_seq_kv_len), scale_value,
                                     selected_block_size)}
+
+
+@attncheck.kernel("nsa_selected_attention", tensors="torch", features=FEATURES + "outputs=attention_out", precision=PRECISION)
+def selected_any_row(query, key, value, topk_indices, atten_mask, actual_seq_q_len, actual_seq_kv_len, scale_value, selected_block_size):
+    return {"attention_out": attend(query, key, value, topk_indices, list(actual_seq_q_len), list(actual_seq_kv_len), scale_value,
+                                    selected_block_size, any_row=True)}
 
 
 # Autograd goes by the output of its own forward.

@@ -18,6 +18,8 @@ torch.set_num_threads(1)
 FEATURES = "layout=bshd,bhsd,sbhd sink=none "
 # The scores leave the product in the type of the inputs; the softmax is of fp32, and P gets the type of the inputs again.
 PRECISION = "acc=fp32 p=half ds=half scores=half scale=half hidden=times_zero"
+# The math form of nested tensors keeps the type of the inputs: "Intermediate float32" is of its dense form alone.
+JAGGED = "acc=half p=half ds=half scores=half scale=half exp=20 hidden=times_zero"
 
 
 def attend(query, key, value, kv_length, bias, mask, scale, softcap, left, right, align):
@@ -67,7 +69,7 @@ def eager_grad(dout, query, key, value, kv_length, mask, scale, softcap, window_
         return dict(zip(("dq", "dk", "dv"), torch.autograd.grad(out, leaves, dout)))
 
 
-@attncheck.kernel("attention", tensors="torch", precision="acc=fp32 p=half ds=half exp=20 hidden=times_zero",
+@attncheck.kernel("attention", tensors="torch", precision=JAGGED,
                   features="layout=packed outputs=out value_dim=dim group=1 window_left=-1 window_right=-1 softcap=0 "
                            "kv_length=none bias=none mask=none sink=none")
 def jagged(query, key, value, cu_seqlens_q, cu_seqlens_kv, scale):

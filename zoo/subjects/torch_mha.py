@@ -20,6 +20,7 @@ from pairs import has_empty_row, window_mask
 
 ZOO = {"title": "PyTorch nn.MultiheadAttention", "environments": ["torch-2.13"], "distribution": "torch",
        "kernels": ["output_alone", "with_weights", "fast_path", "fast_path_any_row"], "properties": {"fast_path_any_row": ["agreement"]},
+       "control": ["output_alone"],
        "source": "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"}
 torch.set_num_threads(1)
 FEATURES = ("dtype=fp32 layout=bshd,bhsd,sbhd group=1 value_dim=dim dim=1..96 scale=rsqrt window_left=-1 window_right=-1,0 "
