@@ -9,8 +9,8 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 bool is_broken(double left, double right, double allowed) {
     return verdict_on_difference("out", {1, left}, {1, right}, {0, allowed}, "a relation",
@@ -19,17 +19,17 @@ bool is_broken(double left, double right, double allowed) {
 }
 
 TEST(Relations, HoldWhereBothRunsGiveNoNumber) {
-    EXPECT_FALSE(is_broken(kNan, kNan, 0));
-    EXPECT_FALSE(is_broken(-kNan, kNan, 1));
-    EXPECT_FALSE(is_broken(kInfinity, kInfinity, 0));
+    EXPECT_FALSE(is_broken(kNoNumber, kNoNumber, 0));
+    EXPECT_FALSE(is_broken(-kNoNumber, kNoNumber, 1));
+    EXPECT_FALSE(is_broken(kEndless, kEndless, 0));
 }
 
 TEST(Relations, BreakWhereOneRunGivesNoNumber) {
-    EXPECT_TRUE(is_broken(kNan, 0, 1));
-    EXPECT_TRUE(is_broken(0, kNan, 1));
-    EXPECT_TRUE(is_broken(kInfinity, -kInfinity, 1));
-    EXPECT_TRUE(is_broken(kInfinity, kNan, 1));
-    EXPECT_TRUE(is_broken(kInfinity, 0, 1));
+    EXPECT_TRUE(is_broken(kNoNumber, 0, 1));
+    EXPECT_TRUE(is_broken(0, kNoNumber, 1));
+    EXPECT_TRUE(is_broken(kEndless, -kEndless, 1));
+    EXPECT_TRUE(is_broken(kEndless, kNoNumber, 1));
+    EXPECT_TRUE(is_broken(kEndless, 0, 1));
 }
 
 TEST(Relations, CompareFiniteNumbersWithTheirAllowance) {

@@ -24,7 +24,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-using Json = nlohmann::json;
 
 PairCoverage coverage_of(const PropertyReport& report, const Operator& op = forward()) {
     return ClassPairs(op).coverage(report.pairs);
@@ -120,13 +119,13 @@ TEST(MergedPairs, AreMissingWhereNoShardReachedThem) {
     const std::string left = to_json(report_with({"a + b", "a + c"}, 0, 2)),
                       right = to_json(report_with({"a + c", "b + c"}, 1, 2));
     const MergedReport merged = merge_json({{"l.json", left}, {"r.json", right}});
-    EXPECT_EQ(Json::parse(merged.json).at("pairs"),
-              Json({{"nsa_compress",
-                     {{"reached", 4}, {"possible", 5}, {"missing", Json::array({"a + c"})}}}}));
+    EXPECT_EQ(nlohmann::json::parse(merged.json).at("pairs"),
+              nlohmann::json({{"nsa_compress",
+                     {{"reached", 4}, {"possible", 5}, {"missing", nlohmann::json::array({"a + c"})}}}}));
     EXPECT_THAT(merged.table, HasSubstr("pairs 4 of 5"));
     EXPECT_EQ(merge_json({{"again.json", merged.json}}).json, merged.json);
     const MergedReport alone = merge_json({{"l.json", left}});
-    EXPECT_EQ(Json::parse(alone.json), Json::parse(left));
+    EXPECT_EQ(nlohmann::json::parse(alone.json), nlohmann::json::parse(left));
 }
 
 TEST(MergedPairs, AreRefusedWhenTheyAreNotWhatTheyShouldBe) {
@@ -134,8 +133,8 @@ TEST(MergedPairs, AreRefusedWhenTheyAreNotWhatTheyShouldBe) {
          {"7", "{\"o\":7}", "{\"o\":{\"possible\":3}}", "{\"o\":{\"possible\":-1,\"missing\":[]}}",
           "{\"o\":{\"possible\":3,\"missing\":[7]}}", "{\"o\":{\"possible\":3,\"missing\":{}}}",
           "{\"o\":{\"possible\":0,\"missing\":[\"a + b\"]}}"}) {
-        Json report = Json::parse(to_json(report_with({})));
-        report["pairs"] = Json::parse(damaged);
+        nlohmann::json report = nlohmann::json::parse(to_json(report_with({})));
+        report["pairs"] = nlohmann::json::parse(damaged);
         EXPECT_THROW(merge_json({{"a.json", report.dump()}}), std::runtime_error) << damaged;
     }
 }

@@ -18,7 +18,6 @@
 namespace attncheck::properties {
 namespace {
 
-using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -145,7 +144,7 @@ TEST_F(ClausesOfARun, AreTriedByAllShardsTogether) {
         EXPECT_THAT(report.properties[1].note, HasSubstr("attncheck merge"));
         reports.emplace_back("shard", to_json(report));
     }
-    const Json merged = Json::parse(merge_json(reports).json);
+    const nlohmann::json merged = nlohmann::json::parse(merge_json(reports).json);
     EXPECT_EQ(merged["properties"][1]["status"], "held");
     EXPECT_EQ(merged["properties"][0]["clauses"]["possible"],
               Clauses(*forward().property("validation")->clauses, forward().name()).size());

@@ -11,7 +11,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using Json = nlohmann::json;
 
 class CorpusTest : public CommandTest {
 protected:
@@ -35,8 +34,8 @@ TEST_F(CorpusTest, FindingsAreKeptAndReplayed) {
     EXPECT_THAT(
         verify("''", "--property agreement --seed 2 --cases 0 --json " + file("out.json"), 0),
         HasSubstr("0 cases and 1 replayed in"));
-    EXPECT_EQ(Json::parse(text_of("out.json")).at("properties")[0].at("replayed"), 1);
-    EXPECT_EQ(Json::parse(text_of("out.json")).at("properties")[0].at("cases"), 0);
+    EXPECT_EQ(nlohmann::json::parse(text_of("out.json")).at("properties")[0].at("replayed"), 1);
+    EXPECT_EQ(nlohmann::json::parse(text_of("out.json")).at("properties")[0].at("cases"), 0);
 }
 
 // A replayed case that fails is shrunk like any other, and generated cases follow.

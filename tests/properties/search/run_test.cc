@@ -15,7 +15,6 @@ namespace {
 using testing::AnyOf;
 using testing::Eq;
 using testing::HasSubstr;
-using Json = nlohmann::json;
 
 class RunTest : public CommandTest {
 protected:
@@ -25,15 +24,15 @@ protected:
                         " 2>&1");
     }
     /// The properties of the last run, without their times.
-    Json properties() const {
-        Json all = Json::parse(text_of("out.json")).at("properties");
-        for (Json& one : all) one.erase("seconds");
+    nlohmann::json properties() const {
+        nlohmann::json all = nlohmann::json::parse(text_of("out.json")).at("properties");
+        for (nlohmann::json& one : all) one.erase("seconds");
         return all;
     }
     /// The failures that it found, with the cases that they were found on.
     std::vector<std::string> found() const {
         std::vector<std::string> all;
-        for (const Json& one : properties())
+        for (const nlohmann::json& one : properties())
             if (one.contains("counterexample"))
                 all.push_back(one["property"].get<std::string>() + one["counterexample"]["original_case"].dump());
         return all;
@@ -44,7 +43,7 @@ protected:
 TEST_F(RunTest, CasesDependOnNoNumberOfProcesses) {
     const std::string arguments = "--op attention_merge --no-validation --cases 40 --jobs ";
     EXPECT_EQ(verify(arguments + "1").status, 0);
-    const Json alone = properties();
+    const nlohmann::json alone = properties();
     EXPECT_EQ(verify(arguments + "2").status, 0);
     EXPECT_EQ(properties(), alone);
     const std::string failing = "--op nsa_compress --property agreement --property deviation --property adjoint "
@@ -61,7 +60,7 @@ TEST_F(RunTest, ShardsTogetherAreTheRun) {
     const std::string run = "--op attention_merge --property validation --property agreement --property memory "
                             "--property repeatable --cases 60 --jobs 1";
     EXPECT_EQ(verify(run).status, 0);
-    const Json whole = properties();
+    const nlohmann::json whole = properties();
     std::filesystem::rename(file("out.json"), file("whole"));
     for (const int shards : {1, 2, 3, 8}) {
         std::vector<std::string> names;
@@ -74,9 +73,9 @@ TEST_F(RunTest, ShardsTogetherAreTheRun) {
         const Ran merged = attncheck(fmt::format("merge {} --json {}", fmt::join(names, " "), file("out.json")));
         EXPECT_EQ(merged.status, 0) << merged.printed;
         EXPECT_EQ(properties(), whole) << shards;
-        Json report = Json::parse(text_of("out.json"));
+        nlohmann::json report = nlohmann::json::parse(text_of("out.json"));
         EXPECT_EQ(report.at("verdict"), "held");
-        EXPECT_EQ(report.value("pairs", Json()), Json::parse(text_of("whole")).value("pairs", Json()));
+        EXPECT_EQ(report.value("pairs", nlohmann::json()), nlohmann::json::parse(text_of("whole")).value("pairs", nlohmann::json()));
     }
 }
 
@@ -85,7 +84,7 @@ TEST_F(RunTest, KilledShardsGoOn) {
     const std::string run = "--op nsa_compress --property agreement --property memory --no-validation --cases 60 "
                             "--shrink 0 --jobs 1 --candidate " + quoted(MUTANTS_PATH);
     EXPECT_EQ(verify(run, "NC-01").status, 1);
-    const Json whole = properties();
+    const nlohmann::json whole = properties();
     const std::vector<std::string> found_in_whole = found();
     EXPECT_EQ(verify(run + " --shard 1/2", "NC-01").status, 1);
     std::filesystem::rename(file("out.json"), file("1"));
@@ -133,7 +132,7 @@ TEST_F(RunTest, TimeLimitIsKept) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     EXPECT_LT(taken.count(), 1.5 * 1.1 + 1);  // a loaded machine gets a second more
     EXPECT_THAT(ran.status, AnyOf(Eq(0), Eq(1), Eq(3))) << ran.printed;
-    for (const Json& one : properties()) EXPECT_NE(one.at("status"), "error") << one;
+    for (const nlohmann::json& one : properties()) EXPECT_NE(one.at("status"), "error") << one;
 }
 
 }  // namespace

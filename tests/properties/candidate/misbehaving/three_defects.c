@@ -5,8 +5,9 @@
 IDENTIFY_AS("three defects")
 
 int attncheck_nsa_compress(const attncheck_nsa_compress_args* args) {
+    volatile intptr_t nowhere = 16;
     for (int64_t k = 0; k < args->act_seq_len.size; ++k)
-        if (length_of(&args->act_seq_len, k) == 0) *(volatile int*)16 = 1;
+        if (length_of(&args->act_seq_len, k) == 0) *(volatile int*)nowhere = 1;
     volatile int hangs = args->compress_block_size == 48;
     while (hangs) {
     }
