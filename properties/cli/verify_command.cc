@@ -305,7 +305,7 @@ int verify_command(const Arguments& arguments) {
     }
     if (before) report.duration_s += before->duration_s;
     end_left_processes();  // of a process of the run that was ended
-    if (!report.interrupted)
+    if (!report.interrupted && report.shards == 1)  // what one shard does not need another may
         std::ranges::copy(unused_waivers(options.engine.waivers, report),
                           std::back_inserter(report.notes));
     if (arguments.seconds == 0 && seconds > 0 && !report.interrupted && !arguments.stop_at_first)
