@@ -4,7 +4,7 @@
 // succeed, write every output element, nothing between them, and no input. A trap means it did not.
 //
 // An edit may leave less of an output than the case has memory for: then only success and memory
-// outside of outputs are looked at.
+// outside of outputs are checked.
 //
 // The bytes are a case line; what is none, is illegal or is large is passed over, and so is a call
 // that the contract rejects or that asks for more memory than its case.

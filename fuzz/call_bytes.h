@@ -1,8 +1,8 @@
 // The bytes of a call with perhaps illegal arguments, in one format for all operators, so that
 // mutation and cross-over work on parts that mean something:
 //
-//   head      1 byte, its size (cut to what follows), then that many bytes: a legal call is drawn
-//             from them, and every value of every byte has a meaning
+//   head      1 byte, its size (cut to what follows), then that many bytes: they choose a legal call,
+//             and every value of every byte has a meaning
 //   changes   12 bytes each: what is changed, which one of them, how the new value is made, its
 //             argument, and 8 bytes (little-endian) of a number
 //

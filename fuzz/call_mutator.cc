@@ -7,8 +7,8 @@ namespace {
 
 using properties::Random;
 
-/// The longest head that any operator reads to its end.
-constexpr std::int64_t kUsefulHead = 28;
+/// The longest head that any target reads to its end.
+constexpr std::int64_t kUsefulHead = 2;
 
 std::uint8_t any_byte(Random& random) { return static_cast<std::uint8_t>(random.next()); }
 

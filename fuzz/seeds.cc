@@ -21,7 +21,7 @@ namespace {
 
 using Seeds = rc::Gen<std::string>;
 
-/// A generator of rapidcheck whose randomness is handed on to the sampler.
+/// A generator of rapidcheck whose randomness is passed to the sampler.
 Seeds drawn(const std::function<std::string(properties::Random&, int)>& sample) {
     return Seeds([sample](const rc::Random& random, int size) {
         rc::Random copy = random;
