@@ -226,6 +226,7 @@ bool NeutralProblem::in_window(std::int64_t b, std::int64_t i, std::int64_t j) c
     const std::int64_t shorter = on<"AT-02">() && !gradient && window_left > 0;
     const std::int64_t longer = on<"AT-03">() && !gradient && window_right >= 0;
     if (j >= used[sequence]) return false;
+    if (on<"AT-x303">() && !gradient && left >= 0) j = static_cast<std::int16_t>(j);
     if (left >= 0 && j - diagonal < -left + shorter) return false;
     return right < 0 || j - diagonal <= right + longer;
 }

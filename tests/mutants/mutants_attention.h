@@ -99,6 +99,8 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"AT-x302", kNeutralBoth, kFiendish,
      "value that begins inside of key is read with the strides of key: fused KV, known by its addresses"},
 
+    {"AT-x303", kNeutral, kFiendish, "key positions in 16 bits where a window ends on the left"},
+
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},
     {"AT-VAL-03", kNeutral, kHard, "kv_length beyond the keys accepted"},
