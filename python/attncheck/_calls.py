@@ -107,7 +107,7 @@ class Caller:
                 raise OutputError(
                     next(iter(outputs), ""),
                     f"returned {len(several)} outputs, expected {len(outputs)}: {', '.join(outputs)}"
-                    + self._hint(list(outputs)[len(several):]),
+                    + self._hint(list(outputs), len(several)),
                 )
             by_name = dict(zip(names, several))
         for name, target in outputs.items():
@@ -119,11 +119,12 @@ class Caller:
                 raise OutputError(name, f"returned no {name}, expected {', '.join(outputs)}")
             self._bridge.take(name, value, target)
 
-    def _hint(self, missing: list[str]) -> str:
-        """How a kernel says that it has no such outputs."""
-        if not missing or any(name not in self._optional_outputs for name in missing):
+    def _hint(self, outputs: list[str], count: int) -> str:
+        """How a kernel says that it has only the first `count` outputs; empty where the others are needed."""
+        missing = outputs[count:]
+        if count == 0 or not missing or any(name not in self._optional_outputs for name in missing):
             return ""
-        return f"; a kernel without {' and '.join(missing)} says features=\"{' '.join(f'{m}=absent' for m in missing)}\""
+        return f"; a kernel without {' and '.join(missing)} says features=\"outputs={','.join(outputs[:count])}\""
 
     def _raised(self, error: BaseException) -> str:
         """The error, then the last calls that led to it, innermost last."""
