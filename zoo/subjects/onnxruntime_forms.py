@@ -37,12 +37,13 @@ def finite(scale, *tensors):
 
 def hidden_keys(query, key, kv_length, mask, right, form, align):
     """mask_index or key_padding_mask in int32."""
+    if mask is not None and kv_length is not None:
+        raise attncheck.Declined("one mask")
     if has_empty_row(query, key, None, mask, kv_length, right=right, align=align):
         raise attncheck.Declined("a row without keys")
-    if kv_length is not None and form == "lengths":
-        return np.asarray(kv_length, np.int32)
     if kv_length is not None:
-        return (np.arange(key.shape[1]) < np.asarray(kv_length)[:, None]).astype(np.int32)
+        lengths = np.asarray(kv_length, np.int32)
+        return lengths if form == "lengths" else (np.arange(key.shape[1]) < lengths[:, None]).astype(np.int32)
     return None if mask is None else np.broadcast_to(mask[:, 0], (len(query), query.shape[1], key.shape[1])).astype(np.int32)
 
 
@@ -56,9 +57,8 @@ def projected(query, key, value, index, scale, right, past=0, bias=True):
     if past:
         given["past"] = np.stack([key[:, :past].swapaxes(1, 2), value[:, :past].swapaxes(1, 2)])
         outputs.append(("present", "float32", 5))
-    sizes = [t.shape[2] * t.shape[3] for t in (query, key, value)]
     return run("Attention", "com.microsoft", 21, given, outputs, num_heads=query.shape[2], scale=float(scale), unidirectional=int(right == 0),
-               mask_filter_value=LOWEST, qkv_hidden_sizes=tuple(sizes))[0].reshape(query.shape[:3] + value.shape[3:])
+               mask_filter_value=LOWEST, qkv_hidden_sizes=tuple(flat(t).shape[2] for t in (query, key, value)))[0].reshape(query.shape[:3] + value.shape[3:])
 
 
 def many_heads(query, keys, values, padding, past, scale):
@@ -83,8 +83,6 @@ def attention_no_bias(query, key, value, scale, window_right):
 
 @attncheck.kernel("attention", precision=PRECISION, features=HEADS + "q=kv dim=1..32 kv_heads=1..4 window_right=-1,0 align=top_left mask=none,one_head,shared")
 def attention_rows(query, key, value, kv_length, mask, scale, window_right):
-    if mask is not None and kv_length is not None:
-        raise attncheck.Declined("one mask_index")
     return projected(query, key, value, hidden_keys(query, key, kv_length, mask, window_right, "keys", 0), scale, window_right)
 
 
@@ -103,8 +101,6 @@ def multi_head_lengths(query, key, value, kv_length, scale):
 @attncheck.kernel("attention", precision=PRECISION, features=HEADS + "window_right=-1 mask=none,one_head,shared")
 def multi_head_rows(query, key, value, kv_length, mask, scale):
     finite(scale, query, key, value)
-    if mask is not None and kv_length is not None:
-        raise attncheck.Declined("one key_padding_mask")
     padding = hidden_keys(query, key, kv_length, mask, -1, "keys", 0)
     return many_heads(query, flat(key), flat(value), padding, None, scale).reshape(query.shape[:3] + value.shape[3:])
 

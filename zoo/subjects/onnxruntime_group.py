@@ -67,7 +67,7 @@ def group_query_rotary(query, key, value, scale, softcap, window_left):
     return grouped(query, key, value, scale, softcap, window_left, rotary=True)
 
 
-@attncheck.kernel("attention", precision=PRECISION, features=FEATURES + "dtype=fp32 bias=none,full,one_batch,one_head,shared bias_type=input dim=8..64/8")
+@attncheck.kernel("attention", precision=PRECISION, features=FEATURES + "dtype=fp32 bias=none,full,one_batch,one_head,shared dim=8..64/8")
 def group_query_bias(query, key, value, bias, scale, softcap, window_left):
     if RELEASE < (1, 22) and bias is not None:
         raise attncheck.Declined("attention_bias is no input of this release")
