@@ -61,6 +61,39 @@ def bias_of_next_batch(**call):
     right(**call | ({"bias": np.roll(bias, 1, axis=0)} if bias is not None and bias.shape[1] == 1 else {}))
 
 
+@wrong("ORT-9: hidden keys keep a score of about -softcap")
+def softcap_after_mask(**call):
+    if call["softcap"] <= 0:
+        return right(**call)
+    query, key = call["query"], call["key"]
+    seen = window_mask(query.shape[1], key.shape[1], call["window_left"], call["window_right"], call["align"])[None, None]
+    seen = seen if call["mask"] is None else seen & call["mask"]
+    bias = np.float32(0) if call["bias"] is None else np.asarray(call["bias"], np.float32)
+    seen, bias = np.broadcast_arrays(seen & ~np.isneginf(bias), bias)
+    bias = np.where(seen, bias, np.float32(-call["softcap"]))
+    right(**call | {"bias": bias, "mask": None, "window_left": -1, "window_right": -1})
+
+
+@wrong("ORT-10: query heads take the key heads in turn")
+def key_heads_in_turn(**call):
+    heads = np.arange(call["query"].shape[2]) % call["key"].shape[2]
+    right(**call | {name: call[name][:, :, heads] for name in ("key", "value")})
+
+
+@wrong("JX-2: no window where no mask is given")
+def window_needs_mask(**call):
+    alone = call["mask"] is None and call["window_right"] != 0
+    right(**call | ({"window_left": -1, "window_right": -1} if alone else {}))
+
+
+@wrong("GG-2: keys beyond the end with a softcap and 64 queries or more")
+def padded_softcap(**call):
+    beyond = -call["key"].shape[1] % 64
+    hit = call["softcap"] > 0 and call["query"].shape[1] >= 64 and beyond and call["mask"] is None and call["sink"] is None
+    sink = np.full(call["query"].shape[2], np.log(max(beyond, 1)) - call["softcap"], np.float32)
+    right(**call | ({"sink": sink} if hit else {}))
+
+
 @wrong("MLX-1: the mean of V in rows without keys")
 def mean_of_empty_rows(**call):
     right(**call)
