@@ -17,6 +17,7 @@ namespace {
 using Int = std::int64_t;
 
 constexpr double kSeconds = 10;    ///< of all calls; then everything is drawn that is not declared away
+constexpr int kDeaths = 3;         ///< one behind another: to start it again may take a second each
 constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is not asked further
 constexpr int kPlainCalls = 24;    ///< of what people run
 constexpr int kAnchorCalls = 200;  ///< until one is accepted
@@ -135,9 +136,10 @@ private:
         seconds_ += got.seconds;
         const bool declined =
             got.kind == CallResult::Kind::returned && got.status == ATTNCHECK_DECLINED;
-        const bool is_slow = got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds;
-        if (!declined && (!is_slow || scope_.is_declared())) scope_.accept(spec);
-        if (is_slow) throw OutOfTime();
+        deaths_ = got.kind == CallResult::Kind::returned ? 0 : deaths_ + 1;
+        const bool is_over = got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds || deaths_ == kDeaths;
+        if (!declined && (!is_over || scope_.is_declared())) scope_.accept(spec);
+        if (is_over) throw OutOfTime();
         result_.declined += declined;
         return !declined;
     }
@@ -296,6 +298,7 @@ private:
     std::vector<Spec> first_taken_, pool_;
     SurveyCases cases_;
     double seconds_ = 0;  ///< of all calls
+    int deaths_ = 0;      ///< calls without a return, one behind another
 };
 
 }  // namespace

@@ -22,8 +22,8 @@ struct Survey {
 };
 
 /// Calls the candidate on about a hundred cases, none where it declines none of the first ones. The same seed asks for
-/// the same cases. A call that crashes counts as taken: it will be
-/// judged. The first call that hangs, or ten seconds of calls, end the survey with everything open.
+/// the same cases. A call that crashes counts as taken: it will be judged. The first call that hangs, three crashes one
+/// behind another, or ten seconds of calls end the survey with everything open.
 /// Features that the candidate declares (Scope::restrict_to) are taken as they are, and only an accepted case is looked for.
 Survey survey(const Operator& op, Candidate& candidate, std::uint64_t seed, Profile profile,
               const std::string& features = {});

@@ -114,7 +114,8 @@ Verdict part_permutation(const Spec& spec, PropertyContext& context) {
 
 /// A part with lse = -infinity counts for nothing, whatever its values are.
 /// Why     exp(-infinity) = 0, and the contract says that such a part is not read.
-/// Domain  every case of moderate data; one to three such parts of NaN are put anywhere.
+/// Domain  cases of moderate data that have such parts, which a library may declare that it does not take (dead=none); one to
+///         three more, of NaN, are put anywhere.
 /// Bound   those of both runs: the tiles of parts may lie elsewhere.
 /// Kills   AM-02 AM-05 AM-08.
 /// Shrinks to one part and one row.
@@ -279,12 +280,18 @@ bool moderate_merge(const Spec& spec) {
     });
 }
 
+void with_dead_parts(Spec& spec, Random& random) {
+    with_moderate_data(spec, random);
+    if (spec.number("dead") == 0) spec.set("dead", random.between(1, 3));
+}
+
 void add_relations(std::vector<Property>& list) {
     const auto add = [&](const char* name, const char* summary, auto check) {
         list.push_back({name, summary, check, with_moderate_data, moderate_merge});
     };
     add("part_permutation", "the order of the parts does not matter", part_permutation);
-    add("dead_part", "a part with lse -inf counts for nothing, whatever it holds", dead_part);
+    list.push_back({"dead_part", "a part with lse -inf counts for nothing, whatever it holds", dead_part, with_dead_parts,
+                    [](const Spec& spec) { return moderate_merge(spec) && spec.number("dead") != 0; }});
     add("merged_merges", "merging the merges of some parts and of the rest is merging all",
         merged_merges);
     add("lse_shift", "a number added to all lses is added to lse alone", lse_shift);

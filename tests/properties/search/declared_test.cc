@@ -55,5 +55,21 @@ TEST(DeclaredFeatures, HoldForSmallestCases) {
     EXPECT_TRUE(found.certified) << found.certificate;
 }
 
+// A law that is about what a library declares not to take asks it for nothing.
+TEST(DeclaredFeatures, HoldForWhatALawAdds) {
+    SlowCandidate candidate(0);
+    EXPECT_CALL(candidate, run).Times(testing::AnyNumber());
+    const Operator& op = *find_operator("attention_merge");
+    const Survey known = survey(op, candidate, 1, Profile::ascend910b, "dead=none");
+    EngineOptions options;
+    options.cases = 30;
+    options.survey = &known;
+    KnownMinima minima;
+    EXPECT_CALL(candidate, run).Times(0);
+    const PropertyReport report = run_property(op, *op.property("dead_part"), candidate, options, system_clock(),
+                                               [](const PropertyReport&) {}, minima);
+    EXPECT_THAT(report.counterexamples, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace attncheck::properties

@@ -10,6 +10,7 @@
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 #include "properties/search/engine.h"
+#include "tests/properties/search/planted.h"
 
 namespace attncheck::properties {
 namespace {
@@ -301,6 +302,27 @@ TEST(Features, AreByOperator) {
     EXPECT_EQ(features_of(both, "nsa_compress"), " heads=1");
     EXPECT_EQ(features_of(both, "nsa_module"), "");
     EXPECT_THROW((void)features_of("dim=64", "nsa_compress"), std::invalid_argument);
+}
+
+/// Ends in every call.
+class DyingCandidate : public testing::NiceMock<MockCandidate> {
+public:
+    DyingCandidate() {
+        ON_CALL(*this, run).WillByDefault([](const Call&, const RunOptions&) {
+            CallResult result;
+            result.kind = CallResult::Kind::crashed;
+            return result;
+        });
+    }
+};
+
+// To start a library again may take a second, and its crashes are to be told before the time is over.
+TEST(Survey, AsksADyingCandidateFewTimes) {
+    DyingCandidate candidate;
+    const Survey known = survey(flash(false), candidate, 1, Profile::ascend910b);
+    EXPECT_EQ(known.calls, 3);
+    EXPECT_TRUE(known.scope.is_open());
+    EXPECT_FALSE(known.takes_nothing);
 }
 
 }  // namespace
