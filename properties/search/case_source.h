@@ -20,6 +20,7 @@ public:
     Spec next(Random& random, int size, bool is_plain);
 
     std::optional<Scope>& scope() { return scope_; }     ///< what is taken; none: everything
+    const std::optional<Scope>& scope() const { return scope_; }
     std::optional<ClausePlan>& plan() { return plan_; }  ///< of validation
     const std::optional<ClausePlan>& plan() const { return plan_; }
     bool explores() const { return explores_; }  ///< the last case may lie outside of the scope

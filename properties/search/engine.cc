@@ -9,27 +9,11 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
-#include "properties/report/clause_coverage.h"
-#include "properties/search/case_source.h"
-#include "properties/search/case_tally.h"
-#include "properties/search/class_pairs.h"
-#include "properties/search/draws.h"
-#include "properties/search/foreseen_declines.h"
-#include "properties/search/journal.h"
-#include "properties/search/portions.h"
+#include "properties/search/case_evidence.h"
+#include "properties/search/case_sequence.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
-
-namespace {
-
-std::uint64_t hash_text(std::string_view text) {  // FNV-1a
-    std::uint64_t hash = 1469598103934665603ull;
-    for (const unsigned char ch : text) hash = (hash ^ ch) * 1099511628211ull;
-    return hash;
-}
-
-}  // namespace
 
 /// The search for one property.
 class Search {
@@ -41,10 +25,9 @@ public:
           options_(std::move(options)),
           clock_(clock),
           known_(known),
-          pairs_(op),
-          portions_(own_portions(property, options_)),
-          tally_(property, options_),
+          evidence_(op, property, options_),
           foreseen_(candidate),
+          sequence_(op, property, options_, foreseen_),
           context_{foreseen_, options_.rounding, options_.rule, options_.samples,
                    options_.missing_outputs} {
         report_.op = op.name();
@@ -119,31 +102,15 @@ private:
         replayed_ = static_cast<std::size_t>(std::max<std::int64_t>(0, begun.journal.replayed));
         replaying_ = false;
         for_each_case(begun.journal, [&](Outcome outcome, const std::string& failure) {
-            std::optional<Spec> spec = next_drawn();
-            while (!spec) spec = next_drawn();
-            tally_.add_drawn();
-            if (outcome == Outcome::inapplicable) return tally_.add_inapplicable();
-            if (outcome == Outcome::declined || outcome == Outcome::others_declined)
-                return note_declined(*spec, outcome == Outcome::others_declined);
-            note_judged(*spec, outcome == Outcome::hardly_compared);
-            ++cases_;
-            if (source_->plan())
-                if (const auto ruling = ruling_of(*spec)) source_->plan()->note(ruling->clause);
+            std::optional<Spec> spec = sequence_.next();
+            while (!spec) spec = sequence_.next();
+            sequence_.add_drawn();
+            const auto ruling = property_.clauses ? ruling_of(*spec) : std::nullopt;
+            sequence_.add(*spec, outcome, ruling ? ruling->clause : std::string());
             if (failure.empty()) return;
-            if (failure == kTimedOut && classes_of_portion_.contains(failure)) ++known_timeouts_;
-            classes_of_portion_.insert(failure);
+            if (failure == kTimedOut && sequence_.has_failure(failure)) ++known_timeouts_;
+            sequence_.add_failure(failure);
         });
-    }
-
-    /// The next generated case; nothing when the candidate takes none.
-    std::optional<Spec> next_drawn() {
-        if (!source_ || is_portion_over()) begin_portion();
-        if (next_of_round_ == round_.size()) begin_round();
-        const auto [seed, size] = round_[next_of_round_++];
-        const Spec spec = draw(seed, size);
-        if (!source_->is_outside()) return spec;
-        is_outside_ = true;
-        return std::nullopt;
     }
 
     void search() {
@@ -154,46 +121,22 @@ private:
         if (replayed_ < options_.replay.size() || options_.replay_only) return;
         replaying_ = false;
         while (!finished() && !is_slice_over()) {
-            const std::optional<Spec> spec = next_drawn();
+            const std::optional<Spec> spec = sequence_.next();
             if (!spec) continue;
             fresh_case(*spec);
             settle();
         }
     }
 
-    /// Nothing that the portions before taught decides about the cases of this one: another process may have those.
-    void begin_portion() {
-        note_clauses(clauses_);
-        const Portion& portion = portions_.at(next_portion_++);
-        source_.emplace(op_, property_, options_, portion);
-        tally_.begin(portion);
-        foreseen_.forget();
-        classes_of_portion_.clear();
-        cases_before_ = portion.before - cases_;
-        rounds_ = 0;
-        round_.clear();
-        next_of_round_ = 0;
-    }
-
-    /// Adds the clauses that the portion reached.
-    void note_clauses(std::optional<ClauseCoverage>& all) const {
-        if (!source_ || !source_->plan()) return;
-        const ClauseCoverage now = source_->plan()->coverage();
-        all = all ? joined(*all, now) : now;
-    }
-
     /// The verdict on what was searched so far.
     void conclude(PropertyReport& now) {
-        std::optional<ClauseCoverage> clauses = clauses_;
-        note_clauses(clauses);
-        if (clauses) now.clauses = *clauses;
-        tally_.fill(now.drawn, is_outside_);
+        sequence_.describe(now);
         now.interrupted = clock_.interrupted();
         if (unconfirmed_ > 0) now.status = PropertyReport::Status::error;
         if (!now.counterexamples.empty())
             now.status = PropertyReport::Status::falsified;
         else if (now.status == PropertyReport::Status::held && !options_.replay_only)
-            tally_.conclude(now, is_outside_);
+            sequence_.conclude(now);
     }
 
     bool lacks_an_operator_output() const {
@@ -203,7 +146,7 @@ private:
     }
 
     bool is_slice_over() const {
-        return has_left_one_ || (slice_cases_ > 0 && tally_.has_met(slice_cases_));
+        return has_left_one_ || (slice_cases_ > 0 && sequence_.has_met(slice_cases_));
     }
 
     bool finished() const {
@@ -212,25 +155,14 @@ private:
 
     bool is_through() const {
         const bool is_replayed = replayed_ >= options_.replay.size();
-        return (is_replayed && next_portion_ == portions_.size() && (portions_.empty() || is_portion_over())) ||
+        return (is_replayed && sequence_.is_through()) ||
                (replaying_ && has_most_counterexamples()) || known_timeouts_ >= 3 || unconfirmed_ >= 3 ||
                report_.status == PropertyReport::Status::error ||
                report_.status == PropertyReport::Status::not_applicable;
     }
 
-    /// Judged by what the portion met alone.
-    bool is_portion_over() const {
-        return tally_.is_enough() || source_->is_outside() || tally_.is_hopeless() ||
-               std::ssize(classes_of_portion_) >= options_.max_counterexamples;
-    }
-
     bool has_most_counterexamples() const {
         return std::ssize(report_.counterexamples) >= options_.max_counterexamples;
-    }
-
-    Spec draw(std::uint64_t seed, int size) {
-        Random random(seed);
-        return source_->next(random, size, tally_.is_at_plain_cases());
     }
 
     Spec next_replayed() {
@@ -238,21 +170,6 @@ private:
         report_.journal.replayed = static_cast<std::int64_t>(replayed_);
         spec.withheld |= options_.withheld;
         return spec;
-    }
-
-    /// A round of rapidcheck's own, drawn ahead: a search stops between any two of its cases and goes on later.
-    void begin_round() {
-        constexpr std::int64_t kRound = 200;
-        const std::int64_t unlimited = rounds_ == 0 ? kConclusiveCases + 10  // all sizes in the first cases
-                                                    : kRound;
-        const std::int64_t left = tally_.left(unlimited);
-        const Portion& portion = portions_[next_portion_ - 1];
-        const std::uint64_t lane = rounds_++ * static_cast<std::uint64_t>(portion.of) +
-                                   static_cast<std::uint64_t>(portion.number);
-        next_of_round_ = 0;
-        round_ = draws_of_round(op_.name() + "." + property_.name,
-                                mix(options_.seed ^ hash_text(op_.name() + "." + property_.name)) + lane,
-                                static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
     }
 
     void not_applicable(std::string note) {
@@ -267,20 +184,17 @@ private:
 
     /// A generated case. Leaves a walk when it starts a counterexample.
     void fresh_case(const Spec& spec) {
-        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !source_->explores());
+        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !sequence_.explores());
         was_stopped_ = false;
         const Verdict verdict = evaluate(spec);
         if (was_stopped_) return;  // nothing is known of the case
         if (!replaying_) {
-            tally_.add_drawn();
-            report_.drawn.digest += mix(hash_text(print(spec)));
+            sequence_.add_drawn();
+            report_.drawn.digest += CaseSequence::digest(spec);
         }
         if (report_.status == PropertyReport::Status::error) return;
         if (verdict.kind == Verdict::Kind::inapplicable) {
-            if (!replaying_) {
-                tally_.add_inapplicable();
-                note_in_journal(Outcome::inapplicable, {});
-            }
+            if (!replaying_) note(spec, Outcome::inapplicable);
             // Every other case asks for as few outputs as this one.
             if (!verdict.message.empty() && !options_.missing_outputs.empty() &&
                 spec.withheld == options_.withheld)
@@ -290,36 +204,28 @@ private:
         if (verdict.kind == Verdict::Kind::declined) {
             ++report_.declined;
             if (!replaying_) {
-                const bool is_inside = source_->scope() && !source_->explores();
-                const bool is_taken = is_inside && takes_its_own_call(spec);
-                note_declined(spec, is_taken);
-                note_in_journal(is_taken ? Outcome::others_declined : Outcome::declined, {});
+                const bool is_taken = sequence_.is_inside_scope() && takes_its_own_call(spec);
+                note(spec, is_taken ? Outcome::others_declined : Outcome::declined);
             }
             (*on_case_)(report_);
             return;
         }
-        const bool is_hardly_compared = CaseTally::is_hardly_compared(verdict.elements);
-        if (!replaying_) note_judged(spec, is_hardly_compared);
+        const Outcome outcome =
+            CaseTally::is_hardly_compared(verdict.elements) ? Outcome::hardly_compared : Outcome::judged;
+        if (!replaying_) sequence_.add(spec, outcome, verdict.clause);
         const std::vector<std::string> labels = op_.labels(spec);
-        count(spec, labels);
-        if (!replaying_ && source_->plan()) source_->plan()->note(verdict.clause);
-        report_.worst_ratio = std::max(report_.worst_ratio, verdict.worst_ratio);
-        if (!property_.validation && (!verdict.failed() || verdict.worst_ratio > 0))  // a death has no error
-            report_.ratios.add(verdict.worst_ratio);
-        if (property_.validation && !verdict.failed() && !verdict.clause.empty()) ++report_.rejected;
-        report_.differing += verdict.differing > 0;
-        report_.elements.add(verdict.elements);
-        for (const CastEvidence& cast : verdict.casts) add_evidence(report_.casts, cast);
-        for (const BoundEvidence& bound : verdict.bounds) add_evidence(report_.bounds, bound);
-        const bool fails = verdict.failed() && !waived(labels, verdict.failure);
-        if (!replaying_)
-            note_in_journal(is_hardly_compared ? Outcome::hardly_compared : Outcome::judged,
-                            fails ? verdict.failure : std::string());
+        if (replaying_)
+            ++report_.replayed;
+        else
+            evidence_.add_classes(spec, labels, report_);
+        evidence_.add_errors(verdict, report_);
+        const bool fails = verdict.failed() && !evidence_.waives(verdict.failure, labels, report_);
+        if (!replaying_) add_to(report_.journal, outcome, fails ? verdict.failure : std::string());
         // A new failure is told with its counterexample: a run that goes on has both or neither.
         const bool is_new = fails && !known_classes_.contains(verdict.failure) && !has_most_counterexamples();
         if (!is_new) (*on_case_)(report_);
         if (!fails) return;
-        if (!replaying_) classes_of_portion_.insert(verdict.failure);
+        if (!replaying_) sequence_.add_failure(verdict.failure);
         if (known_classes_.contains(verdict.failure) && verdict.failure == kTimedOut) ++known_timeouts_;
         if (!is_new) return;
         known_classes_.insert(verdict.failure);
@@ -327,19 +233,10 @@ private:
         start_walk(spec, verdict);
     }
 
-    void note_in_journal(Outcome outcome, const std::string& failure) {
-        add_to(report_.journal, outcome, failure);
-    }
-
-    void note_judged(const Spec& spec, bool is_hardly_compared) {
-        tally_.add_judged(is_hardly_compared);
-        if (source_->scope()) source_->scope()->accept(spec);
-    }
-
-    /// `is_taken`: the case itself, but not what it is compared with.
-    void note_declined(const Spec& spec, bool is_taken) {
-        if (source_->scope() && !source_->explores() && !is_taken) source_->scope()->suspect(spec);
-        tally_.add_declined(is_taken);
+    /// A generated case without a verdict.
+    void note(const Spec& spec, Outcome outcome) {
+        sequence_.add(spec, outcome, {});
+        add_to(report_.journal, outcome, {});
     }
 
     void start_walk(const Spec& spec, const Verdict& verdict) {
@@ -380,14 +277,14 @@ private:
     }
 
     /// Of the last case in the whole property, of which this process may have a part.
-    int case_number() const { return static_cast<int>(replaying_ ? 0 : cases_ + cases_before_); }
+    int case_number() const { return static_cast<int>(replaying_ ? 0 : sequence_.case_number()); }
 
     /// A death that may have come from outside is nobody's fault until it happens again.
     void drop_walk() {
         const Counterexample& found = walk_->found();
         ++unconfirmed_;
         known_classes_.erase(found.failure);
-        classes_of_portion_.erase(found.failure);
+        sequence_.remove_failure(found.failure);
         if (report_.status != PropertyReport::Status::error)
             report_.note = fmt::format("{} on {}: {}", found.found_message, print(found.original),
                                        clock_.interrupted()
@@ -428,36 +325,6 @@ private:
         walk_.reset();
     }
 
-    /// What is replayed says nothing about the generator. A call with edited arguments is a case of
-    /// validation only: its lists and data decide nothing, and counting them would dilute or fill
-    /// the quotas of what is computed.
-    void count(const Spec& spec, const std::vector<std::string>& labels) {
-        if (replaying_) {
-            ++report_.replayed;
-            return;
-        }
-        ++report_.cases;
-        ++cases_;
-        if (!spec.edits.empty()) {
-            ++report_.labels[kEditedLabel];
-            ++report_.drawn.edited;
-        } else {
-            for (const auto& label : labels) ++report_.labels[label];
-            pairs_.note(labels, report_.pairs);
-        }
-    }
-
-    bool waived(const std::vector<std::string>& labels, const std::string& failure) {
-        const auto waiver = std::ranges::find_if(options_.waivers, [&](const Waiver& one) {
-            return one.applies(op_.name(), property_.name, labels, failure);
-        });
-        if (waiver == options_.waivers.end()) return false;
-        ++report_.waived;
-        if (std::ranges::find(report_.waivers, waiver->reason) == report_.waivers.end())
-            report_.waivers.push_back(waiver->reason);
-        return true;
-    }
-
     Verdict evaluate(const Spec& spec) {
         try {
             return property_.check(spec, context_);
@@ -479,13 +346,9 @@ private:
     const Clock& clock_;
     const CaseObserver* on_case_ = nullptr;  ///< of the slice
     KnownMinima& known_;
-    const ClassPairs pairs_;
-    const std::vector<Portion> portions_;
-    std::size_t next_portion_ = 0;
-    std::optional<CaseSource> source_;  ///< of the portion
-    bool is_outside_ = false;  ///< a portion found no case that the candidate takes
-    CaseTally tally_;
+    const CaseEvidence evidence_;
     ForeseenDeclines foreseen_;  ///< the candidate
+    CaseSequence sequence_;
     PropertyContext context_;
     PropertyReport report_;
     double deadline_ = 0;  ///< of the slice
@@ -493,18 +356,11 @@ private:
     bool has_left_one_ = false;  ///< in this slice, to be shrunk
     bool has_begun_ = false, is_over_ = false;
     bool is_judged_ = false;  ///< before any case was
-    std::vector<Drawn> round_;
-    std::size_t next_of_round_ = 0;
-    std::uint64_t rounds_ = 0;
     std::size_t replayed_ = 0;    ///< how many of options_.replay were started
     bool replaying_ = true;
     std::optional<Walk> walk_;
     std::set<std::string> known_classes_;
-    std::set<std::string> classes_of_portion_;  ///< of failures that it met, known or not
-    std::int64_t cases_ = 0;         ///< generated ones with a verdict
-    bool was_stopped_ = false;       ///< in the middle of a case
-    std::int64_t cases_before_ = 0;  ///< of the property, before those that are counted here
-    std::optional<ClauseCoverage> clauses_;  ///< of the portions before
+    bool was_stopped_ = false;  ///< in the middle of a case
     int known_timeouts_ = 0;
     int without_room_ = 0;  ///< cases with more address space than the system grants
     int unconfirmed_ = 0;  ///< deaths that did not happen again
