@@ -33,8 +33,20 @@ Doubles magnitudes(std::span<const double> values) {
     return out;
 }
 
-/// An infinite factor times nothing is nothing.
-double product(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
+/// An infinite factor times nothing is nothing. Without a branch, which loops over channels would wait for.
+double product(double a, double b) {
+    const double plain = a * b;
+    return (a == 0) | (b == 0) ? 0 : plain;
+}
+
+/// to[c] += scale * product(factor, |x[c]|). Most factors are finite, where product() is a multiplication.
+void add_products(double* to, double scale, double factor, const double* x, std::size_t count) {
+    if (factor == 0 && std::isfinite(scale)) return;
+    if (std::isfinite(factor))
+        for (std::size_t c = 0; c < count; ++c) to[c] += scale * (factor * std::fabs(x[c]));
+    else
+        for (std::size_t c = 0; c < count; ++c) to[c] += scale * product(factor, std::fabs(x[c]));
+}
 
 /// One branch at its exact inputs, with the errors of those.
 struct Propagation {
@@ -140,13 +152,14 @@ struct Propagation {
             const double apart = own + product(gained, delta_error),
                          all = own + product(raised, delta_error);
             double* const dk = key_grad.data() + key_row(columns[j]) * mean.size();
-            for (std::size_t c = 0; c < mean.size(); ++c) {
-                const double e = ek ? ek[c] : 0;
-                dq[c] += scale * (product(apart, std::fabs(k[c]) + e) + product(score_grad, e));
-                dk[c] += scale * product(all, std::fabs(row.query[c]));
-                mean[c] += p * k[c];
-                spread[c] += product(p, e);
+            for (std::size_t c = 0; ek && c < mean.size(); ++c) {
+                dq[c] += scale *
+                         (product(apart, std::fabs(k[c]) + ek[c]) + product(score_grad, ek[c]));
+                spread[c] += product(p, ek[c]);
             }
+            if (!ek) add_products(dq, scale, apart, k, mean.size());
+            add_products(dk, scale, all, row.query, mean.size());
+            for (std::size_t c = 0; c < mean.size(); ++c) mean[c] += p * k[c];
             double* const dv = value_grad.data() + key_row(columns[j]) * width;
             for (std::size_t c = 0; c < width; ++c)
                 dv[c] += product(gained, std::fabs(dout[c])) + product(raised, dout_error[c]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "properties/operators/flash_attention/case.h"
 #include "properties/operators/nsa_compress/case.h"
@@ -30,17 +31,34 @@ bool share(Tensor& to, const attncheck_tensor& t) {
     to.shared_bytes = last;
     return true;
 }
+
+template <std::size_t size, class Work>
+void for_each_of_size(const attncheck_tensor& t, const Work& work) {
+    constexpr std::integral_constant<std::size_t, size> constant;
+    const std::int32_t outer = std::max(t.rank - 1, 0);
+    const std::int64_t count = t.rank > 0 ? t.shape[outer] : 1;
+    const std::int64_t step = t.rank > 0 ? t.strides[outer] * std::int64_t{size} : 0;
+    for (const std::int64_t offset : offsets_of(extents(t.shape, outer), extents(t.strides, outer))) {
+        std::byte* at = static_cast<std::byte*>(t.data) + offset * std::int64_t{size};
+        for (std::int64_t i = 0; i < count; ++i, at += step) work(at, constant);
+    }
+}
+
+/// Calls work(address, size) for every element in row-major order. The size is a constant for the compiler: a case has
+/// a hundred thousand elements.
+template <class Work>
+void for_each_element(const attncheck_tensor& t, std::size_t size, const Work& work) {
+    if (size == 1) return for_each_of_size<1>(t, work);
+    if (size == 2) return for_each_of_size<2>(t, work);
+    for_each_of_size<4>(t, work);
+}
+
 void fill(Tensor& to, const attncheck_tensor& t) {
     if (share(to, t)) return;
-    const std::size_t size = to.element_size();
-    for (const std::int64_t offset : offsets_of(to.shape, extents(t.strides, t.rank))) {
-        std::uint32_t bits = 0;
-        std::memcpy(
-            &bits,
-            static_cast<const std::byte*>(t.data) + offset * static_cast<std::int64_t>(size),
-            size);
-        to.bits.push_back(bits);
-    }
+    to.bits.assign(to.elements(), 0);
+    std::uint32_t* bits = to.bits.data();
+    for_each_element(t, to.element_size(),
+                     [&](const std::byte* at, auto size) { std::memcpy(bits++, at, size); });
 }
 
 Tensor tensor_of(const TensorField& field, const attncheck_tensor& t) {
@@ -86,12 +104,9 @@ void write_back(const Call& call, const void* args, const CallResult& result) {
         const Tensor& tensor = call.tensors[i];
         if (!tensor.output || !tensor.present) continue;
         const attncheck_tensor t = call.description->tensors[i].argument.get(args);
-        const std::size_t size = tensor.element_size();
-        const auto offsets = offsets_of(tensor.shape, extents(t.strides, t.rank));
-        for (std::size_t k = 0; k < offsets.size(); ++k)
-            std::memcpy(
-                static_cast<std::byte*>(t.data) + offsets[k] * static_cast<std::int64_t>(size),
-                &result.outputs[i][k], size);
+        const std::uint32_t* bits = result.outputs[i].data();
+        for_each_element(t, tensor.element_size(),
+                         [&](std::byte* at, auto size) { std::memcpy(at, bits++, size); });
     }
 }
 
