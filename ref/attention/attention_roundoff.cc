@@ -34,13 +34,19 @@ double finite_magnitude(const double* a, const double* b, std::int64_t count, do
 }
 
 TensorRange::TensorRange(std::span<const double> values) {
-    for (const double v : values) {
-        if (!std::isfinite(v) || v == 0) continue;
+    double most = largest, least = smallest;
+    for (const double v : values) {  // without a branch or a call: calls have millions of elements
         const double size = std::fabs(v);
-        largest = std::max(largest, size);
-        lowest_bit = std::min(lowest_bit, lowest_set_bit(v));
-        smallest = std::min(smallest, size);
+        const bool counts = (size > 0) & (size < HUGE_VAL);
+        most = std::max(most, counts ? size : 0);
+        least = std::min(least, counts ? size : HUGE_VAL);
     }
+    largest = most;
+    smallest = least;
+    int lowest = lowest_bit;
+    for (const double v : values)
+        if (v != 0 && std::isfinite(v)) lowest = std::min(lowest, lowest_set_bit(v));
+    lowest_bit = lowest;
 }
 
 AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)

@@ -43,7 +43,7 @@ const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
         out_.slope = 1 - (logits_ / softcap_).square();
     }
     logits_ += rows.bias;
-    magnitude_ = magnitudes_with_keys(rows);
+    magnitude_ = magnitudes_with_keys(rows, out_.key_size);
     const Mask dropped = rows.gain == 0;
     prob_grad_ =
         dropped.select(0.0, rows.gain * product_transposed(dout, rows.value()).array());

@@ -23,7 +23,11 @@ Matrix<double> product_transposed(const Rows& a, const Rows& b) {
 }
 
 Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows) {
-    Matrix<double> size = product_transposed(rows.query.cwiseAbs(), rows.key().cwiseAbs());
+    return magnitudes_with_keys(rows, rows.key().cwiseAbs());
+}
+
+Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows, const Matrix<double>& key_size) {
+    Matrix<double> size = product_transposed(rows.query.cwiseAbs(), key_size);
     if (rows.has_sink()) size.col(rows.count() - 1).setZero();
     return size;
 }

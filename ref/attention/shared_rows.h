@@ -175,6 +175,8 @@ Matrix<Scalar> products_with_keys(const SharedRows<Scalar>& rows) {
 
 /// |Q| |K|^T likewise.
 Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows);
+/// The same where |K| is known.
+Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows, const Matrix<double>& key_size);
 
 /// Numbers of the keys, such as their squared lengths, by column; 0 for a sink.
 Eigen::VectorXd of_columns(const SharedRows<double>& rows, const Eigen::VectorXd& of_keys);

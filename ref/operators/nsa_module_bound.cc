@@ -128,6 +128,7 @@ struct Propagation {
             delta_error += product(std::fabs(dout[c]) + dout_error[c], out_error[c]) +
                            product(dout_error[c], std::fabs(o));
         }
+        const bool is_exact = std::all_of(dout_error, dout_error + width, [](double e) { return e == 0; });
         Doubles mean(static_cast<std::size_t>(shape.head_dim)),
             spread = mean;  // sum P k, sum P E_k
         double* const dq = query_grad.data() + row.at * mean.size();
@@ -141,8 +142,8 @@ struct Propagation {
                                    ? nullptr
                                    : of(value_error, key_row(columns[j]), shape.value_dim);
             double prob_grad = 0, prob_grad_error = 0;
-            for (std::size_t c = 0; c < width; ++c) {
-                prob_grad += dout[c] * v[c];
+            for (std::size_t c = 0; c < width; ++c) prob_grad += dout[c] * v[c];
+            for (std::size_t c = 0; (ev || !is_exact) && c < width; ++c) {
                 prob_grad_error += product(dout_error[c], std::fabs(v[c]));
                 if (ev) prob_grad_error += product(std::fabs(dout[c]) + dout_error[c], ev[c]);
             }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "properties/judge/verdict.h"
@@ -44,7 +45,8 @@ public:
     ModuleOperators& operator=(const ModuleOperators&) = delete;
 
     attncheck_nsa_operators table() const;
-    const std::vector<OperatorRecord>& records() const { return records_; }
+    /// The calls so far, which this forgets: they hold all of their tensors.
+    std::vector<OperatorRecord> take_records() { return std::move(records_); }
     /// The first call that did not return 0. Throws what a call threw: the composition has C's
     /// interface, where no exception passes.
     const std::optional<Verdict>& trouble() const {

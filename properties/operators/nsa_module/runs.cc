@@ -156,7 +156,7 @@ Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction di
     for (const Memory& tensor : memory) result.outputs.push_back(tensor.bits());
     for (std::size_t k = memory.size(); k < call.tensors.size(); ++k)
         result.outputs.emplace_back(call.tensors[k].elements());
-    records = operators.records();
+    records = operators.take_records();
     if (!records.empty()) gather(parts);
     for (const std::uint32_t index : bits(kLists))
         topk.push_back(static_cast<std::int32_t>(index));
