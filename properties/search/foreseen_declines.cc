@@ -76,6 +76,12 @@ std::vector<std::uint64_t> traits_of(const Call& call) {
 
 std::uint64_t pair_of(std::uint64_t a, std::uint64_t b) { return mix(a) ^ mix(b); }
 
+std::uint64_t list_of(const std::vector<std::uint64_t>& traits) {
+    std::uint64_t hash = 0;
+    for (const std::uint64_t one : traits) hash = mix(hash ^ one);
+    return hash;
+}
+
 }  // namespace
 
 CallResult ForeseenDeclines::run(const Call& call, const RunOptions& options) {
@@ -97,7 +103,7 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
         const auto it = counts_.find(key);
         return it != counts_.end() && it->second.accepted == 0 && it->second.declined >= times;
     };
-    if (counts_.empty()) return false;
+    if (counts_.empty() || accepted_.contains(list_of(traits))) return false;
     for (const std::uint64_t one : traits)
         if (is_declined(one, kOfOne)) return true;
     const auto of_operator = counts_.find(traits.back());
@@ -113,6 +119,8 @@ void ForeseenDeclines::note(const Traits& traits, bool is_declined) {
         Count& count = counts_[key];
         ++(is_declined ? count.declined : count.accepted);
     };
+    // Of pairs it only matters whether any call was accepted, of the operator how many were.
+    if (!is_declined && !accepted_.insert(list_of(traits)).second) return add(traits.back());
     for (std::size_t i = 0; i < traits.size(); ++i) {
         add(traits[i]);
         for (std::size_t j = 0; j < i; ++j) add(pair_of(traits[i], traits[j]));

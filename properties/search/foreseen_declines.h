@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "properties/candidate/candidate.h"
@@ -20,7 +21,7 @@ public:
     /// Off: every call is made, and says nothing of others.
     void turn(bool on) { is_on_ = on; }
     /// As before the first call.
-    void forget() { foreseen_ = 0, counts_.clear(); }
+    void forget() { foreseen_ = 0, counts_.clear(), accepted_.clear(); }
 
     const CandidateInfo& info() const override { return candidate_.info(); }
     std::string implementation_of(const std::string& op) const override {
@@ -46,6 +47,7 @@ private:
     bool is_on_ = true;
     int foreseen_ = 0;
     std::unordered_map<std::uint64_t, Count> counts_;  ///< of traits, and of pairs of them
+    std::unordered_set<std::uint64_t> accepted_;  ///< lists of traits: most calls are like one before
 };
 
 }  // namespace attncheck::properties
