@@ -257,9 +257,9 @@ int lowest_set_bit(double value) {
     const std::uint64_t bits = std::bit_cast<std::uint64_t>(value);
     const int biased = static_cast<int>(bits >> 52 & 0x7ff);
     std::uint64_t significand = bits & ((std::uint64_t{1} << 52) - 1);
-    if (biased != 0) significand |= std::uint64_t{1} << 52;
-    if (significand == 0) return kNoSetBit;
-    return std::max(biased, 1) - 1075 + std::countr_zero(significand);
+    significand |= std::uint64_t{biased != 0} << 52;
+    const int lowest = std::max(biased, 1) - 1075 + std::countr_zero(significand);
+    return significand == 0 ? kNoSetBit : lowest;
 }
 
 void ProductSum::add(double a, double b) {
