@@ -162,7 +162,8 @@ struct Propagation {
             add_products(dk, scale, all, row.query, mean.size());
             for (std::size_t c = 0; c < mean.size(); ++c) mean[c] += p * k[c];
             double* const dv = value_grad.data() + key_row(columns[j]) * width;
-            for (std::size_t c = 0; c < width; ++c)
+            if (is_exact) add_products(dv, 1, gained, dout, width);
+            for (std::size_t c = 0; !is_exact && c < width; ++c)
                 dv[c] += product(gained, std::fabs(dout[c])) + product(raised, dout_error[c]);
         }
         for (std::size_t c = 0; c < mean.size(); ++c)
