@@ -30,7 +30,7 @@ NOT_RUN = {
     r"--large": "minutes; tests/large has smaller ones",
     r"seq=\[65536\]|q=\[65536\]": "minutes; tests/large has smaller ones",
     r"^fuzz/": "needs clang and minutes of processor time",
-    r"_replay FILE": "FILE stands for a file",
+    r"_replay -operator=\w+ FILE": "FILE stands for a file",
     r"attncheck mutants": "twenty minutes; tests/mutants grades a part in CTest",
     r"^attncheck_speed|/attncheck_speed": "a measurement of many minutes",
     r"^pip ": "installs; tests/python builds and installs the wheel",
