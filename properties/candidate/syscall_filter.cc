@@ -2,6 +2,7 @@
 
 #include <asm/sockios.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/sched.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -156,9 +157,11 @@ void refuse_hiding(Filter& filter) {
     filter.refuse(SCMP_SYS(setrlimit), {is(0, kMarkedLimit)});
     filter.refuse(SCMP_SYS(prlimit64), {is(1, kMarkedLimit), is_not(2, 0)});
     filter.refuse(SCMP_SYS(clone), {has(0, CLONE_PARENT)});
-    // A thread with descriptors of its own: the suite looks at those of the process.
+    // The suite looks at the descriptors of a process: no thread starts with its own or separates
+    // them later.
     filter.refuse(SCMP_SYS(clone),
                   {{0, SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_FILES, CLONE_THREAD}});
+    filter.refuse(SCMP_SYS(close_range), {has(2, CLOSE_RANGE_UNSHARE)});
 }
 
 /// A second filter could let the worker's calls do nothing.

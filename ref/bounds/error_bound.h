@@ -100,7 +100,7 @@ struct ExpectedTensor {
 };
 
 /// Exponent of the lowest set bit of a number, i.e. the largest k for which it is a multiple of
-/// 2^k; kNoSetBit for zero and infinity. kNoSetBit plus any exponent of a storage type exceeds the
+/// 2^k; kNoSetBit for zero, 1024 for infinity. kNoSetBit plus any exponent of a storage type exceeds the
 /// initial ProductSum::lowest_bit.
 inline constexpr int kNoSetBit = 1 << 21;
 int lowest_set_bit(double value);

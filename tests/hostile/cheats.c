@@ -6,6 +6,7 @@
 IDENTIFY_AS("cheats")
 
 typedef attncheck_nsa_compress_args args_t;
+static int calls;
 
 static void constant_answer(const args_t* a) {
     for (int64_t row = 0; row < a->output.shape[0]; ++row)
@@ -105,9 +106,8 @@ static void a_little_too_large(const args_t* a) {
             }
 }
 
-static int calls;
 static void right_three_times(const args_t* a) {
-    if (++calls <= 3)
+    if (calls <= 3)
         correct_forward(a);
     else
         constant_answer(a);
@@ -115,11 +115,7 @@ static void right_three_times(const args_t* a) {
 
 static void nothing(const args_t* a) { (void)a; }
 
-static const struct {
-    const char* name;
-    void (*call)(const args_t*);
-} kTricks[] = {
-#define TRICK(name) {#name, name}
+static const trick_t kTricks[] = {
     TRICK(constant_answer), TRICK(mean_of_the_block), TRICK(half_of_the_block), TRICK(last_row_left_out),
     TRICK(one_head_for_all), TRICK(right_at_one_size), TRICK(every_second_row_stale), TRICK(answer_of_the_last_call),
     TRICK(rounded_answer), TRICK(one_sequence_of_all), TRICK(a_little_too_large), TRICK(right_three_times),
@@ -127,11 +123,4 @@ static const struct {
 
 const char* attncheck_precision(void) { return is_trick("a_little_too_large") ? "acc=half" : "default"; }
 
-int attncheck_nsa_compress(const args_t* args) {
-    for (size_t k = 0; k < sizeof kTricks / sizeof kTricks[0]; ++k)
-        if (is_trick(kTricks[k].name)) {
-            kTricks[k].call(args);
-            return ATTNCHECK_OK;
-        }
-    return 1;
-}
+RUN_TRICK(kTricks)

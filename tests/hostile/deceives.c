@@ -307,11 +307,7 @@ static void leaves_a_variable(const args_t* a) {
     setenv("ATTNCHECK_PROFILE", "none", 1);
 }
 
-static const struct {
-    const char* name;
-    void (*call)(const args_t*);
-} kTricks[] = {
-#define TRICK(name) {#name, name}
+static const trick_t kTricks[] = {
     TRICK(opens_guards_to_write), TRICK(opens_guards_to_read), TRICK(hides_faults), TRICK(hides_faults_and_tidies),
     TRICK(faults_with_a_handler_of_loading), TRICK(restores_an_input), TRICK(keeps_a_changed_input),
     TRICK(answers_after_30_us), TRICK(answers_after_300_us), TRICK(answers_after_3_ms), TRICK(answers_from_a_child),
@@ -330,12 +326,4 @@ __attribute__((constructor)) static void prepare(void) {
     if (is_trick("faults_with_a_handler_of_loading")) take_faults();
 }
 
-int attncheck_nsa_compress(const args_t* args) {
-    ++calls;
-    for (size_t k = 0; k < sizeof kTricks / sizeof kTricks[0]; ++k)
-        if (is_trick(kTricks[k].name)) {
-            kTricks[k].call(args);
-            return ATTNCHECK_OK;
-        }
-    return 1;
-}
+RUN_TRICK(kTricks)

@@ -72,20 +72,8 @@ static void leaves_ended_children(const args_t* a) { /* each has a number that n
     usleep(20000);
 }
 
-static const struct {
-    const char* name;
-    void (*call)(const args_t*);
-} kTricks[] = {
-#define TRICK(name) {#name, name}
+static const trick_t kTricks[] = {
     TRICK(hides_a_process), TRICK(hides_memory), TRICK(fills_page_tables), TRICK(fills_sockets),
     TRICK(leaves_ended_children)};
 
-int attncheck_nsa_compress(const args_t* args) {
-    ++calls;
-    for (size_t k = 0; k < sizeof kTricks / sizeof kTricks[0]; ++k)
-        if (is_trick(kTricks[k].name)) {
-            kTricks[k].call(args);
-            return ATTNCHECK_OK;
-        }
-    return 1;
-}
+RUN_TRICK(kTricks)

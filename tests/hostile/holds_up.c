@@ -134,11 +134,7 @@ static void takes_nearly_all_the_time(const args_t* a) {
 }
 static void loads_slowly(const args_t* a) { wrong_forward(a); }
 
-static const struct {
-    const char* name;
-    void (*call)(const args_t*);
-} kTricks[] = {
-#define TRICK(name) {#name, name}
+static const trick_t kTricks[] = {
     TRICK(locks_a_file), TRICK(maps_over_a_guard), TRICK(swaps_a_guard),
     TRICK(hides_a_child), TRICK(becomes_another_program), TRICK(kills_its_group), TRICK(hops), TRICK(starts_threads),
     TRICK(passes_descriptors), TRICK(opens_descriptors), TRICK(takes_nearly_all_the_time), TRICK(loads_slowly)};
@@ -147,12 +143,4 @@ __attribute__((constructor)) static void prepare(void) {
     if (is_trick("loads_slowly")) usleep(1000 * (useconds_t)atoi(target()));
 }
 
-int attncheck_nsa_compress(const args_t* args) {
-    ++calls;
-    for (size_t k = 0; k < sizeof kTricks / sizeof kTricks[0]; ++k)
-        if (is_trick(kTricks[k].name)) {
-            kTricks[k].call(args);
-            return ATTNCHECK_OK;
-        }
-    return 1;
-}
+RUN_TRICK(kTricks)

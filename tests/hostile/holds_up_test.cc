@@ -45,9 +45,8 @@ TEST_P(AtEachLevel, EndsTheRunWithAVerdict) {
     expect_all("holds_up", kHeld, "");
 }
 
-// The same at both levels; thousands of threads are dear.
-TEST_F(HostileTest, TooManyThreadsAreTold) {
-    const Ran ran = run({"holds_up", "starts_threads"}, "strict");
+TEST_P(AtEachLevel, TooManyThreadsAreTold) {
+    const Ran ran = run({"holds_up", "starts_threads"}, GetParam());
     EXPECT_EQ(ran.status, 1) << ran.printed;
     EXPECT_THAT(ran.printed, HasSubstr("started more than 4096 threads"));
 }

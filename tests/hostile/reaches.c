@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
@@ -203,6 +204,9 @@ static int has_descriptors_of_a_thread(void) { /* whose memory nobody counts */
     static char stack[16384];
     return clone(wait_on, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD, NULL) > 0;
 }
+static int separates_its_descriptors(void) { /* the same, by a thread that has started */
+    return syscall(SYS_close_range, 1000000, ~0u, CLOSE_RANGE_UNSHARE) == 0;
+}
 static int filters_the_worker(void) { /* so that a call of the worker's does nothing and says that it did */
     struct sock_filter all[] = {{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
     struct sock_fprog program = {1, all};
@@ -225,19 +229,19 @@ static const struct {
     const char* name;
     int (*reaches)(void);
 } kTricks[] = {
-#define TRICK(name) {#name, name}
     TRICK(writes_memory_of_parent), TRICK(reads_environment_of_parent), TRICK(opens_output_of_parent),
     TRICK(spares_itself), TRICK(signals_parent), TRICK(signals_guardian), TRICK(signals_by_descriptor),
     TRICK(signals_by_a_file), TRICK(traces_parent), TRICK(traces_itself), TRICK(writes_to_parent),
     TRICK(limits_parent), TRICK(slows_parent), TRICK(takes_descriptors), TRICK(makes_a_file), TRICK(removes_a_file),
     TRICK(truncates_a_file), TRICK(writes_through_a_link), TRICK(opens_a_file_to_all), TRICK(marks_a_file),
-    TRICK(leases_a_file), TRICK(raises_its_file_limit), TRICK(writes_its_own_memory), TRICK(makes_a_device), TRICK(reads_a_secret), TRICK(writes_to_the_caller), TRICK(reads_a_file),
+    TRICK(leases_a_file), TRICK(raises_its_file_limit), TRICK(writes_its_own_memory), TRICK(makes_a_device),
+    TRICK(reads_a_secret), TRICK(writes_to_the_caller), TRICK(reads_a_file),
     TRICK(runs_a_program), TRICK(types_at_the_terminal), TRICK(shares_memory), TRICK(opens_tcp), TRICK(opens_udp),
     TRICK(opens_local_socket), TRICK(opens_netlink), TRICK(leaves_for_a_namespace), TRICK(clones_a_namespace),
     TRICK(becomes_a_sibling), TRICK(queues_operations), TRICK(adds_a_key), TRICK(leaves_shared_memory),
     TRICK(hides_its_process), TRICK(outlives_its_parent), TRICK(takes_off_its_mark), TRICK(has_rights_of_root),
     TRICK(may_gain_rights), TRICK(truncates_the_arena), TRICK(has_descriptors_of_a_thread),
-    TRICK(filters_the_worker)};
+    TRICK(separates_its_descriptors), TRICK(filters_the_worker)};
 
 static int reached;
 

@@ -52,6 +52,7 @@ constexpr Reach kReaches[] = {{"reads_environment_of_parent"},
                               {"raises_its_file_limit", Off::closed},
                               {"writes_its_own_memory"},
                               {"has_descriptors_of_a_thread"},
+                              {"separates_its_descriptors"},
                               {"filters_the_worker", Off::closed},
                               {"may_gain_rights"}};
 
