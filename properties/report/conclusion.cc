@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace attncheck::properties {
 namespace {
 
@@ -51,6 +54,22 @@ void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged)
     if (drawn.inapplicable > 0) report.note += fmt::format(", it does not apply to {} others", drawn.inapplicable);
     if (report.declined > 0) report.note += fmt::format(", {} were declined", report.declined);
     if (!report.taken.refusals.empty()) report.note += "; outside of what is taken: " + report.taken.refusals;
+}
+
+std::int64_t sufficient_time(const RunReport& report) {
+    constexpr double kStep = 30;
+    double spent = 0, lacking = 0;
+    for (const PropertyReport& one : report.properties) {
+        spent += one.seconds;
+        const auto met = static_cast<double>(one.cases - one.drawn.hardly_compared),
+                   needed = static_cast<double>(one.drawn.needed);
+        if (one.status != PropertyReport::Status::inconclusive || met >= needed) continue;
+        if (one.declined > one.cases) return 0;
+        lacking += one.seconds * (needed / std::max(met, 1.0) - 1);
+    }
+    if (lacking <= 0) return 0;
+    const double whole = report.duration_s * (1 + lacking / spent);
+    return static_cast<std::int64_t>(kStep * std::ceil(whole / kStep));
 }
 
 }  // namespace attncheck::properties

@@ -14,4 +14,8 @@ double most_unjudged(const ref::RoundingClass& rounding);
 /// Status and note of a property without a failure, from its counts: one that met fewer than `needed` cases says nothing.
 void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged);
 
+/// About how long a run like this one takes to meet the cases that its inconclusive properties lack, in seconds; 0: it is
+/// not time that they lack.
+std::int64_t sufficient_time(const RunReport& report);
+
 }  // namespace attncheck::properties

@@ -8,6 +8,7 @@
 
 #include "properties/judge/bound_evidence.h"
 #include "properties/report/cause_text.h"
+#include "properties/report/conclusion.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/summary.h"
 #include "properties/report/terminal.h"
@@ -39,6 +40,18 @@ namespace {
 std::string title_of(const PropertyReport& property, const Counterexample& found) {
     return fmt::format("{}.{}: {} ({})", property.op, property.property, found.failure,
                        found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
+}
+
+/// Why a run ends with neither a failure nor a verdict, and what to do.
+std::string nothing_decided(const RunReport& report) {
+    const auto inconclusive = std::ranges::count(
+        report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
+    if (inconclusive == 0) return "nothing was checked\n";
+    std::string text = fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases",
+                                   inconclusive, report.properties.size());
+    if (const std::int64_t time = sufficient_time(report); time > 0)
+        text += fmt::format("; --time {} is about enough, --op checks less", time);
+    return text + "\n";
 }
 
 }  // namespace
@@ -156,8 +169,6 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
         out << fitted(out, fmt::format("order: {}\n", text), 2);
     for (const std::string& note : report.notes) out << fitted(out, fmt::format("note: {}\n", note), 2);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
-    const auto inconclusive = std::ranges::count(
-        report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
     switch (exit_status(report)) {
         case kHeld:
             out << shaded(out, Shade::good, "every property held")
@@ -176,12 +187,7 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
                                report.properties.size());
             break;
         default:
-            if (inconclusive > 0)
-                out << fmt::format(
-                    "inconclusive: nothing falsified, but {} of {} properties met too few cases\n",
-                    inconclusive, report.properties.size());
-            else
-                out << "nothing was checked\n";
+            out << fitted(out, nothing_decided(report), 2);
     }
 }
 

@@ -15,8 +15,10 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/report/conclusion.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
+#include "properties/report/table.h"
 #include "tests/properties/report/sample_report.h"
 
 namespace attncheck::properties {
@@ -390,6 +392,24 @@ TEST(ExitStatus, IsTheDocumentedOne) {
     nothing.properties = {property_report("agreement", Status::declined, 0),
                           property_report("memory", Status::not_implemented, 0)};
     EXPECT_EQ(exit_status(nothing), 3);
+}
+
+// 30 s for 10 cases of the 30 that are needed: 60 s are lacking.
+TEST(SufficientTime, IsSaidWhereOnlyTimeIsLacking) {
+    RunReport report = run_report(Status::inconclusive);
+    report.duration_s = 60;
+    for (PropertyReport& one : report.properties) one.seconds = 30, one.drawn.needed = 30;
+    report.properties[1].cases = 40;
+    EXPECT_EQ(sufficient_time(report), 120);
+    std::ostringstream out;
+    print_table(out, report, false);
+    EXPECT_THAT(out.str(), HasSubstr("1 of 2 properties met too few cases; --time 120 is about enough"));
+
+    report.properties[0].declined = 11;
+    EXPECT_EQ(sufficient_time(report), 0) << "more declined than taken";
+    report.properties[0].declined = 0;
+    report.properties[0].cases = 30;
+    EXPECT_EQ(sufficient_time(report), 0) << "inconclusive for another reason";
 }
 
 class FilesTest : public testing::Test {
