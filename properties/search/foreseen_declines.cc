@@ -103,7 +103,7 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
         const auto it = counts_.find(key);
         return it != counts_.end() && it->second.accepted == 0 && it->second.declined >= times;
     };
-    if (counts_.empty() || accepted_.contains(list_of(traits))) return false;
+    if (!any_declined_ || accepted_.contains(list_of(traits))) return false;
     for (const std::uint64_t one : traits)
         if (is_declined(one, kOfOne)) return true;
     const auto of_operator = counts_.find(traits.back());
@@ -115,12 +115,26 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
 }
 
 void ForeseenDeclines::note(const Traits& traits, bool is_declined) {
+    // Of pairs it only matters whether any call was accepted, of the operator how many were.
+    if (!is_declined && !accepted_.insert(list_of(traits)).second) {
+        ++counts_[traits.back()].accepted;
+        return;
+    }
+    if (!is_declined && !any_declined_) return waiting_.push_back(traits);
+    // A list has a thousand pairs, and most libraries decline nothing.
+    if (!any_declined_) {
+        any_declined_ = true;
+        for (const Traits& one : waiting_) count(one, false);
+        waiting_.clear();
+    }
+    count(traits, is_declined);
+}
+
+void ForeseenDeclines::count(const Traits& traits, bool is_declined) {
     const auto add = [&](std::uint64_t key) {
         Count& count = counts_[key];
         ++(is_declined ? count.declined : count.accepted);
     };
-    // Of pairs it only matters whether any call was accepted, of the operator how many were.
-    if (!is_declined && !accepted_.insert(list_of(traits)).second) return add(traits.back());
     for (std::size_t i = 0; i < traits.size(); ++i) {
         add(traits[i]);
         for (std::size_t j = 0; j < i; ++j) add(pair_of(traits[i], traits[j]));

@@ -21,7 +21,9 @@ public:
     /// Off: every call is made, and says nothing of others.
     void turn(bool on) { is_on_ = on; }
     /// As before the first call.
-    void forget() { foreseen_ = 0, counts_.clear(), accepted_.clear(); }
+    void forget() {
+        foreseen_ = 0, counts_.clear(), accepted_.clear(), waiting_.clear(), any_declined_ = false;
+    }
 
     const CandidateInfo& info() const override { return candidate_.info(); }
     std::string implementation_of(const std::string& op) const override {
@@ -42,12 +44,15 @@ private:
     };
     bool is_foreseen(const Traits& traits) const;
     void note(const Traits& traits, bool is_declined);
+    void count(const Traits& traits, bool is_declined);
 
     Candidate& candidate_;
     bool is_on_ = true;
     int foreseen_ = 0;
     std::unordered_map<std::uint64_t, Count> counts_;  ///< of traits, and of pairs of them
     std::unordered_set<std::uint64_t> accepted_;  ///< lists of traits: most calls are like one before
+    bool any_declined_ = false;
+    std::vector<Traits> waiting_;  ///< accepted lists that are counted with the first declined one
 };
 
 }  // namespace attncheck::properties

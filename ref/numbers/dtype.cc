@@ -100,9 +100,9 @@ std::uint32_t encode_as(double value) {
     // overflows a large one.
     const int exponent = std::max(binary_exponent(magnitude), f.min_exponent());
     const double quanta = magnitude * power_of_two(f.precision - 1 - exponent);
-    std::uint32_t rounded = static_cast<std::uint32_t>(quanta);
-    const double rest = quanta - rounded;
-    if (rest > 0.5 || (rest == 0.5 && (rounded & 1))) ++rounded;
+    // Of numbers from 2^52 on the last bit is 1: the sum is rounded to it, a tie to the even one. A
+    // comparison of what is left over is predicted wrong half of the time.
+    const auto rounded = static_cast<std::uint32_t>((quanta + 0x1p52) - 0x1p52);
     // The hidden bit adds one to the exponent field; a carry out of the significand adds another,
     // up to infinity (or, without one, to NaN).
     const std::uint32_t bits =

@@ -232,13 +232,23 @@ ExpectedModuleStages expected_module_stages(const NsaModuleShape& shape,
                                             const NsaModuleInputs<double>& in,
                                             std::span<const std::int64_t> topk,
                                             const NsaModuleObserved& observed, Dtype dtype,
-                                            const RoundingClass& rounding, Grant grant) {
+                                            const RoundingClass& rounding, Grant grant,
+                                            ModuleStages wanted) {
     const CompressShape keys = shape.compress(shape.head_dim),
                         values = shape.compress(shape.value_dim);
+    const bool compresses = wanted != ModuleStages::compress_branch;
+    const std::size_t branches = wanted == ModuleStages::all           ? kModuleBranches
+                                 : wanted == ModuleStages::compression ? 0
+                                                                       : 1;
     ExpectedModuleStages out;
-    out.key_blocks = expected_nsa_compress(keys, dtype, in.key[0], in.key_weight, rounding);
-    out.value_blocks = expected_nsa_compress(values, dtype, in.value[0], in.value_weight, rounding);
-    for (std::size_t b = 0; b < kModuleBranches; ++b) {
+    out.wanted = wanted;
+    out.has_grad = compresses && !observed.branch[0].output_grad.empty();
+    if (compresses) {
+        out.key_blocks = expected_nsa_compress(keys, dtype, in.key[0], in.key_weight, rounding);
+        out.value_blocks =
+            expected_nsa_compress(values, dtype, in.value[0], in.value_weight, rounding);
+    }
+    for (std::size_t b = 0; b < branches; ++b) {
         const auto columns = module_columns(shape, static_cast<int>(b), topk);
         const auto dense = shape.dense(static_cast<int>(b));
         const auto& branch = observed.branch[b];
@@ -248,14 +258,14 @@ ExpectedModuleStages expected_module_stages(const NsaModuleShape& shape,
             b == 0 ? std::span<const double>(observed.value_blocks) : in.value[b], shape.scale, 1};
         out.branch[b] =
             expected_attention(dense, columns, attention.forward, dtype, rounding, grant);
-        if (branch.output_grad.empty()) continue;
+        if (!out.has_grad) continue;
         attention.output_grad = branch.output_grad;
         attention.output = branch.output;
         attention.row_max = branch.row_max;
         attention.row_sum = branch.row_sum;
         out.grad[b] = expected_attention_grad(dense, columns, attention, dtype, rounding, grant);
     }
-    if (observed.branch[0].output_grad.empty()) return out;
+    if (!out.has_grad) return out;
     out.key = expected_nsa_compress_grad(keys, dtype, observed.key_blocks_grad, in.key[0],
                                          in.key_weight, rounding);
     out.value = expected_nsa_compress_grad(values, dtype, observed.value_blocks_grad, in.value[0],

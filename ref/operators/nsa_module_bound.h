@@ -34,9 +34,18 @@ struct NsaModuleObserved {
     std::vector<double> key_blocks_grad, value_blocks_grad;  ///< as the flash gradient wrote them
 };
 
+/// Which stages are asked for; the others are left empty.
+enum class ModuleStages {
+    all,
+    compression,      ///< both compressions and their gradients
+    compress_branch,  ///< the forward of the compress branch
+};
+
 /// Each operator against the reference on the tensors it was passed. The gradients are left empty when
 /// observed.branch[0].output_grad is.
 struct ExpectedModuleStages {
+    ModuleStages wanted = ModuleStages::all;
+    bool has_grad = false;
     ExpectedTensor key_blocks, value_blocks;
     std::array<ExpectedAttention, kModuleBranches> branch;
     std::array<ExpectedAttentionGrad, kModuleBranches> grad;  ///< [0]: of the blocks
@@ -47,7 +56,8 @@ ExpectedModuleStages expected_module_stages(const NsaModuleShape& shape,
                                             std::span<const std::int64_t> topk,
                                             const NsaModuleObserved& observed, Dtype dtype,
                                             const RoundingClass& rounding = {},
-                                            Grant grant = Grant::rounding);
+                                            Grant grant = Grant::rounding,
+                                            ModuleStages wanted = ModuleStages::all);
 
 /// The module against the exact composition.
 struct ExpectedNsaModule {

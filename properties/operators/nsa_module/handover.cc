@@ -64,13 +64,14 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     }
     const CallResult result = context.candidate.run(flash, {});
     if (auto trouble = verdict_unless_ok(result)) return *trouble;
-    const Exact exact(parts, run);
-    const Expected expected(parts, run, exact, context.rounding);
+    const auto expected =
+        of_operators(expected_stages(parts, run, Given(parts), context.rounding,
+                                     ref::Grant::rounding, ref::ModuleStages::compress_branch));
     const auto rows = physical_rows(parts);
     Verdict all;
     for (const auto& [name, of] :
          {std::pair{"softmax_max", "compress_max"}, std::pair{"softmax_sum", "compress_sum"}}) {
-        const auto by_row = allowance(tensor_of(expected.of_operators(), of));
+        const auto by_row = allowance(tensor_of(expected, of));
         std::vector<double> allowed;
         for (const auto row : rows) allowed.insert(allowed.end(), kLanes, 2 * by_row[at(row)]);
         join(all,
@@ -91,9 +92,10 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);
     if (run.trouble) return *run.trouble;
-    const Exact exact(parts, run);
-    const Expected expected(parts, run, exact, context.rounding);
-    const auto bounds = expected.of_operators();
+    const Given given(parts);
+    const auto bounds =
+        of_operators(expected_stages(parts, run, given, context.rounding, ref::Grant::rounding,
+                                     ref::ModuleStages::compression));
     Verdict all;
     for (const bool value : {false, true}) {
         const std::string kind = value ? "value" : "key";
@@ -116,9 +118,9 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
                 identity->place[head] = fmt::format("{}, head {}", kind, head);
             add(block_grads, kind + "_blocks", width, identity->right, *identity);
         }
-        add(exact.values[value ? kValueCompress : kKeyCompress], "compress_" + kind + "_grad",
+        add(given.values[value ? kValueCompress : kKeyCompress], "compress_" + kind + "_grad",
             width, tokens.left, tokens);
-        add(exact.values[value ? kValueWeight : kKeyWeight], kind + "_weight_grad", 1, weights.left,
+        add(given.values[value ? kValueWeight : kKeyWeight], kind + "_weight_grad", 1, weights.left,
             weights);
         join(all, tokens.verdict("compress_" + kind + "_grad", "<dX, X> against <dY, Y>"));
         join(all, weights.verdict(kind + "_weight_grad", "<dW, W> against <dY, Y>"));
@@ -135,13 +137,14 @@ Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context, Direction::forward);
     if (run.trouble) return *run.trouble;
-    const Exact exact(parts, run);
-    const Expected expected(parts, run, exact, context.rounding);
-    const auto bounds = expected.of_operators();
+    const Given given(parts);
+    const auto bounds =
+        of_operators(expected_stages(parts, run, given, context.rounding, ref::Grant::rounding,
+                                     ref::ModuleStages::compression));
     Verdict all;
     for (const bool value : {false, true}) {
         const std::string name = value ? "value_blocks" : "key_blocks";
-        const auto& x = exact.values[value ? kValueCompress : kKeyCompress];
+        const auto& x = given.values[value ? kValueCompress : kKeyCompress];
         const std::int64_t dim = value ? parts.shape.value_dim : parts.shape.head_dim,
                            row = parts.shape.kv_heads * dim;
         std::vector<double> mean(run.bits(name).size());

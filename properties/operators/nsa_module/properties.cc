@@ -15,19 +15,19 @@ namespace {
 /// scores.
 /// Kills   MOD-01 .. MOD-08, MOD-10 .. MOD-15.
 /// Shrinks to one head, one sequence of as few tokens as the operator concerned needs.
-Verdict operators_on_each_other(const Spec& spec, PropertyContext& context, ref::Grant grant) {
-    const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
-    if (run.trouble) return *run.trouble;
-    const Exact exact(parts, run);
-    const Expected expected(parts, run, exact, context.rounding, grant);
-    Verdict all = verdict_on_values(run.spec, run.call, run.result, expected.of_operators());
-    join(all, verdict_on_selection(run, context.rounding, grant));
+Verdict verdict_on_operators(const Run& run, const ref::ExpectedModuleStages& stages,
+                             const ref::RoundingClass& rounding, ref::Grant grant) {
+    Verdict all = verdict_on_values(run.spec, run.call, run.result, of_operators(stages));
+    join(all, verdict_on_selection(run, rounding, grant));
     return all;
 }
 
-Verdict stages(const Spec& spec, PropertyContext& context) {
-    return operators_on_each_other(spec, context, ref::Grant::rounding);
+Verdict operators_on_each_other(const Spec& spec, PropertyContext& context) {
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const auto stages = expected_stages(parts, run, Given(parts), context.rounding);
+    return verdict_on_operators(run, stages, context.rounding, ref::Grant::rounding);
 }
 
 /// Output and chained gradients are those of the exact composition.
@@ -36,17 +36,13 @@ Verdict stages(const Spec& spec, PropertyContext& context) {
 /// Bound   the operators' bounds, each on its actual inputs, propagated through the chain
 /// (ref/operators/nsa_module_bound.h). 0 for what nothing reaches.
 /// Kills   MOD-14, and the broken compositions of tests/properties/operators/nsa_module_test.cc.
-Verdict end_to_end_with(const Spec& spec, PropertyContext& context, ref::Grant grant) {
+Verdict end_to_end(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
-    const Expected expected(parts, run, exact, context.rounding, grant);
-    return verdict_on_values(run.spec, run.call, run.result, expected.of_module(parts));
-}
-
-Verdict end_to_end(const Spec& spec, PropertyContext& context) {
-    return end_to_end_with(spec, context, ref::Grant::rounding);
+    return verdict_on_values(run.spec, run.call, run.result,
+                             of_module(parts, run, exact, context.rounding));
 }
 
 /// <gradients, r> is the derivative of <O, dO> along r, for a direction r through every input.
@@ -59,7 +55,6 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
     const Run run(spec, parts, context);
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
-    const Expected expected(parts, run, exact, context.rounding);
     // +-1, one element in four; the same for tied tensors.
     const auto direction = [&](int input, std::size_t k) {
         const std::uint64_t hash = mix(mix(spec.seed + static_cast<std::uint64_t>(input)) + k);
@@ -75,7 +70,7 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
         if (!std::isfinite(z.value)) z = {z.value > 0 ? 1e3 : -1e3, 0};
     const auto forward =
         ref::nsa_module<ref::Dual>(parts.shape, module_inputs(parts, x), run.topk);
-    const ExpectedOutputs bounds = expected.of_module(parts);
+    const ExpectedOutputs bounds = of_module(parts, run, exact, context.rounding);
     Identity identity(1);
     identity.place[0] = "the sum over all inputs";
     for (std::size_t i = 0; i < forward.output.size(); ++i) {
@@ -107,9 +102,16 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
 /// that is off by one, a head, a tail, an order or a factor.
 /// Kills   MOD-05 MOD-09 MOD-14.
 Verdict exact_lattice(const Spec& spec, PropertyContext& context) {
-    Verdict all = operators_on_each_other(spec, context, ref::Grant::lattice);
+    const Parts parts = parts_of(spec);
+    const Run run(spec, parts, context);
+    if (run.trouble) return *run.trouble;
+    const Exact exact(parts, run);
+    const auto stages =
+        expected_stages(parts, run, exact, context.rounding, ref::Grant::lattice);
+    Verdict all = verdict_on_operators(run, stages, context.rounding, ref::Grant::lattice);
     if (all.failed() || all.kind != Verdict::Kind::held) return all;
-    join(all, end_to_end_with(spec, context, ref::Grant::lattice));
+    join(all, verdict_on_values(run.spec, run.call, run.result,
+                                of_module(parts, run, exact, stages)));
     return all;
 }
 
@@ -127,7 +129,7 @@ void make_lattice(Spec& spec, Random& random) {
 void add_agreement(std::vector<Property>& list) {
     list.push_back({"operators_on_each_other",
                     "each operator within its bound on what the one before it wrote",
-                    stages,
+                    operators_on_each_other,
                     {},
                     {}});
     list.push_back({"end_to_end",

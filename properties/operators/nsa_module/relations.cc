@@ -109,9 +109,9 @@ Verdict select_all_is_dense(const Spec& spec, PropertyContext& context) {
     const Run left(spec, select, context), right(spec, window, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const Exact left_exact(select, left), right_exact(window, right);
-    const auto left_bounds = Expected(select, left, left_exact, context.rounding).of_module(select);
+    const auto left_bounds = of_module(select, left, left_exact, context.rounding);
     const auto right_bounds =
-        Expected(window, right, right_exact, context.rounding).of_module(window);
+        of_module(window, right, right_exact, context.rounding);
     Verdict all;
     for (const std::string name :
          {"attention_out", "query_grad", "key_compress_grad", "value_compress_grad"})
@@ -190,7 +190,7 @@ Verdict verdict_on_equal_forwards(const Spec& spec, const Parts& parts, const Ru
     if (open)
         of_output = [&] {
             const Exact exact(parts, left);
-            return tensor_of(Expected(parts, left, exact, context.rounding).of_module(parts),
+            return tensor_of(of_module(parts, left, exact, context.rounding),
                              kOutput);
         };
     const std::int64_t row = std::ssize(left.bits(kOutput)) / parts.shape.tokens;
@@ -327,9 +327,9 @@ Verdict tied_is_the_sum(const Spec& spec, PropertyContext& context) {
         [](const std::string& name, std::size_t) { return name == "attention_out"; });
     if (context.rounding.any_order && left.bits(kLists) != right.bits(kLists)) return all;
     const Exact left_exact(tied, left), right_exact(apart, right);
-    const auto left_bounds = Expected(tied, left, left_exact, context.rounding).of_module(tied);
+    const auto left_bounds = of_module(tied, left, left_exact, context.rounding);
     const auto right_bounds =
-        Expected(apart, right, right_exact, context.rounding).of_module(apart);
+        of_module(apart, right, right_exact, context.rounding);
     for (const std::string kind : {"key", "value"}) {
         const std::string name = kind + "_compress_grad";
         std::vector<double> sum(left.bits(name).size()),

@@ -235,36 +235,43 @@ void Run::gather(const Parts& parts) {
     }
 }
 
-Exact::Exact(const Parts& parts, const Run& run) {
+Given::Given(const Parts& parts) {
     for (int input = 0; input < kInputs; ++input)
         values[static_cast<std::size_t>(input)] = parts.values(input);
     in = module_inputs(parts, values);
-    forward = ref::nsa_module<double>(parts.shape, in, run.topk);
+}
+
+Exact::Exact(const Parts& parts, const Run& run)
+    : Given(parts), forward(ref::nsa_module<double>(parts.shape, in, run.topk)) {
     if (!run.observed.branch[0].output_grad.empty())
         grad = ref::nsa_module_grad(parts.shape, in, run.topk, forward, values[kOutputGrad]);
 }
 
-Expected::Expected(const Parts& parts, const Run& run, const Exact& exact,
-                   const ref::RoundingClass& rounding, ref::Grant grant)
-    : stages(ref::expected_module_stages(parts.shape, exact.in, run.topk, run.observed, parts.dtype,
-                                         rounding, grant)) {
-    const bool both = !run.observed.branch[0].output_grad.empty();
-    whole = ref::expected_nsa_module(
-        parts.shape, exact.in, run.topk,
-        both ? std::span<const double>(exact.values[kOutputGrad]) : std::span<const double>(),
-        parts.tied, exact.forward, exact.grad, stages, parts.dtype);
+ref::ExpectedModuleStages expected_stages(const Parts& parts, const Run& run, const Given& given,
+                                          const ref::RoundingClass& rounding, ref::Grant grant,
+                                          ref::ModuleStages wanted) {
+    return ref::expected_module_stages(parts.shape, given.in, run.topk, run.observed, parts.dtype,
+                                       rounding, grant, wanted);
 }
 
-ExpectedOutputs Expected::of_operators() const {
-    ExpectedOutputs out{{"key_blocks", stages.key_blocks}, {"value_blocks", stages.value_blocks}};
-    const bool both = stages.grad[0].query_grad.size() != 0;
-    for (std::size_t b = 0; b < ref::kModuleBranches; ++b) {
+ExpectedOutputs of_operators(const ref::ExpectedModuleStages& stages) {
+    ExpectedOutputs out;
+    const auto branch_tensors = [&](std::size_t b) {
         const std::string branch = kBranchNames[b];
         out.emplace_back(branch + "_max", stages.branch[b].row_max);
         out.emplace_back(branch + "_sum", stages.branch[b].row_sum);
         out.emplace_back(branch + "_out", stages.branch[b].output);
+    };
+    if (stages.wanted == ref::ModuleStages::compress_branch) {
+        branch_tensors(0);
+        return out;
     }
-    for (std::size_t b = 0; both && b < ref::kModuleBranches; ++b) {
+    const bool all = stages.wanted == ref::ModuleStages::all;
+    out.emplace_back("key_blocks", stages.key_blocks);
+    out.emplace_back("value_blocks", stages.value_blocks);
+    for (std::size_t b = 0; all && b < ref::kModuleBranches; ++b) branch_tensors(b);
+    if (!stages.has_grad) return out;
+    for (std::size_t b = 0; all && b < ref::kModuleBranches; ++b) {
         const std::string branch = kBranchNames[b];
         out.emplace_back(branch + "_query_grad", stages.grad[b].query_grad);
         out.emplace_back(b == 0 ? "key_blocks_grad" : branch + "_key_grad",
@@ -272,7 +279,6 @@ ExpectedOutputs Expected::of_operators() const {
         out.emplace_back(b == 0 ? "value_blocks_grad" : branch + "_value_grad",
                          stages.grad[b].value_grad);
     }
-    if (!both) return out;
     out.emplace_back("compress_key_grad", stages.key.input_grad);
     out.emplace_back("compress_value_grad", stages.value.input_grad);
     out.emplace_back("key_weight_grad", stages.key.weight_grad);
@@ -280,21 +286,33 @@ ExpectedOutputs Expected::of_operators() const {
     return out;
 }
 
-ExpectedOutputs Expected::of_module(const Parts& parts) const {
-    ExpectedOutputs out{{"attention_out", whole.output}};
+ExpectedOutputs of_module(const Parts& parts, const Run& run, const Exact& exact,
+                          const ref::ExpectedModuleStages& stages) {
+    const bool both = !run.observed.branch[0].output_grad.empty();
+    ref::ExpectedNsaModule whole = ref::expected_nsa_module(
+        parts.shape, exact.in, run.topk,
+        both ? std::span<const double>(exact.values[kOutputGrad]) : std::span<const double>(),
+        parts.tied, exact.forward, exact.grad, stages, parts.dtype);
+    ExpectedOutputs out;
+    out.emplace_back("attention_out", std::move(whole.output));
     if (whole.query_grad.size() == 0) return out;
-    out.emplace_back("query_grad", whole.query_grad);
+    out.emplace_back("query_grad", std::move(whole.query_grad));
     for (int b = 0; b < (parts.tied ? 1 : ref::kModuleBranches); ++b) {
         const auto branch = static_cast<std::size_t>(b);
         out.emplace_back(std::string("key_") + kBranchNames[branch] + "_grad",
-                         whole.key_grad[branch]);
+                         std::move(whole.key_grad[branch]));
         out.emplace_back(std::string("value_") + kBranchNames[branch] + "_grad",
-                         whole.value_grad[branch]);
+                         std::move(whole.value_grad[branch]));
     }
-    out.emplace_back("key_weight_grad", whole.key_weight_grad);
-    out.emplace_back("value_weight_grad", whole.value_weight_grad);
-    out.emplace_back("gate_logits_grad", whole.gate_logits_grad);
+    out.emplace_back("key_weight_grad", std::move(whole.key_weight_grad));
+    out.emplace_back("value_weight_grad", std::move(whole.value_weight_grad));
+    out.emplace_back("gate_logits_grad", std::move(whole.gate_logits_grad));
     return out;
+}
+
+ExpectedOutputs of_module(const Parts& parts, const Run& run, const Exact& exact,
+                          const ref::RoundingClass& rounding) {
+    return of_module(parts, run, exact, expected_stages(parts, run, exact, rounding));
 }
 
 std::vector<std::int64_t> physical_rows(const Parts& parts) {

@@ -59,28 +59,36 @@ ref::NsaModuleInputs<Scalar> module_inputs(
     return in;
 }
 
-/// The exact composition at the lists of a run.
-struct Exact {
+/// What the case holds, as numbers for the reference.
+struct Given {
     std::array<std::vector<double>, kInputs> values;  ///< tied: of all three branches
     ref::NsaModuleInputs<double> in;
+
+    explicit Given(const Parts& parts);
+    Given(const Given&) = delete;
+    Given& operator=(const Given&) = delete;
+};
+
+/// The exact composition at the lists of a run.
+struct Exact : Given {
     ref::NsaModuleForward<double> forward;
     ref::NsaModuleGrad grad;
 
     Exact(const Parts& parts, const Run& run);
-    Exact(const Exact&) = delete;
-    Exact& operator=(const Exact&) = delete;
 };
 
-/// Bounds of the operators on what they were passed, and of the whole.
-struct Expected {
-    ref::ExpectedModuleStages stages;
-    ref::ExpectedNsaModule whole;
+/// Bounds of the operators on what they were passed.
+ref::ExpectedModuleStages expected_stages(const Parts& parts, const Run& run, const Given& given,
+                                          const ref::RoundingClass& rounding,
+                                          ref::Grant grant = ref::Grant::rounding,
+                                          ref::ModuleStages wanted = ref::ModuleStages::all);
+ExpectedOutputs of_operators(const ref::ExpectedModuleStages& stages);
 
-    Expected(const Parts& parts, const Run& run, const Exact& exact,
-             const ref::RoundingClass& rounding, ref::Grant grant = ref::Grant::rounding);
-    ExpectedOutputs of_operators() const;
-    ExpectedOutputs of_module(const Parts& parts) const;
-};
+/// And of the whole, by them.
+ExpectedOutputs of_module(const Parts& parts, const Run& run, const Exact& exact,
+                          const ref::ExpectedModuleStages& stages);
+ExpectedOutputs of_module(const Parts& parts, const Run& run, const Exact& exact,
+                          const ref::RoundingClass& rounding);
 
 /// Number t * N1 + n of the row whose statistics lie at each place [T,N1] of what
 /// NsaCompressAttention and FlashAttentionScore write, kLanes times each.
