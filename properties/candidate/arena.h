@@ -14,6 +14,11 @@
 
 namespace attncheck::properties {
 
+inline std::byte* byte_at(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+
+/// Guard pages are all ones, which is NaN in every float type: for whoever opens them to read past a buffer.
+inline constexpr std::byte kGuardFill{0xFF};
+
 /// A memfd mapped at kArenaAddress, shared with worker processes. Workers read its size from the file.
 class Arena {
 public:
@@ -86,8 +91,10 @@ private:
         std::vector<std::int64_t>
             offsets;  // of logical elements, in elements from `begin`; dense: empty
         std::vector<Pages> pages;  // that elements touch, lowest first; what is between is a guard
-        std::vector<std::byte> image;  // these pages as they were before the call
+        std::vector<std::byte> image;  // these pages as they were before the call, without shared bytes
 
+        /// Bytes of a mask that many calls share fill all of the buffer: they are their own image.
+        std::span<const std::uint8_t> shared() const;
         std::string hole_at(std::uint64_t address) const;  // empty: none
     };
     Buffer& add_buffer(std::size_t call, std::string name, std::size_t bytes,
@@ -99,6 +106,7 @@ private:
     static bool is_guard_changed(const Buffer& buffer);
     /// The byte of a buffer's pages that changed first; nothing if none did.
     static const std::byte* first_change(const Buffer& buffer);
+    void keep_image(Buffer& buffer) const;
     std::uint64_t control(const void* data, std::size_t bytes);
     /// Moves an output's elements out of its pages and puts the poison back in their place.
     std::vector<std::uint32_t> take_elements(const Buffer& buffer) const;

@@ -14,8 +14,6 @@
 namespace attncheck::properties {
 namespace {
 
-std::byte* at(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
-
 /// Calls work with the bytes of an element as a constant: copies of known size are single
 /// instructions.
 template <typename Work>
@@ -36,9 +34,6 @@ void with_size(std::size_t size, const Work& work) {
 
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
 constexpr std::byte kInputFill{0xFF};
-
-/// The same in guard pages: whoever opens them to read past a buffer gets NaN.
-constexpr std::byte kGuardFill{0xFF};
 
 /// Heap memory that nobody initialised: this byte and its complement, repeated, are numbers between
 /// 1 and 4 in size in every float type of more than a byte, so that sums that begin with them show.
@@ -89,7 +84,7 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
             if (!array.present) continue;
             const std::size_t bytes = array.values.size() * sizeof(std::int64_t);
             Buffer& buffer = add_buffer(k, array.name, bytes, sizeof(std::int64_t), kInputFill);
-            if (bytes > 0) std::memcpy(at(buffer.begin), array.values.data(), bytes);
+            if (bytes > 0) std::memcpy(byte_at(buffer.begin), array.values.data(), bytes);
             arrays[i].values = reinterpret_cast<const std::int64_t*>(buffer.begin);
         }
         std::vector<const char*> texts(call.texts.size());
@@ -103,9 +98,7 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
             throw std::runtime_error("the entry point's name is too long: " + call.op);
         call.op.copy(request_.op[k], kNameBytes);
     }
-    for (Buffer& buffer : buffers_)
-        for (const Pages& pages : buffer.pages)
-            buffer.image.insert(buffer.image.end(), at(pages.begin), at(pages.end));
+    for (Buffer& buffer : buffers_) keep_image(buffer);
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
     next_ += kPage;
@@ -142,7 +135,7 @@ void PlacedCalls::note_outputs() {
 std::uint64_t PlacedCalls::output_hash() const {
     std::uint64_t hash = 0;
     for (std::size_t k = 0; k < outputs_.size(); k += 2)
-        hash = hash_of(at(outputs_[k]), outputs_[k + 1], hash);
+        hash = hash_of(byte_at(outputs_[k]), outputs_[k + 1], hash);
     return hash;
 }
 
@@ -158,7 +151,7 @@ std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
     if (next_control_ + bytes > kControlBytes)
         throw std::runtime_error("case: arguments do not fit");
     const std::uint64_t address = kArenaAddress + next_control_;
-    std::memcpy(at(address), data, bytes);
+    std::memcpy(byte_at(address), data, bytes);
     next_control_ += bytes;
     return address;
 }
@@ -186,9 +179,9 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
     next_ += kPage + pages;
     add_pages(buffer);
     for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
-        std::memset(at(guard), static_cast<int>(kGuardFill), kPage);
+        std::memset(byte_at(guard), static_cast<int>(kGuardFill), kPage);
     for (const Pages& touched : buffer.pages)
-        std::memset(at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
+        std::memset(byte_at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
     buffers_.push_back(std::move(buffer));
     return buffers_.back();
 }
@@ -280,22 +273,26 @@ void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t
         out.strides[dim] = tensor.strides[dim];
     }
     const Buffer& buffer = buffer_for(number, call, index);
-    std::byte* const first = at(first_element(buffer, call, tensor));
+    std::byte* const first = byte_at(first_element(buffer, call, tensor));
     out.data = first;
     if (tensor.output) return;
     if (tensor.shared_bytes)
-        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(at(buffer.begin)));
+        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(byte_at(buffer.begin)));
     // Offsets of a buffer count from its begin, those of a view from its first element.
     const bool is_view = tensor.allocation != 0;
     const auto offsets =
         is_view ? offsets_of(tensor.buffer_shape, strides_of_buffer(tensor)) : buffer.offsets;
-    std::byte* const from = is_view ? first : at(buffer.begin);
+    std::byte* const from = is_view ? first : byte_at(buffer.begin);
     const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-        for (std::size_t i = 0; i < tensor.bits.size(); ++i) {
-            const auto element = offsets.empty() ? static_cast<std::int64_t>(i) : offsets[i];
-            std::memcpy(from + element * static_cast<std::int64_t>(kSize), &tensor.bits[i],
-                        std::min(kSize, sizeof tensor.bits[i]));
-        }
+        constexpr std::size_t kCopied = std::min(kSize, sizeof tensor.bits[0]);
+        const std::size_t count = tensor.bits.size();
+        if (offsets.empty())
+            for (std::size_t i = 0; i < count; ++i)
+                std::memcpy(from + i * kSize, &tensor.bits[i], kCopied);
+        else
+            for (std::size_t i = 0; i < count; ++i)
+                std::memcpy(from + offsets[i] * static_cast<std::int64_t>(kSize), &tensor.bits[i],
+                            kCopied);
     };
     with_size(tensor.element_size(), store);
 }
@@ -303,13 +300,19 @@ void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t
 std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer) const {
     std::vector<std::uint32_t> bits(buffer.tensor->elements());
     const auto take = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-        for (std::size_t i = 0; i < bits.size(); ++i) {
-            const auto element =
-                buffer.offsets.empty() ? i : static_cast<std::size_t>(buffer.offsets[i]);
-            std::byte* from = at(buffer.begin) + element * kSize;
-            std::memcpy(&bits[i], from, std::min(kSize, sizeof bits[i]));
-            std::memset(from, static_cast<int>(options_.poison), kSize);
+        constexpr std::size_t kCopied = std::min(kSize, sizeof bits[0]);
+        std::byte* const from = byte_at(buffer.begin);
+        if (buffer.offsets.empty()) {
+            for (std::size_t i = 0; i < bits.size(); ++i)
+                std::memcpy(&bits[i], from + i * kSize, kCopied);
+            std::memset(from, static_cast<int>(options_.poison), bits.size() * kSize);
+            return;
         }
+        for (std::size_t i = 0; i < bits.size(); ++i)
+            std::memcpy(&bits[i], from + buffer.offsets[i] * static_cast<std::int64_t>(kSize), kCopied);
+        for (const std::int64_t offset : buffer.offsets)
+            std::memset(from + offset * static_cast<std::int64_t>(kSize),
+                        static_cast<int>(options_.poison), kSize);
     };
     with_size(buffer.element_size, take);
     return bits;
@@ -329,8 +332,8 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
         const std::byte* const differs = first_change(buffer);
         if (!differs) continue;
         const std::int64_t element =
-            (differs - at(buffer.begin)) / static_cast<std::ptrdiff_t>(buffer.element_size);
-        const bool inside = differs >= at(buffer.begin) && differs < at(buffer.end);
+            (differs - byte_at(buffer.begin)) / static_cast<std::ptrdiff_t>(buffer.element_size);
+        const bool inside = differs >= byte_at(buffer.begin) && differs < byte_at(buffer.end);
         result.damage.push_back(
             {buffer.name,
              !inside ? fmt::format("memory outside the tensor was written, near element offset {}",
@@ -340,71 +343,6 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
                                element)
                  : fmt::format("an input was written, at element offset {}", element)});
     }
-}
-
-bool PlacedCalls::is_guard_changed(const Buffer& buffer) {
-    for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
-        if (std::any_of(at(guard), at(guard) + kPage, [](std::byte b) { return b != kGuardFill; }))
-            return true;
-    return false;
-}
-
-const std::byte* PlacedCalls::first_change(const Buffer& buffer) {
-    std::span<const std::byte> before = buffer.image;
-    for (const Pages& pages : buffer.pages) {
-        const std::span<const std::byte> now(at(pages.begin), at(pages.end));
-        if (std::memcmp(now.data(), before.data(), now.size()) != 0)
-            return at(pages.begin) +
-                   (std::mismatch(now.begin(), now.end(), before.begin()).first - now.begin());
-        before = before.subspan(now.size());
-    }
-    return nullptr;
-}
-
-std::string PlacedCalls::Buffer::hole_at(std::uint64_t address) const {
-    if (address < first_page || address >= pages_end) return {};
-    for (const Pages& one : pages)
-        if (address >= one.begin && address < one.end) return {};
-    const auto bytes = static_cast<std::int64_t>(address - begin);
-    return fmt::format("between the slices of {}, at element offset {}", name,
-                       bytes / static_cast<std::int64_t>(element_size));
-}
-
-std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
-    for (const Buffer& buffer : buffers_) {
-        if (std::string hole = buffer.hole_at(address); !hole.empty()) {
-            tensor = buffer.name;
-            return hole;
-        }
-        if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
-            options_.placement == Placement::ends_at_guard) {
-            tensor = buffer.name;
-            return fmt::format("{} element(s) past the end of {}",
-                               (address - buffer.end) / buffer.element_size + 1, buffer.name);
-        }
-        if (address < buffer.first_page && address >= buffer.first_page - kPage &&
-            options_.placement == Placement::begins_at_guard) {
-            tensor = buffer.name;
-            return fmt::format(
-                "{} element(s) before the start of {}",
-                (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
-                buffer.name);
-        }
-    }
-    return {};
-}
-
-std::string PlacedCalls::locate_in_input(std::uint64_t address, std::string& tensor) const {
-    for (const Buffer& buffer : buffers_) {
-        if (address < buffer.first_page || address >= buffer.pages_end) continue;
-        if (buffer.tensor && buffer.tensor->output) continue;
-        tensor = buffer.name;
-        if (address < buffer.begin || address >= buffer.end)
-            return fmt::format("memory beside {}", buffer.name);
-        return fmt::format("element offset {} of {}",
-                           (address - buffer.begin) / buffer.element_size, buffer.name);
-    }
-    return {};
 }
 
 }  // namespace attncheck::properties

@@ -58,9 +58,13 @@ public:
         for_row_ranges(rows_, elements(), [&](Int begin, Int end) {
             auto at = static_cast<std::size_t>(begin * heads_ * dim_);
             for (Int row = begin; row < end; ++row)
-                for (Int head = 0; head < heads_; ++head)
+                for (Int head = 0; head < heads_; ++head) {
+                    const Int index[2] = {row, head};
+                    const RecipeRow recipe(recipe_, spec_.seed, {tensor_, false, rows_}, dtype_,
+                                           index, elements());
                     for (Int channel = 0; channel < dim_; ++channel)
-                        out[at++] = value({tensor_, role_, row, head, channel});
+                        out[at++] = value({tensor_, role_, row, head, channel}, recipe);
+                }
         });
         return out;
     }
@@ -68,7 +72,7 @@ public:
 private:
     Int elements() const { return rows_ * heads_ * dim_; }
 
-    double value(const InputElement& at) const {
+    double value(const InputElement& at, const RecipeRow& recipe) const {
         if (recipe_ == Recipe::ints) {
             if (role_ != Role::output_grad) return whole_number(how_.hash(at), 2);
             // One +-1 per row: products with it have as few bits as the values themselves.
@@ -81,9 +85,7 @@ private:
             if (const auto own = how_.own(at)) return *own;
         if (recipe_ == Recipe::onehot)  // the output shows the probabilities
             return at.channel == at.row % dim_ ? 1 : 0;
-        const Int index[3] = {at.row, at.head, at.channel};
-        return recipe_value(recipe_, spec_.seed, {tensor_, false, rows_}, dtype_, index,
-                            elements());
+        return recipe(at.channel);
     }
 
     const Spec& spec_;

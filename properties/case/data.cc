@@ -1,5 +1,6 @@
 #include "properties/case/data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <system_error>
@@ -11,65 +12,81 @@
 namespace attncheck::properties {
 namespace {
 
-std::uint64_t hash_of(std::uint64_t seed, int tensor, std::span<const std::int64_t> index) {
-    constexpr std::uint64_t kPrimes[] = {0x9E3779B185EBCA87ull, 0xC2B2AE3D27D4EB4Full,
-                                         0x165667B19E3779F9ull, 0x85EBCA77C2B2AE63ull};
+constexpr std::uint64_t kPrimes[] = {0x9E3779B185EBCA87ull, 0xC2B2AE3D27D4EB4Full,
+                                     0x165667B19E3779F9ull, 0x85EBCA77C2B2AE63ull};
+
+/// Before the last mix.
+std::uint64_t sum_of(std::uint64_t seed, int tensor, std::span<const std::int64_t> index) {
     std::uint64_t sum = mix(seed) + static_cast<std::uint64_t>(tensor + 1) * 0x27D4EB2F165667C5ull;
     for (std::size_t dim = 0; dim < index.size(); ++dim)
         sum += static_cast<std::uint64_t>(index[dim]) * kPrimes[dim];
-    return mix(sum);
+    return sum;
 }
 
 double uniform(std::uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
 
 }  // namespace
 
-double normal_of(std::uint64_t hash) {
-    const double sum = static_cast<double>((hash & 0xFFFF) + (hash >> 16 & 0xFFFF) +
-                                           (hash >> 32 & 0xFFFF) + (hash >> 48));
-    return (sum - 2 * 65535.0) * (std::sqrt(3.0) / 65536.0);
+RecipeRow::RecipeRow(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
+                     std::span<const std::int64_t> index, std::int64_t elements)
+    : recipe_(recipe),
+      seed_(seed),
+      role_(role),
+      dtype_(dtype),
+      rank_(index.size() + 1),
+      elements_(elements),
+      sum_(sum_of(seed, role.tensor, index)),
+      prime_(kPrimes[index.size()]) {
+    std::ranges::copy(index, index_);
 }
 
-double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
-                    std::span<const std::int64_t> index, std::int64_t elements) {
-    const std::uint64_t hash = hash_of(seed, role.tensor, index);
+double RecipeRow::value(std::uint64_t hash, std::int64_t last) const {
+    const auto index = [&](std::size_t dim) { return dim + 1 == rank_ ? last : index_[dim]; };
     const double sign = hash & 1 ? -1 : 1;
-    switch (recipe) {
+    switch (recipe_) {
         case Recipe::zeros:
             return 0;
         case Recipe::ones:
             return 1;
         case Recipe::ints:
-            return role.weights ? static_cast<double>(hash % 3) - 1
-                                : static_cast<double>(hash % 9) - 4;
+            return role_.weights ? static_cast<double>(hash % 3) - 1
+                                 : static_cast<double>(hash % 9) - 4;
         case Recipe::onehot: {
-            if (!role.weights) return normal_of(hash);
-            const std::int64_t column[] = {0, index.size() > 1 ? index[1] : 0};
+            if (!role_.weights) return normal_of(hash);
+            const std::int64_t column[] = {0, rank_ > 1 ? index(1) : 0};
             const std::uint64_t chosen =
-                hash_of(seed, role.tensor, column) % static_cast<std::uint64_t>(role.rows);
-            return index[0] == static_cast<std::int64_t>(chosen) ? 1 : 0;
+                mix(sum_of(seed_, role_.tensor, column)) % static_cast<std::uint64_t>(role_.rows);
+            return index(0) == static_cast<std::int64_t>(chosen) ? 1 : 0;
         }
         case Recipe::signs:
             return hash & 2 ? sign : std::copysign(0.0, sign);
         case Recipe::normal:
             return normal_of(hash);
         case Recipe::cancelling:
-            return (role.weights || index[0] % 2 == 0 ? 1 : -1) * (1 + 0.01 * normal_of(hash));
+            return (role_.weights || index(0) % 2 == 0 ? 1 : -1) * (1 + 0.01 * normal_of(hash));
         case Recipe::spiky:
             return normal_of(hash) * (mix(hash) % 16 == 0 ? 1000 : 1);
         case Recipe::huge:
-            return role.weights ? normal_of(hash)
-                                : sign * ref::max_finite(dtype) * (0.25 + 0.75 * uniform(hash));
+            return role_.weights ? normal_of(hash)
+                                 : sign * ref::max_finite(dtype_) * (0.25 + 0.75 * uniform(hash));
         case Recipe::subnormal:
-            return role.weights ? normal_of(hash) : sign * ref::min_normal(dtype) * uniform(hash);
+            return role_.weights ? normal_of(hash)
+                                 : sign * ref::min_normal(dtype_) * uniform(hash);
         case Recipe::specials: {
-            const auto place = mix(hash) % static_cast<std::uint64_t>(elements > 0 ? elements : 1);
+            const auto place =
+                mix(hash) % static_cast<std::uint64_t>(elements_ > 0 ? elements_ : 1);
             if (place > 1) return hash % 4 == 0 ? 0 : normal_of(hash);  // zeros: NaN times zero is NaN
             constexpr double kInfinity = std::numeric_limits<double>::infinity();
             return hash % 3 == 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
         }
     }
     return 0;
+}
+
+double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
+                    std::span<const std::int64_t> index, std::int64_t elements) {
+    return RecipeRow(recipe, seed, role, dtype, index.first(index.size() - 1),
+                     elements)(index.back());
 }
 
 void for_row_ranges(std::int64_t rows, std::int64_t elements,

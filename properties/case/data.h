@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "properties/case/random.h"
 #include "properties/case/spec.h"
 #include "ref/numbers/dtype.h"
 
@@ -35,7 +36,36 @@ double recipe_value(Recipe recipe, std::uint64_t seed, const DataRole& role, ref
 
 /// From a hash: the sum of four 16-bit uniform numbers, centred, unit variance. Bounded by 3.5, no
 /// logarithm needed.
-double normal_of(std::uint64_t hash);
+inline double normal_of(std::uint64_t hash) {
+    const double sum = static_cast<double>((hash & 0xFFFF) + (hash >> 16 & 0xFFFF) +
+                                           (hash >> 32 & 0xFFFF) + (hash >> 48));
+    constexpr double kUnit = 1.7320508075688772 / 65536.0;  // the root of 3
+    return (sum - 2 * 65535.0) * kUnit;
+}
+
+/// The recipe's values of elements that differ in their last index alone, at most three: a tensor has many.
+class RecipeRow {
+public:
+    /// `index` without its last number.
+    RecipeRow(Recipe recipe, std::uint64_t seed, const DataRole& role, ref::Dtype dtype,
+              std::span<const std::int64_t> index, std::int64_t elements);
+    double operator()(std::int64_t last) const {
+        const std::uint64_t hash = mix(sum_ + static_cast<std::uint64_t>(last) * prime_);
+        return recipe_ == Recipe::normal ? normal_of(hash) : value(hash, last);
+    }
+
+private:
+    double value(std::uint64_t hash, std::int64_t last) const;
+
+    Recipe recipe_;
+    std::uint64_t seed_;
+    DataRole role_;
+    ref::Dtype dtype_;
+    std::int64_t index_[3] = {};
+    std::size_t rank_;  ///< with the last index
+    std::int64_t elements_;
+    std::uint64_t sum_, prime_;
+};
 
 /// Calls work(begin, end) for ranges of rows, on threads of their own when there are many elements:
 /// values depend on their index alone.

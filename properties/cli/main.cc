@@ -11,6 +11,7 @@
 #include "properties/cli/command.h"
 #include "properties/cli/emit_command.h"
 #include "properties/search/large.h"
+#include "properties/cli/heap.h"
 #include "properties/cli/judge_mode.h"
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
@@ -402,5 +403,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     prepare_standard_streams();
+    keep_freed_memory();
     return flush_standard_output(run(argc, argv));
 }

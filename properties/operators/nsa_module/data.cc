@@ -30,16 +30,19 @@ Recipe recipe_for(Recipe recipe, int input) {
     return is_query_or_key(input) && only_values ? Recipe::normal : recipe;
 }
 
-double recipe_element(const Spec& spec, const Parts& parts, int input,
-                      const std::vector<std::int64_t>& shape, const std::int64_t (&at)[3]) {
-    const Recipe recipe = recipe_for(spec.recipe, input);
-    if (recipe == Recipe::ints && !is_weight(input))  // -2..2: sums of a case stay exact in fp32
+/// Of one token and head, or weight; `index` without the last number.
+RecipeRow recipe_row(const Spec& spec, const Parts& parts, int input,
+                     const std::vector<std::int64_t>& shape, std::span<const std::int64_t> index) {
+    return {recipe_for(spec.recipe, input), spec.seed, {input, is_weight(input), shape[0]},
+            parts.dtype, index, shape[0] * shape[1] * (shape.size() > 2 ? shape[2] : 1)};
+}
+
+/// An element of a tensor that is no weight.
+double recipe_element(const Spec& spec, int input, const RecipeRow& recipe,
+                      const std::int64_t (&at)[3]) {
+    if (recipe_for(spec.recipe, input) == Recipe::ints)  // -2..2: sums of a case stay exact in fp32
         return static_cast<double>(hash_of(spec.seed, input, at[0], at[1], at[2]) % 5) - 2;
-    const double value = recipe_value(recipe, spec.seed, {input, is_weight(input), shape[0]},
-                                      parts.dtype, std::span(at).first(shape.size()),
-                                      shape[0] * shape[1] * (shape.size() > 2 ? shape[2] : 1));
-    // Pooled keys of l weights of size 1 would have logits sqrt(l) times those of the others.
-    return is_weight(input) && recipe == Recipe::normal ? value / 4 : value;
+    return recipe(at[2]);
 }
 
 /// Rank of a token's key in lattice data, -64..63: two tokens in 256 share one, and no row sees
@@ -73,7 +76,9 @@ double weight_element(const Spec& spec, const Parts& parts, int input,
         case Weights::recipe:
             break;
     }
-    return recipe_element(spec, parts, input, shape, at);
+    const double value = recipe_row(spec, parts, input, shape, std::span(at).first(1))(at[1]);
+    // Pooled keys of l weights of size 1 would have logits sqrt(l) times those of the others.
+    return recipe_for(spec.recipe, input) == Recipe::normal ? value / 4 : value;
 }
 
 double gate_element(const Spec& spec, const std::int64_t (&at)[3]) {
@@ -106,24 +111,29 @@ void fill_data(const Spec& spec, Parts& parts) {
     const auto shapes = shapes_of(extents_of(spec));
     for (int input = 0; input < kInputs; ++input) {
         const auto& shape = shapes[static_cast<std::size_t>(input)];
-        std::vector<std::uint32_t>& bits = parts.bits[static_cast<std::size_t>(input)];
-        bits.clear();
+        std::vector<double> values;
         const std::int64_t width = shape.size() > 2 ? shape[2] : 1;
+        if (shape[0] > 0)  // an absent tensor has no more extents
+            values.reserve(static_cast<std::size_t>(shape[0] * shape[1] * width));
         std::size_t sequence = 0;
         for (std::int64_t row = 0; row < shape[0]; ++row) {
             while (sequence + 1 < starts.size() && starts[sequence + 1] <= row) ++sequence;
-            for (std::int64_t head = 0; head < shape[1]; ++head)
+            for (std::int64_t head = 0; head < shape[1]; ++head) {
+                const std::int64_t index[2] = {row, head};
+                const RecipeRow recipe = recipe_row(spec, parts, input, shape, index);
                 for (std::int64_t c = 0; c < width; ++c) {
                     const std::int64_t at[3] = {row, head, c};
-                    const double value =
+                    values.push_back(
                         input == kGateLogits ? gate_element(spec, at)
                         : zero               ? 0
                         : is_weight(input)   ? weight_element(spec, parts, input, shape, at)
                         : lattice ? lattice_element(spec, input, at, row - starts[sequence])
-                                  : recipe_element(spec, parts, input, shape, at);
-                    bits.push_back(ref::encode(parts.type_of(input), value));
+                                  : recipe_element(spec, input, recipe, at));
                 }
+            }
         }
+        parts.bits[static_cast<std::size_t>(input)] =
+            ref::encode_all(parts.type_of(input), values);
     }
 }
 

@@ -1,0 +1,16 @@
+#include "properties/cli/heap.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+namespace attncheck::properties {
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that is allowed
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
+#endif
+}
+
+}  // namespace attncheck::properties
