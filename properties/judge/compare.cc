@@ -1,6 +1,7 @@
 #include "properties/judge/compare.h"
 
 #include <cmath>
+#include <vector>
 
 namespace attncheck::properties {
 
@@ -28,8 +29,9 @@ Comparison compare(const ref::ExpectedTensor& expected, std::span<const std::uin
         result.error = error;
         result.bound = expected.bound[index];
     };
+    const std::vector<double> values = ref::decode_all(dtype, got);
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        const double exact = expected.value[i], value = ref::decode(dtype, got[i]);
+        const double exact = expected.value[i], value = values[i];
         if (!std::isfinite(exact)) {
             if (!std::isfinite(value)) continue;
             if (result.wrong++ == 0 || result.kind == Comparison::Kind::wrong_value)

@@ -133,6 +133,15 @@ struct AttentionGradInputs {
     Dtype bias_dtype = Dtype::fp32;   ///< of dbias
 };
 
+struct AttentionGrad {
+    std::vector<double> query, key, value;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
+};
+
+/// The gradients without bounds, at a fraction of their cost. Throws std::invalid_argument for a softcap,
+/// dropout or sinks.
+AttentionGrad dense_attention_grad(const AttentionShape& shape, const ColumnLister& list_columns,
+                                   const AttentionGradInputs& in);
+
 struct ExpectedAttentionGrad {
     ExpectedTensor query_grad, key_grad, value_grad;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
     ExpectedTensor bias_grad;  ///< [bias_elements], of bias_dtype

@@ -108,13 +108,13 @@ NsaModuleGrad nsa_module_grad(const NsaModuleShape& shape, const NsaModuleInputs
         attention.output = branch.output;
         attention.row_max = branch.row_max;
         attention.row_sum = branch.row_sum;
-        auto grad = expected_attention_grad(shape.dense(static_cast<int>(b)),
-                                            module_columns(shape, static_cast<int>(b), topk),
-                                            attention, kAny);
-        out.branch_query[b] = value_of(std::move(grad.query_grad));
+        AttentionGrad grad =
+            dense_attention_grad(shape.dense(static_cast<int>(b)),
+                                 module_columns(shape, static_cast<int>(b), topk), attention);
+        out.branch_query[b] = std::move(grad.query);
         for (std::size_t i = 0; i < out.query.size(); ++i) out.query[i] += out.branch_query[b][i];
-        out.key[b] = value_of(std::move(grad.key_grad));
-        out.value[b] = value_of(std::move(grad.value_grad));
+        out.key[b] = std::move(grad.key);
+        out.value[b] = std::move(grad.value);
     }
     out.key_blocks = std::move(out.key[0]);
     out.value_blocks = std::move(out.value[0]);
