@@ -237,8 +237,11 @@ void add_tensor(const Entry& entry, GivenCall& call) {
     call.arguments.tensors[entry.name] = {type->dtype, entry.shape};
     std::vector<std::uint32_t>& bits = call.bits[entry.name];
     bits.resize(total);
-    for (std::size_t k = 0; k < total; ++k)
-        std::memcpy(&bits[k], entry.bytes.data() + k * size, std::min<std::size_t>(size, 4));
+    if (size == sizeof(std::uint32_t) && total > 0)
+        std::memcpy(bits.data(), entry.bytes.data(), entry.bytes.size());
+    else
+        for (std::size_t k = 0; k < total; ++k)
+            std::memcpy(&bits[k], entry.bytes.data() + k * size, std::min<std::size_t>(size, 4));
 }
 
 template <class Fields>
@@ -275,7 +278,9 @@ void add(const Entry& entry, const Description& d, GivenCall& call) {
 TensorFile read_tensor_file(const std::string& path, const std::string& operator_named) {
     std::ifstream in(path, std::ios::binary);
     if (!in) throw UsageError("cannot read " + path);
-    const std::string file{std::istreambuf_iterator<char>(in), {}};
+    std::ostringstream whole;
+    whole << in.rdbuf();
+    const std::string file = std::move(whole).str();
     try {
         const std::vector<Entry> entries = path.ends_with(".safetensors") ? read_safetensors(file)
                                                                           : read_npz(file);

@@ -18,6 +18,28 @@ double gained_weight(double relative_logit, double error, double row_sum, double
     return std::clamp(std::exp(relative_logit + error) / row_sum - prob, 0.0, kLargestGain);
 }
 
+/// sum_j weight_j |y_j - o|, some channels at a time, which stay in registers.
+Eigen::RowVectorXd weighted_distances(const Eigen::Ref<const Eigen::Array<double, 1, Eigen::Dynamic>>& weight,
+                                      const Array& y, const Eigen::RowVectorXd& o) {
+    constexpr std::int64_t kChannels = 8;
+    using Some = Eigen::Array<double, 1, kChannels>;
+    Eigen::RowVectorXd sum(o.size());
+    std::int64_t d = 0;
+    for (; d + kChannels <= o.size(); d += kChannels) {
+        Some part = Some::Zero();
+        const Some centre = o.segment<kChannels>(d);
+        for (std::int64_t j = 0; j < y.rows(); ++j)
+            part += weight[j] * (y.row(j).segment<kChannels>(d) - centre).abs();
+        sum.segment<kChannels>(d) = part;
+    }
+    for (; d < o.size(); ++d) {
+        double part = 0;
+        for (std::int64_t j = 0; j < y.rows(); ++j) part += weight[j] * std::fabs(y(j, d) - o[d]);
+        sum[d] = part;
+    }
+    return sum;
+}
+
 class ForwardBound {
 public:
     ForwardBound(const AttentionShape& shape, const AttentionInputs<double>& in, Dtype dtype,
@@ -44,16 +66,19 @@ public:
         }
         const Matrix<double> size = value.matrix().cwiseAbs();
         pairs.size = product((pairs.weight * rows.gain).matrix(), size);
-        pairs.lost = product((pairs.loss * rows.gain).matrix(), size);
-        Array y(c, value.cols()), largest;
+        pairs.lost = (pairs.loss == 0).all() ? Matrix<double>::Zero(g, value.cols())
+                                             : product((pairs.loss * rows.gain).matrix(), size);
+        Values y{Array(c, value.cols()), {}, {}, {}};
         for (std::int64_t i = 0; i < g; ++i) {
             const bool same = i > 0 && (rows.gain.row(i) == rows.gain.row(i - 1)).all();
             if (!same) {
-                y = value.colwise() * rows.gain.row(i).transpose();
-                largest = y.abs().colwise().maxCoeff();
+                y.of_keys = value.colwise() * rows.gain.row(i).transpose();
+                y.low = y.of_keys.colwise().minCoeff();
+                y.high = y.of_keys.colwise().maxCoeff();
+                y.largest = y.low.abs().max(y.high.abs());
             }
             values(rows.place(i), exact.output.row(i), i, state[static_cast<std::size_t>(i)], pairs,
-                   y, largest, out.output);
+                   y, out.output);
             leave_lost_keys(rows, exact, i, out.output);
         }
     }
@@ -95,6 +120,11 @@ private:
     struct Pairs {
         Array theta, weight, loss;  ///< [g,c]: |P^ - P|, P + theta, what a P near zero loses
         Matrix<double> size, lost;  ///< [g,Dv]: sums of weight |y| and loss |y|
+    };
+    /// y = g v of a row.
+    struct Values {
+        Array of_keys;             ///< [c,Dv]
+        Array low, high, largest;  ///< [1,Dv]: the ends of their hull, the largest |y|
     };
 
     /// row_max, row_sum and their pair. C = exp(m^ - m) is common to the row: it moves row_sum, not
@@ -248,21 +278,10 @@ private:
     /// with y = g v, |pi| <= u_P, |rho|, |lambda| <= growth, and u_P more where the row sum adds up
     /// the rounded P; and o^ lies in the hull of the y.
     void values(std::int64_t place, const Eigen::RowVectorXd& output, std::int64_t i,
-                const Row& row, const Pairs& pairs, const Array& y, const Array& largest,
-                ExpectedTensor& out) const {
-        constexpr std::int64_t kKeys = 1024;  // at once: what a cache holds
-        Array moved, farthest;
-        for (std::int64_t begin = 0; begin < y.rows(); begin += kKeys) {
-            const std::int64_t keys = std::min(kKeys, y.rows() - begin);
-            const Array distance = (y.middleRows(begin, keys).rowwise() - output.array()).abs();
-            const Array some = product(pairs.theta.row(i).segment(begin, keys).matrix(),
-                                       distance.matrix()).array();
-            if (begin == 0) {
-                moved = some, farthest = distance.colwise().maxCoeff();
-            } else {
-                moved += some, farthest = farthest.max(distance.colwise().maxCoeff());
-            }
-        }
+                const Row& row, const Pairs& pairs, const Values& y, ExpectedTensor& out) const {
+        const Eigen::RowVectorXd moved = weighted_distances(pairs.theta.row(i), y.of_keys, output);
+        const Array farthest =
+            (y.low - output.array()).abs().max((y.high - output.array()).abs());
         const double prob = row.lattice ? 0 : roundoff_.prob,
                      unit = row.lattice ? 0 : roundoff_.unit;
         const double value = roundoff_.factor_of(value_);
@@ -278,9 +297,9 @@ private:
                 leave_unjudged(out, index);
                 continue;
             }
-            const double o = std::fabs(output[d]), most = largest(0, d);
+            const double o = std::fabs(output[d]), most = y.largest(0, d);
             if (std::isnan(o) || most == 0) continue;
-            const double formula = (moved(0, d) + rho * pairs.size(i, d) +
+            const double formula = (moved[d] + rho * pairs.size(i, d) +
                                     (row.sum_growth + row.split) * (1 + row.gained) * o) /
                                        low +
                                    3 * unit * o;
