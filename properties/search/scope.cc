@@ -55,14 +55,21 @@ void copy_part(const Spec& from, std::size_t part, Spec& to) {
 bool Scope::is_open() const {
     return combinations_.empty() && std::ranges::all_of(limits_, [](const Limit& limit) {
                return !limit.closed && limit.refused.empty() && limit.declared.empty();
-           });
+           }) && std::ranges::all_of(lengths_, [](const auto& ranges) { return ranges.empty(); });
+}
+
+bool Scope::is_in(const std::vector<Range>& ranges, std::int64_t value) {
+    return std::ranges::any_of(ranges, [&](const Range& range) { return range.has(value); });
+}
+
+std::int64_t Scope::any_of(const std::vector<Range>& ranges, Random& random) {
+    const Range& range = random.pick(ranges);
+    return range.low + range.step * random.between(0, (range.high - range.low) / range.step);
 }
 
 bool Scope::takes(std::size_t aspect, std::int64_t value) const {
     const Limit& limit = limits_[aspect];
-    if (!limit.declared.empty())
-        return std::ranges::any_of(limit.declared,
-                                   [&](const Range& range) { return range.has(value); });
+    if (!limit.declared.empty()) return is_in(limit.declared, value);
     if (limit.accepted.contains(value)) return true;
     return !limit.closed && !limit.refused.contains(value);
 }
@@ -79,10 +86,33 @@ bool Scope::is_refused_together(const Spec& spec) const {
 }
 
 bool Scope::holds(const Spec& spec) const {
-    if ((spec.withheld & withheld_) != withheld_) return false;
+    if ((spec.withheld & withheld_) != withheld_ || !takes_lengths(spec)) return false;
     for (std::size_t a = 0; a < aspects_.size(); ++a)
         if (!takes(a, aspects_[a].value(spec))) return false;
     return !is_refused_together(spec);
+}
+
+bool Scope::takes_lengths(const Spec& spec) const {
+    for (std::size_t i = 0; i < lengths_.size(); ++i)
+        if (!lengths_[i].empty() && !std::ranges::all_of(spec.lists[i], [&](std::int64_t length) {
+                return is_in(lengths_[i], length);
+            }))
+            return false;
+    return true;
+}
+
+/// Equal lengths stay equal: sequences of one tensor may have to be.
+void Scope::mend_lengths(Spec& spec, Random& random) const {
+    for (std::size_t i = 0; i < lengths_.size(); ++i) {
+        if (lengths_[i].empty()) continue;
+        std::map<std::int64_t, std::int64_t> mended;
+        for (std::int64_t& length : spec.lists[i]) {
+            if (is_in(lengths_[i], length)) continue;
+            const auto [at, is_new] = mended.try_emplace(length);
+            if (is_new) at->second = any_of(lengths_[i], random);
+            length = at->second;
+        }
+    }
 }
 
 void Scope::accept(const Spec& spec) {
@@ -126,13 +156,11 @@ void Scope::refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> va
 /// Gives what is refused a value that is taken: one of those accepted, where there are several by chance.
 void Scope::mend(Spec& spec, Random& random) const {
     spec.withheld |= withheld_;
+    mend_lengths(spec, random);
     for (std::size_t a = 0; a < aspects_.size(); ++a) {
         if (takes(a, aspects_[a].value(spec))) continue;
         if (!limits_[a].declared.empty()) {
-            const Range& range = random.pick(limits_[a].declared);
-            aspects_[a].set(
-                spec,
-                range.low + range.step * random.between(0, (range.high - range.low) / range.step));
+            aspects_[a].set(spec, any_of(limits_[a].declared, random));
             continue;
         }
         if (limits_[a].accepted.empty()) continue;
@@ -146,11 +174,12 @@ std::optional<Spec> Scope::brought_inside(const Spec& wanted, Random& random) co
     // Lengths that must be equal may not make a case of long rows one of long rows and columns.
     constexpr double kGrowth = 4, kSmall = 1 << 18;
     if (accepted_.empty()) return std::nullopt;
-    const double most = std::max(kSmall, kGrowth * work_of(wanted));
+    Spec target = wanted;
+    mend_lengths(target, random);  // what is declared may be long
+    const double most = std::max({kSmall, kGrowth * work_of(wanted), work_of(target)});
     const auto is_inside = [&](const Spec& spec) {
         return holds(spec) && work_of(spec) <= most && !op_->illegal(spec);
     };
-    Spec target = wanted;
     mend(target, random);
     if (is_inside(target)) return target;
     Spec spec = accepted_[static_cast<std::size_t>(random.between(0, std::ssize(accepted_) - 1))];
@@ -214,14 +243,13 @@ Scope::Range Scope::range_of(const Aspect& aspect, const std::string& word) cons
         throw std::invalid_argument(fmt::format("unknown value '{}' of {}, known: {}", word,
                                                 aspect.name, fmt::join(known, " ")));
     }
+    return range_of_numbers(aspect.name, word);
+}
+
+Scope::Range Scope::range_of_numbers(const std::string& name, const std::string& word) {
     const std::size_t dots = word.find(".."), slash = word.find('/');
-    if (dots == std::string::npos) {
-        const std::int64_t value = whole_number(word, aspect.name, word);
-        return {value, value, 1};
-    }
-    const auto number = [&](const std::string& text) {
-        return whole_number(text, aspect.name, word);
-    };
+    const auto number = [&](const std::string& text) { return whole_number(text, name, word); };
+    if (dots == std::string::npos) return {number(word), number(word), 1};
     const Range range{
         number(word.substr(0, dots)),
         number(word.substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2)),
@@ -229,8 +257,23 @@ Scope::Range Scope::range_of(const Aspect& aspect, const std::string& word) cons
     if (range.low > range.high || range.step < 1)
         throw std::invalid_argument(
             fmt::format("{}={}: '{}' is no range, expected a..b or a..b/step with a <= b, step >= 1",
-                        aspect.name, word, word));
+                        name, word, word));
     return range;
+}
+
+/// False where no list has this key.
+bool Scope::declare_lengths(const std::string& key, const std::string& values) {
+    const auto& lists = op_->schema().lists;
+    const auto list = std::ranges::find(lists, key, &ListField::key);
+    if (list == lists.end()) return false;
+    for (const std::string& word : split(values, ',')) {
+        const Range range = range_of_numbers(key, word);
+        if (range.low < list->min || range.high > list->max)
+            throw std::invalid_argument(fmt::format("{}={}: '{}' is no length, allowed: {} to {}", key,
+                                                    word, word, list->min, list->max));
+        lengths_[static_cast<std::size_t>(list - lists.begin())].push_back(range);
+    }
+    return true;
 }
 
 void Scope::declare(const std::string& key, const std::string& values) {
@@ -243,10 +286,12 @@ void Scope::declare(const std::string& key, const std::string& values) {
         limits_[relation].declared = {{1, 1, 1}};
         return;
     }
+    if (declare_lengths(key, values)) return;
     const std::size_t at = find(key);
     if (at == aspects_.size()) {
         std::vector<std::string> known;
         for (const Aspect& aspect : aspects_) known.push_back(aspect.name);
+        for (const ListField& list : op_->schema().lists) known.push_back(list.key);
         known.emplace_back("outputs");
         throw std::invalid_argument(fmt::format("unknown field '{}' of {}, known: {}", key,
                                                 op_->name(), fmt::join(known, " ")));
@@ -271,6 +316,16 @@ void Scope::restrict_to(const std::string& features) {
     }
 }
 
+std::string Scope::text_of(const std::vector<Range>& ranges, const Aspect* aspect) {
+    std::vector<std::string> values;
+    for (const Range& range : ranges)
+        values.push_back(range.low == range.high
+                             ? (aspect ? aspect->text(range.low) : std::to_string(range.low))
+                         : range.step == 1 ? fmt::format("{}..{}", range.low, range.high)
+                                           : fmt::format("{}..{}/{}", range.low, range.high, range.step));
+    return fmt::format("{}", fmt::join(values, ","));
+}
+
 std::string Scope::text() const {
     std::string out;
     if (withheld_ != 0)
@@ -278,22 +333,21 @@ std::string Scope::text() const {
     for (std::size_t a = 0; a < aspects_.size(); ++a) {
         const Limit& limit = limits_[a];
         if (!limit.closed && limit.refused.empty() && limit.declared.empty()) continue;
-        std::vector<std::string> values;
         if (!limit.declared.empty()) {
-            for (const Range& range : limit.declared)
-                values.push_back(range.low == range.high ? aspects_[a].text(range.low)
-                                 : range.step == 1
-                                     ? fmt::format("{}..{}", range.low, range.high)
-                                     : fmt::format("{}..{}/{}", range.low, range.high, range.step));
             out += fmt::format("{}{}={}", out.empty() ? "" : " ", aspects_[a].name,
-                               fmt::join(values, ","));
+                               text_of(limit.declared, &aspects_[a]));
             continue;
         }
+        std::vector<std::string> values;
         for (const std::int64_t value : limit.closed ? limit.accepted : limit.refused)
             values.push_back(aspects_[a].text(value));
         out += fmt::format("{}{}{}{}", out.empty() ? "" : " ", aspects_[a].name,
                            limit.closed ? "=" : "!=", fmt::join(values, ","));
     }
+    for (std::size_t i = 0; i < lengths_.size(); ++i)
+        if (!lengths_[i].empty())
+            out += fmt::format("{}{}={}", out.empty() ? "" : " ", op_->schema().lists[i].key,
+                               text_of(lengths_[i], nullptr));
     return out;
 }
 

@@ -17,7 +17,10 @@ namespace attncheck::properties {
 class Scope {
 public:
     explicit Scope(const Operator& op)
-        : op_(&op), aspects_(aspects_of(op)), limits_(aspects_.size()) {}
+        : op_(&op),
+          aspects_(aspects_of(op)),
+          limits_(aspects_.size()),
+          lengths_(op.schema().lists.size()) {}
 
     const std::vector<Aspect>& aspects() const { return aspects_; }
     /// No field is refused, as far as is known.
@@ -38,8 +41,8 @@ public:
     const std::vector<Spec>& accepted() const { return accepted_; }
 
     /// Restricts it to what a candidate declares: "dtype=bf16,fp16 dim=64,128 group=1..8 value_dim=dim", as the case line
-    /// has fields and values, with lists, ranges a..b and a..b/step, and fields that are equal. Throws
-    /// std::invalid_argument with the word and what is known there.
+    /// has fields and values, with lists, ranges a..b and a..b/step, and fields that are equal. "q=64,128" are the lengths
+    /// that a sequence may have. Throws std::invalid_argument with the word and what is known there.
     /// "outputs=attention_out" says which outputs the candidate gives (case/outputs.h) and leaves the fields to be learned.
     void restrict_to(const std::string& features);
     std::uint64_t withheld() const { return withheld_; }
@@ -88,12 +91,20 @@ private:
     };
     bool is_refused_together(const Spec& spec) const;
     bool suspect_sizes(std::size_t aspect);
+    bool takes_lengths(const Spec& spec) const;
+    void mend_lengths(Spec& spec, Random& random) const;
     void declare(const std::string& key, const std::string& values);
+    bool declare_lengths(const std::string& key, const std::string& values);
     Range range_of(const Aspect& aspect, const std::string& word) const;
+    static Range range_of_numbers(const std::string& name, const std::string& word);
+    static bool is_in(const std::vector<Range>& ranges, std::int64_t value);
+    static std::int64_t any_of(const std::vector<Range>& ranges, Random& random);
+    static std::string text_of(const std::vector<Range>& ranges, const Aspect* aspect);
 
     const Operator* op_;
     std::vector<Aspect> aspects_;
     std::vector<Limit> limits_;
+    std::vector<std::vector<Range>> lengths_;  ///< by list, those declared of a sequence; none: all
     std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> combinations_;
     std::vector<Spec> accepted_;
     std::map<std::pair<std::size_t, std::int64_t>, int> suspicions_;

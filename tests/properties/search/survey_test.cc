@@ -5,6 +5,7 @@
 #include <attncheck/candidate.h>
 #include <gmock/gmock.h>
 
+#include <set>
 #include <stdexcept>
 
 #include "properties/candidate/worker_candidate.h"
@@ -270,6 +271,47 @@ TEST(Features, CasesAreMended) {
     }
 }
 
+// A kernel that is compiled for each shape says which lengths its sequences have.
+TEST(Features, LengthsAreDeclared) {
+    Scope scope(flash(false));
+    scope.restrict_to("q=1,64..128/32 kv=128,256");
+    EXPECT_FALSE(scope.is_open());
+    EXPECT_EQ(scope.text(), "q=1,64..128/32 kv=128,256");
+    const auto with = [&](const std::string& lengths) {
+        return case_of("flash_attention_score{dtype=fp16 " + lengths +
+                       " layout=TND kv_heads=1 group=1 dim=8 value_dim=8 data=normal seed=1}");
+    };
+    EXPECT_TRUE(scope.holds(with("q=[1,96] kv=[256,128]")));
+    EXPECT_FALSE(scope.holds(with("q=[1,80] kv=[256,128]")));
+    EXPECT_FALSE(scope.holds(with("q=[1,96] kv=[0,128]")));
+    Random random(1);
+    std::set<std::int64_t> met;
+    for (int k = 0; k < 40; ++k) {
+        Spec spec = with("q=[7,9,7] kv=[128,3,5]");
+        scope.mend(spec, random);
+        EXPECT_TRUE(scope.holds(spec)) << print(spec);
+        EXPECT_EQ(spec.lists[0][0], spec.lists[0][2]) << "sequences of one length keep one";
+        EXPECT_EQ(spec.lists[1][0], 128) << "what is taken stays";
+        met.insert(spec.lists[0][0]);
+    }
+    EXPECT_EQ(met, (std::set<std::int64_t>{1, 64, 96, 128}));
+}
+
+// Declared lengths may be longer than the drawn ones; a kernel of one shape gets cases all the same.
+TEST(Features, LongDeclaredLengthsAreMet) {
+    const Operator& op = flash(false);
+    Scope scope(op);
+    scope.restrict_to("q=1024 kv=2048");
+    const std::string rest = " layout=BSND kv_heads=1 group=1 dim=8 value_dim=8 data=normal seed=1}";
+    scope.accept(case_of("flash_attention_score{dtype=fp16 q=[1024] kv=[2048]" + rest));
+    Random random(1);
+    const auto inside =
+        scope.brought_inside(case_of("flash_attention_score{dtype=fp16 q=[2,2] kv=[3,3]" + rest), random);
+    ASSERT_TRUE(inside);
+    EXPECT_EQ(inside->lists[0], (std::vector<std::int64_t>{1024, 1024}));
+    EXPECT_EQ(inside->lists[1], (std::vector<std::int64_t>{2048, 2048}));
+}
+
 // What is not known is named, with what is.
 TEST(Features, UnknownWordsAreNamed) {
     const auto message_of = [](const std::string& features) -> std::string {
@@ -289,6 +331,10 @@ TEST(Features, UnknownWordsAreNamed) {
     EXPECT_THAT(message_of("dim=9..none"), HasSubstr("dim=9..none: 'none' is no whole number"));
     EXPECT_THAT(message_of("dim=9..2"), HasSubstr("dim=9..2: '9..2' is no range"));
     EXPECT_THAT(message_of("dim=1..9/0"), HasSubstr("is no range"));
+    EXPECT_THAT(message_of("q=5x"), HasSubstr("q=5x: '5x' is no whole number, expected numbers"));
+    EXPECT_THAT(message_of("kv=8..4"), HasSubstr("kv=8..4: '8..4' is no range"));
+    EXPECT_THAT(message_of("q=-1"), HasSubstr("q=-1: '-1' is no length, allowed: 0 to"));
+    EXPECT_THAT(message_of("length=4"), HasSubstr(" q kv outputs"));
     EXPECT_THAT(message_of("dim"), HasSubstr("'dim' is no feature: expected field=values"));
     EXPECT_THAT(message_of("dim="), HasSubstr("is no feature"));
 }
