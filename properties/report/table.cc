@@ -42,11 +42,21 @@ std::string title_of(const PropertyReport& property, const Counterexample& found
                        found.case_number > 0 ? fmt::format("case {}", found.case_number) : "replayed");
 }
 
+/// Why, where a library declined every case.
+std::string nothing_checked(const RunReport& report) {
+    const auto why = std::ranges::find_if(report.properties, [](const PropertyReport& p) {
+        return p.status == PropertyReport::Status::declined && !p.note.empty();
+    });
+    return why == report.properties.end()
+               ? "nothing was checked\n"
+               : fmt::format("nothing was checked: {}: {}\n", why->op, why->note);
+}
+
 /// Why a run ends with neither a failure nor a verdict, and what to do.
 std::string nothing_decided(const RunReport& report) {
     const auto inconclusive = std::ranges::count(
         report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
-    if (inconclusive == 0) return "nothing was checked\n";
+    if (inconclusive == 0) return nothing_checked(report);
     std::string text = fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases",
                                    inconclusive, report.properties.size());
     if (const std::int64_t time = sufficient_time(report); time > 0)

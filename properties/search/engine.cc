@@ -87,6 +87,7 @@ private:
             report_.note = options_.survey->scope.is_declared()
                                ? "every case inside the library's own declaration was declined"
                                : "every case was declined";
+            if (!options_.survey->reason.empty()) report_.note += ": " + options_.survey->reason;
             is_over_ = is_judged_ = true;
             return;
         }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "properties/candidate/candidate.h"
+#include "properties/case/printable.h"
 #include "properties/search/class_pairs.h"
 #include "properties/search/survey_cases.h"
 
@@ -38,7 +39,7 @@ public:
           candidate_(candidate),
           profile_(profile),
           random_(mix(seed ^ 0x5C09Eull)),
-          result_{Scope(op), 0, 0, false, {}},
+          result_{Scope(op), 0, 0, false, {}, {}},
           scope_(result_.scope),
           cases_(op, scope_, pool_) {
         if (!features.empty()) scope_.restrict_to(features);
@@ -141,6 +142,8 @@ private:
         if (!declined && (!is_over || scope_.is_declared())) scope_.accept(spec);
         if (is_over) throw OutOfTime();
         result_.declined += declined;
+        if (declined && !got.detail.empty())
+            result_.reason = printable_line(got.detail, kLongestMessage);
         return !declined;
     }
 

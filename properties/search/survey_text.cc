@@ -1,7 +1,7 @@
 // What was learned of an operator as text, so that one process learns and the others are told.
 //
 //   survey CALLS DECLINED TAKES_NOTHING
-//   text ... / refusals ... / class ... / pairs HEX
+//   text ... / refusals ... / class ... / pairs HEX / reason ...
 //   aspect NUMBER CLOSED | accepted values | refused values
 //   together NUMBER=VALUE ...
 //   case CASE-LINE
@@ -74,12 +74,13 @@ std::string to_text(const Survey& survey) {
                                   survey.declined, survey.takes_nothing ? 1 : 0, survey.taken.text,
                                   survey.taken.refusals, to_text(survey.taken.pairs));
     for (const std::string& label : survey.taken.classes) out += fmt::format("class {}\n", label);
+    if (!survey.reason.empty()) out += fmt::format("reason {}\n", survey.reason);
     return out + survey.scope.to_text();
 }
 
 Survey survey_from(const std::string& text, const Operator& op, const std::string& features,
                    Profile profile) {
-    Survey survey{Scope(op), 0, 0, false, {}};
+    Survey survey{Scope(op), 0, 0, false, {}, {}};
     survey.scope.restrict_to(features);
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
@@ -94,7 +95,9 @@ Survey survey_from(const std::string& text, const Operator& op, const std::strin
             continue;
         }
         std::getline(rest >> std::ws, value);
-        if (word == "text")
+        if (word == "reason")
+            survey.reason = value;
+        else if (word == "text")
             survey.taken.text = value;
         else if (word == "refusals")
             survey.taken.refusals = value;

@@ -35,11 +35,16 @@ class Caller:
             for a in arguments
             if a.get("optional") and not a.get("output") and not a.get("derived") and a["name"] not in self._taken
         ]
-        # Nor does it do one whose window it is not told of.
+        # Nor does it do one whose window it is not told of, unless it declares that it has this one alone.
+        fixed = {key for key, value in (word.split("=", 1) for word in kernel.features.split() if "=" in word)
+                 if "," not in value and ".." not in value}
         self._without_effect = {
             a["name"]: WITHOUT_EFFECT[a["name"]]
             for a in arguments
-            if a["kind"] in ("integer", "real") and a["name"] in WITHOUT_EFFECT and a["name"] not in self._taken
+            if a["kind"] in ("integer", "real")
+            and a["name"] in WITHOUT_EFFECT
+            and a["name"] not in self._taken
+            and a["name"] not in fixed
         }
         self._optional_outputs = [a["name"] for a in arguments if a.get("output") and a.get("optional")]
         self._bridge: Bridge = NumpyBridge() if kernel.tensors == "numpy" else _torch_bridge(kernel)

@@ -51,6 +51,20 @@ def test_a_call_with_a_number_that_the_function_lacks_is_declined(verify, asked)
     assert verify(source, ATTENTION % "data=zeros")[0] == 1
 
 
+def test_a_number_with_one_declared_value_needs_no_parameter(verify):
+    """An always causal kernel has nothing to be told of; a list of values has."""
+    source = 'import attncheck\n@attncheck.kernel("attention", features="{}")\ndef f(query, key, value, scale):\n    raise RuntimeError\n'
+    assert verify(source.format("outputs=out window_right=0"), ATTENTION % "window_right=0 data=zeros")[0] == 1
+    status, said = verify(source.format("outputs=out window_right=0,1"), ATTENTION % "window_right=0 data=zeros")
+    assert status == 3 and "has no parameter window_right" in said, said
+
+
+def test_who_declines_everything_is_told_why(attncheck, tmp_path):
+    (tmp_path / "kernel.py").write_text('import attncheck\ndef attention(**given):\n    raise attncheck.Declined("not today")\n')
+    status, said = attncheck("verify", "--candidate", "python:kernel.py", "--no-validation", "--property", "agreement", "--cases", 5)
+    assert status == 3 and "nothing was checked: attention: every case was declined: not today" in " ".join(said.split()), said
+
+
 def test_who_returns_too_little_learns_how_to_say_so(verify):
     source = "def attention(query, key, value, scale):\n    return value\n"
     status, said = verify(source, ATTENTION % "data=zeros")

@@ -46,7 +46,7 @@ TEST(Agenda, AsksForOneSurveyOfEachOperator) {
 
 // What is learned is the same after it was text.
 TEST(SurveyText, ReadsBack) {
-    Survey known{Scope(flash()), 12, 7, false, {"dim=64 (3 %)", "dim 84 %", {"bf16", "TND"}, {}}};
+    Survey known{Scope(flash()), 12, 7, false, {"dim=64 (3 %)", "dim 84 %", {"bf16", "TND"}, {}}, "no mask here"};
     Random random(3);
     for (int k = 0; k < 5; ++k) known.scope.accept(flash().sample(random, 10 * k));
     known.scope.refuse(0, 2);
@@ -57,6 +57,7 @@ TEST(SurveyText, ReadsBack) {
     EXPECT_EQ(to_text(again), to_text(known));
     EXPECT_EQ(again.scope.text(), known.scope.text());
     EXPECT_EQ(again.calls, 12);
+    EXPECT_EQ(again.reason, "no mask here");
     EXPECT_EQ(again.taken.pairs, known.taken.pairs);
     for (int k = 0; k < 300; ++k) {
         const Spec spec = flash().sample(random, k % 100);
