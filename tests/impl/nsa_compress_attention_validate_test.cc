@@ -475,14 +475,20 @@ TEST(NsaCompressAttentionValidateTest, ProductsOfExtentsStayInInt64) {
             c.name, c.elements, "fits in int64");
 }
 
-// Found by fuzzing, as the next one: the two validators disagreed on which mistake comes first.
+// Found by fuzzing, as the next one: the two validators disagreed on which mistake comes first, for
+// each of the relations and counts on either side of their range.
 TEST(NsaCompressAttentionValidateTest, RangesOfAttributesComeBeforeTheirRelations) {
-    rejects(
-        [](Args& a) {
-            a.compress_block_size = 32, a.compress_stride = 48;
-            a.select_block_count = 48;
-        },
-        "select_block_count", "48", "[1, 32]");
+    constexpr std::int64_t kBlocks[][3] = {// block, stride, selected
+                                           {32, 48, 32}, {80, 16, 48}, {48, 32, 80}};
+    for (const auto& [block, stride, selected] : kBlocks)
+        for (const std::int64_t count : {std::int64_t{48}, std::int64_t{2147483646},
+                                         std::int64_t{-9223372036854775728}})
+            rejects(
+                [&](Args& a) {
+                    a.compress_block_size = block, a.compress_stride = stride;
+                    a.select_block_size = selected, a.select_block_count = count;
+                },
+                "select_block_count", std::to_string(count), "[1, 32]");
 }
 
 TEST(NsaCompressAttentionValidateTest, RelationsComeBeforeProducts) {
