@@ -1,6 +1,10 @@
 // One line of the table of mutants.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
 #include <string_view>
 
 namespace attncheck::mutants {
@@ -47,5 +51,14 @@ struct Mutant {
 
 inline constexpr Difficulty kEasy = Difficulty::easy, kMedium = Difficulty::medium,
                             kHard = Difficulty::hard, kFiendish = Difficulty::fiendish;
+
+/// Tables one behind the other.
+template <const auto&... tables>
+constexpr auto joined() {
+    std::array<Mutant, (std::size(tables) + ...)> all{};
+    std::size_t end = 0;
+    ((std::ranges::copy(tables, all.begin() + end), end += std::size(tables)), ...);
+    return all;
+}
 
 }  // namespace attncheck::mutants

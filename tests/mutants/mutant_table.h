@@ -1,8 +1,6 @@
 // The table of defects that the library of mutants can switch on, family by family.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "mutant.h"
@@ -30,21 +28,8 @@ constexpr Mutant with_traits(Mutant mutant) {
 }
 
 inline constexpr auto kMutants = [] {
-    std::array<Mutant, std::size(kCompressMutants) + std::size(kSelectedMutants) +
-                           std::size(kCompressAttentionMutants) + std::size(kFlashMutants) +
-                           std::size(kModuleMutants) + std::size(kAttentionMergeMutants) +
-                           std::size(kNeutralMutants) +
-                           std::size(kAttentionDecodeMutants)>
-        all{};
-    auto* end = std::copy(std::begin(kCompressMutants), std::end(kCompressMutants), all.begin());
-    end = std::copy(std::begin(kSelectedMutants), std::end(kSelectedMutants), end);
-    end =
-        std::copy(std::begin(kCompressAttentionMutants), std::end(kCompressAttentionMutants), end);
-    end = std::copy(std::begin(kFlashMutants), std::end(kFlashMutants), end);
-    end = std::copy(std::begin(kModuleMutants), std::end(kModuleMutants), end);
-    end = std::copy(std::begin(kAttentionMergeMutants), std::end(kAttentionMergeMutants), end);
-    end = std::copy(std::begin(kNeutralMutants), std::end(kNeutralMutants), end);
-    std::copy(std::begin(kAttentionDecodeMutants), std::end(kAttentionDecodeMutants), end);
+    auto all = joined<kCompressMutants, kSelectedMutants, kCompressAttentionMutants, kFlashMutants,
+                      kModuleMutants, kAttentionMergeMutants, kNeutralMutants, kAttentionDecodeMutants>();
     for (Mutant& mutant : all) mutant = with_traits(mutant);
     return all;
 }();

@@ -3,10 +3,6 @@
 // (ALL). FA-VAL-07 is VAL-07 of the catalogue of bug classes for these operators, and so on.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <iterator>
-
 #include "mutant.h"
 #include "mutants_flash_forward.h"
 #include "mutants_flash_gradient.h"
@@ -183,16 +179,8 @@ inline constexpr Mutant kFlashSharedMutants[] = {
 };
 
 /// The whole family.
-inline constexpr auto kFlashMutants = [] {
-    std::array<Mutant, std::size(kFlashForwardMutants) + std::size(kFlashGradientMutants) +
-                           std::size(kFlashSharedMutants)>
-        all{};
-    auto* end =
-        std::copy(std::begin(kFlashForwardMutants), std::end(kFlashForwardMutants), all.begin());
-    end = std::copy(std::begin(kFlashGradientMutants), std::end(kFlashGradientMutants), end);
-    std::copy(std::begin(kFlashSharedMutants), std::end(kFlashSharedMutants), end);
-    return all;
-}();
+inline constexpr auto kFlashMutants =
+    joined<kFlashForwardMutants, kFlashGradientMutants, kFlashSharedMutants>();
 
 // Of the catalogue are left out:
 //   FAG-37   gradient of pse: the interface has no output for it (reserved by the contract).
