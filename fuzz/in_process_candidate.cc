@@ -8,6 +8,7 @@
 #include <attncheck/candidate.h>
 
 #include "impl/validated_entry_points.h"
+#include "properties/candidate/placed_calls.h"
 #include "properties/candidate/protocol.h"
 
 namespace attncheck::fuzz {

@@ -1,36 +1,19 @@
-// The calls of a request as they lie in the arena.
+#include "properties/candidate/placed_calls.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
-#include "properties/candidate/arena.h"
 #include "properties/candidate/content_hash.h"
 #include "properties/case/derived.h"
 
 namespace attncheck::properties {
 namespace {
-
-/// Calls work with the bytes of an element as a constant: copies of known size are single
-/// instructions.
-template <typename Work>
-void with_size(std::size_t size, const Work& work) {
-    switch (size) {
-        case 1:
-            return work(std::integral_constant<std::size_t, 1>{});
-        case 2:
-            return work(std::integral_constant<std::size_t, 2>{});
-        case 4:
-            return work(std::integral_constant<std::size_t, 4>{});
-        case 8:
-            return work(std::integral_constant<std::size_t, 8>{});
-        default:
-            throw std::logic_error(fmt::format("no element has {} bytes", size));
-    }
-}
 
 /// Inputs' unused bytes: all ones, which is NaN in every float type, so that reading a gap shows.
 constexpr std::byte kInputFill{0xFF};
@@ -83,8 +66,8 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
             arrays[i] = {nullptr, array.size};
             if (!array.present) continue;
             const std::size_t bytes = array.values.size() * sizeof(std::int64_t);
-            Buffer& buffer = add_buffer(k, array.name, bytes, sizeof(std::int64_t), kInputFill);
-            if (bytes > 0) std::memcpy(byte_at(buffer.begin), array.values.data(), bytes);
+            PlacedBuffer& buffer = add_buffer(k, array.name, bytes, sizeof(std::int64_t), kInputFill);
+            if (bytes > 0) std::memcpy(bytes_at(buffer.begin), array.values.data(), bytes);
             arrays[i].values = reinterpret_cast<const std::int64_t*>(buffer.begin);
         }
         std::vector<const char*> texts(call.texts.size());
@@ -98,16 +81,16 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
             throw std::runtime_error("the entry point's name is too long: " + call.op);
         call.op.copy(request_.op[k], kNameBytes);
     }
-    for (Buffer& buffer : buffers_) keep_image(buffer);
+    for (PlacedBuffer& buffer : buffers_) buffer.keep_image();
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
     next_ += kPage;
     request_.guard_count = static_cast<std::uint32_t>(guards_.size() / 2);
     request_.guards = control(guards_.data(), guards_.size() * sizeof guards_[0]);
     if (options_.locks_inputs)
-        for (const Buffer& buffer : buffers_) {
-            if (buffer.tensor && buffer.tensor->output) continue;
-            for (const Pages& pages : buffer.pages) {
+        for (const PlacedBuffer& buffer : buffers_) {
+            if (buffer.is_output()) continue;
+            for (const PlacedBuffer::Pages& pages : buffer.pages) {
                 inputs_.push_back(pages.begin);
                 inputs_.push_back(pages.end - pages.begin);
             }
@@ -122,8 +105,8 @@ PlacedCalls::PlacedCalls(const std::vector<const Call*>& calls, const RunOptions
 /// Of an output that is mostly empty only the pages that elements lie in are there, too many for a
 /// table.
 void PlacedCalls::note_outputs() {
-    for (const Buffer& buffer : buffers_) {
-        if (!buffer.tensor || !buffer.tensor->output || buffer.pages.size() != 1) continue;
+    for (const PlacedBuffer& buffer : buffers_) {
+        if (!buffer.is_output() || buffer.pages.size() != 1) continue;
         outputs_.push_back(buffer.first_page);
         outputs_.push_back(buffer.pages_end - buffer.first_page);
     }
@@ -135,7 +118,7 @@ void PlacedCalls::note_outputs() {
 std::uint64_t PlacedCalls::output_hash() const {
     std::uint64_t hash = 0;
     for (std::size_t k = 0; k < outputs_.size(); k += 2)
-        hash = hash_of(byte_at(outputs_[k]), outputs_[k + 1], hash);
+        hash = hash_of(bytes_at(outputs_[k]), outputs_[k + 1], hash);
     return hash;
 }
 
@@ -151,12 +134,12 @@ std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
     if (next_control_ + bytes > kControlBytes)
         throw std::runtime_error("case: arguments do not fit");
     const std::uint64_t address = kArenaAddress + next_control_;
-    std::memcpy(byte_at(address), data, bytes);
+    std::memcpy(bytes_at(address), data, bytes);
     next_control_ += bytes;
     return address;
 }
 
-PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
+PlacedBuffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
                                              std::size_t element_size, std::byte fill,
                                              std::vector<std::int64_t> offsets) {
     const std::uint64_t pages = std::max(round_up_to_page(bytes), kPage);
@@ -166,7 +149,7 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
                                  arena_bytes_ >> 30));
     guards_.push_back(kArenaAddress + next_);
     guards_.push_back(kPage);
-    Buffer buffer;
+    PlacedBuffer buffer;
     buffer.call = call;
     buffer.name = std::move(name);
     buffer.element_size = element_size;
@@ -177,50 +160,16 @@ PlacedCalls::Buffer& PlacedCalls::add_buffer(std::size_t call, std::string name,
     buffer.end = buffer.begin + bytes;
     buffer.offsets = std::move(offsets);
     next_ += kPage + pages;
-    add_pages(buffer);
+    std::ranges::copy(buffer.add_pages(), std::back_inserter(guards_));
     for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
-        std::memset(byte_at(guard), static_cast<int>(kGuardFill), kPage);
-    for (const Pages& touched : buffer.pages)
-        std::memset(byte_at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
+        std::memset(bytes_at(guard), static_cast<int>(kGuardFill), kPage);
+    for (const PlacedBuffer::Pages& touched : buffer.pages)
+        std::memset(bytes_at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
     buffers_.push_back(std::move(buffer));
     return buffers_.back();
 }
 
-/// All pages of an ordinary buffer. Of one that is mostly empty those that elements lie in: the
-/// others are never there, and nothing may touch them.
-void PlacedCalls::add_pages(Buffer& buffer) {
-    constexpr std::uint64_t kMostlyEmpty = std::uint64_t{1} << 30;  // and 2^26 elements at most
-    if (buffer.end - buffer.begin < kMostlyEmpty || buffer.offsets.empty()) {
-        buffer.pages = {{buffer.first_page, buffer.pages_end}};
-        return;
-    }
-    std::vector<std::uint64_t> numbers;
-    for (const std::int64_t offset : buffer.offsets) {
-        const std::uint64_t address =
-            buffer.begin + static_cast<std::uint64_t>(offset) * buffer.element_size;
-        if (numbers.empty() || numbers.back() != address / kPage)
-            numbers.push_back(address / kPage);
-    }
-    std::ranges::sort(numbers);
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    const auto add_hole = [this](std::uint64_t begin, std::uint64_t end) {
-        if (begin == end) return;
-        guards_.push_back(begin);
-        guards_.push_back(end - begin);
-    };
-    for (const std::uint64_t number : numbers) {
-        const std::uint64_t begin = number * kPage;
-        if (!buffer.pages.empty() && buffer.pages.back().end == begin) {
-            buffer.pages.back().end += kPage;
-            continue;
-        }
-        add_hole(buffer.pages.empty() ? buffer.first_page : buffer.pages.back().end, begin);
-        buffer.pages.push_back({begin, begin + kPage});
-    }
-    add_hole(buffer.pages.back().end, buffer.pages_end);
-}
-
-PlacedCalls::Buffer& PlacedCalls::buffer_for(std::size_t number, const Call& call,
+PlacedBuffer& PlacedCalls::buffer_for(std::size_t number, const Call& call,
                                              std::size_t index) {
     const Tensor& tensor = call.tensors[index];
     const std::size_t size = tensor.element_size();
@@ -228,13 +177,13 @@ PlacedCalls::Buffer& PlacedCalls::buffer_for(std::size_t number, const Call& cal
         return other.present && other.allocation == tensor.allocation;
     };
     if (tensor.allocation != 0) {
-        for (Buffer& buffer : buffers_)
+        for (PlacedBuffer& buffer : buffers_)
             if (buffer.call == number && buffer.tensor && same(*buffer.tensor)) return buffer;
         std::string names;
         for (const Tensor& other : call.tensors)
             if (same(other)) names += (names.empty() ? "" : "+") + other.name;
         const auto count = static_cast<std::size_t>(whole_extent(call, tensor).count());
-        Buffer& buffer = add_buffer(number, std::move(names), count * size, size, kInputFill);
+        PlacedBuffer& buffer = add_buffer(number, std::move(names), count * size, size, kInputFill);
         buffer.tensor = &tensor;
         return buffer;
     }
@@ -246,7 +195,7 @@ PlacedCalls::Buffer& PlacedCalls::buffer_for(std::size_t number, const Call& cal
         for (auto& offset : offsets) offset -= lowest;
     }
     const auto count = static_cast<std::size_t>(whole_extent(call, tensor).count());
-    Buffer& buffer = add_buffer(number, tensor.name, count * size, size,
+    PlacedBuffer& buffer = add_buffer(number, tensor.name, count * size, size,
                                 tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
                                 std::move(offsets));
     buffer.tensor = &tensor;
@@ -254,7 +203,7 @@ PlacedCalls::Buffer& PlacedCalls::buffer_for(std::size_t number, const Call& cal
     return buffer;
 }
 
-std::uint64_t PlacedCalls::first_element(const Buffer& buffer, const Call& call,
+std::uint64_t PlacedCalls::first_element(const PlacedBuffer& buffer, const Call& call,
                                          const Tensor& tensor) const {
     const std::int64_t behind = tensor.offset - whole_extent(call, tensor).lowest;
     return buffer.begin + static_cast<std::uint64_t>(behind) * buffer.element_size;
@@ -272,17 +221,17 @@ void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t
         out.shape[dim] = tensor.shape[dim];
         out.strides[dim] = tensor.strides[dim];
     }
-    const Buffer& buffer = buffer_for(number, call, index);
-    std::byte* const first = byte_at(first_element(buffer, call, tensor));
+    const PlacedBuffer& buffer = buffer_for(number, call, index);
+    std::byte* const first = bytes_at(first_element(buffer, call, tensor));
     out.data = first;
     if (tensor.output) return;
     if (tensor.shared_bytes)
-        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(byte_at(buffer.begin)));
+        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(bytes_at(buffer.begin)));
     // Offsets of a buffer count from its begin, those of a view from its first element.
     const bool is_view = tensor.allocation != 0;
     const auto offsets =
         is_view ? offsets_of(tensor.buffer_shape, strides_of_buffer(tensor)) : buffer.offsets;
-    std::byte* const from = is_view ? first : byte_at(buffer.begin);
+    std::byte* const from = is_view ? first : bytes_at(buffer.begin);
     const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
         constexpr std::size_t kCopied = std::min(kSize, sizeof tensor.bits[0]);
         const std::size_t count = tensor.bits.size();
@@ -297,52 +246,56 @@ void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t
     with_size(tensor.element_size(), store);
 }
 
-std::vector<std::uint32_t> PlacedCalls::take_elements(const Buffer& buffer) const {
-    std::vector<std::uint32_t> bits(buffer.tensor->elements());
-    const auto take = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-        constexpr std::size_t kCopied = std::min(kSize, sizeof bits[0]);
-        std::byte* const from = byte_at(buffer.begin);
-        if (buffer.offsets.empty()) {
-            for (std::size_t i = 0; i < bits.size(); ++i)
-                std::memcpy(&bits[i], from + i * kSize, kCopied);
-            std::memset(from, static_cast<int>(options_.poison), bits.size() * kSize);
-            return;
-        }
-        for (std::size_t i = 0; i < bits.size(); ++i)
-            std::memcpy(&bits[i], from + buffer.offsets[i] * static_cast<std::int64_t>(kSize), kCopied);
-        for (const std::int64_t offset : buffer.offsets)
-            std::memset(from + offset * static_cast<std::int64_t>(kSize),
-                        static_cast<int>(options_.poison), kSize);
-    };
-    with_size(buffer.element_size, take);
-    return bits;
-}
-
 void PlacedCalls::collect(std::size_t k, CallResult& result) const {
     result.outputs.assign(tensor_counts_[k], {});
-    for (const Buffer& buffer : buffers_) {
+    for (const PlacedBuffer& buffer : buffers_) {
         if (buffer.call != k) continue;
         // What was written into an output's elements is taken out, so that the rest can be compared
         // with what stood there before.
-        const bool is_output = buffer.tensor && buffer.tensor->output;
-        if (is_output) result.outputs[buffer.index] = take_elements(buffer);
-        if (is_guard_changed(buffer))
+        if (buffer.is_output()) result.outputs[buffer.index] = buffer.take_elements(options_.poison);
+        if (buffer.is_guard_changed())
             result.damage.push_back(
                 {buffer.name, "memory outside the tensor was written, in a guard page"});
-        const std::byte* const differs = first_change(buffer);
-        if (!differs) continue;
-        const std::int64_t element =
-            (differs - byte_at(buffer.begin)) / static_cast<std::ptrdiff_t>(buffer.element_size);
-        const bool inside = differs >= byte_at(buffer.begin) && differs < byte_at(buffer.end);
-        result.damage.push_back(
-            {buffer.name,
-             !inside ? fmt::format("memory outside the tensor was written, near element offset {}",
-                                   element)
-             : is_output
-                 ? fmt::format("memory between its elements was written, at element offset {}",
-                               element)
-                 : fmt::format("an input was written, at element offset {}", element)});
+        if (std::string damage = buffer.damage(); !damage.empty())
+            result.damage.push_back({buffer.name, std::move(damage)});
     }
+}
+
+std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
+    for (const PlacedBuffer& buffer : buffers_) {
+        if (std::string hole = buffer.hole_at(address); !hole.empty()) {
+            tensor = buffer.name;
+            return hole;
+        }
+        if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
+            options_.placement == Placement::ends_at_guard) {
+            tensor = buffer.name;
+            return fmt::format("{} element(s) past the end of {}",
+                               (address - buffer.end) / buffer.element_size + 1, buffer.name);
+        }
+        if (address < buffer.first_page && address >= buffer.first_page - kPage &&
+            options_.placement == Placement::begins_at_guard) {
+            tensor = buffer.name;
+            return fmt::format(
+                "{} element(s) before the start of {}",
+                (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
+                buffer.name);
+        }
+    }
+    return {};
+}
+
+std::string PlacedCalls::locate_in_input(std::uint64_t address, std::string& tensor) const {
+    for (const PlacedBuffer& buffer : buffers_) {
+        if (address < buffer.first_page || address >= buffer.pages_end) continue;
+        if (buffer.is_output()) continue;
+        tensor = buffer.name;
+        if (address < buffer.begin || address >= buffer.end)
+            return fmt::format("memory beside {}", buffer.name);
+        return fmt::format("element offset {} of {}",
+                           (address - buffer.begin) / buffer.element_size, buffer.name);
+    }
+    return {};
 }
 
 }  // namespace attncheck::properties

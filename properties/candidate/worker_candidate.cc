@@ -1,25 +1,24 @@
 #include "properties/candidate/worker_candidate.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "properties/candidate/arena.h"
+#include "properties/candidate/call_words.h"
 #include "properties/candidate/fork_server.h"
 #include "properties/candidate/installation.h"
+#include "properties/candidate/placed_calls.h"
 #include "properties/candidate/process_family.h"
 #include "properties/candidate/worker_hello.h"
 #include "properties/candidate/worker_limits.h"
 #include "properties/candidate/worker_process.h"
-#include "properties/case/printable.h"
 
 namespace attncheck::properties {
 namespace {
@@ -34,38 +33,6 @@ std::string identity_of(const std::string& path) {
     if (stat(path.c_str(), &file) != 0) return "none";
     return fmt::format("{} {} {} {}.{:09}", file.st_dev, file.st_ino, file.st_size,
                        file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
-}
-
-constexpr std::pair<Change, const char*> kTextsOfChanges[] = {
-    {kChangedFlushing, "flush-to-zero changed"},
-    {kChangedRounding, "rounding mode, precision or exceptions of the processor changed"},
-    {kChangedHandler, "the handler of a fault replaced"},
-    {kChangedMask, "signals blocked or unblocked"},
-    {kChangedTimer, "a timer running"},
-    {kChangedFolder, "another working directory"},
-    {kChangedLocale, "another locale"},
-    {kChangedVariable, "a variable of the environment changed"},
-    {kChangedRegisters, "registers of the x87 in use (EMMS missing?)"},
-    {kChangedLimit, "a limit of the process lowered"}};
-
-std::string text_of_changes(std::uint32_t changes) {
-    std::string text;
-    for (const auto& [change, what] : kTextsOfChanges)
-        if ((changes & change) != 0) text += (text.empty() ? "" : ", ") + std::string(what);
-    return text;
-}
-
-/// Lines of a library's own stand below those of the suite, whose words they may repeat.
-std::string message_text(const char* message) {
-    constexpr const char* kBelow = "    ";
-    std::istringstream lines(printable(message));
-    std::string text;
-    for (std::string line; std::getline(lines, line);) {
-        if (line.find_first_not_of(" \t") == std::string::npos) continue;
-        if (!text.empty()) text += line.starts_with(kBelow) ? "\n" : std::string("\n") + kBelow;
-        text += line;
-    }
-    return text;
 }
 
 /// Whether this process, of the same user, gets so many threads at once.
@@ -181,22 +148,6 @@ private:
         return results;
     }
 
-    static void describe_fault(const Reply& reply, const PlacedCalls& placed, CallResult& result) {
-        const std::string place = placed.locate(reply.address, result.where);
-        const char* access = reply.is_write ? "write" : "read";
-        if (!place.empty()) {
-            result.kind = CallResult::Kind::out_of_bounds;
-            result.detail = fmt::format("out-of-bounds {} {}", access, place);
-        } else if (const std::string input =
-                       reply.is_write ? placed.locate_in_input(reply.address, result.where) : "";
-                   !input.empty()) {
-            result.kind = CallResult::Kind::wrote_input;
-            result.detail = fmt::format("wrote {}, an input, while the call ran", input);
-        } else if (reply.signal == SIGSEGV || reply.signal == SIGBUS) {
-            result.detail += fmt::format(" ({} of address {:#x})", access, reply.address);
-        }
-    }
-
     /// Sends a request and waits. False when the worker did not return; `result` then says what
     /// happened.
     bool exchange(const Request& request, double limit_s, const RunOptions& options, Reply& reply,
@@ -297,10 +248,6 @@ private:
         if (process_->is_copy()) distrust_fork_server();
         process_.reset();
         return false;
-    }
-
-    static std::string left_text(int count) {
-        return fmt::format("left {} process{} behind", count, count == 1 ? "" : "es");
     }
 
     /// Helpers that end with the worker are left alone; others are a failure of the call.

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "properties/candidate/arena.h"
+#include "properties/candidate/placed_calls.h"
 #include "properties/operators/nsa_compress/case.h"
 #include "tests/properties/candidate/running_candidate.h"
 
@@ -145,7 +146,6 @@ TEST(Worker, MemoryIsLimitedOverAllCalls) {
     }
 }
 
-// What a candidate forks ends with its worker.
 TEST(Worker, ForkedProcessesEndWithTheWorker) {
     const auto candidate = opened("forks");
     const CallResult result = candidate->run(call_of_ones(), {});
@@ -217,7 +217,6 @@ TEST(Worker, StrayWriteWithoutAGuardIsDamage) {
     EXPECT_THAT(result.damage[0].what, HasSubstr("outside the tensor"));
 }
 
-// A written input is damage too.
 TEST(Worker, WrittenInputIsDamage) {
     const CallResult result = run_once("writes_an_input");
     ASSERT_TRUE(result.ok());
