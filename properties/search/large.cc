@@ -165,13 +165,13 @@ private:
     PropertyReport report_;
 };
 
-/// What the pool's process says of an operator, as far as it gets: an interrupted run does not wait
+/// What the pool's process says of operator `number` of the catalogue, as far as it gets: an interrupted run does not wait
 /// for a reference. `nothing` is the report when the process dies before it says anything.
-PropertyReport answer_of(Processes& pool, const std::string& op, const Clock& clock,
+PropertyReport answer_of(Processes& pool, std::size_t number, const Clock& clock,
                          PropertyReport nothing) {
     constexpr double kGrace = 0.2;  ///< seconds: gigabytes have to be freed in the rest of one
     std::optional<double> told;
-    pool.ask(0, op);
+    pool.ask(0, std::to_string(number));
     for (;;) {
         if (clock.interrupted() && !told) {
             pool.signal(SIGINT);
@@ -232,10 +232,11 @@ void verify_large(const CandidateInfo& info,
                   const VerifyOptions& options, Int length, const Clock& clock, RunReport& report,
                   std::ostream& out) {
     const double start = clock.now();
+    const auto& all = operators();
     Processes pool(1, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
-        return [&, candidate](const std::string& name, const Processes::Tell& tell) {
-            const Operator& op = *find_operator(name);
+        return [&, candidate](const std::string& number, const Processes::Tell& tell) {
+            const Operator& op = *all[std::stoul(number)];
             std::vector<Spec> cases = op.large_cases(length, options.engine.seed);
             const std::uint64_t withheld = withheld_outputs(options.engine.features, op);
             for (Spec& spec : cases)
@@ -246,7 +247,8 @@ void verify_large(const CandidateInfo& info,
                     .run(cases));
         };
     });
-    for (const auto& op : operators()) {
+    for (std::size_t number = 0; number < all.size(); ++number) {
+        const auto& op = all[number];
         if (!is_chosen(options.operators, op->name()) || !op->property(kProperty)) continue;
         if (clock.interrupted()) break;
         PropertyReport one;
@@ -261,7 +263,7 @@ void verify_large(const CandidateInfo& info,
             one.status = PropertyReport::Status::not_implemented;
             one.note.clear();
         } else if (pool.any_idle()) {
-            one = answer_of(pool, op->name(), clock, std::move(one));
+            one = answer_of(pool, number, clock, std::move(one));
         }
         const bool falsified = !one.counterexamples.empty();
         report.properties.push_back(std::move(one));
