@@ -96,9 +96,14 @@ int reproduce_command(const Arguments& given) {
         say("{} is not implemented by this library\n", op.name());
         return kNothingChecked;
     }
-    PropertyContext context{*candidate, rounding_of(arguments, *candidate), nullptr,
+    const std::string features = checked_features(arguments, *candidate);
+    PropertyContext context{*candidate,
+                            rounding_of(arguments, *candidate),
+                            nullptr,
                             arguments.samples,
-                            missing_outputs(checked_features(arguments, *candidate), operators())};
+                            missing_outputs(features, operators()),
+                            declared_cases(features, op),
+                            companion_calls};
     const bool has_call = op.schema().entry.pack && !is_large;
     if (has_call && (!arguments.dump.empty() || spec.edits.empty())) {
         const CaseValues values = values_of(op, spec, call, *candidate, context.rounding);

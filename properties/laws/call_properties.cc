@@ -9,7 +9,6 @@
 #include "properties/judge/bound_evidence.h"
 #include "properties/judge/rules.h"
 #include "properties/laws/broken_calls.h"
-#include "properties/laws/companions.h"
 #include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
@@ -78,12 +77,13 @@ Verdict same_outputs(const Spec& spec, const PropertyContext& context, const Cas
     return all;
 }
 
-/// Legal cases of other shapes, up to `count`: half of every sequence, or half of one field.
-std::vector<Spec> of_other_shapes(const Spec& spec, std::size_t count) {
+/// Legal cases of other shapes that the candidate takes, up to `count`: half of every sequence, or half of one field.
+std::vector<Spec> of_other_shapes(const Spec& spec, const PropertyContext& context,
+                                  std::size_t count) {
     std::vector<Spec> out;
     const auto add = [&](Spec other) {
         other.overrides.clear();
-        if (out.size() < count && !illegal(other) &&
+        if (out.size() < count && !illegal(other) && context.takes(other) &&
             shapes_of(extents_of(other)) != shapes_of(extents_of(spec)))
             out.push_back(std::move(other));
     };
@@ -335,10 +335,10 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
                         problems.push_back(of.problem(other));
                         // Every second case runs at the time of other operators, if there are any.
                         std::vector<Call> companions;
-                        if (mix(spec.seed ^ 0x5eed) % 2 == 0)
-                            companions = companions_of(spec, context.candidate.info());
+                        if (context.companions && mix(spec.seed ^ 0x5eed) % 2 == 0)
+                            companions = context.companions(spec, context.candidate.info());
                         if (companions.empty())
-                            for (const Spec& shape : of_other_shapes(spec, kCallsAtOnce - 2))
+                            for (const Spec& shape : of_other_shapes(spec, context, kCallsAtOnce - 2))
                                 problems.push_back(of.problem(shape));
                         return check_concurrent(spec, context, problems, companions);
                     },

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "properties/laws/companions.h"
 #include "properties/operators/attention/case.h"
 #include "properties/operators/attention_decode/case.h"
 #include "properties/operators/attention_merge/problem.h"
@@ -20,6 +19,34 @@ namespace {
 /// The other direction of an operator.
 bool is_sibling(const std::string& one, const std::string& other) {
     return one + "_grad" == other || other + "_grad" == one;
+}
+
+}  // namespace
+
+const std::vector<std::unique_ptr<Operator>>& operators() {
+    static const auto list = [] {
+        std::vector<std::unique_ptr<Operator>> all;
+        const auto both = [&](auto make) {
+            for (const bool gradient : {false, true}) all.push_back(make(gradient));
+        };
+        both(make_nsa_compress);
+        both(make_nsa_selected_attention);
+        all.push_back(make_nsa_compress_attention());
+        both(make_flash_attention_score);
+        all.push_back(make_nsa_module());
+        all.push_back(make_attention_decode());
+        all.push_back(make_attention_merge());
+        both(make_attention);
+        return all;
+    }();
+    return list;
+}
+
+const Operator* find_operator(std::string_view name) {
+    const auto& all = operators();
+    const auto it =
+        std::find_if(all.begin(), all.end(), [&](const auto& op) { return op->name() == name; });
+    return it == all.end() ? nullptr : it->get();
 }
 
 /// Of two operators at most: with the case and its neighbour they are as many as run at once. A forward
@@ -48,35 +75,6 @@ std::vector<Call> companion_calls(const Spec& spec, const CandidateInfo& info) {
         others.erase(others.begin() + at);
     }
     return calls;
-}
-
-}  // namespace
-
-const std::vector<std::unique_ptr<Operator>>& operators() {
-    static const auto list = [] {
-        provide_companions(companion_calls);
-        std::vector<std::unique_ptr<Operator>> all;
-        const auto both = [&](auto make) {
-            for (const bool gradient : {false, true}) all.push_back(make(gradient));
-        };
-        both(make_nsa_compress);
-        both(make_nsa_selected_attention);
-        all.push_back(make_nsa_compress_attention());
-        both(make_flash_attention_score);
-        all.push_back(make_nsa_module());
-        all.push_back(make_attention_decode());
-        all.push_back(make_attention_merge());
-        both(make_attention);
-        return all;
-    }();
-    return list;
-}
-
-const Operator* find_operator(std::string_view name) {
-    const auto& all = operators();
-    const auto it =
-        std::find_if(all.begin(), all.end(), [&](const auto& op) { return op->name() == name; });
-    return it == all.end() ? nullptr : it->get();
 }
 
 std::vector<const Schema*> schemas() {

@@ -14,5 +14,7 @@ namespace attncheck::properties {
 const std::vector<std::unique_ptr<Operator>>& operators();
 const Operator* find_operator(std::string_view name);
 std::vector<const Schema*> schemas();
+/// See CompanionCalls.
+std::vector<Call> companion_calls(const Spec& spec, const CandidateInfo& info);
 
 }  // namespace attncheck::properties

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "properties/case/outputs.h"
 #include "properties/search/survey.h"
@@ -58,6 +59,13 @@ std::vector<std::string> missing_outputs(const std::string& declaration,
              withheld_names(op->schema(), withheld_outputs(declaration, *op)))
             out.push_back(fmt::format("{}.{}", op->name(), output));
     return out;
+}
+
+std::function<bool(const Spec&)> declared_cases(const std::string& declaration, const Operator& op) {
+    Scope scope(op);
+    scope.restrict_to(features_of(declaration, op.name()));
+    if (!scope.is_declared()) return {};
+    return [scope = std::move(scope)](const Spec& spec) { return scope.holds(spec); };
 }
 
 }  // namespace attncheck::properties

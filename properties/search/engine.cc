@@ -29,7 +29,8 @@ public:
           foreseen_(candidate),
           sequence_(op, property, options_, foreseen_),
           context_{foreseen_, options_.rounding, options_.rule, options_.samples,
-                   options_.missing_outputs} {
+                   options_.missing_outputs, declared_cases(options_.features, op),
+                   options_.companions} {
         report_.op = op.name();
         if (options_.survey) report_.taken = options_.survey->taken;
         report_.property = property.name;

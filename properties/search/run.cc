@@ -34,7 +34,8 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     const CandidateInfo info = candidate.info();
     note_sources(candidate, options, report);
     Run run(info, options, clock, 1, report, out, progress);
-    Searches searches(candidate, options, clock, missing_outputs(options.engine.features, operators()));
+    Searches searches(candidate, options, clock, missing_outputs(options.engine.features, operators()),
+                      companion_calls);
     Pace pace;
     run.save();
     constexpr int kProcess = 0;

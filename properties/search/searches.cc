@@ -31,6 +31,7 @@ EngineOptions Searches::engine_options(const RunTask& task) {
     engine.leaves_shrinking = !options_.stop_at_first;
     engine.withheld = withheld_outputs(engine.features, *task.op);
     engine.missing_outputs = missing_outputs_;
+    engine.companions = companions_;
     engine.dealt_from = task.dealt_from;
     engine.begun = task.begun;
     if (options_.corpus && has_first_portion(engine)) engine.replay = options_.corpus->cases_of(*task.op, *task.property);

@@ -13,7 +13,6 @@
 
 namespace attncheck::properties {
 
-/// A property of a run.
 struct RunTask {
     const Operator* op = nullptr;
     const Property* property = nullptr;
@@ -28,10 +27,14 @@ struct RunTask {
 
 class Searches {
 public:
-    /// `missing_outputs` of all operators, see PropertyContext.
+    /// `missing_outputs` of all operators, and `companions`: see PropertyContext.
     Searches(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
-             std::vector<std::string> missing_outputs)
-        : candidate_(candidate), options_(options), clock_(clock), missing_outputs_(std::move(missing_outputs)) {}
+             std::vector<std::string> missing_outputs, CompanionCalls companions)
+        : candidate_(candidate),
+          options_(options),
+          clock_(clock),
+          missing_outputs_(std::move(missing_outputs)),
+          companions_(companions) {}
 
     /// The survey of an operator, from another process; no text: this one makes its own when it is needed.
     void tell_survey(const Operator& op, const std::string& text);
@@ -52,6 +55,7 @@ private:
     const VerifyOptions& options_;
     const Clock& clock_;
     const std::vector<std::string> missing_outputs_;
+    const CompanionCalls companions_;
     std::map<std::string, Survey> surveys_;
     KnownMinima known_;
     std::map<std::pair<const Operator*, const Property*>, std::unique_ptr<PropertySearch>> searches_;

@@ -81,7 +81,6 @@ std::string answer_to(const std::string& text, const Run& run, const Clock& cloc
     }
 }
 
-/// A report with one counterexample alone.
 std::string alone_as_text(PropertyReport report, const Counterexample& found) {
     report.counterexamples = {found};
     return property_to_text(report);
@@ -97,7 +96,7 @@ void verify_side_by_side(const CandidateInfo& info,
     Processes pool(processes, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
         const auto searches = std::make_shared<Searches>(
-            *candidate, options, clock, missing_outputs(options.engine.features, operators()));
+            *candidate, options, clock, missing_outputs(options.engine.features, operators()), companion_calls);
         return [&, candidate, searches](const std::string& question, const Processes::Tell& tell) {
             return answer_to(question, run, clock, options, *searches, tell);
         };

@@ -2,6 +2,7 @@
 // that the documents allow, and a run that only met refusals says nothing of them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ std::uint64_t withheld_outputs(const std::string& declaration, const Operator& o
 /// The same of all operators, as in PropertyContext.
 std::vector<std::string> missing_outputs(const std::string& declaration,
                                          const std::vector<std::unique_ptr<Operator>>& operators);
-/// The operators that it names.
+/// Whether a case of the operator has the features that are declared, as in PropertyContext.
+std::function<bool(const Spec&)> declared_cases(const std::string& declaration, const Operator& op);
 std::vector<std::string> operators_of(const std::string& declaration);
 
 }  // namespace attncheck::properties

@@ -16,10 +16,13 @@
 namespace attncheck::properties {
 namespace {
 
-/// One run of a problem in dense layouts.
+/// One run of a problem in dense layouts. A problem that the candidate declares not to take is not run.
 struct MergeRun : CallRun {
-    MergeRun(const MergeProblem& problem, PropertyContext& context)
-        : CallRun(problem.call(), context) {}
+    MergeRun(const Spec& spec, const MergeProblem& problem, PropertyContext& context)
+        : CallRun(context.takes(problem.shaped(spec)) ? CallRun(problem.call(), context)
+                                                      : CallRun()) {
+        if (call.op.empty()) trouble = inapplicable();
+    }
 };
 
 // ---- agreement ----
@@ -81,6 +84,21 @@ Verdict same_merge(const Spec& spec, const MergeProblem& one, const MergeRun& le
     return all;
 }
 
+/// Whether the candidate takes the case with another number of parts.
+bool takes_parts(Spec spec, std::int64_t count, const PropertyContext& context) {
+    spec.set("parts", count);
+    return context.takes(spec);
+}
+
+/// The numbers first..last that `is_taken` holds for.
+template <class IsTaken>
+std::vector<std::int64_t> numbers(std::int64_t first, std::int64_t last, const IsTaken& is_taken) {
+    std::vector<std::int64_t> out;
+    for (std::int64_t number = first; number <= last; ++number)
+        if (is_taken(number)) out.push_back(number);
+    return out;
+}
+
 /// The parts of `from` that `source` lists, in that order.
 MergeProblem with_parts(const MergeProblem& from, const std::vector<std::int64_t>& source) {
     MergeProblem to = from;
@@ -108,14 +126,14 @@ Verdict part_permutation(const Spec& spec, PropertyContext& context) {
     if (problem.shape.parts < 2) return inapplicable();
     Random random(mix(spec.seed));
     const MergeProblem turned = with_parts(problem, permutation(problem.shape.parts, random));
-    return same_merge(spec, problem, MergeRun(problem, context), turned, MergeRun(turned, context),
+    return same_merge(spec, problem, MergeRun(spec, problem, context), turned, MergeRun(spec, turned, context),
                       context, "with the parts in another order");
 }
 
 /// A part with lse = -infinity counts for nothing, whatever its values are.
 /// Why     exp(-infinity) = 0, and the contract says that such a part is not read.
 /// Domain  cases of moderate data that have such parts, which a library may declare that it does not take (dead=none); one to
-///         three more, of NaN, are put anywhere.
+///         three more, of NaN, are put anywhere, as many as a library takes.
 /// Bound   those of both runs: the tiles of parts may lie elsewhere.
 /// Kills   AM-02 AM-05 AM-08.
 /// Shrinks to one part and one row.
@@ -127,19 +145,23 @@ Verdict dead_part(const Spec& spec, PropertyContext& context) {
     const std::ptrdiff_t block = row * problem.shape.value_dim;
     const auto nan = ref::encode(problem.dtype, std::numeric_limits<double>::quiet_NaN());
     const auto dead = ref::encode(ref::Dtype::fp32, -kInfinity);
-    for (std::int64_t added = random.between(1, 3); added > 0; --added) {
+    const auto counts = numbers(1, 3, [&](std::int64_t added) {
+        return takes_parts(spec, problem.shape.parts + added, context);
+    });
+    if (counts.empty()) return inapplicable();
+    for (std::int64_t added = random.pick(counts); added > 0; --added) {
         const std::int64_t at = random.between(0, more.shape.parts++);
         more.parts.insert(more.parts.begin() + at * block, static_cast<std::size_t>(block), nan);
         more.lses.insert(more.lses.begin() + at * row, static_cast<std::size_t>(row), dead);
     }
-    return same_merge(spec, problem, MergeRun(problem, context), more, MergeRun(more, context),
+    return same_merge(spec, problem, MergeRun(spec, problem, context), more, MergeRun(spec, more, context),
                       context, "with more parts of lse=-inf and values NaN");
 }
 
 /// Merging the merges of the first and of the last parts is merging all.
 /// Why     exp(LSE_1) + exp(LSE_2) is the sum of all exp(lse_p), and o_k exp(LSE_k) that of all
 ///         o_p exp(lse_p).
-/// Domain  two parts or more, lse present, moderate data.
+/// Domain  two parts or more, lse present, moderate data; a library takes two parts and those of both merges.
 /// Bound   those of the merge of all and of the last merge, and what the errors of the first two
 ///         move: e^{2 d} - 1 of sum w |o| for lses off by at most d, and sum w times the bounds.
 /// Kills   AM-04 AM-08 AM-11.
@@ -149,7 +171,12 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     if (spec.withheld != 0) return needs("lse");
     if (problem.shape.parts < 2 || !problem.gives_lse) return inapplicable();
     Random random(mix(spec.seed + 2));
-    const std::int64_t cut = random.between(1, problem.shape.parts - 1);
+    const std::int64_t parts = problem.shape.parts;
+    const auto cuts = numbers(1, parts - 1, [&](std::int64_t cut) {
+        return takes_parts(spec, cut, context) && takes_parts(spec, parts - cut, context);
+    });
+    if (cuts.empty() || !takes_parts(spec, 2, context)) return inapplicable();
+    const std::int64_t cut = random.pick(cuts);
     std::vector<std::int64_t> halves[2];
     for (std::int64_t p = 0; p < problem.shape.parts; ++p) halves[p < cut ? 0 : 1].push_back(p);
     MergeProblem last = problem;
@@ -158,13 +185,13 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     std::vector<ref::ExpectedMerge> first;
     for (const auto& half : halves) {
         const MergeProblem part = with_parts(problem, half);
-        const MergeRun run(part, context);
+        const MergeRun run(spec, part, context);
         if (run.trouble) return *run.trouble;
         last.parts.insert(last.parts.end(), run.bits("out").begin(), run.bits("out").end());
         last.lses.insert(last.lses.end(), run.bits("lse").begin(), run.bits("lse").end());
         first.push_back(part.expected(context.rounding));
     }
-    const MergeRun whole(problem, context), merged(last, context);
+    const MergeRun whole(spec, problem, context), merged(spec, last, context);
     if (auto trouble = first_trouble({&whole, &merged})) return *trouble;
     const ref::ExpectedMerge a = problem.expected(context.rounding),
                              b = last.expected(context.rounding);
@@ -223,7 +250,7 @@ Verdict lse_shift(const Spec& spec, PropertyContext& context) {
     if (!change_exactly(ref::Dtype::fp32, shifted.lses,
                         [by](double value, std::size_t) { return value + by; }))
         return inapplicable();
-    return same_merge(spec, coarse, MergeRun(coarse, context), shifted, MergeRun(shifted, context),
+    return same_merge(spec, coarse, MergeRun(spec, coarse, context), shifted, MergeRun(spec, shifted, context),
                       context, fmt::format("with {} added to all lses", by), by);
 }
 
@@ -237,8 +264,8 @@ Verdict lse_optional(const Spec& spec, PropertyContext& context) {
     if (!context.gives_all_of(spec.schema->op)) return needs("lse");
     MergeProblem without = problem;
     without.gives_lse = !problem.gives_lse;
-    return same_merge(spec, problem, MergeRun(problem, context), without,
-                      MergeRun(without, context), context, "with and without the output lse");
+    return same_merge(spec, problem, MergeRun(spec, problem, context), without,
+                      MergeRun(spec, without, context), context, "with and without the output lse");
 }
 
 /// A row of one head alone gives what it gives among others.
@@ -256,7 +283,7 @@ Verdict row_alone(const Spec& spec, PropertyContext& context) {
     const auto rows = static_cast<std::int64_t>(problem.row_count());
     alone.parts = gather_heads(problem.parts, rows, {row}, problem.shape.value_dim);
     alone.lses = gather_heads(problem.lses, rows, {row}, 1);
-    const MergeRun whole(problem, context), one(alone, context);
+    const MergeRun whole(spec, problem, context), one(spec, alone, context);
     if (auto trouble = first_trouble({&whole, &one})) return *trouble;
     const std::vector<double> allowed = allowance(alone.expected(context.rounding).output);
     return verdict_within(

@@ -101,15 +101,19 @@ ref::ExpectedMerge MergeProblem::expected(const ref::RoundingClass& rounding) co
     return ref::expected_attention_merge(shape, dtype, part_values(), lse_values(), rounding);
 }
 
-Call MergeProblem::call() const {
-    Spec spec(merge_description());
+Spec MergeProblem::shaped(Spec spec) const {
     spec.set("dtype", dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2);
     spec.set("parts", shape.parts);
     spec.set("rows", shape.rows);
     spec.set("heads", shape.heads);
     spec.set("dim", shape.value_dim);
     spec.set("statistics", gives_lse ? 0 : 1);
-    Call call = outline_of(extents_of(spec));
+    std::ranges::fill(spec.layouts, Layout::dense);
+    return spec;
+}
+
+Call MergeProblem::call() const {
+    Call call = outline_of(extents_of(shaped(Spec(merge_description()))));
     call.tensor("parts").bits = parts;
     call.tensor("lses").bits = lses;
     return call;

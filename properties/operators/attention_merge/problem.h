@@ -38,6 +38,8 @@ struct MergeProblem {
     std::vector<double> lse_values() const { return ref::decode_all(ref::Dtype::fp32, lses); }
     std::size_t row_count() const { return static_cast<std::size_t>(shape.rows * shape.heads); }
     ref::ExpectedMerge expected(const ref::RoundingClass& rounding) const;
+    /// The case with the shape of the problem, in dense layouts.
+    Spec shaped(Spec spec) const;
     Call call() const;  ///< in dense layouts
 };
 

@@ -1,4 +1,5 @@
 // Features that a candidate declares: nothing outside of them is drawn, walked to or reported.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "properties/operators/catalogue.h"
@@ -69,6 +70,45 @@ TEST(DeclaredFeatures, HoldForWhatALawAdds) {
     const PropertyReport report = run_property(op, *op.property("dead_part"), candidate, options, system_clock(),
                                                [](const PropertyReport&) {}, minima);
     EXPECT_THAT(report.counterexamples, testing::IsEmpty());
+}
+
+// Laws change the number of parts, rows and heads: never beyond what a library declares.
+TEST(DeclaredFeatures, HoldForCallsOfLaws) {
+    const Operator& op = *find_operator("attention_merge");
+    const std::string features = "parts=4..8 rows=2..6 heads=3 statistics=given";
+    for (const Property& property : op.properties()) {
+        if (property.validation) continue;
+        std::vector<std::string> outside;
+        testing::NiceMock<MockCandidate> candidate;
+        const auto take = [&](const Call& call) {
+            const auto& shape = call.tensor("parts").shape;
+            if (shape[0] < 4 || shape[0] > 8 || shape[1] < 2 || shape[1] > 6 || shape[2] != 3 ||
+                !call.tensor("lse").present)
+                outside.push_back(fmt::format("{}x{}x{}", shape[0], shape[1], shape[2]));
+            CallResult result;  // right in no case, so that laws run to their end
+            for (const Tensor& tensor : call.tensors)
+                result.outputs.emplace_back(tensor.output ? tensor.elements() : 0);
+            return result;
+        };
+        ON_CALL(candidate, run).WillByDefault([&](const Call& call, const RunOptions&) { return take(call); });
+        ON_CALL(candidate, run_together).WillByDefault([&](std::span<const Call* const> calls, int) {
+            std::vector<CallResult> results;
+            for (const Call* call : calls) results.push_back(take(*call));
+            return results;
+        });
+        const Survey known = survey(op, candidate, 1, Profile::ascend910b, features);
+        outside.clear();
+        EngineOptions options;
+        options.cases = 40;
+        options.features = "attention_merge: " + features;
+        options.survey = &known;
+        options.max_counterexamples = 100;
+        options.shrink_seconds = 0.1;
+        KnownMinima minima;
+        static_cast<void>(run_property(op, property, candidate, options, system_clock(),
+                                       [](const PropertyReport&) {}, minima));
+        EXPECT_THAT(outside, testing::IsEmpty()) << property.name;
+    }
 }
 
 }  // namespace
