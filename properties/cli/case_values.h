@@ -26,7 +26,6 @@ inline constexpr std::size_t kMostPrinted = 64;
 /// Prints the tensors and other arguments of a call; the values of those that are small.
 void print_arguments(const Call& call);
 
-/// Prints expected and computed values of small outputs.
 void print_outputs(const CaseValues& values);
 
 /// Writes NAME.npy for every tensor that is present, NAME.expected.npy and NAME.bound.npy for

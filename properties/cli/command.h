@@ -91,6 +91,13 @@ int verify_command(const Arguments& arguments);
 int reproduce_command(const Arguments& arguments);
 /// With the case, property and candidate of "@N" in place of it.
 Arguments with_counterexample(Arguments arguments);
+
+struct LegalCase {
+    const Operator* op;
+    Spec spec;
+};
+/// The case line of the arguments. Throws UsageError when it cannot be read, or is not legal.
+LegalCase legal_case(const Arguments& arguments);
 int judge_command(const Arguments& arguments);
 
 }  // namespace attncheck::properties

@@ -11,16 +11,8 @@ namespace attncheck::properties {
 std::vector<std::string> emitted_languages() { return {"numpy", "torch", "c"}; }
 
 int emit_command(const Arguments& arguments) {
-    Spec spec;
-    try {
-        spec = parse(arguments.case_line, schemas());
-    } catch (const std::invalid_argument& e) {
-        throw UsageError(e.what());
-    }
-    spec.profile = arguments.profile;
-    const Operator& op = *find_operator(spec.schema->op);
-    if (const auto why = op.illegal(spec)) throw UsageError("case: " + *why);
-    const EmittedCase made = emitted_case(op, spec);
+    const auto [op, spec] = legal_case(arguments);
+    const EmittedCase made = emitted_case(*op, spec);
     std::cout << (arguments.emit == "c" ? emitted_c(made)
                                         : emitted_python(made, arguments.emit == "torch"));
     return kHeld;

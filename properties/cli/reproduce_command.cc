@@ -57,17 +57,24 @@ Arguments with_counterexample(Arguments arguments) {
     return arguments;
 }
 
-int reproduce_command(const Arguments& given) {
-    const Arguments arguments = with_counterexample(given);
-    Spec spec;
+LegalCase legal_case(const Arguments& arguments) {
+    LegalCase legal;
     try {
-        spec = parse(arguments.case_line, schemas());
+        legal.spec = parse(arguments.case_line, schemas());
     } catch (const std::invalid_argument& e) {
         throw UsageError(e.what());
     }
-    spec.profile = arguments.profile;
-    const Operator& op = *find_operator(spec.schema->op);
-    if (const auto why = op.illegal(spec)) throw UsageError("case: " + *why);
+    legal.spec.profile = arguments.profile;
+    legal.op = find_operator(legal.spec.schema->op);
+    if (const auto why = legal.op->illegal(legal.spec)) throw UsageError("case: " + *why);
+    return legal;
+}
+
+int reproduce_command(const Arguments& given) {
+    const Arguments arguments = with_counterexample(given);
+    const LegalCase legal = legal_case(arguments);
+    const Operator& op = *legal.op;
+    const Spec& spec = legal.spec;
     if (!arguments.property.empty() && !op.property(arguments.property)) {
         std::vector<std::string> known;
         for (const auto& property : op.properties()) known.push_back(property.name);
