@@ -44,7 +44,6 @@ enum class Placement { ends_at_guard, begins_at_guard };
 /// Outputs are filled with a pattern before the call: 0xFF.. in one run, 0x5A.. in the other.
 enum class Poison : std::uint8_t { ones = 0xFF, mixed = 0x5A };
 
-/// What a call came to.
 struct CallResult {
     enum class Kind {
         returned,

@@ -22,7 +22,6 @@ bool is_running(pid_t pid);
 /// Children of running processes that ended and that nobody asked for.
 std::size_t ended_children_of(std::span<const pid_t> processes);
 
-/// Of all the processes together.
 std::int64_t threads_of(std::span<const pid_t> processes);
 
 /// Memory of processes in MiB, shared memory, files in memory, page tables and sockets included, the

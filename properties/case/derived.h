@@ -21,7 +21,6 @@ std::vector<std::vector<std::int64_t>> shapes_of(const Extents& extents);
 
 /// The form that the tensor has in a call, null when it has but one.
 const Form* form_of(const TensorField& tensor, const Extents& extents);
-/// The axes in memory.
 const Axes& memory_of(const TensorField& tensor, const Extents& extents);
 
 /// Shape and order of a tensor as it is passed.

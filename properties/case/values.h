@@ -20,7 +20,6 @@ const Tensor& tensor_with(Role role, const Call& call);
 
 /// True if the claims of the Spec leave the call with its extents: the call can hold its values.
 bool has_extents_of(const Spec& spec, const Call& call);
-/// All elements of the inputs 0.
 void fill_with_zeros(Call& call);
 /// The recipe's values of an input of the call, by their row-major index.
 void fill_by_recipe(const Spec& spec, std::size_t index, Tensor& tensor);

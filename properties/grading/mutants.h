@@ -62,7 +62,6 @@ struct MutationOptions {
     double shrink_seconds = 30;  ///< limit for one counterexample
     double limit_seconds = 300;  ///< limit for one mutant
     int jobs = 2;
-    /// Elements of all tensors of a case line.
     std::function<std::int64_t(const std::string& case_line)> elements_of;
     std::string precision;   ///< what the candidate declares; empty: what its library does
     double run_seconds = 0;  ///< of a whole run; 0: the usual number of cases

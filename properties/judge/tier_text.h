@@ -19,7 +19,7 @@ struct SliceName {
 struct Finding {
     enum class Kind { element, slice, filter } kind = Kind::element;
     SliceName slice;
-    std::size_t element = 0;  ///< of an element
+    std::size_t element = 0;
     std::size_t probe = 0;    ///< of a filter
     double coefficient = 0;
     double statistic = 0, limit = 0, rms = 0;

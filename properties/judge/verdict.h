@@ -113,7 +113,6 @@ Verdict verdict_on_difference(const std::string& tensor, const std::vector<doubl
 
 using ref::decode_all;
 
-/// Index of a tensor in the call.
 std::size_t tensor_index(const Call& call, std::string_view name);
 
 /// "[sequence 0, token 3, head 0, channel 1]" for row-major element k of a tensor of the call.

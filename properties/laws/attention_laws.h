@@ -21,7 +21,7 @@ struct AttentionCases {
     using Test = bool (*)(const Spec&);
 
     Adapt unseen_keys;        ///< some key is seen by no row
-    Adapt masked;             ///< there is a mask
+    Adapt masked;
     Test is_masked;
     Adapt less_data = with_moderate_data;     ///< comes before the three below
     Adapt several_sequences;                  ///< of a case with but one

@@ -211,7 +211,6 @@ private:
 void give_values(const AttentionValues& values, const Extents& extents, Call& call,
                  const std::function<void(Role role, Tensor& tensor)>& own);
 
-/// The same of parts.
 template <class Parts>
 using OwnValues = void (*)(const Parts& parts, const Extents& extents, Role role, Tensor& tensor);
 template <class Parts>

@@ -101,7 +101,6 @@ bool rounds_alike_at_every_scale(const AttentionProblem& problem, const Property
 
 using AttentionLaw = Verdict (*)(const AttentionOperator&, const Spec&, PropertyContext&);
 
-/// A law as a property on moderate data.
 Property attention_property(const AttentionOperator& of, std::string name, std::string summary,
                             AttentionLaw law);
 

@@ -37,7 +37,7 @@ public:
     void heads_and_widths();
     /// "strided", the strides that few callers use, and "one_buffer"; each: "broadcast" and "reversed" too.
     void layouts(bool each = true);
-    void given();                    ///< what a gradient is given
+    void given();
     /// "edited". True if the case is: nothing else is counted for it.
     bool edited();
 
@@ -48,7 +48,6 @@ private:
     std::vector<std::string> out_;
 };
 
-/// The value of a field as it prints.
 std::string value_name(const NumberField& field, std::int64_t value);
 
 /// Classes that a run must reach, by their share.

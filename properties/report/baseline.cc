@@ -40,7 +40,6 @@ bool is_judged(const Json& report, const KnownFailure& one) {
     });
 }
 
-/// The status of a report without its failures.
 int status_without_failures(const Json& report) {
     bool has_error = false, is_inconclusive = false, checked = false;
     for (const Json& property : report.at("properties")) {

@@ -192,7 +192,6 @@ std::string wider_than_seen(const std::string& declared, const std::vector<Bound
 /// "bits differed in 12 cases, within the bounds of sums in any order"; empty when none did.
 std::string order_text(std::int64_t cases);
 
-/// The command that replays a counterexample.
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,
                               const Counterexample& found);
 

@@ -17,7 +17,6 @@ public:
 
     /// Labels of a generated case with a verdict. A replayed case says nothing about the generator and has none.
     void add_classes(const Spec& spec, const std::vector<std::string>& labels, PropertyReport& report) const;
-    /// Errors, bounds and casts of a verdict.
     void add_errors(const Verdict& verdict, PropertyReport& report) const;
     /// Whether the run waives this failure. The report counts it then, with the reason.
     bool waives(const std::string& failure, const std::vector<std::string>& labels, PropertyReport& report) const;

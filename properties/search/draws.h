@@ -10,7 +10,6 @@
 
 namespace attncheck::properties {
 
-/// What a case is drawn from.
 struct Drawn {
     std::uint64_t seed = 0;
     int size = 0;  ///< 0..100

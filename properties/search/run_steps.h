@@ -33,13 +33,11 @@ public:
     std::size_t next(int process);
 
     Slice slice(std::size_t i, int process) { return rounds_->slice(i, process, clock_.now()); }
-    /// What a step of shrinking begins with.
     const Counterexample& to_shrink(std::size_t step) const { return *findings_->to_shrink(property_of(step)); }
 
     /// The operator that must be surveyed before the step; nullptr: none.
     const Operator* surveyed(std::size_t step) const { return task(step).surveyed(options_); }
 
-    /// The report of a property that could not be judged.
     PropertyReport unfinished(std::size_t step) const;
 
     /// News of a property that goes on.

@@ -31,7 +31,6 @@ public:
     SurveyCases(const Operator& op, const Scope& scope, const std::vector<Spec>& pool)
         : op_(op), scope_(scope), pool_(pool) {}
 
-    /// The accepted case that the others are made from.
     const Spec& anchor() const { return scope_.accepted().front(); }
     /// And small enough to be made in a millisecond or two.
     bool is_legal(const Spec& spec) const;

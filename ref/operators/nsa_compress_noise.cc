@@ -8,7 +8,6 @@
 namespace attncheck::ref {
 namespace {
 
-/// Adds factor * x to a row.
 void add_row(double* to, double factor, const double* x, std::int64_t width) {
     for (std::int64_t d = 0; d < width; ++d) to[d] += factor * x[d];
 }

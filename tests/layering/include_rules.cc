@@ -151,7 +151,6 @@ bool is_allowed(const std::string& room, const std::string& target, bool quoted)
     return rule.c_only ? is_c_library(target) : is_standard_cpp(target) || is_system(target);
 }
 
-/// Whether the inner rooms allow it; target is a path from the root.
 bool is_allowed_inside(const std::string& path, const std::string& target) {
     const std::string room = inner_room_of(path);
     const auto rule = inner_rules().find(room);

@@ -88,7 +88,6 @@ InputRecipe recipe_of(const NeutralParts& parts, std::uint64_t seed) {
             .shapes_rows_beyond = false};
 }
 
-/// All extents of a problem.
 Extents extents_of_parts(const NeutralParts& parts, bool gradient) {
     const Description& d = neutral_description(gradient);
     const ref::NeutralAttentionShape& s = parts.shape;

@@ -7,7 +7,6 @@
 namespace attncheck::properties {
 
 AttentionProblem decode_problem(DecodeParts parts);
-/// The problem of a case.
 AttentionProblem decode_inputs(const Spec& spec);
 DecodeParts decode_parts(const Spec& spec);
 

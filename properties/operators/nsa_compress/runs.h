@@ -6,7 +6,6 @@
 
 namespace attncheck::properties {
 
-/// Runs a problem.
 struct CompressRun : CallRun {
     CompressRun(const CompressProblem& problem, PropertyContext& context)
         : CallRun(problem.call(), context) {}

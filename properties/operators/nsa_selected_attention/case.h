@@ -39,7 +39,6 @@ enum SelectedField {
     kSelOut
 };
 enum class MaskExtent { exact, single, large };  ///< large: 300 x 300, legal in sparse mode 2 only
-/// The kinds of lists of blocks.
 enum class TopkKind {
     first,      ///< block 0 throughout
     canonical,  ///< 0, 1, 2, ...

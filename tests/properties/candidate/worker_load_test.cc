@@ -49,7 +49,6 @@ TEST(Loading, RefusesGigabytesOfText) {
                 AllOf(HasSubstr("announces_gigabytes.so"), HasSubstr("4294967280 bytes")));
 }
 
-// A missing identification symbol is named.
 TEST(Loading, NamesTheMissingSymbol) {
     EXPECT_THAT(load_error(options_for("no_version_symbol")),
                 AllOf(HasSubstr("no_version_symbol.so"), HasSubstr("attncheck_abi_version")));

@@ -193,7 +193,6 @@ TEST_F(StreamsTest, ClosedPipeKeepsVerdictAndReport) {
     EXPECT_EQ(Json::parse(text_of("out.json"))["properties"][0]["status"], "falsified");
 }
 
-// A full disk under standard output is said, and is no success.
 TEST_F(StreamsTest, FullDiskUnderStandardOutputIsNoSuccess) {
     const Ran ran = attncheck(kShort + " --json " + file("1.json"), "2>&1 >/dev/full");
     EXPECT_EQ(ran.status, 2);
@@ -203,7 +202,6 @@ TEST_F(StreamsTest, FullDiskUnderStandardOutputIsNoSuccess) {
     EXPECT_EQ(attncheck("list", "2>/dev/null >/dev/full").status, 2);
 }
 
-// A limit on the size of files is named.
 TEST_F(StreamsTest, FileSizeLimitIsNamed) {
     const Ran ran = run_line("ulimit -f 100; " + quoted(COMMAND_PATH) + " " + kShort + " 2>&1");
     EXPECT_EQ(ran.status, 2) << ran.printed;

@@ -114,7 +114,6 @@ RunReport report_with(std::vector<std::string> missing, int shard = 0, int shard
     return report;
 }
 
-// A pair that one shard reached is reached.
 TEST(MergedPairs, AreMissingWhereNoShardReachedThem) {
     const std::string left = to_json(report_with({"a + b", "a + c"}, 0, 2)),
                       right = to_json(report_with({"a + c", "b + c"}, 1, 2));

@@ -129,7 +129,6 @@ TEST_F(ClausesOfARun, ThatDecideNoCallAreNamed) {
     EXPECT_THAT(report.properties[1].note, HasSubstr("decided no call: " + hidden));
 }
 
-// Each shard tries some clauses: all of them are tried together.
 TEST_F(ClausesOfARun, AreTriedByAllShardsTogether) {
     std::vector<std::pair<std::string, std::string>> reports;
     options.shards = 3;
