@@ -8,13 +8,6 @@
 namespace attncheck::properties::nsa_module {
 namespace {
 
-/// Every operator is right on what the operator before it wrote, lists and statistics included.
-/// Why     the operators' own properties feed them from the reference; here they are fed from each
-/// other, statistics in the order in which they were written.
-/// Bound   that of each operator on its actual inputs (ref/operators/nsa_module_bound.h); lists by their
-/// scores.
-/// Kills   MOD-01 .. MOD-08, MOD-10 .. MOD-15.
-/// Shrinks to one head, one sequence of as few tokens as the operator concerned needs.
 Verdict verdict_on_operators(const Run& run, const ref::ExpectedModuleStages& stages,
                              const ref::RoundingClass& rounding, ref::Grant grant) {
     Verdict all = verdict_on_values(run.spec, run.call, run.result, of_operators(stages));
@@ -22,6 +15,13 @@ Verdict verdict_on_operators(const Run& run, const ref::ExpectedModuleStages& st
     return all;
 }
 
+/// Every operator is right on what the operator before it wrote, lists and statistics included.
+/// Why     the operators' own properties feed them from the reference; here they are fed from each
+/// other, statistics in the order in which they were written.
+/// Bound   that of each operator on its actual inputs (ref/operators/nsa_module_bound.h); lists by their
+/// scores.
+/// Kills   MOD-01 .. MOD-08, MOD-10 .. MOD-15.
+/// Shrinks to one head, one sequence of as few tokens as the operator concerned needs.
 Verdict operators_on_each_other(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(spec, parts, context);
