@@ -114,17 +114,20 @@ void print_arguments(const Call& call) {
     if (!absent.empty()) say("  {:<12} {}\n", "absent", fmt::join(absent, ", "));
 }
 
-void print_outputs(const CaseValues& values) {
+bool print_outputs(const CaseValues& values) {
+    bool any = false;
     for (std::size_t k = 0; k < values.call.tensors.size(); ++k) {
         const Tensor& tensor = values.call.tensors[k];
         if (!tensor.output || !is_given(tensor) || !is_small(tensor)) continue;
         if (!values.result.ok() && !values.expected) continue;
+        any = true;
         say("{} [{}]\n", tensor.name, fmt::join(tensor.buffer_shape, ","));
         if (values.expected)
             for (const auto& [name, expected] : *values.expected)
                 if (name == tensor.name) print_numbers("expected", expected.value);
         if (values.result.ok()) print_numbers("got", computed_of(tensor, values.result.outputs[k]));
     }
+    return any;
 }
 
 void dump_values(const CaseValues& values, const std::string& case_line, const std::string& folder) {

@@ -26,7 +26,8 @@ inline constexpr std::size_t kMostPrinted = 64;
 /// Prints the tensors and other arguments of a call; the values of those that are small.
 void print_arguments(const Call& call);
 
-void print_outputs(const CaseValues& values);
+/// Prints expected and computed values of small outputs; false if there is none.
+bool print_outputs(const CaseValues& values);
 
 /// Writes NAME.npy for every tensor that is present, NAME.expected.npy and NAME.bound.npy for
 /// outputs, and case.txt with the case line, into a folder that is made if it is not there.

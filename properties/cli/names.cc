@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "properties/cli/command.h"
@@ -58,6 +59,17 @@ std::vector<std::string> property_names() {
 const Operator& operator_named(const std::string& name) {
     if (const Operator* const op = find_operator(name)) return *op;
     throw UsageError(unknown_name("operator", name, operator_names()));
+}
+
+Spec case_of(const std::string& line) {
+    const std::size_t brace = line.find('{');
+    if (const std::string name = line.substr(0, brace); brace != line.npos && !name.empty() && !find_operator(name))
+        throw UsageError("case: " + unknown_name("operator", name, operator_names()));
+    try {
+        return parse(line, schemas());
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(e.what());
+    }
 }
 
 }  // namespace attncheck::properties

@@ -76,6 +76,8 @@ std::string misspelt_word(CLI::App& app, int argc, char** argv) {
         if (name.size() == 2 || std::ranges::find(options, name) != options.end()) continue;
         if (const std::string meant = resembling(name, options); !meant.empty())
             return fmt::format("no option '{}', did you mean '{}'?", name, meant);
+        return fmt::format("no option '{}', see: attncheck {}--help", name,
+                           chosen == &app ? "" : chosen->get_name() + " ");
     }
     return {};
 }

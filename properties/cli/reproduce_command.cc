@@ -59,11 +59,7 @@ Arguments with_counterexample(Arguments arguments) {
 
 LegalCase legal_case(const Arguments& arguments) {
     LegalCase legal;
-    try {
-        legal.spec = parse(arguments.case_line, schemas());
-    } catch (const std::invalid_argument& e) {
-        throw UsageError(e.what());
-    }
+    legal.spec = case_of(arguments.case_line);
     legal.spec.profile = arguments.profile;
     legal.op = find_operator(legal.spec.schema->op);
     if (const auto why = legal.op->illegal(legal.spec)) throw UsageError("case: " + *why);
@@ -114,12 +110,12 @@ int reproduce_command(const Arguments& given) {
     const bool has_call = op.schema().entry.pack && !is_large;
     if (has_call && (!arguments.dump.empty() || spec.edits.empty())) {
         const CaseValues values = values_of(op, spec, call, *candidate, context.rounding);
-        print_outputs(values);
+        const bool printed = print_outputs(values);
         if (!arguments.dump.empty()) {
             dump_values(values, print(spec), arguments.dump);
             say("tensors are in {}\n", arguments.dump);
         }
-        say("\n");
+        if (printed || !arguments.dump.empty()) say("\n");
     } else if (!arguments.dump.empty()) {
         throw UsageError("--dump writes the tensors of one call: `sampled` has rows only, and a composition "
                          "has calls of other operators");

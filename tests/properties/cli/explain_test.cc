@@ -91,6 +91,11 @@ TEST_F(ExplainTest, MisspeltNamesAreAnswered) {
     expect_refusal("verfy", {"no command 'verfy', did you mean 'verify'?"});
     expect_refusal("nothing", {"no command 'nothing', known: list verify"});
     expect_refusal("verify --candidat x", {"no option '--candidat', did you mean '--candidate'?"});
+    expect_refusal("mutants x.so --foo", {"no option '--foo', see: attncheck mutants --help"});
+    expect_refusal("--foo", {"no option '--foo', see: attncheck --help"});
+    for (const char* emit : {"", " --emit c"})
+        expect_refusal(std::string("reproduce 'atention{q=[1]}'") + emit,
+                       {"case: unknown operator 'atention', did you mean 'attention'?"});
     expect_refusal("verify --op atention", {"unknown operator 'atention', did you mean 'attention'?"});
     expect_refusal("verify --property xyzzy", {"unknown property 'xyzzy', known: agreement"});
     EXPECT_THAT(attncheck("verify --rule torhc").printed, HasSubstr("did you mean 'torch'?"));

@@ -68,6 +68,15 @@ TEST_F(ReproduceTest, PrintsTheNumbersOfASmallCase) {
                       HasSubstr("  absent       bias, mask, sink"), Not(HasSubstr("[0] strides"))));
 }
 
+// Large tensors are not printed, nor is a place for them.
+TEST_F(ReproduceTest, PrintsNothingOfALargeCase) {
+    const Ran ran = run(
+        "reproduce 'nsa_compress{dtype=fp16 seq=[16] heads=8 dim=16 block=16 stride=16 data=ones seed=0}' "
+        "--property agreement");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, AllOf(Not(HasSubstr("expected ")), Not(HasSubstr("\n\n\n"))));
+}
+
 // A folder of .npy files: inputs, what came out, what was expected and its bound.
 TEST_F(ReproduceTest, DumpsTensors) {
     const Ran ran = run(
