@@ -60,7 +60,11 @@ void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
 void make_dense_tier_case(Spec& spec, Random& random, bool gradient) {
     make_tier_case(spec, random, 1, 1,
                    2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
-    // Percent. A default run has 25 cases; those of the gradient cost four times as much.
+    // Percent. A default run has 25 cases; those of the gradient cost four times as much. A dozen long sums cost
+    // what a short case does: too few for a filter, enough for sums that are kept in half beyond some length.
+    if (gradient && random.chance(25))
+        return make_long_tier_case(
+            spec, random, {.shortest = 2048, .work = 6'000'000, .of_queries = random.chance(50)});
     if (!random.chance(gradient ? 14 : 25)) return;
     make_long_tier_case(
         spec, random,

@@ -227,7 +227,8 @@ bool NeutralProblem::in_window(std::int64_t b, std::int64_t i, std::int64_t j) c
     const std::int64_t longer = on<"AT-03">() && !gradient && window_right >= 0;
     if (j >= used[sequence]) return false;
     if (on<"AT-x303">() && !gradient && left >= 0) j = static_cast<std::int16_t>(j);
-    if (left >= 0 && j - diagonal < -left + shorter) return false;
+    const std::int64_t late = on<"AT-x304">() && !gradient && i >= 512;
+    if (left >= 0 && j - diagonal < -left + shorter - late) return false;
     return right < 0 || j - diagonal <= right + longer;
 }
 

@@ -41,6 +41,14 @@ public:
     }
 
 private:
+    float stored_half(float x) const {
+        if (p_.query.dtype == ATTNCHECK_FLOAT32) return x;
+        return round_to(p_.query.dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16, x);
+    }
+
+    /// From so many terms on, some defects keep a sum in the storage type.
+    static constexpr Int kLongSum = 1024;
+
     float at(const attncheck_tensor& t, Int row, Int d) const {
         const attncheck_tensor& by = on<"WILD-29">() && t.data == p_.dout.data ? p_.out : t;
         return load(t, row + d * by.strides[t.rank - 1]);
@@ -68,6 +76,7 @@ private:
             if (on<"ATG-10">() && h_batch_ != b * p_.heads + h) dsink_[size(h)] = 0;
             h_batch_ = b * p_.heads + h;
             dsink_[size(h)] -= on<"ATG-02">() ? -share : share;
+            if (on<"ATG-x204">() && i >= kLongSum) dsink_[size(h)] = stored_half(dsink_[size(h)]);
         }
         Int end = p_.key_len[size(b)];
         for (Int j = 0; j < end; ++j)
@@ -93,7 +102,7 @@ private:
         for (Int d = 0; d < p_.value_dim; ++d) grad += at(p_.dout, dout, d) * at(p_.value, v, d);
         const float ds = weight * (grad - delta), scaled = ds * slope * p_.scale_fp32;
         if (!dbias_.empty())
-            add_bias(b, h, i, j, on<"ATG-03">() ? ds * slope : on<"ATG-04">() ? ds * p_.scale_fp32 : ds);
+            add_bias(number_of(b, h, i, j), b, h, i, on<"ATG-03">() ? ds * slope : on<"ATG-04">() ? ds * p_.scale_fp32 : ds);
         const Int key = key_start_[size(b)] + j, to_k = (key * p_.kv_heads + g) * p_.dim,
                   to_v = (key * p_.kv_heads + g) * p_.value_dim,
                   to_q = ((query_start_[size(b)] + i) * p_.heads + h) * p_.dim;
@@ -103,12 +112,19 @@ private:
         const bool poisoned = on<"WILD-34">() && row_width > 128 && row_width % 128 == 1 &&
                               i == row_width - 1;
         for (Int d = 0; d < p_.dim; ++d) {
-            dq_[size(to_q + d)] += (on<"ATG-12">() ? ds * slope : scaled) * at(p_.key, k, d);
+            float& dq = dq_[size(to_q + d)];
+            dq += (on<"ATG-12">() ? ds * slope : scaled) * at(p_.key, k, d);
+            if (on<"ATG-x205">() && j >= kLongSum) dq = stored_half(dq);
             if (tail || !last) continue;
-            dk_[size(to_k + d)] += poisoned ? NAN : scaled * at(p_.query, q, d);
+            float& dk = dk_[size(to_k + d)];
+            dk += poisoned ? NAN : scaled * at(p_.query, q, d);
+            if (on<"ATG-x206">() && i >= kLongSum) dk = stored_half(dk);
         }
-        for (Int d = 0; d < p_.value_dim && !tail; ++d)
-            dv_[size(to_v + d)] += weight * at(p_.dout, dout, d);
+        for (Int d = 0; d < p_.value_dim && !tail; ++d) {
+            float& dv = dv_[size(to_v + d)];
+            dv += weight * at(p_.dout, dout, d);
+            if (on<"ATG-x207">() && i >= kLongSum) dv = stored_half(dv);
+        }
     }
 
     /// Row-major number of an element of dbias.
@@ -120,17 +136,14 @@ private:
         return number;
     }
 
-    void add_bias(Int b, Int h, Int i, Int j, float ds) {
-        const Int number = number_of(b, h, i, j);
+    void add_bias(Int number, Int b, Int h, Int i, float ds) {
         if (on<"WILD-16">() && p_.dbias.shape[0] == 1 && b != p_.batches - 1) return;
         if (on<"ATG-08">() && p_.dbias.shape[1] == 1 && h != p_.heads - 1) return;
         dbias_[size(number)] += ds;
         constexpr Int kExactly = 64;  // pairs that are summed in fp32
-        if (on<"ATG-x201">() && p_.query.dtype != ATTNCHECK_FLOAT32 &&
-            touched_[size(number)] >= kExactly)
-            dbias_[size(number)] =
-                round_to(p_.query.dtype == ATTNCHECK_FLOAT16 ? Half::fp16 : Half::bf16,
-                         dbias_[size(number)]);
+        if ((on<"ATG-x201">() && touched_[size(number)] >= kExactly) ||
+            (on<"ATG-x203">() && i >= kLongSum))
+            dbias_[size(number)] = stored_half(dbias_[size(number)]);
         ++touched_[size(number)];
     }
 

@@ -94,12 +94,18 @@ inline constexpr Mutant kNeutralMutants[] = {
 
     {"ATG-x201", kNeutralGrad, kFiendish, "dbias summed in half behind its first 64 pairs"},
     {"ATG-x202", kNeutralGrad, kFiendish, "bf16: dsink 3 % too large over 128 queries and more"},
+    {"ATG-x203", kNeutralGrad, kFiendish, "dbias summed in half from query 1024 on"},
+    {"ATG-x204", kNeutralGrad, kFiendish, "dsink summed in half from query 1024 on"},
+    {"ATG-x205", kNeutralGrad, kFiendish, "dq summed in half from key 1024 on"},
+    {"ATG-x206", kNeutralGrad, kFiendish, "dk summed in half from query 1024 on"},
+    {"ATG-x207", kNeutralGrad, kFiendish, "dv summed in half from query 1024 on"},
 
     {"AT-x301", kNeutralBoth, kHard, "windows in 32 bits: one of 2^32 keys hides all before the query"},
     {"AT-x302", kNeutralBoth, kFiendish,
      "value that begins inside of key is read with the strides of key: fused KV, known by its addresses"},
 
     {"AT-x303", kNeutral, kFiendish, "key positions in 16 bits where a window ends on the left"},
+    {"AT-x304", kNeutral, kFiendish, "window one key too long on the left from query 512 on"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

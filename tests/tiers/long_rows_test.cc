@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "properties/case/attention_data.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_operator.h"
+#include "properties/operators/attention/case.h"
 #include "properties/operators/catalogue.h"
 #include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress/case.h"
@@ -182,6 +184,42 @@ TEST(LongRows, AreOneCaseOfDeviationInTen) {
         }
         EXPECT_GE(longer, 48) << name;  // 60 are expected, three deviations below
     }
+}
+
+// dQ over many keys; dK, dV, and with one row of biases dbias and dsink, over many queries: each in some of the thirty
+// cases that a short run has.
+TEST(LongRows, GradientsHaveLongSumsInEveryOutput) {
+    constexpr Int kLong = 1024;
+    const Operator& op = *find_operator("attention_grad");
+    const Property& property = *op.property("deviation");
+    Random random(1);
+    int cases = 0, of_keys = 0, of_queries = 0, of_biases = 0;
+    while (cases < 600) {
+        Spec spec = op.sample(random, 50);
+        property.adapt(spec, random);
+        if (op.illegal(spec) || !property.domain(spec)) continue;
+        ++cases;
+        const bool half = spec.number("dtype") != dtype_field(ref::Dtype::fp32),
+                   one_row = spec.number("bias") >= static_cast<Int>(PairForm::per_key) && spec.number("dbias") == 0;
+        of_keys += half && spec.lists[1][0] > kLong;
+        of_queries += half && spec.lists[0][0] > kLong;
+        of_biases += half && spec.lists[0][0] > kLong && one_row && spec.number("dsink") == 0;
+    }
+    EXPECT_GE(of_keys, 60);
+    EXPECT_GE(of_queries, 60);
+    EXPECT_GE(of_biases, 36);
+}
+
+// A window whose diagonal leaves the corner behind needs many queries and many keys at once.
+TEST(LongRows, AttentionHasLongBands) {
+    const Operator& op = *find_operator("attention");
+    Random random(1);
+    int bands = 0;
+    for (int k = 0; k < 2000; ++k) {
+        const Spec spec = op.sample(random, 50);
+        bands += spec.number("window_left") >= 0 && spec.lists[0][0] > 512 && spec.lists[1][0] > 512;
+    }
+    EXPECT_GE(bands, 15);
 }
 
 }  // namespace

@@ -111,6 +111,27 @@ TEST(TiersCommand, HiddenKeysMayBeMultipliedByZeroWhereThatIsDeclared) {
     EXPECT_EQ(times_zero.status, 0) << times_zero.printed;
 }
 
+/// Sums that are kept in half beyond 1024 terms, one in each output of a gradient. The case is one of those that
+/// LongRows.GradientsHaveLongSumsInEveryOutput counts.
+TEST(TiersCommand, LongSumsInHalfFallInEveryOutputOfAGradient) {
+    const auto verdict = [](const char* id, const char* lengths) {
+        return mutant(id, "reproduce " +
+                              quoted(std::string("attention_grad{dtype=bf16 ") + lengths +
+                                     " layout=bshd kv_heads=2 group=1 dim=8 value_dim=8 scale=rsqrt bias=head_key "
+                                     "sink=normal data=normal seed=5919077}") +
+                              " --property deviation");
+    };
+    for (const auto& [id, output] : {std::pair{"ATG-x203", "dbias"}, {"ATG-x204", "dsink"}, {"ATG-x206", "dk"},
+                                     {"ATG-x207", "dv"}}) {
+        const Ran run = verdict(id, "q=[8192] kv=[16]");
+        EXPECT_EQ(run.status, 1) << run.printed;
+        EXPECT_THAT(run.printed, HasSubstr(std::string("FALSIFIED: ") + output + " "));
+    }
+    EXPECT_THAT(verdict("ATG-x205", "q=[12] kv=[8192]").printed, HasSubstr("FALSIFIED: dq "));
+    EXPECT_EQ(verdict("''", "q=[8192] kv=[16]").status, 0);
+    EXPECT_EQ(verdict("''", "q=[12] kv=[8192]").status, 0);
+}
+
 TEST(TiersCommand, MergedShardsKeepTheObservedPrecision) {
     const std::string path = testing::TempDir() + "tiers_shard";
     const std::string arguments = "verify --thorough --op nsa_compress_attention --property deviation ";

@@ -48,6 +48,21 @@ void make_long(Random& random, Spec& spec) {
     if (random.chance(40)) std::swap(spec.lists[0], spec.lists[1]);
 }
 
+/// As many queries as keys or nearly so, thin, in a window: a diagonal that leaves the corner far behind.
+void make_band(Random& random, Spec& spec) {
+    const Int length = random.pick<Int>({257, 513, 1023, 1025, 1100, 2049});
+    spec.set("kv_heads", 1), spec.set("group", 1);
+    spec.set("dim", random.pick<Int>({1, 2, 8}));
+    spec.set("value_dim", random.between(1, 8));
+    spec.lists = {{length}, {length + random.between(-3, 40)}};
+}
+
+void draw_band(Random& random, Spec& spec) {
+    for (const char* pairs : {"bias", "mask"}) spec.set(pairs, 0);
+    spec.set("window_left", random.between(0, 200));
+    spec.set("window_right", random.chance(60) ? 0 : random.between(0, 60));
+}
+
 void fit_budget(Random& random, Spec& spec, Int budget) {
     for (int tries = 0; tries < 200 && attention_cost_of(spec, 8) > budget; ++tries) {
         const Int choice = random.between(0, 5);
@@ -148,11 +163,15 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         Spec spec(schema);
         spec.profile = profile;
         sample_shape(random, spec);
-        if (random.chance(6))
+        const bool is_band = random.chance(2);
+        if (is_band)
+            make_band(random, spec);
+        else if (random.chance(6))
             make_long(random, spec);
         else
             fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
         sample_features(random, spec);
+        if (is_band) draw_band(random, spec);
         sample_data(random, spec);
         sample_far_positions(random, spec);
         sample_gradient(random, spec);

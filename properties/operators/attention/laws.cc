@@ -48,12 +48,27 @@ Spec earlier_case(const Spec& spec) {
     return before;
 }
 
+/// Three in four cases with long sums over queries: dbias and dsink are such sums, where one row of a bias serves all
+/// queries. Few of them have such a bias otherwise.
+void with_sums_over_queries(Spec& spec, Random& random) {
+    constexpr Int kLong = 512;
+    if (longest(spec.lists[0]) < kLong || !random.chance(75)) return;
+    Spec sums = spec;
+    sums.set("layout", random.between(0, 2));
+    sums.set("bias", static_cast<Int>(random.pick({PairForm::per_key, PairForm::head_key})));
+    sums.set("sink", static_cast<Int>(Sinks::normal));
+    for (const char* field : {"bias_values", "dbias", "dsink", "mask", "kv_length"}) sums.set(field, 0);
+    if (random.chance(70)) sums.set("window_left", -1), sums.set("window_right", -1);
+    if (!illegal(sums)) spec = std::move(sums);
+}
+
 void make_neutral_tier_case(Spec& spec, Random& random) {
     spec.set("hidden_keys", 0);
     if (spec.number("bias_values") == static_cast<Int>(BiasValues::far)) spec.set("bias_values", 0);
     const bool gradient = spec.schema == &neutral_description(true);
     if (gradient) spec.set("lse", 0);
     make_dense_tier_case(spec, random, gradient);
+    if (gradient) with_sums_over_queries(spec, random);
 }
 
 /// One case in fifty has key positions that leave 16 bits and a mask, in fp32, whose LSE shows a few
