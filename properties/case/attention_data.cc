@@ -37,6 +37,10 @@ void set_if_present(Spec& spec, const char* field, std::int64_t value) {
     if (spec.schema->number(field) >= 0) spec.set(field, value);
 }
 
+void with_hidden_numbers(Spec& spec) {
+    for (const char* field : {"hidden_keys", "rest"}) set_if_present(spec, field, 0);
+}
+
 double scale_of(ScaleKind kind, std::int64_t head_dim) {
     switch (kind) {
         case ScaleKind::one:

@@ -27,6 +27,9 @@ std::int64_t dtype_field(ref::Dtype dtype);
 bool is_zero_or_missing(const Spec& spec, const char* field);
 void set_if_present(Spec& spec, const char* field, std::int64_t value);
 
+/// Numbers in the places of hidden keys that would hold a NaN or an infinity.
+void with_hidden_numbers(Spec& spec);
+
 /// The scale that an entry point is passed, in binary64.
 double scale_of(ScaleKind kind, std::int64_t head_dim);
 

@@ -4,10 +4,14 @@
 
 #include <stdexcept>
 
+#include "properties/case/attention_data.h"
+
 namespace attncheck::properties {
 namespace {
 
 constexpr int kExploring = 5;  ///< percent of cases outside of what is known to be taken
+/// Percent, under hidden=times_zero: a NaN of a hidden key gives away every row that it may reach.
+constexpr int kHiddenNumbers = 50;
 
 }  // namespace
 
@@ -41,6 +45,7 @@ std::optional<Spec> CaseSource::draw(Random& random, int size, bool is_plain) {
                                            : op_.sample(random, size, options_.profile);
         spec.withheld |= options_.withheld;
         if (property_.adapt) property_.adapt(spec, random);
+        if (options_.rounding.hidden_times_zero && random.chance(kHiddenNumbers)) with_hidden_numbers(spec);
         if (!is_in_domain(spec)) continue;
         if (!scope || scope->holds(spec)) return spec;
         if (explores_) {

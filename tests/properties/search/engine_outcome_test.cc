@@ -8,6 +8,7 @@
 #include "properties/report/json.h"
 #include "properties/report/json_parts.h"
 #include "properties/search/classes.h"
+#include "properties/operators/catalogue.h"
 
 namespace attncheck::properties {
 namespace {
@@ -125,6 +126,23 @@ TEST_F(EngineOutcomeTest, UnjudgedElementsHaveAQuotaUnderEveryWord) {
         };
         EXPECT_EQ(run(property).status, percent == 80 ? Status::held : Status::inconclusive);
     }
+}
+
+// Where a NaN of a hidden key gives all rows away, half of the cases have numbers there, so that rows are left to judge.
+TEST_F(EngineOutcomeTest, HalfOfTheCasesHideNumbersWhereNanSpreads) {
+    const auto cases_that_hide_numbers = [this](bool times_zero) {
+        options.rounding.hidden_times_zero = times_zero;
+        options.cases = 200;
+        int numbers = 0;
+        run(planted_where([&](const Spec& spec) {
+                numbers += spec.number("rest") == 0;
+                return false;
+            }),
+            *find_operator("attention_decode"));
+        return numbers;
+    };
+    EXPECT_LT(cases_that_hide_numbers(false), 80);
+    EXPECT_GT(cases_that_hide_numbers(true), 100);
 }
 
 // Cases without room for their buffers are skipped, with a word.
