@@ -189,13 +189,13 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
         ->type_name("FILE");
     command
         ->add_option("--counts", arguments.counts,
-                     "Markdown file whose tables of counts are rewritten, of graded families and "
-                     "from this run alone")
+                     "Markdown file whose tables of counts are rewritten, of graded families; "
+                     "mutants that this run left out as in --earlier")
         ->type_name("FILE");
     command
         ->add_option("--details", arguments.details,
                      "Markdown file whose tables of single mutants are rewritten, of graded "
-                     "families and from this run alone")
+                     "families; mutants that this run left out as in --earlier")
         ->type_name("FILE");
     command
         ->add_option("--minima", arguments.minima,
@@ -256,9 +256,10 @@ int grade_mutants(const MutantsArguments& arguments) {
         say("interrupted: this is what was graded so far\n");
         return kInterrupted;
     }
+    const std::vector<MutantScore> whole = with_earlier(scores, all, arguments.earlier);
     if (!arguments.json.empty()) write_file(arguments.json, scores_json(scores, arguments.earlier));
-    if (!arguments.counts.empty()) rewrite_counts(arguments.counts, scores);
-    if (!arguments.details.empty()) rewrite_details(arguments.details, scores);
+    if (!arguments.counts.empty()) rewrite_counts(arguments.counts, whole);
+    if (!arguments.details.empty()) rewrite_details(arguments.details, whole);
     std::vector<std::string> unexpected;
     if (!arguments.minima.empty()) unexpected = unexpected_minima(arguments.minima, scores);
     for (const auto& one : unexpected) say("\n{}\n", one);

@@ -107,6 +107,9 @@ void read_outcome(const Json& report, MutantScore& score) {
     score.seconds -= score.shrink_seconds;
 }
 
+constexpr const char* kSampled = "sampled";  ///< the property of a run of full size
+constexpr const char* kLarge = " --large 4096";
+
 /// The state of one grading, shared by its threads.
 class Grading {
 public:
@@ -148,18 +151,22 @@ private:
         std::string first;
         if (!options_.rule.empty()) return run_one(mutant, number, " --thorough --rule " + options_.rule);
         if (const auto it = killer_.find(mutant.id); it != killer_.end())
-            first = " --property " + shell_quoted(it->second);
+            first = it->second == kSampled ? kLarge : " --thorough --property " + shell_quoted(it->second);
         else if (mutant.of_rulings)
             // A defect of the rulings meets them last in a whole run, behind seconds of computing.
-            first = " --property validation --property validation_combined";
+            first = " --thorough --property validation --property validation_combined";
         // What only fails after other calls is for the properties that make them.
         if (!first.empty())
-            if (MutantScore score = run_one(mutant, number, " --thorough" + first);
-                score.killed && score.repeatable)
+            if (MutantScore score = run_one(mutant, number, first); score.killed && score.repeatable)
                 return score;
-        return run_one(mutant, number,
-                       options_.run_seconds > 0 ? fmt::format(" --time {}", options_.run_seconds)
-                                                : std::string(" --thorough"));
+        MutantScore score =
+            run_one(mutant, number,
+                    options_.run_seconds > 0 ? fmt::format(" --time {}", options_.run_seconds)
+                                             : std::string(" --thorough"));
+        if (score.killed || interrupted_ || mutant.of_rulings || options_.run_seconds > 0) return score;
+        // What needs sums that a run of many cases has no time for.
+        MutantScore large = run_one(mutant, number, kLarge);
+        return large.killed ? large : score;
     }
 
     MutantScore run_one(const Mutant& mutant, std::size_t number, const std::string& more) {

@@ -88,6 +88,11 @@ nlohmann::ordered_json read_scores(const std::string& path);
 /// are. Throws std::runtime_error when it cannot be read.
 std::string scores_json(const std::vector<MutantScore>& scores, const std::string& earlier = {});
 
+/// The scores of this run and, of the other mutants of its families, those of `earlier`, in the order of `all`; without
+/// `earlier`, this run alone. Throws std::runtime_error when it cannot be read.
+std::vector<MutantScore> with_earlier(const std::vector<MutantScore>& scores, const std::vector<Mutant>& all,
+                                      const std::string& earlier);
+
 /// Rewrites what stands between "<!-- score:FAMILY:begin -->" and "<!-- score:FAMILY:end -->" for
 /// every family that was graded and has these markers: the counts by difficulty, or the single
 /// mutants. Throws std::runtime_error when the file cannot be read or written or has no marker.

@@ -224,6 +224,33 @@ std::string scores_json(const std::vector<MutantScore>& scores, const std::strin
     return text + "]}\n";
 }
 
+std::vector<MutantScore> with_earlier(const std::vector<MutantScore>& scores, const std::vector<Mutant>& all,
+                                      const std::string& earlier) {
+    if (earlier.empty()) return scores;
+    const auto list = read_scores(earlier);
+    std::vector<MutantScore> whole;
+    for (const Mutant& mutant : all) {
+        if (std::ranges::none_of(scores, [&](const auto& score) { return score.mutant.family == mutant.family; }))
+            continue;
+        if (const auto now = std::ranges::find(scores, mutant.id, [](const auto& score) { return score.mutant.id; });
+            now != scores.end()) {
+            whole.push_back(*now);
+            continue;
+        }
+        const auto then = std::ranges::find_if(list, [&](const auto& one) { return one.value("id", "") == mutant.id; });
+        if (then == list.end()) continue;
+        MutantScore score;
+        score.mutant = mutant;
+        score.killed = then->value("killed", false);
+        score.tier = then->value("tier", "");
+        score.property = then->value("property", "");
+        score.cases = then->value("cases", score.cases);
+        score.smallest = then->value("case", "");
+        whole.push_back(std::move(score));
+    }
+    return whole;
+}
+
 void rewrite_counts(const std::string& path, const std::vector<MutantScore>& scores) {
     rewrite(path, scores, counts_of);
 }

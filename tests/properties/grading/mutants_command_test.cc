@@ -137,6 +137,20 @@ TEST_F(MutantsCommandTest, TablesBetweenMarkersAreRewritten) {
     EXPECT_EQ(text_of("bare.md"), "no markers\n");
 }
 
+// A few mutants graded anew: the tables keep the rows of the others.
+TEST_F(MutantsCommandTest, TablesKeepWhatTheEarlierRunHas) {
+    write("scores.json", R"({"schema":1,"mutants":[{"id":"NC-03","killed":true,"tier":"bound","cases":7,
+        "property":"nsa_compress.agreement","case":"a case"},{"id":"FA-01","killed":true}]})");
+    ASSERT_EQ(grade("--only NC-01 --earlier " + file("scores.json") + " --details " + file("new.md") + " --counts " +
+                    file("counts.md"))
+                  .status,
+              0);
+    EXPECT_THAT(text_of("new.md"), AllOf(HasSubstr("| NC-01 | nsa_compress.agreement | bound |"),
+                                         HasSubstr("| NC-03 | nsa_compress.agreement | bound | 7 | `a case` |"),
+                                         Not(HasSubstr("FA-01"))));
+    EXPECT_THAT(text_of("counts.md"), HasSubstr("| 2/2 |\n"));
+}
+
 // Of a family that the page does not have yet, and of a page that is not there.
 TEST_F(MutantsCommandTest, TablesOfANewFamilyAreAdded) {
     write("page.md", "<!-- score:Other:begin -->\n<!-- score:Other:end -->\nafter\n");
