@@ -14,11 +14,14 @@ namespace {
 /// row_max + log(row_sum), where a class says that only this is defined (stats=lse).
 constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
+bool shares_deltas(const ref::RoundingClass& rounding) { return rounding.delta_rounded || rounding.own_forward; }
+
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
-/// the sign of <dO, v - o>: as many ways as values have channels.
+/// the sign of <dO, v - o>: as many ways as values have channels. The keys of a row share the error of its delta,
+/// if that has one.
 TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role role,
                        std::int64_t width, std::vector<ref::SequencePlace> places,
-                       ref::RoundingNoise noise, const char* cast) {
+                       ref::RoundingNoise noise, const char* cast, bool shares = false) {
     const bool of_keys = role == Role::key_grad || role == Role::value_grad;
     TierTensor tensor;
     tensor.name = name;
@@ -34,6 +37,11 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     if (role == Role::query_grad || role == Role::key_grad)
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
+    if (role != Role::key_grad || !shares) return tensor;
+    double rows = static_cast<double>(problem.query_rows());
+    for (const std::int64_t length : problem.query_lengths)
+        if (length > 0) rows = std::min(rows, static_cast<double>(length * problem.shape.group()));
+    tensor.most_independent = rows;
     return tensor;
 }
 
@@ -118,7 +126,7 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
         out.push_back(make_tensor(problem, "dq", Role::query_grad, s.head_dim, queries,
                                   std::move(noise.query_grad), "ds"));
         out.push_back(make_tensor(problem, "dk", Role::key_grad, s.head_dim, keys,
-                                  std::move(noise.key_grad), "ds"));
+                                  std::move(noise.key_grad), "ds", shares_deltas(rounding)));
         out.push_back(make_tensor(problem, "dv", Role::value_grad, s.value_dim, keys,
                                   std::move(noise.value_grad), "p"));
         add_sums(problem, std::move(noise), rounding, out);
@@ -158,7 +166,7 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
                          ref::RoundingNoise noise, const char* cast) {
         const bool of_keys = role == Role::key_grad || role == Role::value_grad;
         const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
-        out.push_back(make_tensor(problem, name, role, width, {}, std::move(noise), cast));
+        out.push_back(make_tensor(problem, name, role, width, {}, std::move(noise), cast, shares_deltas(rounding)));
         for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
             const auto& places = of_keys ? keys : queries;
             out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);
@@ -298,6 +306,8 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
 
 void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
     constexpr std::int64_t kEnoughSums = 136, kFewest = 4;
+    // The error of a factor (in=) is the same in all rows: with one key it looks like a wrong delta.
+    constexpr std::int64_t kFewestKeys = 16;
     // Every pair also costs an exponential and a dozen products and sums of single numbers.
     constexpr std::int64_t kPair = 48;
     for (int tries = 0; tries < 8; ++tries) {
@@ -322,7 +332,8 @@ void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
                 narrow.set("dim", dim), narrow.set("value_dim", dim);
                 if (!illegal(narrow)) wide = std::move(narrow);
             }
-        const std::int64_t others = (sums() + heads - 1) / heads;
+        const std::int64_t others =
+            std::max((sums() + heads - 1) / heads, rows.of_queries ? kFewestKeys : 1);
         // Most masks hide most of a long row, or are not legal for it.
         if (tries >= 2 || random.chance(50))
             for (const char* field : {"mask", "mask_form", "mask_shape", "hides", "sparse"})

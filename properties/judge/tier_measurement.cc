@@ -156,7 +156,7 @@ double Measurement::limit_of(const SliceSums& slice, double tests) const {
     const auto rows = static_cast<double>(slice.rows);
     if (slice.truncated == 0) return rms_limit(rows, kKinds * tests);
     const double share = slice.truncated / static_cast<double>(slice.elements),
-                 independent = std::min(slice.independent_sums, rows);
+                 independent = std::min({slice.independent_sums, rows, tensor_.most_independent});
     return std::sqrt((1 - share) * ref_square(rms_limit(rows, 2 * kKinds * tests)) +
                      share * ref_square(rms_limit(independent, 2 * kKinds * tests)));
 }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ struct TierTensor {
     /// heads and of one channel at least are independent.
     std::int64_t heads_with_same_factors = 1;
     double independent_sums = 1;
+    /// No more of what goes together is independent in any slice: errors of delta, one for each row.
+    double most_independent = std::numeric_limits<double>::infinity();
     double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
     std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
 

@@ -79,12 +79,14 @@ public:
             slope_variance = 4 * (capped / cap).square() * scored / square(cap) + 4 * unit;
             plain = plain.isFinite().select(plain * slope, 0.0);
         }
-        const Array omega =
+        Array omega =
             scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          (m.square() + log_sum.square())) +
                     16) +
             of_.exponential;
+        // A row sum of its own, whose error all P of the row share.
+        if (of_.own_forward) omega += of_.of_positive_sum(static_cast<double>(rows.count()));
         const Array prob_grad_variance =
             of_.of_products(value_dim) * 2 / value_dim * rows.gain.square() *
             (dout.rowwise().squaredNorm() * value_squares_(rows.keys).transpose()).array();
@@ -132,12 +134,15 @@ private:
     /// forward=own: of delta = <dO, O> where O is another rounding of the exact output than the one
     /// that is given, and its P were rounded; or where delta is sum_j P_j dP_j.
     ///
-    ///   sum_c dO_c^2 (2 r(O_c)^2 + sum_j (P_j g_j)^2 (u_P^2 + omega_j) (v_jc^2 + O_c^2)) + sum_j P_j^2 var(dP_j)
+    ///   sum_c dO_c^2 (2 r(O_c)^2 + sum_j (P_j g_j)^2 (u_P^2 + u_n^2 + omega_j) (v_jc^2 + O_c^2)) + sum_j P_j^2 var(dP_j)
+    ///
+    /// with u_n of the sum over the keys.
     Eigen::ArrayXd of_own_output(const SharedRows<double>& rows, const Matrix<double>& dout,
                                  const Array& p, const Array& omega,
                                  const Array& prob_grad_variance) const {
         const Array weights = (p * rows.gain).square() *
-                              (omega + (of_.rounds_prob ? of_.cast : 0) + square(of_.unit));
+                              (omega + (of_.rounds_prob ? of_.cast : 0) + square(of_.unit) +
+                               of_.of_sum(static_cast<double>(p.cols())));
         const Matrix<double> of_values =
             product(weights.matrix(), Matrix<double>(finite_part(rows.value()).square()));
         Eigen::ArrayXd out = (p.square() * prob_grad_variance).rowwise().sum();

@@ -33,7 +33,7 @@ GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> 
       key_(out.key_grad, shape.head_dim),
       value_(out.value_grad, shape.value_dim) {
     for (TensorSums* sums : {&query_, &key_, &value_})
-        if (of_.truncating) sums->noise.truncated.resize(sums->noise.size());
+        if (of_.truncating || (sums == &key_ && shares_delta())) sums->noise.truncated.resize(sums->noise.size());
     if (of_.group > 0 && shape.group() > 1) {
         head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
         head_value_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.value_dim);
@@ -112,7 +112,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
     const auto& [delta, other_delta, delta_variance] = terms;
     const Matrix<double>&q = rows.query, q2 = q.cwiseAbs2();
     const Array squares = shares.value.square(),
-                own = shares.own + shares.prob.square().colwise() * delta_variance,
+                of_delta = shares.prob.square().colwise() * delta_variance, own = shares.own + of_delta,
                 row_term = shares.prob.colwise() * -delta,
                 other_row = shares.prob.colwise() * (delta - other_delta);
     for (std::int64_t j = 0; j < rows.count(); ++j) {
@@ -121,6 +121,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
         add_product(key_.value(to), shares.value, j, q);
         add_product(key_.squared(to), squares, j, q2);
         add_product(key_.rest(to), own, j, q2);
+        if (shares_delta()) add_product(key_.row(key_.noise.truncated, to), of_delta, j, q2);
         key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
         if (shares.alike.size() > 0) add_product(key_.alike(to), shares.alike, j, q2);
         add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
@@ -180,7 +181,7 @@ void GradientSums::finish(TensorSums& sums, std::int64_t at, double terms, bool 
                          of_.stored(dtype_, x);
         noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
         noise.alike[i] += of_.stored_alike(dtype_, x) + of_.exponential * squares;
-        if (of_.truncating) noise.truncated[i] = of_.of_truncation(terms) * squares;
+        if (of_.truncating) noise.truncated[i] += of_.of_truncation(terms) * squares;
     }
 }
 

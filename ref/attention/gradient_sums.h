@@ -73,6 +73,7 @@ public:
     void finish_keys();
 
 private:
+    bool shares_delta() const { return of_.delta > 0 || of_.own_forward; }
     std::int64_t slot(const SharedRows<double>& rows, std::int64_t j) const {
         return slots_.of(rows.keys[static_cast<std::size_t>(j)]);
     }

@@ -58,7 +58,8 @@ struct RoundingNoise {
     std::vector<double> alike;  ///< square of the part whose errors may share their sign
     /// Part of the variance that truncation takes from sums, which goes with their partial sums. Rows
     /// that add the same factors in the same order, such as all keys of dV, have partial sums that
-    /// rise and fall together. Empty: sums are rounded to nearest.
+    /// rise and fall together. Of dK also what an error of delta takes, one number for the keys of its row, where a
+    /// kernel stores delta in half or forms its own. Empty: there is nothing of both.
     std::vector<double> truncated;
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants

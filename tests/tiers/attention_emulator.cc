@@ -1,4 +1,5 @@
 // Attention and its gradient, row by row, with every rounding of an emulation spelled out.
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -192,6 +193,7 @@ private:
         for (Int begin = 0; begin < count; begin += length) {
             attend(n, begin, std::min(begin + length, std::ssize(columns_)),
                    begin == 0 ? sink_of(n) : -HUGE_VAL);
+            if (l_ == 0) continue;  // nothing but logits of -infinity
             for (double& x : acc_) x = as_float(x / l_);
             outputs.push_back(acc_);
             const double m = e_.base_two ? as_float(as_float(m_) * 0.6931471805599453f) : m_;
@@ -236,6 +238,7 @@ private:
                 for (double& x : acc_) x = as_float(x * correction);
             }
             m = higher;
+            if (m == -HUGE_VAL) continue;
             for (Int j = begin; j < end; ++j) {
                 const double e = power(logits_[static_cast<Size>(j)] - m);
                 l = add(e_.sums, l, cast(e_.sum_of_cast, e), 1);
@@ -355,10 +358,34 @@ private:
     double score_scale_ = p_.scale, query_grad_scale_ = p_.scale, key_grad_scale_ = p_.scale;
 };
 
+/// The problem with the output and the statistics that the kernel forms itself.
+properties::AttentionProblem with_own_forward(const properties::AttentionProblem& problem, const Emulation& emulation) {
+    properties::AttentionProblem own = problem;
+    own.gradient = false;
+    const Outputs out = AttentionEmulator(own, emulation, {}).forward();
+    own.gradient = true;
+    const auto encoded = [&](double x) { return ref::encode(own.result, x); };
+    std::ranges::transform(out.at(own.output_name), own.output.begin(), encoded);
+    const auto as_floats = [&](const char* name) {
+        const std::vector<double>& x = out.at(name);
+        return std::vector<float>(x.begin(), x.end());
+    };
+    if (out.contains("lse"))
+        take_lse(as_floats("lse"), own);
+    else
+        own.row_max = as_floats("softmax_max"), own.row_sum = as_floats("softmax_sum");
+    return own;
+}
+
 }  // namespace
 
 Outputs emulate(const properties::AttentionProblem& problem, const Emulation& emulation,
                 const Planted& planted) {
+    if (problem.gradient && emulation.own_forward) {
+        Emulation given = emulation;
+        given.own_forward = false;
+        return emulate(with_own_forward(problem, given), given, planted);
+    }
     AttentionEmulator emulator(problem, emulation, planted);
     return problem.gradient ? emulator.gradient() : emulator.forward();
 }

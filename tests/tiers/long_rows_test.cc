@@ -149,6 +149,35 @@ TEST(LongRows, StoredDeltasAreNotAccused) {
     EXPECT_TRUE(verdict_under(undeclared).failed());
 }
 
+// forward=own: all P of a row share the error of its row sum, and all dS that of its delta; there are few rows here and
+// many keys.
+TEST(LongRows, OwnForwardsOfFewRowsAreNotAccused) {
+    const auto judged = [](const char* line, const Emulation& emulation, const ref::RoundingClass& declared) {
+        const Spec spec = parse(line, schemas());
+        const AttentionProblem problem = find_operator(spec.schema->op)->attention()->problem(spec);
+        const Outputs got = emulate(problem, emulation);
+        return judge_attention(problem, declared, [&](const std::string& name) { return got.at(name); });
+    };
+    Emulation emulation;
+    emulation.own_forward = true;
+    emulation.score_grad_cast = false;
+    emulation.sums = Sums::pairwise;
+    emulation.tile = 16;
+    const Verdict delta = judged(
+        "flash_attention_score_grad{dtype=fp16 q=[6] kv=[382] layout=BNSD kv_heads=1 group=2 dim=8 value_dim=8 sparse=4 "
+        "scale=eighth data=normal seed=3297270}",
+        emulation, emulation.rounding());
+    EXPECT_FALSE(delta.failed()) << delta.message;
+    emulation.sums = Sums::truncating;
+    emulation.tile = 64;
+    emulation.prob_cast = false;
+    const Verdict row_sum = judged(
+        "attention_grad{dtype=fp32 q=[1] kv=[1365] layout=sbhd kv_heads=2 group=1 dim=8 value_dim=8 scale=tenth "
+        "data=normal seed=11515117}",
+        emulation, emulation.rounding());
+    EXPECT_FALSE(row_sum.failed()) << row_sum.message;
+}
+
 /// Keys of the longest row, queries of the longest sum, or tokens.
 Int longest_sum(const Spec& spec) {
     if (spec.schema->number("count") >= 0 && spec.schema->number("topk") >= 0) {

@@ -17,6 +17,7 @@ ref::RoundingClass Emulation::rounding() const {
     rounding.group_rounded = group_cast;
     rounding.factor = factor;
     rounding.scaling = scaling;
+    rounding.own_forward = own_forward;
     if (exp_units > 0) rounding.exp_error += exp_units;
     rounding.flush_subnormals = rounding.flush_bf16_subnormals = flush;
     return rounding;

@@ -40,6 +40,7 @@ struct Emulation {
     ref::Scaling scaling = ref::Scaling::scores;
     bool root_scale = false;  ///< scaling: the root of the scale into q and k rather than all into q
     double exp_units = 0;  ///< an exponential is off by up to so many units of 2^-24, exp(0) by most
+    bool own_forward = false;  ///< a gradient goes by an output and statistics that it forms itself
     bool flush = false;              ///< subnormals of the storage type are zero when read or written
 
     /// The class this is an instance of.

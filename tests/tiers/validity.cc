@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <ostream>
 
+#include "properties/case/attention_data.h"
 #include "properties/operators/catalogue.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/operators/nsa_compress/case.h"
@@ -50,6 +52,10 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.exp_units = ref::parse_rounding_class(word).exp_error - 4;  // 4 are those of a good one
     } else if (word == "ftz=all") {
         e.flush = true;
+    } else if (word == "tile=1") {
+        e.tile = random.between(1, 15);
+    } else if (word == "forward=own") {
+        e.own_forward = true;
     } else if (word.starts_with("in=")) {
         e.factor = ref::parse_rounding_class(word).factor;
     } else if (word.starts_with("scale=")) {
@@ -62,11 +68,12 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
 }
 
 /// Whether the word says anything about this case.
-bool concerns(const std::string& word, const AttentionProblem& problem) {
-    if (word.starts_with("in=")) return problem.dtype == ref::Dtype::fp32;
-    if (word == "group=half") return problem.gradient && problem.shape.group() > 1;
-    if (word == "delta=half") return problem.gradient;
-    if (word == "stats=lse" || word == "split=lse") return !problem.gradient;
+bool concerns(const std::string& word, const Spec& spec) {
+    const bool gradient = spec.schema->tensor("dq") >= 0;
+    if (word.starts_with("in=")) return spec.number("dtype") == dtype_field(ref::Dtype::fp32);
+    if (word == "group=half") return gradient && spec.number("group") > 1;
+    if (word == "delta=half" || word == "forward=own") return gradient;
+    if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return !gradient;
     return true;
 }
 
@@ -82,22 +89,24 @@ ref::RoundingClass declared_for(const Emulation& emulation, Random& random) {
     return declared;
 }
 
-/// A case of the property's own generator; nine in ten are cut down to a few thousand pairs.
-Spec draw(const Operator& op, Random& random) {
+/// A case of the property's own generator; nine in ten, or all of them, are cut down to a few thousand pairs.
+Spec draw(const Operator& op, Random& random, bool always_small) {
+    constexpr std::int64_t kLong = 128, kFewest = 6;
     const Property& property = *op.property("deviation");
-    for (;;) {
+    for (int tries = 0;; ++tries) {
         Spec spec = op.sample(random, static_cast<int>(random.between(0, 99)));
         property.adapt(spec, random);
         if (op.illegal(spec) || !property.domain(spec)) continue;
-        if (!random.chance(90)) return spec;
+        if (!always_small && !random.chance(90)) return spec;
         Spec small = spec;
         for (auto& list : small.lists)
-            for (auto& length : list) length = (length + 3) / 4;
+            for (auto& length : list)
+                length = std::max(std::min(length, kFewest), (length + 3) / (always_small && length > kLong ? 12 : 4));
         for (const char* field : {"dim", "value_dim"})
             if (spec.schema->number(field) >= 0 && spec.number(field) > 40)
                 small.set(field, spec.number("dim") % 3 == 0 ? 32 : 16);
         if (!op.illegal(small) && property.domain(small)) return small;
-        return spec;
+        if (!always_small || tries > 20) return spec;
     }
 }
 
@@ -107,6 +116,13 @@ std::vector<const Operator*> operators_with_tiers() {
     for (const auto& op : operators())
         if (op->property("deviation") != nullptr) out.push_back(op.get());
     return out;
+}
+
+/// The last three, with the smallest heads and the most features, four times as often.
+const Operator& operator_of(std::uint64_t turn) {
+    static const std::vector<const Operator*> all = operators_with_tiers();
+    const std::size_t most = std::min<std::size_t>(all.size(), 3), at = turn % (all.size() + 3 * most);
+    return *all[at < all.size() ? at : all.size() - most + (at - all.size()) % most];
 }
 
 double worst_ratio(const ref::ExpectedTensor& expected, const std::vector<double>& got) {
@@ -169,7 +185,7 @@ const std::vector<std::string>& emulated_words() {
     static const std::vector<std::string> words = {
         "stats=lse",  "split=lse",  "scores=half", "delta=half", "group=half",
         "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all",
-        "scale=fp32", "scale=half"};
+        "scale=fp32", "scale=half", "tile=1",     "forward=own"};
     return words;
 }
 
@@ -181,21 +197,23 @@ std::string Validity::row(const std::string& name) const {
 
 void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     Random random(mix(seed) + index);
-    static const std::vector<const Operator*> all = operators_with_tiers();
-    // The last three, with the smallest heads and the most features, four times as often.
-    const std::size_t most = std::min<std::size_t>(all.size(), 3);
-    const std::size_t turn = index % (all.size() + 3 * most);
-    const Operator& op =
-        *all[turn < all.size() ? turn : all.size() - most + (turn - all.size()) % most];
-    Spec spec = draw(op, random);
-    while (op.attention() && !is_emulated(op.attention()->problem(spec))) spec = draw(op, random);
+    std::uint64_t turn = index;
+    const Operator* op = nullptr;
+    std::optional<Spec> drawn;
+    while (!drawn || !(word_.word.empty() || (op->attention() && concerns(word_.word, *drawn))) ||
+           (op->attention() && !is_emulated(op->attention()->problem(*drawn)))) {
+        op = &operator_of(turn);
+        drawn = draw(*op, random, word_.small);
+        if (!word_.word.empty()) turn = random.next();
+    }
+    const Spec& spec = *drawn;
     Emulation emulation = random_emulation(random);
     ref::RoundingClass declared = declared_for(emulation, random);
     take_word(word_.word, emulation, random);
     if (word_.declared && !word_.word.empty())
         declared = ref::weaker(declared, emulation.rounding());
     const bool with_bound = random.chance(word_.word.empty() ? 12 : 100);
-    judge(op, spec, emulation, declared, with_bound);
+    judge(*op, spec, emulation, declared, with_bound);
 }
 
 void Validity::run_line(const Spec& spec, std::uint64_t seed, std::uint64_t index) {
@@ -215,7 +233,6 @@ void Validity::judge(const Operator& op, const Spec& spec, const Emulation& emul
     ValidityLine one;
     if (const AttentionOperator* const attention = op.attention()) {
         const AttentionProblem problem = attention->problem(spec);
-        if (!concerns(word_.word, problem)) return;
         got = emulate(problem, emulation);
         verdict = judge_attention(
             problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);

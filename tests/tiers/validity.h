@@ -24,6 +24,7 @@ struct ValidityLine {
 struct WordOfClass {
     std::string word;      ///< "scores=half"; empty: none
     bool declared = true;  ///< false: the emulations have it and do not say so
+    bool small = false;    ///< every case is cut down to some thousand pairs: many more of them in the same time
 };
 
 /// The first two lines of a table of such lines.
