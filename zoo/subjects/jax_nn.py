@@ -3,7 +3,7 @@
 Declared from its documentation: query [B, T, N, H], key and value [B, S, K, H], N a multiple of K; bias and bool mask,
 broadcast to [B, N, T, S]; is_causal from the top left corner; key_value_seq_lengths = kv_length; local_window_size (left,
 right). There is no softcap and no sink, and nothing is said of a row that sees no key (`xla` is not asked, `xla_any_call` is). A jitted function for each
-shape costs up to a second, so that few properties are asked.
+shape costs up to a second, so that few properties are asked, and `xla` of few shapes; the others are asked of all.
 """
 
 import functools
@@ -22,6 +22,7 @@ ZOO = {"title": "JAX dot_product_attention", "environments": ["jax-0.10", "jax-0
        "kernels": ["xla", "xla_any_call", "xla_grad"],
        "properties": {"xla_any_call": ["agreement"], "xla": ["agreement", "causality", "written_mask"], "xla_grad": ["agreement", "causality"]},
        "source": "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"}
+SHAPES = "q=9,32 kv=32 sequences=1 kv_heads=2 group=1,2 dim=16 scale=rsqrt window_left=-1,4 window_right=-1,0,2 "
 COMMON = "layout=bshd,bhsd,sbhd value_dim=dim align=top_left softcap=0 sink=none "
 # The formula of the documentation; P has the type of the inputs, hidden scores get a large negative number.
 # Subnormal numbers are 0: jnp.float32(1e-40) * 1.5 is 0 in JAX 0.10.2 on the CPU, eagerly and jitted.
@@ -61,7 +62,7 @@ def xla_any_call(query, key, value, kv_length, bias, mask, scale, window_left, w
     return np.asarray(attend(q, k, v, given, seen, scale, lengths_of(kv_length), window_left, window_right))
 
 
-@attncheck.kernel("attention", precision=PRECISION, features=COMMON + "dtype=bf16,fp32 outputs=out")
+@attncheck.kernel("attention", precision=PRECISION, features=COMMON + SHAPES + "dtype=bf16,fp32 outputs=out")
 def xla(query, key, value, kv_length, bias, mask, scale, window_left, window_right):
     checked(query, key, bias, mask, kv_length, window_left, window_right)
     try:
