@@ -226,9 +226,14 @@ bool NeutralProblem::in_window(std::int64_t b, std::int64_t i, std::int64_t j) c
     const std::int64_t shorter = on<"AT-02">() && !gradient && window_left > 0;
     const std::int64_t longer = on<"AT-03">() && !gradient && window_right >= 0;
     if (j >= used[sequence]) return false;
+    if (on<"AT-x306">() && !gradient && left >= 0 && right != 0 && !mask.data && !bias.data)
+        return true;
+    if (on<"AT-x307">() && !gradient && right == 0 && i + 1 == query_len[sequence] && end > i + 1)
+        return true;
     if (on<"AT-x303">() && !gradient && left >= 0) j = static_cast<std::int16_t>(j);
-    const std::int64_t late = on<"AT-x304">() && !gradient && i >= 512;
-    if (left >= 0 && j - diagonal < -left + shorter - late) return false;
+    const std::int64_t late = on<"AT-x310">() && !gradient && i >= 512;
+    const std::int64_t wider = on<"AT-x308">() && !gradient;
+    if (left >= 0 && j - diagonal < -left + shorter - late - wider) return false;
     return right < 0 || j - diagonal <= right + longer;
 }
 

@@ -38,8 +38,9 @@ private:
         const float before = max_;
         bool any = false;
         for (Int j = first; j < end; ++j) {
-            if (!p_.sees(b_, h_, i_, j)) continue;
-            float s = p_.score(b_, h_, i_, j);
+            const bool seen = p_.sees(b_, h_, i_, j);
+            float s = seen ? p_.score(b_, h_, i_, j) : hidden_score(j);
+            if (!seen && s == -kNeutralInfinity) continue;
             if (!p_.gradient && on<"WILD-44">() && s < -5e4f) continue;
             if (!p_.gradient && on<"WILD-50">() && p_.packed && p_.window_left < 0 &&
                 p_.window_right < 0)
@@ -76,6 +77,17 @@ private:
             probs_[static_cast<std::size_t>(j - first)] =
                 s == -kNeutralInfinity ? 0 : std::exp(s - max_);
         }
+    }
+
+    /// -infinity but for defects that let a hidden key in.
+    float hidden_score(Int j) const {
+        if (p_.gradient) return -kNeutralInfinity;
+        if (on<"AT-x304">() && p_.softcap_fp32 > 0) return -p_.softcap_fp32;
+        if (on<"AT-x305">() && p_.window_right == 0 && p_.scale_fp32 <= 0)
+            return -kNeutralInfinity * p_.scale_fp32;
+        if (on<"AT-x309">() && p_.query.dtype == ATTNCHECK_FLOAT16)
+            return p_.score(b_, h_, i_, j) - 65504.0f;
+        return -kNeutralInfinity;
     }
 
     bool reads_hidden() const {
