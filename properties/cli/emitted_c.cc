@@ -332,6 +332,18 @@ std::string merge(const EmittedCase& made) {
            fmt::format(fmt::runtime(kMerge), is_wide(made.call.tensor("parts").type()) ? 1 : 0) + judged.text();
 }
 
+/// What is expected as numbers, where the program has no equations.
+std::string values(const EmittedCase& made) {
+    Declarations declared = arguments(made);
+    Judgements judged(made);
+    for (const auto& [name, value] : made.values) {
+        declared.add_double(array(name + "_want", value, number));
+        judged.add(name, name + "_want");
+    }
+    return declared.text() + kernel(made) + reading(made) +
+           "int main(void) {\n    if (kernel()) return 1;\n" + judged.text();
+}
+
 std::string compression(const EmittedCase& made) {
     const EmittedCompression& of = *made.compression;
     const Tensor& input = made.call.tensor("input");
@@ -359,7 +371,8 @@ std::string emitted_c(const EmittedCase& made) {
     return fmt::format(fmt::runtime(kCHead), made.line) +
            (made.attention     ? Attention(made).text()
             : made.compression ? compression(made)
-                               : merge(made));
+            : made.is_merge    ? merge(made)
+                               : values(made));
 }
 
 }  // namespace attncheck::properties

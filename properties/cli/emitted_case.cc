@@ -185,6 +185,9 @@ EmittedCase emitted_case(const Operator& op, const Spec& spec) {
     }
     const std::optional<ExpectedOutputs> expected = op.expected(spec, rounding);
     if (!expected) throw UsageError(op.name() + " has no program: its expectation is not known here");
+    out.is_merge = op.name() == "attention_merge";
+    if (!out.attention && !out.compression && !out.is_merge)
+        for (const auto& [name, tensor] : *expected) out.values.emplace_back(name, tensor.value);
     add_bounds(*expected, out);
     return out;
 }

@@ -60,7 +60,10 @@ struct EmittedCase {
     /// Of what is compared, in the order of the call; infinite where overflow excuses an element.
     std::vector<std::pair<std::string, std::vector<double>>> bounds;
     std::optional<EmittedAttention> attention;
-    std::optional<EmittedCompression> compression;  ///< neither: a merge
+    std::optional<EmittedCompression> compression;
+    bool is_merge = false;
+    /// Expected values of the outputs, for an operator whose equations no program has.
+    std::vector<std::pair<std::string, std::vector<double>>> values = {};
 
     const std::vector<double>* bound_of(const std::string& tensor) const;
     std::vector<const Tensor*> inputs() const;   ///< those that are present

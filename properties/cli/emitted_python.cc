@@ -101,6 +101,10 @@ want = dict(out=out.reshape(-1), lse=(top + np.log(total)).reshape(-1))
 )py";
 
 /// Y_jnc = sum_r X_rnc W_rn over the tokens of block j.
+/// What is expected as numbers, where the program has no equations.
+constexpr const char* kValues = R"py(want = {n: numbers(v) for n, v in DATA["want"].items()}
+)py";
+
 constexpr const char* kCompress = R"py(X, W = arguments["input"].astype(float), arguments["weight"].astype(float)
 Y = np.zeros((len(DATA["blocks"]), *X.shape[1:]))
 for j, first in enumerate(DATA["blocks"]):
@@ -212,6 +216,8 @@ Json data_of(const EmittedCase& made) {
     for (const auto& [name, bound] : made.bounds)
         out["bound"][name] = base64(bound.data(), bound.size() * sizeof(double));
     if (made.compression) out["blocks"] = made.compression->first_token;
+    for (const auto& [name, value] : made.values)
+        out["want"][name] = base64(value.data(), value.size() * sizeof(double));
     if (!made.attention) return out;
     const EmittedAttention& attention = *made.attention;
     out["inputs"] = rows_json(attention.inputs, attention.shape);
@@ -224,7 +230,8 @@ Json data_of(const EmittedCase& made) {
 
 std::string expectation_of(const EmittedCase& made) {
     if (made.compression) return made.compression->gradient ? kCompressGrad : kCompress;
-    if (!made.attention) return kMerge;
+    if (made.is_merge) return kMerge;
+    if (!made.attention) return kValues;
     const EmittedAttention& attention = *made.attention;
     if (!attention.gradient) return std::string(kRows) + kForward;
     const bool has_pair = attention.statistics == Statistics::pair,
