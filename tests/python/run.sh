@@ -16,8 +16,8 @@ if [[ ! -f $venv/complete-2 ]]; then
         skip "numpy, ml_dtypes, pytest, pytest-xdist and scikit-build-core cannot be installed: $(tail -n 1 "$venv/pip.log")"
     touch "$venv/complete-2"
 fi
-pip install --no-deps --no-build-isolation --force-reinstall "$here/../.." -C build-dir="$venv/build" \
-    -C cmake.define.ATTNCHECK_BINARIES="$build" || { cat "$venv/pip.log"; exit 1; }
+pip install --no-deps --no-build-isolation --force-reinstall "$here/../.." --config-settings build-dir="$venv/build" \
+    --config-settings cmake.define.ATTNCHECK_BINARIES="$build" || { cat "$venv/pip.log"; exit 1; }
 export PYTHONDONTWRITEBYTECODE=1 PATH=$venv/bin:$PATH
 unset PYTHONPATH ATTNCHECK_COMMAND ATTNCHECK_PYTHON
 (($#)) || set -- "$here"
