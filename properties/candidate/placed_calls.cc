@@ -140,8 +140,8 @@ std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
 }
 
 PlacedBuffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
-                                             std::size_t element_size, std::byte fill,
-                                             std::vector<std::int64_t> offsets) {
+                                      std::size_t element_size, std::byte fill,
+                                      std::vector<std::int64_t> offsets, bool is_covered) {
     const std::uint64_t pages = std::max(round_up_to_page(bytes), kPage);
     if (pages > arena_bytes_ || next_ + pages + 2 * kPage > arena_bytes_)
         throw NoRoom(fmt::format("the buffers need more than the {} GiB of address space that the "
@@ -163,8 +163,15 @@ PlacedBuffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::s
     std::ranges::copy(buffer.add_pages(), std::back_inserter(guards_));
     for (const std::uint64_t guard : {buffer.first_page - kPage, buffer.pages_end})
         std::memset(bytes_at(guard), static_cast<int>(kGuardFill), kPage);
-    for (const PlacedBuffer::Pages& touched : buffer.pages)
-        std::memset(bytes_at(touched.begin), static_cast<int>(fill), touched.end - touched.begin);
+    const auto fill_pages = [fill](std::uint64_t begin, std::uint64_t end) {
+        std::memset(bytes_at(begin), static_cast<int>(fill), end - begin);
+    };
+    if (is_covered) {
+        fill_pages(buffer.first_page, buffer.begin);
+        fill_pages(buffer.end, buffer.pages_end);
+    } else {
+        for (const PlacedBuffer::Pages& touched : buffer.pages) fill_pages(touched.begin, touched.end);
+    }
     buffers_.push_back(std::move(buffer));
     return buffers_.back();
 }
@@ -195,9 +202,11 @@ PlacedBuffer& PlacedCalls::buffer_for(std::size_t number, const Call& call,
         for (auto& offset : offsets) offset -= lowest;
     }
     const auto count = static_cast<std::size_t>(whole_extent(call, tensor).count());
+    const std::size_t given = tensor.shared_bytes ? tensor.shared_bytes->size() : tensor.bits.size();
+    const bool is_covered = !tensor.output && offsets.empty() && given == count && size <= sizeof tensor.bits[0];
     PlacedBuffer& buffer = add_buffer(number, tensor.name, count * size, size,
-                                tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
-                                std::move(offsets));
+                                      tensor.output ? static_cast<std::byte>(options_.poison) : kInputFill,
+                                      std::move(offsets), is_covered);
     buffer.tensor = &tensor;
     buffer.index = index;
     return buffer;

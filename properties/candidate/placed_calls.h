@@ -40,9 +40,10 @@ public:
     std::string locate_in_input(std::uint64_t address, std::string& tensor) const;
 
 private:
+    /// is_covered: elements are stored into every byte, so that only what is around them is filled.
     PlacedBuffer& add_buffer(std::size_t call, std::string name, std::size_t bytes,
                              std::size_t element_size, std::byte fill,
-                             std::vector<std::int64_t> offsets = {});
+                             std::vector<std::int64_t> offsets = {}, bool is_covered = false);
     void note_outputs();
     std::uint64_t control(const void* data, std::size_t bytes);
     void place_tensor(std::size_t number, const Call& call, std::size_t index,
