@@ -163,7 +163,8 @@ Verdict verdict_on_exact_sums(const AttentionProblem& problem, const std::string
                     "{:.9g}, which is {:.0f} / {:g}, stored {:.9g}  got {:.9g}",
                     name, keys, wrong, expected.size(),
                     problem.place(name, static_cast<std::size_t>(numbers[first / width]) * width + first % width),
-                    x, x * parts, parts, stored(x), got[first]));
+                    x, x * parts, parts, stored(x), got[first]),
+        Tier::bound);
 }
 
 }  // namespace attncheck::properties

@@ -21,7 +21,8 @@ FIRST_ROUND = 10  # seconds
 
 
 def sample(size: int, seed: int) -> list[dict]:
-    families = [[one for one in json.loads(path.read_text())["mutants"] if one.get("killed")]
+    families = [[one for one in json.loads(path.read_text())["mutants"]
+                 if one.get("killed") and not one["property"].endswith(".sampled")]
                 for path in sorted(SCORES.glob("*.json"))]
     number = sum(map(len, families))
     chance = random.Random(seed)
