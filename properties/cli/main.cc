@@ -168,9 +168,10 @@ int run(int argc, char** argv) {
         app.parse(argc, argv);
         arguments.has_sandbox = replay->count("--sandbox") > 0;
     } catch (const CLI::ParseError& e) {
-        const std::string meant = e.get_exit_code() == 0 ? "" : misspelt_word(app, argc, argv);
-        if (meant.empty()) return app.exit(e) == 0 ? 0 : kUsage;
-        std::cerr << "attncheck: " << printable(meant) << "\n";
+        if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+        const std::string meant = misspelt_word(app, argc, argv);
+        std::cerr << "attncheck: "
+                  << printable(meant.empty() ? std::string(e.what()) + "; see: " + help_of(app) : meant) << "\n";
         return kUsage;
     }
     try {

@@ -82,4 +82,9 @@ std::string misspelt_word(CLI::App& app, int argc, char** argv) {
     return {};
 }
 
+std::string help_of(const CLI::App& app) {
+    const auto chosen = app.get_subcommands();
+    return fmt::format("attncheck {}--help", chosen.empty() ? "" : chosen.front()->get_name() + " ");
+}
+
 }  // namespace attncheck::properties

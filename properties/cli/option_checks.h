@@ -20,6 +20,9 @@ CLI::Validator one_of(std::vector<std::string> values);
 /// one: "no command 'verfy', did you mean 'verify'?"; empty where nothing resembles.
 std::string misspelt_word(CLI::App& app, int argc, char** argv);
 
+/// The command that prints the help of what was asked for: "attncheck verify --help".
+std::string help_of(const CLI::App& app);
+
 /// Refuses empty values of every option of every subcommand: an unset variable of a script is not
 /// an option that was left out.
 void refuse_empty_values(CLI::App& app);

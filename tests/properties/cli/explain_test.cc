@@ -93,6 +93,7 @@ TEST_F(ExplainTest, MisspeltNamesAreAnswered) {
     expect_refusal("verify --candidat x", {"no option '--candidat', did you mean '--candidate'?"});
     expect_refusal("mutants x.so --foo", {"no option '--foo', see: attncheck mutants --help"});
     expect_refusal("--foo", {"no option '--foo', see: attncheck --help"});
+    expect_refusal("merge", {"attncheck: file is required; see: attncheck merge --help\n"});
     for (const char* emit : {"", " --emit c"})
         expect_refusal(std::string("reproduce 'atention{q=[1]}'") + emit,
                        {"case: unknown operator 'atention', did you mean 'attention'?"});
