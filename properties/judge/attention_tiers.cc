@@ -14,11 +14,15 @@ namespace {
 /// row_max + log(row_sum), where a class says that only this is defined (stats=lse).
 constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
-bool shares_deltas(const ref::RoundingClass& rounding) { return rounding.delta_rounded || rounding.own_forward; }
+/// Whether keys of a row share an error: of delta in dK, of an own row sum in both.
+bool shares_errors(const ref::RoundingClass& rounding, Role role) {
+    return (role == Role::key_grad && rounding.delta_rounded) ||
+           ((role == Role::key_grad || role == Role::value_grad) && rounding.own_forward);
+}
 
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
-/// the sign of <dO, v - o>: as many ways as values have channels. The keys of a row share the error of its delta,
-/// if that has one.
+/// the sign of <dO, v - o>: as many ways as values have channels. The keys of a row share the errors of its delta
+/// and its row sum, if those have one.
 TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role role,
                        std::int64_t width, std::vector<ref::SequencePlace> places,
                        ref::RoundingNoise noise, const char* cast, bool shares = false) {
@@ -37,7 +41,7 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     if (role == Role::query_grad || role == Role::key_grad)
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
-    if (role != Role::key_grad || !shares) return tensor;
+    if (!shares) return tensor;
     double rows = static_cast<double>(problem.query_rows());
     for (const std::int64_t length : problem.query_lengths)
         if (length > 0) rows = std::min(rows, static_cast<double>(length * problem.shape.group()));
@@ -126,9 +130,9 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
         out.push_back(make_tensor(problem, "dq", Role::query_grad, s.head_dim, queries,
                                   std::move(noise.query_grad), "ds"));
         out.push_back(make_tensor(problem, "dk", Role::key_grad, s.head_dim, keys,
-                                  std::move(noise.key_grad), "ds", shares_deltas(rounding)));
+                                  std::move(noise.key_grad), "ds", shares_errors(rounding, Role::key_grad)));
         out.push_back(make_tensor(problem, "dv", Role::value_grad, s.value_dim, keys,
-                                  std::move(noise.value_grad), "p"));
+                                  std::move(noise.value_grad), "p", shares_errors(rounding, Role::value_grad)));
         add_sums(problem, std::move(noise), rounding, out);
         return out;
     }
@@ -166,7 +170,7 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
                          ref::RoundingNoise noise, const char* cast) {
         const bool of_keys = role == Role::key_grad || role == Role::value_grad;
         const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
-        out.push_back(make_tensor(problem, name, role, width, {}, std::move(noise), cast, shares_deltas(rounding)));
+        out.push_back(make_tensor(problem, name, role, width, {}, std::move(noise), cast, shares_errors(rounding, role)));
         for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
             const auto& places = of_keys ? keys : queries;
             out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);

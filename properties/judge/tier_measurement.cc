@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "properties/case/random.h"
 
@@ -15,7 +16,10 @@ Measurement::Measurement(const TierTensor& tensor) : tensor_(tensor) {
         z_[i] = variance > 0 ? (tensor.got[i] - tensor.noise.value[i]) / std::sqrt(variance)
                              : std::nan("");
     }
+    if (!tensor.noise.shared.empty())
+        counted_.resize(z_.size() / static_cast<std::size_t>(tensor.width));
     measure_rows();
+    measure_shared();
 }
 
 std::optional<Finding> Measurement::judge(double element_tests, double slice_tests,
@@ -48,7 +52,7 @@ double Measurement::least_gain(double limit, double margin) const {
     // Noise of a_r has the variance w_r.
     for (double b = 1e-6; b < 1; b *= 1.05) {
         const double left = std::max(b - shift, 0.0);
-        const double t = left * f.w / std::sqrt(std::max(f.w, left * left * f.w2 + f.w));
+        const double t = left * f.w / std::sqrt(std::max(f.w + f.shared, left * left * f.w2 + f.w));
         if (t > limit + margin) return b;
     }
     return std::numeric_limits<double>::infinity();
@@ -133,6 +137,7 @@ void Measurement::measure_rows() {
             ++channels[d].elements;
             ++channels[d].rows;
         }
+        if (!counted_.empty()) counted_[static_cast<std::size_t>(unit)] = true;
         measure_probes(unit, first);
     }
     const double width_of_sums = static_cast<double>(width) * tensor_.independent_sums;
@@ -181,6 +186,44 @@ void Measurement::measure_probes(std::int64_t unit, std::size_t first) {
         }
         if (!(w > 0)) continue;
         for (const SliceName& name : slices) filters_[{k, name}].add(a, w, v);
+    }
+}
+
+void Measurement::measure_shared() {
+    const ref::RoundingNoise& noise = tensor_.noise;
+    if (noise.shared.empty()) return;
+    const auto width = static_cast<std::size_t>(tensor_.width);
+    std::map<SliceName, std::size_t> numbers;
+    std::vector<std::vector<std::size_t>> slices(counted_.size());
+    for (std::size_t unit = 0; unit < counted_.size(); ++unit)
+        for (const SliceName& name : counted_[unit] ? names(static_cast<std::int64_t>(unit)) : std::vector<SliceName>{})
+            slices[unit].push_back(numbers.try_emplace(name, numbers.size()).first->second);
+    std::vector<double> weighted(z_.size()), sums(numbers.size());
+    for (std::size_t k = 0; k < noise.probes.size(); ++k) {
+        for (std::size_t i = 0; i < z_.size(); ++i)
+            weighted[i] = std::isnan(z_[i]) ? 0 : noise.probes[k].direction[i] / noise.variance[i];
+        std::vector<double> variances(numbers.size());
+        for (const ref::SharedErrors& errors : noise.shared) {
+            const std::size_t keys = errors.places.size();
+            for (std::size_t i = 0; i * width < errors.factor.size(); ++i) {
+                const double* const factor = errors.factor.data() + i * width;
+                std::ranges::fill(sums, 0.0);
+                for (std::size_t c = 0; c < keys; ++c) {
+                    const auto unit = static_cast<std::size_t>(errors.places[c]);
+                    if (slices[unit].empty()) continue;
+                    const double product =
+                        std::inner_product(factor, factor + width, weighted.data() + unit * width, 0.0);
+                    for (const std::size_t slice : slices[unit])
+                        sums[slice] += static_cast<double>(errors.share[i * keys + c]) * product;
+                }
+                for (std::size_t slice = 0; slice < sums.size(); ++slice)
+                    variances[slice] += ref_square(sums[slice]);
+            }
+        }
+        for (const auto& [name, number] : numbers) {
+            const auto filter = filters_.find({k, name});
+            if (filter != filters_.end()) filter->second.shared = variances[number];
+        }
     }
 }
 

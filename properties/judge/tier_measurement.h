@@ -36,6 +36,7 @@ struct SliceSums {
 struct FilterSums {
     double a = 0, a2 = 0, w = 0, aw = 0, w2 = 0;  ///< sums of a_r, a_r^2, w_r, a_r w_r, w_r^2
     double v = 0;  ///< sum of squares of what coherent errors may be, over sigma
+    double shared = 0;  ///< variance of a by errors that rows share (RoundingNoise::shared)
     std::int64_t rows = 0;
 
     void add(double ar, double wr, double vr) {
@@ -51,10 +52,10 @@ struct FilterSums {
         if (left * a <= 0) return 0;
         const double squares = std::max(a2 - 2 * shift * aw + shift * shift * w2, 0.0);
         if (!(squares > 0)) return 0;
-        return std::min(std::fabs(left) / std::sqrt(squares), std::fabs(left) / std::sqrt(w));
+        return std::min(std::fabs(left) / std::sqrt(squares), std::fabs(left) / std::sqrt(w + shared));
     }
     /// In units of its predicted deviation.
-    double t() const { return w > 0 ? a / std::sqrt(w) : 0; }
+    double t() const { return w > 0 ? a / std::sqrt(w + shared) : 0; }
 };
 
 /// One tensor, measured.
@@ -105,6 +106,10 @@ private:
 
     void measure_probes(std::int64_t unit, std::size_t first);
 
+    /// Errors that many rows share add up in the sum of a filter: row i of them takes
+    /// (sum_r share_ir <factor_i, direction_r / sigma_r^2>)^2 of its variance.
+    void measure_shared();
+
     /// The filter that explains most; the whole tensor before its parts.
     std::optional<Finding> judge_filters(double limit, TierScores& scores) const;
 
@@ -117,6 +122,7 @@ private:
     std::vector<double> z_;  ///< NaN where nothing is rounded
     std::int64_t judged_ = 0;
     std::unordered_set<std::uint64_t> seen_;
+    std::vector<bool> counted_;  ///< rows that the filters have, where errors are shared
     std::map<SliceName, SliceSums> slices_;
     std::map<std::pair<std::size_t, SliceName>, FilterSums> filters_;
 };

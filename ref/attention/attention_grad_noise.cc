@@ -86,7 +86,12 @@ public:
                     16) +
             of_.exponential;
         // A row sum of its own, whose error all P of the row share.
-        if (of_.own_forward) omega += of_.of_positive_sum(static_cast<double>(rows.count()));
+        Eigen::ArrayXd sum_alike, sum_variance;
+        if (of_.own_forward) {
+            sum_alike = lost_alike(s, p);
+            sum_variance = of_.of_positive_sum(static_cast<double>(rows.count())) + sum_alike.square();
+            omega.colwise() += sum_variance;
+        }
         const Array prob_grad_variance =
             of_.of_products(value_dim) * 2 / value_dim * rows.gain.square() *
             (dout.rowwise().squaredNorm() * value_squares_(rows.keys).transpose()).array();
@@ -113,6 +118,8 @@ public:
         }
         shares.own = square(scale) * own + lost;
         if (of_.rounds_score_grad) shares.take_alike(of_.least * most_scale);
+        shares.share_alike(sum_alike);
+        shares.of_row = sum_variance;
         sums_.add_to_queries(rows, shares, row_terms);
         if (!sums_.has_keys()) return;
         sums_.add_to_keys(rows, shares, row_terms);
@@ -124,6 +131,8 @@ public:
         weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
         if (of_.rounds_prob && of_.least > RoundingVariance::kNoNumber)
             weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
+        weights.share_alike(sum_alike);
+        weights.of_row = sum_variance;
         sums_.add_to_values(rows, weights, dout, kept);
     }
 
@@ -152,6 +161,16 @@ private:
                 out[i] += square(dout(i, c)) * (2 * of_.stored(dtype_, o) + of_values(i, c) +
                                                 weights.row(i).sum() * square(o));
             }
+        return out;
+    }
+
+    /// What terms next to a much larger one, such as a sink, lose of an own row sum where they err alike; relative.
+    Eigen::ArrayXd lost_alike(const Array& s, const Array& p) const {
+        Eigen::ArrayXd out = Eigen::ArrayXd::Zero(p.rows());
+        const Eigen::ArrayXd spreads = spreads_of(s, p);
+        for (std::int64_t i = 0; i < p.rows(); ++i)
+            for (std::int64_t j = 0; j < p.cols(); ++j)
+                out[i] += RoundingVariance::alike(p(i, j), of_.sum, spreads[i]);
         return out;
     }
 

@@ -16,6 +16,12 @@ void PairShares::take_alike(double half_step, const Eigen::ArrayXd& spreads) {
     if (alike.size() > 0) own += alike;
 }
 
+void PairShares::share_alike(const Eigen::ArrayXd& errors) {
+    if (errors.size() == 0 || (errors == 0).all()) return;
+    if (alike.size() == 0) alike = Array::Zero(value.rows(), value.cols());
+    alike += (value.colwise() * errors).square();
+}
+
 GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> key,
                            std::span<const SequencePlace> query_places,
                            std::span<const SequencePlace> key_places, Dtype dtype,
@@ -33,7 +39,8 @@ GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> 
       key_(out.key_grad, shape.head_dim),
       value_(out.value_grad, shape.value_dim) {
     for (TensorSums* sums : {&query_, &key_, &value_})
-        if (of_.truncating || (sums == &key_ && shares_delta())) sums->noise.truncated.resize(sums->noise.size());
+        if (of_.truncating || (sums == &key_ && shares_delta()) || (sums == &value_ && of_.own_forward))
+            sums->noise.truncated.resize(sums->noise.size());
     if (of_.group > 0 && shape.group() > 1) {
         head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
         head_value_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.value_dim);
@@ -121,7 +128,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
         add_product(key_.value(to), shares.value, j, q);
         add_product(key_.squared(to), squares, j, q2);
         add_product(key_.rest(to), own, j, q2);
-        if (shares_delta()) add_product(key_.row(key_.noise.truncated, to), of_delta, j, q2);
+        if (of_.delta > 0 && !of_.own_forward) add_product(key_.row(key_.noise.truncated, to), of_delta, j, q2);
         key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
         if (shares.alike.size() > 0) add_product(key_.alike(to), shares.alike, j, q2);
         add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
@@ -129,7 +136,25 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
         add_product(key_.probe(to, Defect::other_row), other_row, j, q);
         terms_[to] += static_cast<double>(q.rows());
     }
+    if (of_.own_forward) add_shared(key_, rows, shares.prob.colwise() * delta_variance.sqrt(), q);
+    if (shares.of_row.size() > 0) add_shared(key_, rows, shares.value.colwise() * shares.of_row.sqrt(), q);
     add_tiles(key_, rows, shares.value, q);
+}
+
+void GradientSums::add_shared(TensorSums& sums, const SharedRows<double>& rows, const Array& deviations,
+                              const Matrix<double>& x) const {
+    SharedErrors errors;
+    for (std::int64_t j = 0; j < rows.count(); ++j) errors.places.push_back(slot(rows, j));
+    errors.share.reserve(static_cast<std::size_t>(deviations.size()));
+    for (std::int64_t i = 0; i < deviations.rows(); ++i)
+        for (std::int64_t j = 0; j < deviations.cols(); ++j)
+            errors.share.push_back(static_cast<float>(deviations(i, j)));
+    errors.factor.assign(x.data(), x.data() + x.size());
+    const Array squares = deviations.square();
+    const Matrix<double> x2 = x.cwiseAbs2();
+    for (std::int64_t j = 0; j < rows.count(); ++j)
+        add_product(sums.row(sums.noise.truncated, slot(rows, j)), squares, j, x2);
+    sums.noise.shared.push_back(std::move(errors));
 }
 
 void GradientSums::add_to_values(const SharedRows<double>& rows, const PairShares& weights,
@@ -147,6 +172,7 @@ void GradientSums::add_to_values(const SharedRows<double>& rows, const PairShare
         if (weights.alike.size() > 0) add_product(value_.alike(to), weights.alike, j, tame2);
         add_product(value_.probe(to, Defect::scale), weights.scale, j, tame);
     }
+    if (weights.of_row.size() > 0) add_shared(value_, rows, weights.value.colwise() * weights.of_row.sqrt(), tame);
     add_tiles(value_, rows, weights.value, tame);
 }
 

@@ -48,6 +48,14 @@ struct Probe {
     std::vector<double> direction;  ///< per element
 };
 
+/// Errors that rows of queries make once for all of their keys: row i adds a number of deviation 1 times
+/// share[i,c] factor[i] to the key in places[c].
+struct SharedErrors {
+    std::vector<std::int64_t> places;  ///< [c]
+    std::vector<float> share;          ///< [g,c]
+    std::vector<double> factor;        ///< [g,width]
+};
+
 /// One tensor [rows, heads, width], row-major.
 struct RoundingNoise {
     std::vector<double> value;     ///< exact
@@ -59,8 +67,9 @@ struct RoundingNoise {
     /// Part of the variance that truncation takes from sums, which goes with their partial sums. Rows
     /// that add the same factors in the same order, such as all keys of dV, have partial sums that
     /// rise and fall together. Of dK also what an error of delta takes, one number for the keys of its row, where a
-    /// kernel stores delta in half or forms its own. Empty: there is nothing of both.
+    /// kernel stores delta in half or forms its own, and of dK and dV what one of an own row sum takes. Empty: nothing of these.
     std::vector<double> truncated;
+    std::vector<SharedErrors> shared;  ///< forward=own, dK and dV: of delta and of own row sums; in `truncated`
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants
     /// and reciprocals 16 u; truncating sums n u more.

@@ -178,6 +178,56 @@ TEST(LongRows, OwnForwardsOfFewRowsAreNotAccused) {
     EXPECT_FALSE(row_sum.failed()) << row_sum.message;
 }
 
+// The same errors in the sums of the filters, which add up over the keys of a row: those of delta, and of a row sum that
+// loses alike from every key next to a large sink. The last one is a channel of dV, whose keys share row sums.
+TEST(LongRows, FiltersDoNotAccuseOwnForwards) {
+    const auto judged = [](const char* line, const Emulation& emulation) {
+        const Spec spec = parse(line, schemas());
+        const AttentionProblem problem = find_operator(spec.schema->op)->attention()->problem(spec);
+        const Outputs got = emulate(problem, emulation);
+        return judge_attention(problem, emulation.rounding(), [&](const std::string& name) { return got.at(name); });
+    };
+    Emulation emulation;
+    emulation.own_forward = true;
+    emulation.sums = Sums::pairwise;
+    emulation.tile = 64;
+    emulation.base_two = true;
+    const Verdict delta = judged(
+        "attention_grad{dtype=fp16 q=[1] kv=[1365] layout=bshd kv_heads=2 group=3 dim=8 value_dim=8 scale=rsqrt "
+        "window_right=0 align=bottom_right data=normal seed=11781094}",
+        emulation);
+    EXPECT_FALSE(delta.failed()) << delta.message;
+    emulation.tile = 32;
+    emulation.score_grad_cast = false;
+    emulation.normalised_first = true;
+    const Verdict other_row = judged(
+        "nsa_selected_attention_grad{dtype=fp16 q=[15] kv=[2432] kv_heads=1 group=4 dim=192 value_dim=192 block=128 "
+        "count=19 scale=negative topk=shared data=normal seed=7752872}",
+        emulation);
+    EXPECT_FALSE(other_row.failed()) << other_row.message;
+    emulation = {};
+    emulation.own_forward = true;
+    emulation.sums = Sums::fused;
+    emulation.tile = 128;
+    emulation.normalised_first = true;
+    emulation.prob_cast = false;
+    const Verdict row_sum = judged(
+        "attention_grad{dtype=fp32 q=[6] kv=[170] layout=bshd kv_heads=2 group=3 dim=8 value_dim=8 scale=rsqrt softcap=1 "
+        "bias=per_key bias_type=input sink=large data=normal seed=13416154}",
+        emulation);
+    EXPECT_FALSE(row_sum.failed()) << row_sum.message;
+    emulation = {};
+    emulation.own_forward = true;
+    emulation.sums = Sums::truncating;
+    emulation.tile = 16;
+    emulation.normalised_first = emulation.scale_before_cast = true;
+    const Verdict values = judged(
+        "attention_grad{dtype=fp32 q=[9] kv=[517] layout=bshd kv_heads=1 group=4 dim=16 value_dim=16 scale=tenth "
+        "softcap=50 window_right=0 align=bottom_right data=normal seed=2008067}",
+        emulation);
+    EXPECT_FALSE(values.failed()) << values.message;
+}
+
 /// Keys of the longest row, queries of the longest sum, or tokens.
 Int longest_sum(const Spec& spec) {
     if (spec.schema->number("count") >= 0 && spec.schema->number("topk") >= 0) {
