@@ -85,7 +85,7 @@ public:
                          (m.square() + log_sum.square())) +
                     16) +
             of_.exponential;
-        // A row sum of its own, whose error all P of the row share.
+        // The gradient forms the row sum again: all P of the row share its error.
         Eigen::ArrayXd sum_alike, sum_variance;
         if (of_.own_forward) {
             sum_alike = lost_alike(s, p);
