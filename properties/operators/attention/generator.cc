@@ -39,7 +39,7 @@ constexpr Int kBeyond16Bits = 33'001;
 
 /// Long and thin: a case costs what a short one does.
 void make_long(Random& random, Spec& spec) {
-    const Int length = random.pick<Int>({1023, 1024, 1025, 2047, 2049, 4097, kBeyond16Bits, kBeyond16Bits});
+    const Int length = random.pick<Int>({1023, 1024, 1025, 2047, 2049, 4097, kBeyond16Bits, kBeyond16Bits, kBeyond16Bits});
     const Int few = length > 2049 ? random.between(1, 3) : random.between(1, 40);
     spec.set("kv_heads", 1), spec.set("group", 1);
     spec.set("dim", random.pick<Int>({1, 2, 8}));
@@ -132,8 +132,8 @@ void sample_far_positions(Random& random, Spec& spec) {
     spec.recipe = random.pick({Recipe::normal, Recipe::normal, Recipe::spiky, Recipe::onehot});
     spec.set("dtype", random.pick<Int>({2, 2, 0, 1}));
     spec.set("logits", 0);
-    if (is_packed(spec) || random.chance(30)) {
-        if (random.chance(60)) spec.set("window_left", random.between(0, 3000)), spec.set("align", 1);
+    if (is_packed(spec) || random.chance(40)) {
+        if (random.chance(85)) spec.set("window_left", random.between(0, 3000)), spec.set("align", 1);
         return;
     }
     spec.set("window_left", -1), spec.set("window_right", -1);
@@ -249,6 +249,7 @@ std::vector<std::string> neutral_labels(const Spec& spec) {
     labels.add(spec.lists[0].size() > 1, "several_sequences");
     labels.heads_and_widths();
     labels.add(longest(spec.lists[1]) > 1022, "many_keys");
+    labels.add(left >= 0 && longest(spec.lists[1]) >= kBeyond16Bits, "window_beyond_16_bits");
     labels.add(longest(spec.lists[0]) > 1022, "many_queries");
     labels.layouts();
     labels.given();
@@ -266,7 +267,7 @@ std::vector<RequiredClass> neutral_required_classes(bool gradient) {
         .share(2, {"wide_dim", "broadcast", "reversed"})
         .share(1, {"queries_without_keys", "keys_without_queries"})
         .share(0.5, {"many_keys", "many_queries"})
-        .rare(0.2, {"one_buffer"})
+        .rare(0.2, {"one_buffer", "window_beyond_16_bits"})
         .values(5, "layout")
         .values(5, "align")
         .values(2, "bias_type")
