@@ -89,24 +89,62 @@ ref::RoundingClass declared_for(const Emulation& emulation, Random& random) {
     return declared;
 }
 
-/// A case of the property's own generator; nine in ten, or all of them, are cut down to a few thousand pairs.
-Spec draw(const Operator& op, Random& random, bool always_small) {
+/// Multiplications of one product of all pairs, and elements of all inputs: about what a case costs.
+std::int64_t cost_of(const Spec& spec) {
+    const auto number = [&](const char* field, std::int64_t otherwise) {
+        return spec.schema->number(field) < 0 ? otherwise : spec.number(field);
+    };
+    const std::int64_t chosen = number("count", 0) * number("block", 0);
+    std::int64_t rows = 0;
+    for (std::size_t b = 0; b < spec.lists[0].size() && spec.lists.size() > 1; ++b) {
+        const std::int64_t q = spec.lists[0][b], kv = spec.lists[1][b];
+        rows += q * (chosen > 0 ? std::min(kv, chosen) : kv) + q + kv;
+    }
+    return rows * number("kv_heads", 1) * number("group", 1) * (number("dim", 1) + number("value_dim", 0));
+}
+
+/// The case with shorter lengths and narrower heads; without some of that where it would be illegal.
+Spec cut_down(const Operator& op, const Property& property, const Spec& spec, bool further) {
     constexpr std::int64_t kLong = 128, kFewest = 6;
+    Spec small = spec;
+    const auto take_if_legal = [&](auto&& change) {
+        Spec next = small;
+        change(next);
+        if (!op.illegal(next) && property.domain(next)) small = std::move(next);
+    };
+    const auto shorten = [&](Spec& to, std::size_t list) {
+        for (auto& length : to.lists[list])
+            length = std::max(std::min(length, kFewest), (length + 3) / (further && length > kLong ? 12 : 4));
+    };
+    const auto narrow = [](Spec& to) {
+        for (const char* field : {"dim", "value_dim"})
+            if (to.schema->number(field) >= 0 && to.number(field) > 40)
+                to.set(field, to.number("dim") % 3 == 0 ? 32 : 16);
+    };
+    take_if_legal([&](Spec& to) {
+        for (std::size_t list = 0; list < to.lists.size(); ++list) shorten(to, list);
+        narrow(to);
+    });
+    if (!further || small != spec) return small;
+    take_if_legal(narrow);
+    for (std::size_t list = 0; list < small.lists.size(); ++list)
+        take_if_legal([&](Spec& to) { shorten(to, list); });
+    return small;
+}
+
+/// A case of the property's own generator. Nine in ten are cut down to a few thousand pairs; or all of them,
+/// and what stays dear is left out.
+Spec draw(const Operator& op, Random& random, bool always_small) {
+    constexpr std::int64_t kDear = 400'000;
     const Property& property = *op.property("deviation");
-    for (int tries = 0;; ++tries) {
-        Spec spec = op.sample(random, static_cast<int>(random.between(0, 99)));
+    for (;;) {
+        const int size = static_cast<int>(random.between(0, 99));
+        Spec spec = op.sample(random, always_small ? size / 4 : size);
         property.adapt(spec, random);
         if (op.illegal(spec) || !property.domain(spec)) continue;
         if (!always_small && !random.chance(90)) return spec;
-        Spec small = spec;
-        for (auto& list : small.lists)
-            for (auto& length : list)
-                length = std::max(std::min(length, kFewest), (length + 3) / (always_small && length > kLong ? 12 : 4));
-        for (const char* field : {"dim", "value_dim"})
-            if (spec.schema->number(field) >= 0 && spec.number(field) > 40)
-                small.set(field, spec.number("dim") % 3 == 0 ? 32 : 16);
-        if (!op.illegal(small) && property.domain(small)) return small;
-        if (!always_small || tries > 20) return spec;
+        spec = cut_down(op, property, spec, always_small);
+        if (!always_small || cost_of(spec) <= kDear) return spec;
     }
 }
 

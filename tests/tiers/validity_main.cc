@@ -1,6 +1,6 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
 // tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]] [small] [CASE LINE]. A case line is the
-// case of all of them, with an emulation each; small: all cases are cut down to some thousand pairs. With a word of the rounding class, such
+// case of all of them, with an emulation each; small: all cases are cut down and dear ones left out. With a word of the rounding class, such
 // as scores=half, every emulation has its roundings, and declares them or not; "words" stands for each of
 // them in turn, declared, in one table. Progress goes to the error stream. Exit status 1 when a tier
 // accused one of them, 2 when an argument is no number.
