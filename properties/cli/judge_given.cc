@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include "properties/case/derived.h"
@@ -224,25 +225,25 @@ private:
             return std::ranges::find(judged, name) != judged.end();
         };
         const CallResult made = result();
-        // What rounding predicts takes half as long as the reference, and needs nothing of it.
-        std::future<std::vector<TierTensor>> predicted;
-        if (has_tier_data(problem_))
-            predicted = std::async(std::launch::async,
-                                   [&] { return tensors(judged, made, rounding_); });
+        // The tiers take nearly as long as the reference, and need nothing of it.
+        std::future<std::optional<Verdict>> beside =
+            std::async(std::launch::async, [&]() -> std::optional<Verdict> {
+                if (!has_tier_data(problem_)) return std::nullopt;
+                return judge_tiers(tensors(judged, made, rounding_), rounding_,
+                                   [&](const ref::RoundingClass& other) {
+                                       return tensors(judged, made, other);
+                                   });
+            });
         ExpectedOutputs expected = in_call_order(problem_, expected_of(problem_, rounding_));
         std::erase_if(expected, [&](const auto& one) { return !is_judged(one.first); });
         Verdict verdict = verdict_on_values(spec_, call_, made, expected);
         for (const AttentionOutput& output : problem_.outputs())
             if (output.is_list() && is_judged(output.name))
                 join(verdict, of_.judge_lists(problem_, packed_bits(output, call_, made), rounding_));
-        if (verdict.failed() || !predicted.valid()) return verdict;
-        const double worst = verdict.worst_ratio;
-        Verdict tiers = judge_tiers(predicted.get(), rounding_,
-                                    [&](const ref::RoundingClass& other) {
-                                        return tensors(judged, made, other);
-                                    });
-        tiers.worst_ratio = std::max(worst, tiers.worst_ratio);
-        return tiers;
+        std::optional<Verdict> tiers = beside.get();
+        if (verdict.failed() || !tiers) return verdict;
+        tiers->worst_ratio = std::max(verdict.worst_ratio, tiers->worst_ratio);
+        return *std::move(tiers);
     }
 
     /// What rounding predicts of the outputs that are there, with what they are.
