@@ -142,9 +142,12 @@ private:
         if (!declined && (!is_over || scope_.is_declared())) scope_.accept(spec);
         if (is_over) throw OutOfTime();
         result_.declined += declined;
-        if (declined && !got.detail.empty())
-            result_.reason = printable_line(got.detail, kLongestMessage);
+        if (declined && !got.detail.empty()) note_reason(printable_line(got.detail, kLongestMessage));
         return !declined;
+    }
+
+    void note_reason(const std::string& reason) {
+        if (++reasons_[reason] >= reasons_[result_.reason]) result_.reason = reason;
     }
 
     bool takes_all_at_first() {
@@ -302,6 +305,7 @@ private:
     SurveyCases cases_;
     double seconds_ = 0;  ///< of all calls
     int deaths_ = 0;      ///< calls without a return, one behind another
+    std::map<std::string, int> reasons_;  ///< what declined calls said, and how often
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ struct Survey {
     int calls = 0, declined = 0;
     bool takes_nothing = false;  ///< not one of the cases that were tried
     TakenCases taken;
-    std::string reason;  ///< what the candidate said last to a case that it declined
+    std::string reason;  ///< what the candidate said most often to cases that it declined
 };
 
 /// Calls the candidate on about a hundred cases, none where it declines none of the first ones. The same seed asks for

@@ -3,6 +3,7 @@
 #include "properties/search/survey.h"
 
 #include <attncheck/candidate.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <set>
@@ -369,6 +370,23 @@ TEST(Survey, AsksADyingCandidateFewTimes) {
     EXPECT_EQ(known.calls, 3);
     EXPECT_TRUE(known.scope.is_open());
     EXPECT_FALSE(known.takes_nothing);
+}
+
+// The last call may be declined for what no other call has.
+TEST(Survey, NamesTheReasonThatIsGivenMost) {
+    testing::NiceMock<MockCandidate> candidate;
+    int calls = 0;
+    ON_CALL(candidate, run).WillByDefault([&calls](const Call&, const RunOptions&) {
+        CallResult result;
+        result.kind = CallResult::Kind::returned;
+        result.status = ATTNCHECK_DECLINED;
+        result.detail = ++calls % 3 == 1 ? "no mask here" : fmt::format("call {}", calls);
+        return result;
+    });
+    const Survey known = survey(flash(false), candidate, 1, Profile::ascend910b);
+    EXPECT_TRUE(known.takes_nothing);
+    EXPECT_NE(calls % 3, 1) << "the last call has that reason";
+    EXPECT_EQ(known.reason, "no mask here");
 }
 
 }  // namespace
