@@ -77,6 +77,23 @@ bool concerns(const std::string& word, const Spec& spec) {
     return true;
 }
 
+/// Whether the word may say anything about the operator's cases.
+bool may_concern(const std::string& word, const Operator& op) {
+    if (word.empty()) return true;
+    const bool gradient = op.schema().tensor("dq") >= 0;
+    if (word == "group=half" || word == "delta=half" || word == "forward=own") return op.attention() && gradient;
+    if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return op.attention() && !gradient;
+    return op.attention() != nullptr;
+}
+
+/// The case in the type, or with the heads, that the word is about, where that is legal.
+Spec concerned(const std::string& word, const Operator& op, Spec spec) {
+    Spec next = spec;
+    if (word.starts_with("in=")) next.set("dtype", dtype_field(ref::Dtype::fp32));
+    if (word == "group=half" && spec.number("group") == 1) next.set("group", 2);
+    return next == spec || op.illegal(next) ? spec : next;
+}
+
 /// Whether the emulated kernels compute it: a gradient is given its statistics.
 bool is_emulated(const AttentionProblem& problem) {
     return !(problem.gradient && problem.statistics == Statistics::none);
@@ -135,7 +152,7 @@ Spec cut_down(const Operator& op, const Property& property, const Spec& spec, bo
 /// A case of the property's own generator. Nine in ten are cut down to a few thousand pairs; or all of them,
 /// and what stays dear is left out.
 Spec draw(const Operator& op, Random& random, bool always_small) {
-    constexpr std::int64_t kDear = 400'000;
+    constexpr std::int64_t kDear = 100'000;
     const Property& property = *op.property("deviation");
     for (;;) {
         const int size = static_cast<int>(random.between(0, 99));
@@ -241,8 +258,10 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     while (!drawn || !(word_.word.empty() || (op->attention() && concerns(word_.word, *drawn))) ||
            (op->attention() && !is_emulated(op->attention()->problem(*drawn)))) {
         op = &operator_of(turn);
-        drawn = draw(*op, random, word_.small);
         if (!word_.word.empty()) turn = random.next();
+        drawn.reset();
+        if (!may_concern(word_.word, *op)) continue;
+        drawn = concerned(word_.word, *op, draw(*op, random, word_.small));
     }
     const Spec& spec = *drawn;
     Emulation emulation = random_emulation(random);
