@@ -83,6 +83,9 @@ struct Call {
     std::vector<Number> numbers;
     std::vector<Real> reals;
     Profile profile = Profile::ascend910b;  ///< whose rules apply, where an operator's depend on it
+    /// Of the case that it was laid out for; no field: of none.
+    std::vector<std::int64_t> fields = {};
+    std::vector<std::vector<std::int64_t>> lists = {};
 
     Tensor& tensor(std::string_view name);
     const Tensor& tensor(std::string_view name) const;

@@ -138,6 +138,10 @@ Call outline_of(const Extents& extents, std::span<const Layout> layouts) {
     call.description = &d;
     call.op = d.op;
     call.profile = extents.profile();
+    for (std::size_t f = 0; f < d.numbers.size(); ++f)
+        call.fields.push_back(extents.scalar(static_cast<int>(f)));
+    for (std::size_t l = 0; l < d.lists.size(); ++l)
+        call.lists.push_back(extents.lengths(static_cast<int>(l)));
     for (std::size_t i = 0; i < d.tensors.size(); ++i) {
         const TensorField& field = d.tensors[i];
         call.tensors.push_back(make_tensor(

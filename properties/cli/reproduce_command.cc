@@ -13,6 +13,7 @@
 #include "properties/cli/names.h"
 #include "properties/report/last_report.h"
 #include "properties/report/terminal.h"
+#include "properties/search/declared_calls.h"
 #include "properties/search/large.h"
 #include "properties/search/run.h"
 
@@ -100,12 +101,13 @@ int reproduce_command(const Arguments& given) {
         return kNothingChecked;
     }
     const std::string features = checked_features(arguments, *candidate);
-    PropertyContext context{*candidate,
+    DeclaredCalls declared(*candidate, declared_cases(features, operators()));
+    PropertyContext context{declared,
                             rounding_of(arguments, *candidate),
                             nullptr,
                             arguments.samples,
                             missing_outputs(features, operators()),
-                            declared_cases(features, op),
+                            declared_cases(features, operators()),
                             companion_calls};
     const bool has_call = op.schema().entry.pack && !is_large;
     if (has_call && (!arguments.dump.empty() || spec.edits.empty())) {
@@ -128,6 +130,7 @@ int reproduce_command(const Arguments& given) {
             say("{:<20} outside its domain\n", property.name);
             continue;
         }
+        declared.turn(!property.validation && context.takes(spec));
         const Verdict verdict = check_case(property, spec, context);
         switch (verdict.kind) {
             case Verdict::Kind::held:

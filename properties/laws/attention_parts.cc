@@ -96,6 +96,12 @@ void MaskTensor::crop(std::int64_t rows, std::int64_t columns) {
     shape = {rows, columns};
 }
 
+Spec spec_with(const std::vector<std::int64_t>& fields, const Description& description) {
+    Spec spec(description);
+    std::copy_n(fields.begin(), std::min(fields.size(), spec.numbers.size()), spec.numbers.begin());
+    return spec;
+}
+
 bool withholds(const AttentionProblem& problem, std::string_view output) {
     return std::ranges::find(problem.withheld, output) != problem.withheld.end();
 }

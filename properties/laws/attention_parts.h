@@ -19,7 +19,9 @@
 namespace attncheck::properties {
 
 /// The values, and in a struct derived from it what the operator has beyond them.
-struct AttentionParts : AttentionValues, AttentionExtras {};
+struct AttentionParts : AttentionValues, AttentionExtras {
+    std::vector<std::int64_t> fields;  ///< of the case, for what no other part says
+};
 
 /// A mask as it is passed, without its strides.
 struct MaskTensor {
@@ -96,12 +98,22 @@ void take_extents(const Extents& extents, Shape& shape) {
 /// Types, extents and scale of a case, whose scale is a field of that name.
 template <class Parts>
 void take_case(const Spec& spec, const Extents& extents, Parts& parts) {
+    parts.fields = spec.numbers;
     parts.dtype = parts.result = extents.type_of(spec.schema->tensors[0]);
     take_extents(extents, parts.shape);
     parts.scale = scale_of(static_cast<ScaleKind>(spec.number("scale")), parts.shape.head_dim);
 }
 
-/// Extents in a case; its query heads need a claim.
+/// Heads and widths in a case.
+template <class Shape>
+void give_heads(const Shape& shape, Spec& spec) {
+    spec.set("kv_heads", shape.kv_heads);
+    spec.set("group", shape.query_heads / std::max<std::int64_t>(shape.kv_heads, 1));
+    spec.set("dim", shape.head_dim);
+    spec.set("value_dim", shape.value_dim);
+}
+
+/// Extents in a case.
 template <class Shape>
 void give_extents(const Shape& shape, Spec& spec) {
     spec.lists = {shape.query_lengths, kv_lengths_of(shape)};
@@ -109,9 +121,18 @@ void give_extents(const Shape& shape, Spec& spec) {
     for (std::size_t list = 0; list < 2; ++list)
         if (const auto& beyond = spec.schema->lists[list].beyond; !beyond.empty())
             spec.set(beyond, rows[list] - total(spec.lists[list]));
-    spec.set("kv_heads", shape.kv_heads);
-    spec.set("dim", shape.head_dim);
-    spec.set("value_dim", shape.value_dim);
+    give_heads(shape, spec);
+}
+
+/// A case with these fields; those of a gradient begin as its forward's.
+Spec spec_with(const std::vector<std::int64_t>& fields, const Description& description);
+
+/// The case of parts, with the extents of their shape.
+template <class Parts>
+Spec case_of(const Parts& parts, const Description& description) {
+    Spec spec = spec_with(parts.fields, description);
+    give_extents(parts.shape, spec);
+    return spec;
 }
 
 /// A problem of this shape without values.

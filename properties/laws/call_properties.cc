@@ -210,7 +210,7 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
         const CallResult alone = context.candidate.run(problem.call, {});
         auto verdict = verdict_unless_ok(alone);
         if (verdict && taken.empty()) return *verdict;
-        if (verdict && verdict->kind == Verdict::Kind::declined) continue;
+        if (is_declined(alone)) continue;
         seconds += alone.seconds;
         taken.push_back(&problem);
         calls.push_back(&problem.call);
@@ -347,8 +347,11 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
     list.push_back({"history",
                     "a call does not depend on the one before it",
                     [of](const Spec& spec, PropertyContext& context) {
-                        return check_history(spec, context, of.problem(of.earlier(spec)),
-                                             of.problem(spec), of.earlier_words);
+                        if (const Spec before = of.earlier(spec); context.takes(before))
+                            return check_history(spec, context, of.problem(before),
+                                                 of.problem(spec), of.earlier_words);
+                        return check_history(spec, context, of.problem(with_other_values(spec)),
+                                             of.problem(spec), "other data");
                     },
                     [of](Spec& spec, Random& random) {
                         without_extremes(spec);

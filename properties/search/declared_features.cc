@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -61,11 +63,19 @@ std::vector<std::string> missing_outputs(const std::string& declaration,
     return out;
 }
 
-std::function<bool(const Spec&)> declared_cases(const std::string& declaration, const Operator& op) {
-    Scope scope(op);
-    scope.restrict_to(features_of(declaration, op.name()));
-    if (!scope.is_declared()) return {};
-    return [scope = std::move(scope)](const Spec& spec) { return scope.holds(spec); };
+std::function<bool(const Spec&)> declared_cases(
+    const std::string& declaration, const std::vector<std::unique_ptr<Operator>>& operators) {
+    auto scopes = std::make_shared<std::map<const Schema*, Scope>>();
+    for (const auto& op : operators) {
+        Scope scope(*op);
+        scope.restrict_to(features_of(declaration, op->name()));
+        if (scope.is_declared()) scopes->emplace(&op->schema(), std::move(scope));
+    }
+    if (scopes->empty()) return {};
+    return [scopes](const Spec& spec) {
+        const auto at = scopes->find(spec.schema);
+        return at == scopes->end() || at->second.holds(spec);
+    };
 }
 
 }  // namespace attncheck::properties

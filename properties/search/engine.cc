@@ -11,6 +11,7 @@
 #include "properties/candidate/candidate.h"
 #include "properties/search/case_evidence.h"
 #include "properties/search/case_sequence.h"
+#include "properties/search/declared_calls.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
@@ -27,10 +28,10 @@ public:
           known_(known),
           evidence_(op, property, options_),
           foreseen_(candidate),
+          declared_(foreseen_, options_.declared),
           sequence_(op, property, options_, foreseen_),
-          context_{foreseen_, options_.rounding, options_.rule, options_.samples,
-                   options_.missing_outputs, declared_cases(options_.features, op),
-                   options_.companions} {
+          context_{declared_, options_.rounding, options_.rule, options_.samples,
+                   options_.missing_outputs, options_.declared, options_.companions} {
         report_.op = op.name();
         if (options_.survey) report_.taken = options_.survey->taken;
         report_.property = property.name;
@@ -328,6 +329,7 @@ private:
     }
 
     Verdict evaluate(const Spec& spec) {
+        declared_.turn(!property_.validation && context_.takes(spec));
         try {
             return property_.check(spec, context_);
         } catch (const Stopped&) {
@@ -350,6 +352,7 @@ private:
     KnownMinima& known_;
     const CaseEvidence evidence_;
     ForeseenDeclines foreseen_;  ///< the candidate
+    DeclaredCalls declared_;     ///< the same
     CaseSequence sequence_;
     PropertyContext context_;
     PropertyReport report_;

@@ -41,6 +41,7 @@ struct EngineOptions {
     const Survey* survey = nullptr;  ///< of the operator; null: everything is drawn
     std::uint64_t withheld = 0;  ///< outputs of the operator that the candidate declares not to give
     std::vector<std::string> missing_outputs;  ///< the same of all operators, see PropertyContext
+    std::function<bool(const Spec&)> declared = {};  ///< the same
     CompanionCalls companions = nullptr;  ///< the same
 };
 

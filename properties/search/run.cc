@@ -34,8 +34,7 @@ void verify(Candidate& candidate, const VerifyOptions& options, const Clock& clo
     const CandidateInfo info = candidate.info();
     note_sources(candidate, options, report);
     Run run(info, options, clock, 1, report, out, progress);
-    Searches searches(candidate, options, clock, missing_outputs(options.engine.features, operators()),
-                      companion_calls);
+    Searches searches(candidate, options, clock, of_all_operators(options.engine.features));
     Pace pace;
     run.save();
     constexpr int kProcess = 0;

@@ -10,6 +10,11 @@
 
 namespace attncheck::properties {
 
+OfAllOperators of_all_operators(const std::string& features) {
+    return {missing_outputs(features, operators()), declared_cases(features, operators()),
+            companion_calls};
+}
+
 Run::Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& clock,
     int processes, RunReport& report, std::ostream& out, std::ostream* progress)
     : info_(info),

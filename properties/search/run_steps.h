@@ -18,6 +18,9 @@
 
 namespace attncheck::properties {
 
+/// With the catalogue's operators, and the features that a candidate declares.
+OfAllOperators of_all_operators(const std::string& features);
+
 /// A run's list of properties, and what has come of each.
 class Run {
 public:

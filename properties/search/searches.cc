@@ -30,8 +30,9 @@ EngineOptions Searches::engine_options(const RunTask& task) {
             std::min(std::max(options_.total_seconds / 4, 2.0), engine.shrink_seconds);
     engine.leaves_shrinking = !options_.stop_at_first;
     engine.withheld = withheld_outputs(engine.features, *task.op);
-    engine.missing_outputs = missing_outputs_;
-    engine.companions = companions_;
+    engine.missing_outputs = of_all_.missing_outputs;
+    engine.declared = of_all_.declared;
+    engine.companions = of_all_.companions;
     engine.dealt_from = task.dealt_from;
     engine.begun = task.begun;
     if (options_.corpus && has_first_portion(engine)) engine.replay = options_.corpus->cases_of(*task.op, *task.property);

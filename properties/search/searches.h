@@ -25,16 +25,18 @@ struct RunTask {
     }
 };
 
+/// What a search of one operator knows of all: see PropertyContext.
+struct OfAllOperators {
+    std::vector<std::string> missing_outputs;
+    std::function<bool(const Spec&)> declared;
+    CompanionCalls companions = nullptr;
+};
+
 class Searches {
 public:
-    /// `missing_outputs` of all operators, and `companions`: see PropertyContext.
     Searches(Candidate& candidate, const VerifyOptions& options, const Clock& clock,
-             std::vector<std::string> missing_outputs, CompanionCalls companions)
-        : candidate_(candidate),
-          options_(options),
-          clock_(clock),
-          missing_outputs_(std::move(missing_outputs)),
-          companions_(companions) {}
+             OfAllOperators of_all)
+        : candidate_(candidate), options_(options), clock_(clock), of_all_(std::move(of_all)) {}
 
     /// The survey of an operator, from another process; no text: this one makes its own when it is needed.
     void tell_survey(const Operator& op, const std::string& text);
@@ -54,8 +56,7 @@ private:
     Candidate& candidate_;
     const VerifyOptions& options_;
     const Clock& clock_;
-    const std::vector<std::string> missing_outputs_;
-    const CompanionCalls companions_;
+    const OfAllOperators of_all_;
     std::map<std::string, Survey> surveys_;
     KnownMinima known_;
     std::map<std::pair<const Operator*, const Property*>, std::unique_ptr<PropertySearch>> searches_;

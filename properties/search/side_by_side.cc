@@ -8,7 +8,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "properties/operators/catalogue.h"
 #include "properties/report/json.h"
 #include "properties/search/parallel.h"
 #include "properties/search/run_steps.h"
@@ -96,7 +95,7 @@ void verify_side_by_side(const CandidateInfo& info,
     Processes pool(processes, [&]() -> Processes::Serve {
         const std::shared_ptr<Candidate> candidate = open();
         const auto searches = std::make_shared<Searches>(
-            *candidate, options, clock, missing_outputs(options.engine.features, operators()), companion_calls);
+            *candidate, options, clock, of_all_operators(options.engine.features));
         return [&, candidate, searches](const std::string& question, const Processes::Tell& tell) {
             return answer_to(question, run, clock, options, *searches, tell);
         };

@@ -43,8 +43,10 @@ std::uint64_t withheld_outputs(const std::string& declaration, const Operator& o
 /// The same of all operators, as in PropertyContext.
 std::vector<std::string> missing_outputs(const std::string& declaration,
                                          const std::vector<std::unique_ptr<Operator>>& operators);
-/// Whether a case of the operator has the features that are declared, as in PropertyContext.
-std::function<bool(const Spec&)> declared_cases(const std::string& declaration, const Operator& op);
+/// Whether a case of any operator has the features that are declared, as in PropertyContext; empty:
+/// none are.
+std::function<bool(const Spec&)> declared_cases(
+    const std::string& declaration, const std::vector<std::unique_ptr<Operator>>& operators);
 std::vector<std::string> operators_of(const std::string& declaration);
 
 }  // namespace attncheck::properties

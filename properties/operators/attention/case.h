@@ -39,7 +39,6 @@ enum class HiddenKeys { numbers, nan };               ///< what lies at and behi
 /// A problem as packed parts: what relations change and build again.
 struct NeutralParts : AttentionParts {
     ref::NeutralAttentionShape shape;
-    std::vector<std::int64_t> fields;  ///< of the case, for what no other part says
     double scale = 1, softcap = 0;     ///< as passed, binary64
     ref::Dtype bias_dtype = ref::Dtype::fp32;
     Bits bias, sink;  ///< as given

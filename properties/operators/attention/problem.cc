@@ -89,17 +89,10 @@ InputRecipe recipe_of(const NeutralParts& parts, std::uint64_t seed) {
 }
 
 Extents extents_of_parts(const NeutralParts& parts, bool gradient) {
-    const Description& d = neutral_description(gradient);
-    const ref::NeutralAttentionShape& s = parts.shape;
-    Spec spec(d);
-    std::copy_n(parts.fields.begin(), std::min(parts.fields.size(), spec.numbers.size()),
-                spec.numbers.begin());
-    give_extents(s, spec);
-    spec.set("window_left", s.window_left);
-    spec.set("window_right", s.window_right);
-    Extents extents(d, spec.numbers, spec.lists, 0, Profile::ascend910b);
-    extents.claim("query_heads", s.query_heads);
-    return extents;
+    Spec spec = case_of(parts, neutral_description(gradient));
+    spec.set("window_left", parts.shape.window_left);
+    spec.set("window_right", parts.shape.window_right);
+    return extents_of(spec);
 }
 
 Bits lse_bits(const NeutralParts& parts) {

@@ -15,6 +15,7 @@ DecodeParts parts_without_values(const Spec& spec) {
     const Extents e = extents_of(spec);
     const Call call = outline_of(e);
     DecodeParts parts;
+    parts.fields = spec.numbers;
     parts.dtype = parts.result = call.tensors.front().type();
     parts.scale = call.real("scale");
     parts.softcap = call.real("softcap");
@@ -67,15 +68,15 @@ void fill_rest(const Spec& spec, DecodeParts& parts) {
 /// The extents of parts, whatever case they come from.
 Extents extents_of_parts(const DecodeParts& parts) {
     const ref::DecodeShape& s = parts.shape;
-    Spec spec(decode_description());
+    Spec spec = spec_with(parts.fields, decode_description());
+    give_heads(s, spec);
     for (const auto& [field, value] : std::initializer_list<std::pair<const char*, Int>>{
-             {"dtype", dtype_field(parts.dtype)}, {"kv_heads", s.kv_heads}, {"dim", s.head_dim},
-             {"value_dim", s.value_dim}, {"page", s.page_size}, {"cache", parts.cache_order},
-             {"sink", !parts.sink.empty()}, {"lse", !parts.gives_lse}})
+             {"dtype", dtype_field(parts.dtype)}, {"page", s.page_size}, {"cache", parts.cache_order},
+             {"lse", !parts.gives_lse}})
         spec.set(field, value);
+    spec.set("sink", parts.sink.empty() ? 0 : std::max<Int>(spec.number("sink"), 1));
     spec.lists = {std::vector<Int>(s.kv_lengths.size(), s.queries), s.kv_lengths};
     Extents extents = extents_of(spec);
-    extents.claim("query_heads", s.query_heads);
     extents.claim("page_number", s.pages);
     extents.claim("table_columns", s.table_columns);
     extents.claim("window_passed", s.window_left);

@@ -16,15 +16,6 @@
 namespace attncheck::properties {
 namespace {
 
-/// One run of a problem in dense layouts. A problem that the candidate declares not to take is not run.
-struct MergeRun : CallRun {
-    MergeRun(const Spec& spec, const MergeProblem& problem, PropertyContext& context)
-        : CallRun(context.takes(problem.shaped(spec)) ? CallRun(problem.call(), context)
-                                                      : CallRun()) {
-        if (call.op.empty()) trouble = inapplicable();
-    }
-};
-
 // ---- agreement ----
 
 /// A row without a part that counts has LSE = -infinity, not NaN and not a large number.
@@ -61,8 +52,8 @@ CaseProblem case_problem(const Spec& spec) {
 
 /// Both runs give the same numbers within the bounds of both; row k of the second is row[k] of the
 /// first.
-Verdict same_merge(const Spec& spec, const MergeProblem& one, const MergeRun& left,
-                   const MergeProblem& other, const MergeRun& right, PropertyContext& context,
+Verdict same_merge(const Spec& spec, const MergeProblem& one, const CallRun& left,
+                   const MergeProblem& other, const CallRun& right, PropertyContext& context,
                    const std::string& relation, double lse_shift = 0) {
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const ref::ExpectedMerge a = one.expected(context.rounding),
@@ -126,7 +117,7 @@ Verdict part_permutation(const Spec& spec, PropertyContext& context) {
     if (problem.shape.parts < 2) return inapplicable();
     Random random(mix(spec.seed));
     const MergeProblem turned = with_parts(problem, permutation(problem.shape.parts, random));
-    return same_merge(spec, problem, MergeRun(spec, problem, context), turned, MergeRun(spec, turned, context),
+    return same_merge(spec, problem, CallRun(problem.call(), context), turned, CallRun(turned.call(), context),
                       context, "with the parts in another order");
 }
 
@@ -154,7 +145,7 @@ Verdict dead_part(const Spec& spec, PropertyContext& context) {
         more.parts.insert(more.parts.begin() + at * block, static_cast<std::size_t>(block), nan);
         more.lses.insert(more.lses.begin() + at * row, static_cast<std::size_t>(row), dead);
     }
-    return same_merge(spec, problem, MergeRun(spec, problem, context), more, MergeRun(spec, more, context),
+    return same_merge(spec, problem, CallRun(problem.call(), context), more, CallRun(more.call(), context),
                       context, "with more parts of lse=-inf and values NaN");
 }
 
@@ -185,13 +176,13 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     std::vector<ref::ExpectedMerge> first;
     for (const auto& half : halves) {
         const MergeProblem part = with_parts(problem, half);
-        const MergeRun run(spec, part, context);
+        const CallRun run(part.call(), context);
         if (run.trouble) return *run.trouble;
         last.parts.insert(last.parts.end(), run.bits("out").begin(), run.bits("out").end());
         last.lses.insert(last.lses.end(), run.bits("lse").begin(), run.bits("lse").end());
         first.push_back(part.expected(context.rounding));
     }
-    const MergeRun whole(spec, problem, context), merged(spec, last, context);
+    const CallRun whole(problem.call(), context), merged(last.call(), context);
     if (auto trouble = first_trouble({&whole, &merged})) return *trouble;
     const ref::ExpectedMerge a = problem.expected(context.rounding),
                              b = last.expected(context.rounding);
@@ -250,7 +241,7 @@ Verdict lse_shift(const Spec& spec, PropertyContext& context) {
     if (!change_exactly(ref::Dtype::fp32, shifted.lses,
                         [by](double value, std::size_t) { return value + by; }))
         return inapplicable();
-    return same_merge(spec, coarse, MergeRun(spec, coarse, context), shifted, MergeRun(spec, shifted, context),
+    return same_merge(spec, coarse, CallRun(coarse.call(), context), shifted, CallRun(shifted.call(), context),
                       context, fmt::format("with {} added to all lses", by), by);
 }
 
@@ -264,8 +255,8 @@ Verdict lse_optional(const Spec& spec, PropertyContext& context) {
     if (!context.gives_all_of(spec.schema->op)) return needs("lse");
     MergeProblem without = problem;
     without.gives_lse = !problem.gives_lse;
-    return same_merge(spec, problem, MergeRun(spec, problem, context), without,
-                      MergeRun(spec, without, context), context, "with and without the output lse");
+    return same_merge(spec, problem, CallRun(problem.call(), context), without,
+                      CallRun(without.call(), context), context, "with and without the output lse");
 }
 
 /// A row of one head alone gives what it gives among others.
@@ -283,7 +274,7 @@ Verdict row_alone(const Spec& spec, PropertyContext& context) {
     const auto rows = static_cast<std::int64_t>(problem.row_count());
     alone.parts = gather_heads(problem.parts, rows, {row}, problem.shape.value_dim);
     alone.lses = gather_heads(problem.lses, rows, {row}, 1);
-    const MergeRun whole(spec, problem, context), one(spec, alone, context);
+    const CallRun whole(problem.call(), context), one(alone.call(), context);
     if (auto trouble = first_trouble({&whole, &one})) return *trouble;
     const std::vector<double> allowed = allowance(alone.expected(context.rounding).output);
     return verdict_within(

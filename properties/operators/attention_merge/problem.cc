@@ -92,7 +92,8 @@ MergeProblem::MergeProblem(const Call& call)
     : dtype(call.tensor("parts").type()),
       parts(call.tensor("parts").bits),
       lses(call.tensor("lses").bits),
-      gives_lse(call.tensor("lse").present) {
+      gives_lse(call.tensor("lse").present),
+      fields(call.fields) {
     const auto& extents = call.tensor("parts").buffer_shape;
     shape = {extents[0], extents[1], extents[2], extents[3]};
 }
@@ -101,19 +102,16 @@ ref::ExpectedMerge MergeProblem::expected(const ref::RoundingClass& rounding) co
     return ref::expected_attention_merge(shape, dtype, part_values(), lse_values(), rounding);
 }
 
-Spec MergeProblem::shaped(Spec spec) const {
+Call MergeProblem::call() const {
+    Spec spec(merge_description());
+    if (!fields.empty()) spec.numbers = fields;
     spec.set("dtype", dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2);
     spec.set("parts", shape.parts);
     spec.set("rows", shape.rows);
     spec.set("heads", shape.heads);
     spec.set("dim", shape.value_dim);
     spec.set("statistics", gives_lse ? 0 : 1);
-    std::ranges::fill(spec.layouts, Layout::dense);
-    return spec;
-}
-
-Call MergeProblem::call() const {
-    Call call = outline_of(extents_of(shaped(Spec(merge_description()))));
+    Call call = outline_of(extents_of(spec));
     call.tensor("parts").bits = parts;
     call.tensor("lses").bits = lses;
     return call;

@@ -29,6 +29,7 @@ struct MergeProblem {
     std::vector<std::uint32_t> parts;  ///< [P,R,H,Dv]
     std::vector<std::uint32_t> lses;   ///< [P,R,H]
     bool gives_lse = true;             ///< the output lse is present
+    std::vector<std::int64_t> fields;  ///< of the case; none: all at their simplest
 
     MergeProblem() = default;
     explicit MergeProblem(const Spec& spec);
@@ -38,8 +39,6 @@ struct MergeProblem {
     std::vector<double> lse_values() const { return ref::decode_all(ref::Dtype::fp32, lses); }
     std::size_t row_count() const { return static_cast<std::size_t>(shape.rows * shape.heads); }
     ref::ExpectedMerge expected(const ref::RoundingClass& rounding) const;
-    /// The case with the shape of the problem, in dense layouts.
-    Spec shaped(Spec spec) const;
     Call call() const;  ///< in dense layouts
 };
 

@@ -92,7 +92,6 @@ struct FlashParts : AttentionParts {
     double scale = 1, keep_prob = 1;  ///< as passed, binary64
     ref::Dtype mask_dtype = ref::Dtype::boolean;
     bool same_as_input = false;        ///< order of the statistics in TND
-    std::vector<std::int64_t> fields;  ///< of the case, for what no other part says
     Profile profile = Profile::ascend910b;
     std::optional<std::vector<std::int64_t>> prefix, query_start, key_start;
     Bits pse;  ///< as given

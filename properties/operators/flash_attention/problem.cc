@@ -221,14 +221,11 @@ AttentionProblem flash_problem(FlashParts parts) {
 Extents flash_extents(const FlashParts& parts, bool gradient) {
     const Description& d = flash_description(gradient);
     const ref::FlashAttentionShape& s = parts.shape;
-    Spec spec(d);
-    std::copy_n(parts.fields.begin(), std::min(parts.fields.size(), spec.numbers.size()),
-                spec.numbers.begin());
+    Spec spec = case_of(parts, d);
     auto& n = spec.numbers;
     n[kFaDtype] = value_named(d, "dtype", ref::dtype_name(parts.dtype));
     if (gradient) n[kFaResult] = value_named(d, "result", ref::dtype_name(parts.result));
     n[kFaLayout] = static_cast<Int>(parts.layout);
-    give_extents(s, spec);
     n[kFaRope] = s.rope_dim;
     n[kFaMask] = !s.mask.present ? 0 : parts.mask_dtype == ref::Dtype::uint8 ? 2 : 1;
     n[kFaSparse] = s.mask.sparse_mode;
@@ -237,7 +234,6 @@ Extents flash_extents(const FlashParts& parts, bool gradient) {
     n[kFaDrop] = if_present(s.dropout.present, n[kFaDrop]);
     n[kFaOrder] = parts.same_as_input;
     Extents extents(d, n, spec.lists, 0, parts.profile);
-    extents.claim("query_heads", s.query_heads);
     extents.claim("pre_tokens", s.mask.pre_tokens);
     extents.claim("next_tokens", s.mask.next_tokens);
     return extents;

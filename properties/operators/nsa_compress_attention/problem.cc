@@ -39,9 +39,8 @@ void give_values(const Parts& parts, const Extents& extents, Call& call) {
 
 Call make_call(const Parts& parts) {
     const ref::CompressAttentionShape& s = parts.shape;
-    Spec spec(description());
+    Spec spec = case_of(parts, description());
     auto& n = spec.numbers;
-    give_extents(s, spec);
     n[kDtype] = parts.dtype != ref::Dtype::fp16;
     n[kBlock] = s.compress_block;
     n[kStride] = s.compress_stride;
@@ -50,8 +49,7 @@ Call make_call(const Parts& parts) {
     n[kMask] = parts.mask.kind();
     n[kTopkMask] = parts.topk_mask.kind();
     n[kSparse] = parts.sparse_mode;
-    Extents extents = extents_of(spec);
-    extents.claim("query_heads", s.query_heads);
+    const Extents extents = extents_of(spec);
     Call call = outline_of(extents);
     call.reals[0].value = parts.scale;
     give_values(parts, extents, call);

@@ -35,16 +35,14 @@ void own_values(const SelectedParts& parts, const Extents&, Role role, Tensor& t
 
 Call make_call(const SelectedParts& parts) {
     const ref::SelectedAttentionShape& s = parts.shape;
-    Spec spec(selected_description(parts.gradient));
+    Spec spec = case_of(parts, selected_description(parts.gradient));
     auto& n = spec.numbers;
     n[kSelDtype] = parts.dtype != ref::Dtype::fp16;
-    give_extents(s, spec);
     n[kSelBlock] = s.block;
     n[kSelCount] = s.count;
     n[kSelSparse] = parts.sparse_mode;
     n[kSelMask] = parts.mask.kind();
     Extents extents = extents_of(spec);
-    extents.claim("query_heads", s.query_heads);
     if (parts.mask.present) {
         extents.claim("mask_rows", parts.mask.shape[0]);
         extents.claim("mask_columns", parts.mask.shape[1]);

@@ -100,7 +100,7 @@ TEST(DeclaredFeatures, HoldForCallsOfLaws) {
         outside.clear();
         EngineOptions options;
         options.cases = 40;
-        options.features = "attention_merge: " + features;
+        options.declared = declared_cases("attention_merge: " + features, operators());
         options.survey = &known;
         options.max_counterexamples = 100;
         options.shrink_seconds = 0.1;
