@@ -11,6 +11,7 @@
 #include "properties/judge/half_composition.h"
 #include "properties/judge/verdict.h"
 #include "properties/laws/property.h"
+#include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
 
@@ -77,24 +78,28 @@ Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
 /// Shrinks to the smallest legal call and one edit.
 Verdict check_validation(const Spec& spec, PropertyContext& context);
 
+/// The changes of a case that follow from the description.
+EditGroups edits_of_description(const Spec& spec);
+
 /// The two properties of validation. `plain` makes a Spec cheap to run (validation reads
 /// arguments, not elements); `edits` lists every single change that is tried. They get `factor`
 /// times the cases of other properties, or three eighths of it where several edits meet: 8 is for
-/// some 200 different edits, which are cheap to run. `clauses`: what the first one is run on before
-/// anything is drawn.
-void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
-                               EditGroups (*edits)(const Spec&), int factor = 8,
-                               const std::vector<ClauseEdge>* clauses = nullptr);
+/// some 200 different edits, which are cheap to run. The first one is run on the clause tables of the
+/// operator before anything is drawn.
+void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&), int factor = 8,
+                               EditGroups (*edits)(const Spec&) = edits_of_description);
 
 /// agreement, non_finite, memory, repeatable, concurrent, history and after_rejection of an operator; `earlier`
 /// turns a Spec into that of the call before (same shapes, other values), described by
-/// `earlier_words`.
+/// `earlier_words`. Only the problem has to be given.
 struct CallProperties {
     MakeProblem problem;
-    std::function<void(Spec&, Random&)> adapt_agreement;
+    std::function<void(Spec&, Random&)> adapt_agreement = {};
     std::function<void(Spec&, Random&)> adapt_history = {};
-    std::function<Spec(const Spec&)> earlier;
-    std::string earlier_words;
+    std::function<Spec(const Spec&)> earlier = [](const Spec& spec) {
+        return with_other_values(spec);
+    };
+    std::string earlier_words = "other data";
 };
 void add_call_properties(std::vector<Property>& list, const CallProperties& of);
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <map>
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "properties/case/embedded_tables.h"
@@ -14,19 +14,6 @@ namespace {
 constexpr std::string_view kLegalCase = "(a legal case)";
 constexpr std::string_view kCaseIndent = "  ", kEditsIndent = "    ";
 constexpr std::string_view kArrow = " -> ";
-
-using Tables = std::map<std::string, std::vector<ClauseEdge>, std::less<>>;
-
-Tables read_all() {
-    Tables all;
-    for (const EmbeddedTable& table : embedded_tables()) {
-        if (!table.file.starts_with("clauses")) continue;
-        const std::vector<ClauseEdge> rows = read_clauses(table.text);
-        std::vector<ClauseEdge>& of_folder = all[std::string(table.folder)];
-        of_folder.insert(of_folder.end(), rows.begin(), rows.end());
-    }
-    return all;
-}
 
 }  // namespace
 
@@ -82,11 +69,15 @@ std::string print_clauses(std::span<const ClauseEdge> rows) {
     return out;
 }
 
-const std::vector<ClauseEdge>& clauses_of(std::string_view folder) {
-    static const Tables all = read_all();
-    static const std::vector<ClauseEdge> none;
-    const auto at = all.find(folder);
-    return at == all.end() ? none : at->second;
+const std::vector<ClauseEdge>& all_clauses() {
+    static const auto all = [] {
+        std::vector<ClauseEdge> rows;
+        for (const EmbeddedTable& table : embedded_tables())
+            if (table.file.starts_with("clauses"))
+                std::ranges::copy(read_clauses(table.text), std::back_inserter(rows));
+        return rows;
+    }();
+    return all;
 }
 
 }  // namespace attncheck::properties

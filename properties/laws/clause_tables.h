@@ -25,8 +25,8 @@ std::vector<ClauseEdge> read_clauses(std::string_view text);
 /// A table as text, for read_clauses.
 std::string print_clauses(std::span<const ClauseEdge> rows);
 
-/// The rows of all tables in a folder of operators/, found ones first; none of a folder without a
-/// table: the search that writes the first one needs the operator.
-const std::vector<ClauseEdge>& clauses_of(std::string_view folder);
+/// The rows of all tables, folder by folder, found ones first. An operator without a table has none:
+/// the search that writes the first one needs the operator.
+const std::vector<ClauseEdge>& all_clauses();
 
 }  // namespace attncheck::properties

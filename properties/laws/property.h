@@ -27,7 +27,8 @@ struct Property {
     bool large = false;    ///< made for cases of full size: runs only when asked for by name
     /// Of validation: every single change of a case that is tried.
     std::function<EditGroups(const Spec&)> edits = {};
-    /// Of validation: cases that are run before any is drawn, so that each clause decides some.
+    /// Of validation: cases that are run before any is drawn, so that each clause decides some. Those
+    /// of other operators are among them.
     const std::vector<ClauseEdge>* clauses = nullptr;
 
     /// What judged a failed verdict of this property.

@@ -6,6 +6,7 @@
 #include "properties/case/derived.h"
 #include "properties/laws/broken_calls.h"
 #include "properties/laws/call_properties.h"
+#include "properties/laws/clause_tables.h"
 #include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
@@ -80,9 +81,10 @@ Verdict check_validation(const Spec& spec, PropertyContext& context) {
     return verdict;
 }
 
-void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&),
-                               EditGroups (*edits)(const Spec&), int factor,
-                               const std::vector<ClauseEdge>* clauses) {
+EditGroups edits_of_description(const Spec& spec) { return derived_edits(extents_of(spec)); }
+
+void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&), int factor,
+                               EditGroups (*edits)(const Spec&)) {
     const auto random_edit = [edits](const Spec& spec, Random& random) {
         return random.pick(random.pick(edits(spec)));
     };
@@ -100,7 +102,7 @@ void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&)
     one.validation = true;
     one.case_factor = factor;
     one.edits = edits;
-    one.clauses = clauses;
+    one.clauses = &all_clauses();
     /// Several arguments are illegal at once.
     /// Why     the contract orders its rules: the first one that is broken decides the status.
     /// Domain  legal cases with two to four edits of arguments.

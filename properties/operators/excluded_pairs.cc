@@ -28,11 +28,14 @@ std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text) {
     return rows;
 }
 
-std::vector<ExcludedPairs> excluded_pairs_of(std::string_view folder) {
-    for (const EmbeddedTable& table : embedded_tables())
-        if (table.folder == folder && table.file == "excluded_pairs.txt")
-            return read_excluded_pairs(table.text);
-    return {};
+std::vector<ExcludedPairs> excluded_pairs_of(std::string_view op) {
+    std::vector<ExcludedPairs> rows;
+    for (const EmbeddedTable& table : embedded_tables()) {
+        if (table.file != "excluded_pairs.txt") continue;
+        for (const ExcludedPairs& row : read_excluded_pairs(table.text))
+            if (row.op == op) rows.push_back(row);
+    }
+    return rows;
 }
 
 }  // namespace attncheck::properties

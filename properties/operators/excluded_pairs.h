@@ -18,7 +18,7 @@ struct ExcludedPairs {
 /// The rows of a table; they point into `text`. Throws std::invalid_argument on a line of another form.
 std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text);
 
-/// The rows of a folder; none, where it has no such file.
-std::vector<ExcludedPairs> excluded_pairs_of(std::string_view folder);
+/// The rows of an operator, whatever folder they are in; none before a search wrote them.
+std::vector<ExcludedPairs> excluded_pairs_of(std::string_view op);
 
 }  // namespace attncheck::properties

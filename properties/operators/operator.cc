@@ -19,7 +19,7 @@ public:
     const std::vector<RequiredClass>& required_classes() const override { return parts_.required; }
     std::vector<std::string> labels(const Spec& spec) const override { return parts_.labels(spec); }
     std::vector<Spec> joint_shrinks(const Spec& spec) const override {
-        return parts_.joint_shrinks(spec);
+        return parts_.joint_shrinks ? parts_.joint_shrinks(spec) : Operator::joint_shrinks(spec);
     }
     void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) const override {
         parts_.carry_overrides(from, to, kept);
@@ -29,9 +29,6 @@ public:
                                   : std::vector<Spec>{};
     }
 
-    std::vector<ExcludedPairs> excluded_pairs() const override {
-        return parts_.folder ? excluded_pairs_of(parts_.folder) : std::vector<ExcludedPairs>{};
-    }
     std::vector<std::string> entry_points() const override {
         return parts_.entry_points ? parts_.entry_points() : Operator::entry_points();
     }

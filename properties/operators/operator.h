@@ -29,7 +29,6 @@ struct RequiredClass {
     bool combination = false;  ///< of other classes, or a rare one: no pairs are counted
 };
 
-
 class Operator {
 public:
     virtual ~Operator() = default;
@@ -38,9 +37,8 @@ public:
     virtual const std::vector<RequiredClass>& required_classes() const = 0;
     virtual std::vector<std::string> labels(const Spec& spec) const = 0;
 
-    /// Found by a long search (attncheck_pair_search), not typed; rows of other operators of the
-    /// family may be among them.
-    virtual std::vector<ExcludedPairs> excluded_pairs() const { return {}; }
+    /// Found by a long search (attncheck_pair_search), not typed.
+    std::vector<ExcludedPairs> excluded_pairs() const { return excluded_pairs_of(name()); }
 
     /// Why the Spec is no legal problem (relations between fields), or nullopt. Edits play no
     /// role.
@@ -57,7 +55,10 @@ public:
 
     /// Candidates for shrinking that need knowledge of the operator (joint moves); the general ones
     /// are in shrink.h.
-    virtual std::vector<Spec> joint_shrinks(const Spec& spec) const = 0;
+    virtual std::vector<Spec> joint_shrinks(const Spec& spec) const {
+        (void)spec;
+        return {};
+    }
 
     /// Carries the overrides of `from` over to `to`, whose sequences are those of `from` listed in
     /// kept (index into from's list for each entry of to's), so that an element keeps its sequence
@@ -121,17 +122,16 @@ private:
 /// An operator as data, for one that needs no more than these functions.
 struct OperatorParts {
     const Schema& schema;
-    std::vector<Property> properties;
-    std::vector<RequiredClass> required;
+    std::vector<Property> properties = {};
+    std::vector<RequiredClass> required = {};
     std::vector<std::string> (*labels)(const Spec& spec);
     Spec (*draw)(const Schema& schema, Random& random, int size, Profile profile);
-    std::vector<Spec> (*joint_shrinks)(const Spec& spec);
+    std::vector<Spec> (*joint_shrinks)(const Spec& spec) = nullptr;  ///< see Operator::joint_shrinks
     std::vector<Spec> (*large_cases)(const Schema& schema, std::int64_t length,
                                      std::uint64_t seed) = nullptr;
     void (*carry_overrides)(const Spec& from, Spec& to,
                             const std::vector<int>& kept) = properties::carry_overrides;
     Spec (*plain)(const Schema& schema, Random& random) = nullptr;  ///< see Operator::plain
-    const char* folder = nullptr;  ///< of operators/, for excluded_pairs.txt
     const AttentionOperator& (*attention)() = nullptr;
     /// See Operator::expected; attention operators need none.
     ExpectedOutputs (*expected)(const Spec& spec, const ref::RoundingClass& rounding) = nullptr;

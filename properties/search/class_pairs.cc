@@ -13,7 +13,6 @@ ClassPairs::ClassPairs(const Operator& op) : op_(op.name()) {
             classes_.push_back(required.label);
         }
     for (const ExcludedPairs& row : op.excluded_pairs()) {
-        if (row.op != op_) continue;
         const std::size_t one = number_.at(std::string(row.one));
         for (std::string_view rest = row.others; !rest.empty();) {
             const std::size_t blank = std::min(rest.find(' '), rest.size());

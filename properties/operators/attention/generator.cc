@@ -326,7 +326,6 @@ std::unique_ptr<Operator> make_attention(bool gradient) {
                           .joint_shrinks = neutral_joint_shrinks,
                           .large_cases = neutral_large_cases,
                           .plain = plain_neutral,
-                          .folder = "attention",
                           .attention = neutral_operator});
 }
 

@@ -8,7 +8,6 @@
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/operators/attention/case.h"
 
 namespace attncheck::properties {
@@ -226,7 +225,7 @@ std::vector<Property> neutral_properties(bool gradient) {
                           .is_tier_case = is_neutral_tier_data,
                           .effectless = effectless_neutral_edits});
     list[0].case_factor = 4;  // many features
-    add_validation_properties(list, plain_data, possible_edits, 12, &clauses_of("attention"));
+    add_validation_properties(list, plain_data, 12, possible_edits);
     add_attention_laws(list, of, gradient, kCases);
     add_neutral_relations(list, gradient);
     add_neutral_forms(list);

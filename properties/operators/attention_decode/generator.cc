@@ -199,7 +199,6 @@ std::unique_ptr<Operator> make_attention_decode() {
                           .joint_shrinks = joint_shrinks,
                           .large_cases = decode_large_cases,
                           .plain = plain_decode,
-                          .folder = "attention_decode",
                           .attention = decode_operator});
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/operators/attention_decode/case.h"
 
 namespace attncheck::properties {
@@ -43,7 +42,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_decode_validation(std::vector<Property>& list) {
-    add_validation_properties(list, plain_data, possible_edits, 8, &clauses_of("attention_decode"));
+    add_validation_properties(list, plain_data, 8, possible_edits);
 }
 
 }  // namespace attncheck::properties

@@ -121,7 +121,6 @@ std::unique_ptr<Operator> make_attention_merge() {
                           .labels = merge_labels,
                           .draw = sample_merge,
                           .joint_shrinks = joint_shrinks,
-                          .folder = "attention_merge",
                           .expected = [](const Spec& spec, const ref::RoundingClass& rounding) {
                               const MergeProblem problem(spec);
                               return outputs_of(problem.expected(rounding), problem.gives_lse);

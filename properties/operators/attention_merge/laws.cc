@@ -9,7 +9,6 @@
 #include "properties/case/attention_draws.h"
 #include "properties/case/values.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/attention_merge/problem.h"
 
@@ -319,8 +318,6 @@ void add_relations(std::vector<Property>& list) {
 
 // ---- validation ----
 
-EditGroups possible_edits(const Spec& spec) { return derived_edits(extents_of(spec)); }
-
 /// Validation reads arguments, not elements: few of them make room for many cases.
 void plain_data(Spec& spec) {
     limit_fields(spec, {"parts", "rows", "heads"}, 3);
@@ -344,10 +341,8 @@ std::vector<Property> merge_properties() {
         if (spec.number("parts") < 2) spec.set("parts", 2);
         if (spec.number("rows") == 0) spec.set("rows", 1);
     };
-    of.earlier = [](const Spec& spec) { return with_other_values(spec); };
-    of.earlier_words = "other data";
     add_call_properties(list, of);
-    add_validation_properties(list, plain_data, possible_edits, 4, &clauses_of("attention_merge"));
+    add_validation_properties(list, plain_data, 4);
     add_relations(list);
     return list;
 }

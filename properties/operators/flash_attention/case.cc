@@ -79,7 +79,6 @@ std::unique_ptr<Operator> make_flash_attention_score(bool gradient) {
                           .joint_shrinks = joint_shrinks,
                           .large_cases = flash_large_cases,
                           .plain = plain_flash,
-                          .folder = "flash_attention",
                           .attention = flash_attention_operator});
 }
 

@@ -6,7 +6,6 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/operators/flash_attention/case.h"
 
 namespace attncheck::properties {
@@ -215,8 +214,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_flash_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits, 20,  // some 500 different edits
-                              &clauses_of("flash_attention"));
+    add_validation_properties(list, plain_data, 20, possible_edits);  // some 500 different edits
 }
 
 }  // namespace attncheck::properties

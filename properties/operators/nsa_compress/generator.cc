@@ -255,7 +255,6 @@ std::unique_ptr<Operator> make_nsa_compress(bool gradient) {
                           .draw = sample_compress,
                           .joint_shrinks = joint_shrinks,
                           .large_cases = compress_large_cases,
-                          .folder = "nsa_compress",
                           .expected = [](const Spec& spec, const ref::RoundingClass& rounding) {
                               return CompressProblem(spec).expected(rounding);
                           }});

@@ -7,7 +7,6 @@
 #include "properties/case/values.h"
 #include "properties/judge/sampled_attention.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/laws/relation_checks.h"
 #include "properties/operators/nsa_compress/case.h"
 
@@ -244,9 +243,7 @@ std::vector<Property> compress_properties(bool gradient) {
                    deviation, make_tier_case, is_tier_data};
     tiers.case_divisor = 4;
     list.insert(list.begin() + 1, std::move(tiers));  // behind agreement
-    add_validation_properties(list, plain_data,
-                              [](const Spec& spec) { return derived_edits(extents_of(spec)); }, 8,
-                              &clauses_of("nsa_compress"));
+    add_validation_properties(list, plain_data);
     add_compress_relations(list);
     add_compress_linear_relations(list, gradient);
     /// Full size: all elements agree with the reference.

@@ -108,7 +108,6 @@ std::unique_ptr<Operator> make_nsa_compress_attention() {
                           .draw = compress_attention::sample,
                           .joint_shrinks = compress_attention::joint_shrinks,
                           .large_cases = compress_attention::large_cases,
-                          .folder = "nsa_compress_attention",
                           .attention = compress_attention::attention_operator});
 }
 

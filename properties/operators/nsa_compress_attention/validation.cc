@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 
 namespace attncheck::properties::compress_attention {
@@ -53,8 +52,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_validation(std::vector<Property>& list) {
-    add_validation_properties(list, plain_data, possible_edits, 24,
-                              &clauses_of("nsa_compress_attention"));
+    add_validation_properties(list, plain_data, 24, possible_edits);
 }
 
 }  // namespace attncheck::properties::compress_attention

@@ -57,7 +57,6 @@ std::unique_ptr<Operator> make_nsa_module() {
                           .labels = nsa_module::labels_of,
                           .draw = nsa_module::sample,
                           .joint_shrinks = nsa_module::joint_shrinks,
-                          .folder = "nsa_module",
                           .entry_points = module_operators});
 }
 

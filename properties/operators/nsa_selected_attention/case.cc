@@ -75,7 +75,6 @@ std::unique_ptr<Operator> make_nsa_selected_attention(bool gradient) {
                           .joint_shrinks = joint_shrinks,
                           .large_cases = selected_large_cases,
                           .carry_overrides = carry_lists,
-                          .folder = "nsa_selected_attention",
                           .attention = selected_attention_operator});
 }
 

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "properties/laws/call_properties.h"
-#include "properties/laws/clause_tables.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
 namespace attncheck::properties {
@@ -70,8 +69,7 @@ void plain_data(Spec& spec) {
 }  // namespace
 
 void add_selected_validation(std::vector<Property>& list, bool) {
-    add_validation_properties(list, plain_data, possible_edits, 24,
-                              &clauses_of("nsa_selected_attention"));
+    add_validation_properties(list, plain_data, 24, possible_edits);
 }
 
 }  // namespace attncheck::properties

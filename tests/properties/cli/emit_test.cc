@@ -21,7 +21,6 @@ const Operator& unknown_operator() {
          .required = {},
          .labels = [](const Spec&) { return std::vector<std::string>{}; },
          .draw = [](const Schema& schema, Random&, int, Profile) { return Spec(schema); },
-         .joint_shrinks = [](const Spec&) { return std::vector<Spec>{}; },
          .expected = [](const Spec& spec, const ref::RoundingClass& rounding) {
              const MergeProblem problem(spec);
              return outputs_of(problem.expected(rounding), problem.gives_lse);
