@@ -1,7 +1,5 @@
 // The generator of merges: which shapes and data are drawn how often, the classes of a case, those
 // that a run must reach, and steps to smaller cases that change several fields.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "properties/case/attention_draws.h"
@@ -69,10 +67,7 @@ Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {
 }
 
 std::vector<std::string> merge_labels(const Spec& spec) {
-    Labels labels(spec);
-    labels.value_of("dtype");
-    labels.add(fmt::format("data:{}", name_of(spec.recipe)));
-    for (const char* field : {"weights", "shift", "dead"}) labels.value_of(field);
+    Labels labels(spec, {"weights", "shift", "dead"});
     const std::int64_t parts = spec.number("parts");
     labels.add(parts == 0    ? "parts:0"
                : parts == 1  ? "parts:1"
@@ -94,7 +89,7 @@ std::vector<RequiredClass> merge_required_classes() {
         .share(40, {"multi_head"})
         .share(30, {"dim_tail"})
         .share(25, {"strided"})
-        .values(20, "dtype")
+        .share(20, {"fp16", "bf16", "fp32"})
         .share(30, "parts", {"few"})
         .share(10, "parts", {"many"})
         .share(8, "parts", {"2"})
