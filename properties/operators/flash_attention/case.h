@@ -130,6 +130,9 @@ inline bool has_fp8(Profile profile) { return profile == Profile::ascend950; }
 
 /// Whether a sparse mode reads the contents of its mask; the others have a documented content.
 bool flash_reads_mask(std::int64_t mode);
+/// The documented contents of a compressed mask: above the diagonal hides; for mode 6 a second part
+/// for the prefix. Calls share them.
+std::shared_ptr<const std::vector<std::uint8_t>> compressed_mask(bool with_prefix);
 
 /// Fill what is no number of the problem; overrides are not applied yet.
 void fill_flash_mask(const Spec& spec, FlashParts& parts);

@@ -11,23 +11,6 @@ namespace {
 
 using Int = std::int64_t;
 
-/// The documented contents of a compressed mask: above the diagonal hides; for mode 6 a second part
-/// for the prefix.
-std::shared_ptr<const std::vector<std::uint8_t>> compressed_mask(bool with_prefix) {
-    constexpr Int kSide = 2048, kPrefixRows = 1024;
-    const auto make = [](Int rows) {
-        auto bytes =
-            std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(rows * kSide));
-        for (Int r = 0; r < rows; ++r)
-            for (Int c = 0; c < kSide; ++c)
-                (*bytes)[static_cast<std::size_t>(r * kSide + c)] =
-                    r < kSide ? c > r : c >= kPrefixRows;
-        return std::shared_ptr<const std::vector<std::uint8_t>>(bytes);
-    };
-    static const auto causal = make(kSide), prefix = make(kSide + kPrefixRows);
-    return with_prefix ? prefix : causal;
-}
-
 /// The number of a name among those of a field.
 Int value_named(const Description& d, std::string_view key, std::string_view name) {
     const auto& names = d.numbers[static_cast<std::size_t>(d.number(key))].names;
@@ -216,6 +199,21 @@ AttentionProblem flash_problem(FlashParts parts) {
     add_attention_outputs(problem);
     place_outputs(*held, problem);
     return problem;
+}
+
+std::shared_ptr<const std::vector<std::uint8_t>> compressed_mask(bool with_prefix) {
+    constexpr Int kSide = 2048, kPrefixRows = 1024;
+    const auto make = [](Int rows) {
+        auto bytes =
+            std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(rows * kSide));
+        for (Int r = 0; r < rows; ++r)
+            for (Int c = 0; c < kSide; ++c)
+                (*bytes)[static_cast<std::size_t>(r * kSide + c)] =
+                    r < kSide ? c > r : c >= kPrefixRows;
+        return std::shared_ptr<const std::vector<std::uint8_t>>(bytes);
+    };
+    static const auto causal = make(kSide), prefix = make(kSide + kPrefixRows);
+    return with_prefix ? prefix : causal;
 }
 
 Extents flash_extents(const FlashParts& parts, bool gradient) {
