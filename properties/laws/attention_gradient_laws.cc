@@ -27,29 +27,12 @@ Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext
     quantise(whole.dtype, whole.output_grad);
     AttentionProblem first = whole, second = whole;
     Random random(mix(spec.seed));
-    std::vector<double> part(whole.output_grad.size());
-    for (double& value : part) value = static_cast<double>(random.between(-3, 3));
-    if (!change_exactly(whole.dtype, first.output_grad,
-                        [&](double, std::size_t k) { return part[k]; }) ||
-        !change_exactly(whole.dtype, second.output_grad,
-                        [&](double value, std::size_t k) { return value - part[k]; }))
+    if (!split_exactly(whole.dtype, whole.output_grad, random, first.output_grad,
+                       second.output_grad))
         return inapplicable();
     const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
     if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    const ExpectedOutputs a_expected = expected_of(first, context.rounding),
-                          b_expected = expected_of(second, context.rounding),
-                          sum_expected = expected_of(whole, context.rounding);
-    Verdict all;
-    for (const AttentionOutput& output : whole.outputs()) {
-        const std::string& name = output.name;
-        join(all, verdict_within(whole, name, sum_of(a.values(name), b.values(name)),
-                                 sum.values(name),
-                                 sum_of(sum_of(allowance(tensor_of(a_expected, name)),
-                                               allowance(tensor_of(b_expected, name))),
-                                        allowance(tensor_of(sum_expected, name))),
-                                 "output gradient split in two"));
-    }
-    return all;
+    return verdict_on_sum(a, b, sum, context, "output gradient split in two");
 }
 
 /// Twice dO gives twice every gradient.

@@ -14,24 +14,20 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
     const AttentionProblem rearranged = of.with_heads(problem, query_source, kv_source);
     const AttentionRun left(of, problem, context), right(of, rearranged, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(problem, context.rounding);
-    Verdict all;
-    for (const AttentionOutput& output : problem.outputs()) {
-        const std::string& name = output.name;
-        const auto moved = [&](const auto& values) {
-            if (output.is_sum && output.heads == 1) return values;  // one bias for all heads
-            return gather_heads(values, output.heads,
-                                output.of_kv_heads() ? kv_source : query_source, output.width);
-        };
+    const auto moved = [&](const AttentionOutput& output, const auto& values) {
+        if (output.is_sum && output.heads == 1) return values;  // one bias for all heads
+        return gather_heads(values, output.heads, output.of_kv_heads() ? kv_source : query_source,
+                            output.width);
+    };
+    Verdict all = verdict_on_moved_runs(
+        left, right, context, relation,
+        [&](const std::string& name, const std::vector<double>& values) {
+            return moved(problem.output_named(name), values);
+        });
+    for (const AttentionOutput& output : problem.outputs())
         if (output.is_list())
-            join(all, verdict_on_lists(of, {rearranged, moved(left.bits(name))},
-                                       {rearranged, right.bits(name)}, context, relation));
-        else
-            join(all, verdict_within(rearranged, name, moved(left.values(name)),
-                                     right.values(name),
-                                     times(moved(allowance(tensor_of(expected, name))), 2),
-                                     relation));
-    }
+            join(all, verdict_on_lists(of, {rearranged, moved(output, left.bits(output.name))},
+                                       {rearranged, right.bits(output.name)}, context, relation));
     return all;
 }
 

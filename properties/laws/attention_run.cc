@@ -9,15 +9,6 @@ namespace attncheck::properties {
 
 namespace {
 
-/// The bounds of an output in any order of sums; empty where the order is promised.
-OpenOrder open_order(const AttentionProblem& problem, const PropertyContext& context,
-                     const std::string& name) {
-    if (!context.rounding.any_order) return {};
-    return [&problem, &context, name] {
-        return tensor_of(expected_of(problem, context.rounding, ref::Grant::lattice), name);
-    };
-}
-
 /// Lists that differ where they are compared, if each is right for the left problem: what a list
 /// depends on is the same in both.
 Verdict verdict_on_open_lists(const AttentionRun& left, const AttentionRun& right,
@@ -56,10 +47,6 @@ const Bits& AttentionRun::bits(std::string_view name) const {
                                             problem.outputs().data())];
 }
 
-std::vector<double> AttentionRun::values(std::string_view name) const {
-    return decode_all(problem.output_named(name).dtype, bits(name));
-}
-
 std::vector<double> AttentionRun::first_lanes(std::string_view name) const {
     const AttentionOutput& output = problem.output_named(name);
     std::vector<double> all = values(name);
@@ -75,15 +62,6 @@ Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
                        const std::vector<double>& allowed, const std::string& relation) {
     return verdict_within(name, std::move(left), std::move(right), allowed, relation,
                           [&](std::size_t k) { return problem.place(name, k); });
-}
-
-Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
-                              const PropertyContext& context, const std::string& relation) {
-    Verdict all;
-    for (const auto& [name, expected] : expected_of(left.problem, context.rounding))
-        join(all, verdict_within(left.problem, name, left.values(name), right.values(name),
-                                 times(allowance(expected), 2), relation));
-    return all;
 }
 
 Verdict verdict_on_equal_problems(const AttentionOperator& of, const AttentionProblem& left,
@@ -127,25 +105,11 @@ Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& righ
     for (const AttentionOutput& output : left.problem.outputs()) {
         const std::string& name = output.name;
         const auto looked_at = [&](std::size_t k) { return !compared || compared(name, k); };
-        if (output.is_list() && context.rounding.any_order) {
-            join(all, verdict_on_open_lists(left, right, context, relation, looked_at));
-            continue;
-        }
-        join(all, verdict_on_same_bits(
-                      name, output.dtype, left.bits(name), right.bits(name), relation,
-                      [&](std::size_t k) { return left.problem.place(name, k); }, looked_at,
-                      open_order(left.problem, context, name)));
+        join(all, output.is_list() && context.rounding.any_order
+                      ? verdict_on_open_lists(left, right, context, relation, looked_at)
+                      : verdict_on_equal_bits(left, right, context, name, relation, compared));
     }
     return all;
-}
-
-Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
-                          const PropertyContext& context, const std::string& name, int exponent,
-                          const std::string& relation) {
-    return verdict_on_powers(
-        name, left.problem.output_named(name).dtype, left.values(name), right.values(name), exponent,
-        relation, [&](std::size_t k) { return left.problem.place(name, k); },
-        open_order(right.problem, context, name));
 }
 
 Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,

@@ -8,22 +8,29 @@
 
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/relation_checks.h"
+#include "properties/laws/law_run.h"
 
 namespace attncheck::properties {
 
 /// One call of the candidate; trouble is set when it did not return 0. Refers to the problem.
 /// `change` may alter the call before it is made.
-struct AttentionRun {
+struct AttentionRun : LawRun {
     const AttentionOperator& of;
     const AttentionProblem& problem;
     std::vector<Bits> outputs;  ///< packed, as problem.outputs()
-    std::optional<Verdict> trouble;
 
     AttentionRun(const AttentionOperator& of, const AttentionProblem& problem,
                  PropertyContext& context, const std::function<void(Call&)>& change = {});
-    const Bits& bits(std::string_view name) const;
-    std::vector<double> values(std::string_view name) const;
+    const Bits& bits(std::string_view name) const override;
+    ref::Dtype type(std::string_view name) const override {
+        return problem.output_named(name).dtype;
+    }
+    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant grant) const override {
+        return expected_of(problem, rounding, grant);
+    }
+    PlaceOf place(const std::string& name) const override {
+        return [this, name](std::size_t k) { return problem.place(name, k); };
+    }
     /// The first lane of a statistic; other outputs as they are.
     std::vector<double> first_lanes(std::string_view name) const;
 };
@@ -49,11 +56,7 @@ Verdict verdict_on_empty_rows(const AttentionProblem& problem, const std::vector
 std::optional<Verdict> lse_of_base_2(const AttentionProblem& problem, const Bits& lse,
                                      const ref::ExpectedTensor& expected);
 
-/// Every output but lists of two runs that mean the same, within twice the bound of the first.
-Verdict verdict_on_equal_runs(const AttentionRun& left, const AttentionRun& right,
-                              const PropertyContext& context, const std::string& relation);
-
-/// The same for problems that the candidate has still to run.
+/// verdict_on_equal_runs for problems that the candidate has still to run.
 Verdict verdict_on_equal_problems(const AttentionOperator& of, const AttentionProblem& left,
                                   const AttentionProblem& right, PropertyContext& context,
                                   const std::string& relation);
@@ -75,12 +78,6 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
 Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
                               const PropertyContext& context, const std::string& relation,
                               const OutputFilter& compared = {});
-
-/// left * 2^exponent == right for one output, where both stay away from subnormal and infinite
-/// numbers; likewise.
-Verdict verdict_on_scaled(const AttentionRun& left, const AttentionRun& right,
-                          const PropertyContext& context, const std::string& name, int exponent,
-                          const std::string& relation);
 
 /// Lists of blocks in packed order, and the problem that they belong to.
 struct BlockLists {

@@ -19,13 +19,6 @@ std::vector<double> output_bound(const AttentionProblem& problem, const Property
     return allowance(tensor_of(expected_of(problem, context.rounding), problem.output_name));
 }
 
-/// Whole numbers of size at most `most`.
-std::vector<double> whole_numbers(std::size_t count, std::int64_t most, Random& random) {
-    std::vector<double> numbers(count);
-    for (double& number : numbers) number = static_cast<double>(random.between(-most, most));
-    return numbers;
-}
-
 /// A vector for every key/value head, added to each of its rows [T2,N2,width]; false when a sum
 /// cannot be stored exactly.
 bool add_to_heads(ref::Dtype dtype, Bits& bits, const std::vector<double>& vectors) {
@@ -53,21 +46,13 @@ Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyC
     quantise(whole.dtype, whole.value);
     AttentionProblem first = whole, second = whole;
     Random random(mix(spec.seed));
-    const std::vector<double> part = whole_numbers(whole.value.size(), 3, random);
-    if (!change_exactly(whole.dtype, first.value, [&](double, std::size_t k) { return part[k]; }) ||
-        !change_exactly(whole.dtype, second.value,
-                        [&](double value, std::size_t k) { return value - part[k]; }))
+    if (!split_exactly(whole.dtype, whole.value, random, first.value, second.value))
         return inapplicable();
     const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
     if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
     Verdict all = verdict_on_equal_bits(sum, a, context, "other values", all_but_output(whole));
-    join(all, verdict_within(
-                  whole, whole.output_name,
-                  sum_of(a.values(whole.output_name), b.values(whole.output_name)),
-                  sum.values(whole.output_name),
-                  sum_of(sum_of(output_bound(first, context), output_bound(second, context)),
-                         output_bound(whole, context)),
-                  "values split in two"));
+    join(all, verdict_on_sum(a, b, sum, context, "values split in two",
+                             [&](const std::string& name) { return name == whole.output_name; }));
     return all;
 }
 

@@ -30,15 +30,13 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     const auto argument = static_cast<CompressArgument>(random.between(0, problem.arguments() - 1));
     const int exponent = random.pick<int>({-3, -1, 1, 3});
     if (!scale_exactly(problem.dtype, scaled.bits[argument], exponent)) return inapplicable();
-    const CompressRun left(problem, context), right(scaled, context);
+    const CompressRun left(spec, problem, context), right(spec, scaled, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     Verdict all;
     for (const std::string& name : output_names(problem.gradient))
-        join(all, verdict_on_powers(name, problem.dtype, left.values(name), right.values(name),
+        join(all, verdict_on_scaled(left, right, context, name,
                                     depends(problem, name, argument) ? exponent : 0,
-                                    fmt::format("{} times 2^{}", name_of(argument), exponent),
-                                    left.place(spec, name),
-                                    open_order(scaled, context, name)));
+                                    fmt::format("{} times 2^{}", name_of(argument), exponent)));
     return all;
 }
 
@@ -51,29 +49,13 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
     Random random(mix(spec.seed));
     const auto argument = static_cast<CompressArgument>(random.between(0, whole.arguments() - 1));
     CompressProblem first = whole, second = whole;
-    std::vector<double> part(whole.bits[argument].size());
-    for (double& p : part) p = static_cast<double>(random.between(-3, 3));
-    if (!change_exactly(whole.dtype, first.bits[argument],
-                        [&](double, std::size_t k) { return part[k]; }) ||
-        !change_exactly(whole.dtype, second.bits[argument],
-                        [&](double value, std::size_t k) { return value - part[k]; }))
+    if (!split_exactly(whole.dtype, whole.bits[argument], random, first.bits[argument],
+                       second.bits[argument]))
         return inapplicable();
-    const CompressRun a(first, context), b(second, context), sum(whole, context);
+    const CompressRun a(spec, first, context), b(spec, second, context), sum(spec, whole, context);
     if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    const ExpectedOutputs of_a = first.expected(context.rounding),
-                          of_b = second.expected(context.rounding);
-    Verdict all;
-    for (const auto& [name, expected] : whole.expected(context.rounding)) {
-        std::vector<double> left = a.values(name);
-        // An output that does not depend on the argument is the same in all three runs.
-        if (depends(whole, name, argument)) left = sum_of(std::move(left), b.values(name));
-        join(all, verdict_within(name, std::move(left), sum.values(name),
-                                 sum_of(allowance(expected), sum_of(allowance(tensor_of(of_a, name)),
-                                                                    allowance(tensor_of(of_b, name)))),
-                                 fmt::format("{} split in two", name_of(argument)),
-                                 sum.place(spec, name)));
-    }
-    return all;
+    return verdict_on_sum(a, b, sum, context, fmt::format("{} split in two", name_of(argument)),
+                          [&](const std::string& name) { return depends(whole, name, argument); });
 }
 
 /// One-hot weights: the forward copies one token per block, the gradient copies each block back.
@@ -83,7 +65,7 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
 Verdict one_hot(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;
-    const CompressRun run(problem, context);
+    const CompressRun run(spec, problem, context);
     if (run.trouble) return *run.trouble;
     const std::vector<double> weight = problem.values(kCmpWeight);
     std::vector<Int> chosen(static_cast<std::size_t>(s.heads), -1);
@@ -108,7 +90,7 @@ Verdict one_hot(const Spec& spec, PropertyContext& context) {
         }
     });
     return verdict_on_difference(name, expected, got, std::vector<double>(got.size(), 0),
-                                 "one-hot weights copy", run.place(spec, name));
+                                 "one-hot weights copy", run.place(name));
 }
 
 /// Adds <a, b> to one side of a sum; `bound` of a, where a is rounded, counts times |b|.
@@ -132,7 +114,7 @@ std::vector<double> difference(std::vector<double> a, const std::vector<double>&
 /// Kills   a gradient that is not the transpose of its forward.
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
-    const CompressRun run(problem, context);
+    const CompressRun run(spec, problem, context);
     if (run.trouble) return *run.trouble;
     const auto output_grad = problem.values(kCmpOutputGrad);
     std::vector<double> forward(output_grad.size());
@@ -161,7 +143,7 @@ Verdict adjoint(const Spec& spec, PropertyContext& context) {
 Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("nsa_compress")) return inapplicable();
     const CompressProblem problem(spec);
-    const CompressRun gradient(problem, context);
+    const CompressRun gradient(spec, problem, context);
     if (gradient.trouble) return *gradient.trouble;
     const ExpectedOutputs of_gradient = problem.expected(context.rounding);
     Random random(mix(spec.seed));
@@ -175,7 +157,7 @@ Verdict forward_backward(const Spec& spec, PropertyContext& context) {
             plus.bits[argument][k] = ref::encode(problem.dtype, value + step);
             minus.bits[argument][k] = ref::encode(problem.dtype, value - step);
         }
-        const CompressRun high(plus, context), low(minus, context);
+        const CompressRun high(spec, plus, context), low(spec, minus, context);
         if (auto trouble = first_trouble({&high, &low})) return *trouble;
         const auto& [name, bound] = of_gradient[argument];
         Identity identity(1);

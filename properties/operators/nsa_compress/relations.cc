@@ -16,20 +16,13 @@ std::uint32_t nan_bits(ref::Dtype dtype) {
     return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Every output of two runs to the bit, or within the bounds of the left problem (order=any);
-/// elements for which `compared` is false are skipped.
-Verdict verdict_on_equal_bits(const Spec& spec, const CompressProblem& problem,
-                              const CompressRun& left, const CompressRun& right,
-                              const PropertyContext& context, const std::string& relation,
-                              const OutputFilter& compared = {}) {
+/// Every output of two runs to the bit; elements for which `compared` is false are skipped.
+Verdict verdict_on_equal_outputs(const CompressRun& left, const CompressRun& right,
+                                 const PropertyContext& context, const std::string& relation,
+                                 const OutputFilter& compared = {}) {
     Verdict all;
-    for (const std::string& name : output_names(left.call.op == "nsa_compress_grad")) {
-        join(all, verdict_on_same_bits(
-                      name, left.call.tensor(name).type(), left.bits(name), right.bits(name),
-                      relation, left.place(spec, name),
-                      [&](std::size_t k) { return !compared || compared(name, k); },
-                      open_order(problem, context, name)));
-    }
+    for (const std::string& name : output_names(left.problem.gradient))
+        join(all, verdict_on_equal_bits(left, right, context, name, relation, compared));
     return all;
 }
 
@@ -47,18 +40,17 @@ Verdict uncovered(const Spec& spec, PropertyContext& context) {
     auto& input = poisoned.bits[kCmpInput];
     for (std::size_t k = 0; k < input.size(); ++k)
         if (!blocks.covered[k / row]) input[k] = nan_bits(problem.dtype);
-    const CompressRun plain(problem, context), changed(poisoned, context);
+    const CompressRun plain(spec, problem, context), changed(spec, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    Verdict verdict =
-        verdict_on_equal_bits(spec, problem, plain, changed, context,
-                              "with NaN in tokens that no block covers");
+    Verdict verdict = verdict_on_equal_outputs(plain, changed, context,
+                                               "with NaN in tokens that no block covers");
     if (verdict.failed() || !problem.gradient) return verdict;
     const auto& input_grad = changed.bits("input_grad");
     for (std::size_t k = 0; k < input_grad.size(); ++k)
         if (!blocks.covered[k / row] && input_grad[k] != 0)
             return Verdict::fail("input_grad of an uncovered token is not +0",
                                  fmt::format("{}  expected +0  got {:.9g} ({:#06x})",
-                                             plain.place(spec, "input_grad")(k),
+                                             plain.place("input_grad")(k),
                                              ref::decode(problem.dtype, input_grad[k]),
                                              input_grad[k]));
     return {};
@@ -87,7 +79,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
         element = with_nan ? nan_bits(problem.dtype)
                            : ref::encode(problem.dtype, 2 - ref::decode(problem.dtype, element));
     }
-    const CompressRun plain(problem, context), changed(other, context);
+    const CompressRun plain(spec, problem, context), changed(spec, other, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
 
     const auto reads = [&](Int block, Int token) {
@@ -106,8 +98,8 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
         if (!problem.gradient) return reads(at, row);
         return of_blocks && reads(row, at);
     };
-    return verdict_on_equal_bits(
-        spec, problem, plain, changed, context,
+    return verdict_on_equal_outputs(
+        plain, changed, context,
         fmt::format("after changing {} row {} of head {}", name_of(argument), row, head),
         [&](const std::string& name, std::size_t k) { return !depends(name, k); });
 }
@@ -134,7 +126,7 @@ CompressProblem single_sequence(const CompressProblem& all, std::size_t sequence
 Verdict packing(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;
-    const CompressRun packed(problem, context);
+    const CompressRun packed(spec, problem, context);
     if (packed.trouble) return *packed.trouble;
     const ExpectedOutputs expected = problem.expected(context.rounding);
     const Int row = s.heads * s.head_dim;
@@ -154,14 +146,14 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
         token += length;
         block += blocks;
         if (length == 0) continue;
-        const CompressRun alone(one, context);
+        const CompressRun alone(spec, one, context);
         if (alone.trouble) return *alone.trouble;
         const ExpectedOutputs of_one = one.expected(context.rounding);
         Verdict verdict = verdict_within(
             rows, slice(together, first, count, row), alone.values(rows),
             sum_of(allowance(of_one[0].second), slice(bound, first, count, row)),
             fmt::format("sequence {} packed against alone", b), [&](std::size_t k) {
-                return packed.place(spec, rows)(static_cast<std::size_t>(first * row) + k);
+                return packed.place(rows)(static_cast<std::size_t>(first * row) + k);
             });
         if (verdict.failed()) return verdict;
         if (!problem.gradient) continue;
@@ -171,29 +163,7 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
     if (!problem.gradient) return {};
     return verdict_within("weight_grad", packed.values("weight_grad"), weights, weight_bound,
                           "packed against the sum over single sequences",
-                          packed.place(spec, "weight_grad"));
-}
-
-/// Every output of two problems that mean the same, within twice the bound of the first. `source`
-/// are the heads of the first that those of the second are; none: the same.
-Verdict verdict_on_equal_problems(const Spec& spec, const CompressProblem& first,
-                                  const CompressProblem& second, PropertyContext& context,
-                                  const std::string& relation,
-                                  const std::vector<Int>& source = {}) {
-    const CompressRun left(first, context), right(second, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    Verdict all;
-    for (const auto& [name, expected] : first.expected(context.rounding)) {
-        const Int width = is_weight_grad(first, name) ? 1 : first.shape.head_dim;
-        const auto moved = [&](std::vector<double> values) {
-            return source.empty() ? values
-                                  : gather_heads(values, first.shape.heads, source, width);
-        };
-        join(all, verdict_within(name, moved(left.values(name)), right.values(name),
-                                 times(moved(allowance(expected)), 2), relation,
-                                 right.place(spec, name)));
-    }
-    return all;
+                          packed.place("weight_grad"));
 }
 
 /// A leading, middle or trailing empty sequence changes nothing.
@@ -207,8 +177,9 @@ Verdict empty_sequences(const Spec& spec, PropertyContext& context) {
     for (const auto length : without.shape.seq_lengths)
         with.shape.seq_lengths.insert(with.shape.seq_lengths.end(), {0, length});
     with.shape.seq_lengths.push_back(0);
-    return verdict_on_equal_problems(spec, without, with, context,
-                                     "without against with empty sequences");
+    const CompressRun left(spec, without, context), right(spec, with, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    return verdict_on_equal_runs(left, right, context, "without against with empty sequences");
 }
 
 /// Heads do not mix: permuting them permutes the outputs.
@@ -224,7 +195,14 @@ Verdict head_permutation(const Spec& spec, PropertyContext& context) {
     for (const auto argument : {kCmpInput, kCmpWeight, kCmpOutputGrad})
         moved.bits[argument] = gather_heads(problem.bits[argument], s.heads, source,
                                             argument == kCmpWeight ? 1 : s.head_dim);
-    return verdict_on_equal_problems(spec, problem, moved, context, "heads permuted", source);
+    const CompressRun left(spec, problem, context), right(spec, moved, context);
+    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    return verdict_on_moved_runs(
+        left, right, context, "heads permuted",
+        [&](const std::string& name, const std::vector<double>& values) {
+            return gather_heads(values, s.heads, source,
+                                is_weight_grad(problem, name) ? 1 : s.head_dim);
+        });
 }
 
 void with_uncovered_tokens(Spec& spec, Random& random) {

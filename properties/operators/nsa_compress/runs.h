@@ -1,29 +1,33 @@
 // Code that several relations between runs of NsaCompress and its gradient share.
 #pragma once
 
-#include "properties/laws/relation_checks.h"
+#include "properties/laws/law_run.h"
 #include "properties/operators/nsa_compress/case.h"
 
 namespace attncheck::properties {
 
-struct CompressRun : CallRun {
-    CompressRun(const CompressProblem& problem, PropertyContext& context)
-        : CallRun(problem.call(), context) {}
-    /// Of element k of an output, the words of the case.
-    PlaceOf place(const Spec& spec, const std::string& name) const {
-        return [this, &spec, name](std::size_t k) { return place_of(spec, call, name, k); };
+struct CompressRun : LawRun {
+    const Spec& spec;
+    const CompressProblem& problem;
+    Call call;
+    CallResult result;
+
+    CompressRun(const Spec& of, const CompressProblem& problem_of_run, PropertyContext& context)
+        : spec(of), problem(problem_of_run), call(problem.call()) {
+        result = context.candidate.run(call, {});
+        trouble = verdict_unless_ok(result);
+    }
+    const std::vector<std::uint32_t>& bits(std::string_view output) const override {
+        return result.outputs[tensor_index(call, output)];
+    }
+    ref::Dtype type(std::string_view output) const override { return call.tensor(output).type(); }
+    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override {
+        return problem.expected(rounding);
+    }
+    PlaceOf place(const std::string& output) const override {
+        return [this, output](std::size_t k) { return place_of(spec, call, output, k); };
     }
 };
-
-/// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
-/// problem.
-inline OpenOrder open_order(const CompressProblem& problem, const PropertyContext& context,
-                            const std::string& name) {
-    if (!context.rounding.any_order) return {};
-    return [&problem, &context, name] {
-        return tensor_of(problem.expected(context.rounding), name);
-    };
-}
 
 /// Elements of the weight's gradient are numbered [window position, head]; the other outputs have
 /// channels as well.

@@ -1,0 +1,84 @@
+#include "properties/laws/law_run.h"
+
+namespace attncheck::properties {
+
+OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output) {
+    if (!context.rounding.any_order) return {};
+    return [&run, &context, output] {
+        return tensor_of(run.expected(context.rounding, ref::Grant::lattice), output);
+    };
+}
+
+Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& output,
+                              const std::string& relation, const OutputFilter& compared) {
+    return verdict_on_same_bits(
+        output, left.type(output), left.bits(output), right.bits(output), relation,
+        left.place(output),
+        [&](std::size_t k) { return !compared || compared(output, k); },
+        open_order(left, context, output));
+}
+
+Verdict verdict_on_scaled(const LawRun& left, const LawRun& right, const PropertyContext& context,
+                          const std::string& output, int exponent, const std::string& relation) {
+    return verdict_on_powers(output, left.type(output), left.values(output), right.values(output),
+                             exponent, relation, left.place(output),
+                             open_order(right, context, output));
+}
+
+Verdict verdict_on_equal_runs(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& relation) {
+    Verdict all;
+    for (const auto& [name, expected] : left.expected(context.rounding, ref::Grant::rounding))
+        join(all, verdict_within(name, left.values(name), right.values(name),
+                                 times(allowance(expected), 2), relation, left.place(name)));
+    return all;
+}
+
+Verdict verdict_on_moved_runs(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& relation,
+                              const MovedOutput& moved) {
+    Verdict all;
+    for (const auto& [name, expected] : left.expected(context.rounding, ref::Grant::rounding))
+        join(all, verdict_within(name, moved(name, left.values(name)), right.values(name),
+                                 times(moved(name, allowance(expected)), 2), relation,
+                                 right.place(name)));
+    return all;
+}
+
+Verdict verdict_on_sum(const LawRun& first, const LawRun& second, const LawRun& whole,
+                       const PropertyContext& context, const std::string& relation,
+                       const std::function<bool(const std::string&)>& is_linear) {
+    const auto expected_of = [&](const LawRun& run) {
+        return run.expected(context.rounding, ref::Grant::rounding);
+    };
+    const ExpectedOutputs of_first = expected_of(first), of_second = expected_of(second);
+    Verdict all;
+    for (const auto& [name, expected] : expected_of(whole)) {
+        std::vector<double> sum = first.values(name);
+        if (!is_linear || is_linear(name)) sum = sum_of(std::move(sum), second.values(name));
+        join(all, verdict_within(name, std::move(sum), whole.values(name),
+                                 sum_of(sum_of(allowance(tensor_of(of_first, name)),
+                                               allowance(tensor_of(of_second, name))),
+                                        allowance(expected)),
+                                 relation, whole.place(name)));
+    }
+    return all;
+}
+
+std::vector<double> whole_numbers(std::size_t count, std::int64_t most, Random& random) {
+    std::vector<double> numbers(count);
+    for (double& number : numbers) number = static_cast<double>(random.between(-most, most));
+    return numbers;
+}
+
+bool split_exactly(ref::Dtype dtype, const std::vector<std::uint32_t>& whole, Random& random,
+                   std::vector<std::uint32_t>& first, std::vector<std::uint32_t>& second) {
+    const std::vector<double> part = whole_numbers(whole.size(), 3, random);
+    first = second = whole;
+    return change_exactly(dtype, first, [&](double, std::size_t k) { return part[k]; }) &&
+           change_exactly(dtype, second,
+                          [&](double value, std::size_t k) { return value - part[k]; });
+}
+
+}  // namespace attncheck::properties

@@ -1,0 +1,75 @@
+// A run as relations see it, whatever the operator, and what follows for two or three runs: sums,
+// powers of two, rearranged outputs.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "properties/laws/relation_checks.h"
+#include "ref/attention/dense_attention.h"
+
+namespace attncheck::properties {
+
+/// One call of the candidate; trouble is set when it did not return 0.
+class LawRun {
+public:
+    std::optional<Verdict> trouble;
+
+    virtual ~LawRun() = default;
+    virtual const std::vector<std::uint32_t>& bits(std::string_view output) const = 0;
+    virtual ref::Dtype type(std::string_view output) const = 0;
+    /// Of its outputs; lists have no expectation.
+    virtual ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant grant) const = 0;
+    /// The words of the case for an element.
+    virtual PlaceOf place(const std::string& output) const = 0;
+
+    std::vector<double> values(std::string_view output) const {
+        return decode_all(type(output), bits(output));
+    }
+};
+
+/// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
+/// run.
+OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output);
+
+/// One output of two runs to the bit, or as sums in an open order leave it (order=any): within two
+/// bounds of the left run. Elements for which `compared` is false are skipped.
+Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& output,
+                              const std::string& relation, const OutputFilter& compared = {});
+
+/// left * 2^exponent == right for one output, where both stay away from subnormal and infinite
+/// numbers; likewise.
+Verdict verdict_on_scaled(const LawRun& left, const LawRun& right, const PropertyContext& context,
+                          const std::string& output, int exponent, const std::string& relation);
+
+/// Every output but lists, within twice the bound of the left run.
+Verdict verdict_on_equal_runs(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& relation);
+
+/// The elements of an output that those of the same number of another run are.
+using MovedOutput =
+    std::function<std::vector<double>(const std::string& output, const std::vector<double>& values)>;
+/// Likewise, where the right run has the outputs of the left one in another order.
+Verdict verdict_on_moved_runs(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& relation,
+                              const MovedOutput& moved);
+
+/// Outputs that are linear in what was split between two runs: their sum is that of the whole, within
+/// the bounds of the three. An output for which `is_linear` is false is the same in all of them.
+Verdict verdict_on_sum(const LawRun& first, const LawRun& second, const LawRun& whole,
+                       const PropertyContext& context, const std::string& relation,
+                       const std::function<bool(const std::string& output)>& is_linear = {});
+
+/// Numbers as whole ones of size at most 3 and the rest; false where the rest cannot be stored
+/// exactly.
+bool split_exactly(ref::Dtype dtype, const std::vector<std::uint32_t>& whole, Random& random,
+                   std::vector<std::uint32_t>& first, std::vector<std::uint32_t>& second);
+
+/// Whole numbers of size at most `most`.
+std::vector<double> whole_numbers(std::size_t count, std::int64_t most, Random& random);
+
+}  // namespace attncheck::properties
