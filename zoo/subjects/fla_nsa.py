@@ -29,7 +29,9 @@ ZOO = {"title": "fla parallel_nsa, Triton interpreter", "environments": ["fla-0.
        "env": {"TRITON_INTERPRET": "1"},
        "source": "https://github.com/fla-org/flash-linear-attention/blob/main/fla/ops/nsa/parallel.py"}
 torch.set_num_threads(1)
-FEATURES = "q=kv dtype=fp16 dim=128 value_dim=128 group=16,32 kv_heads=1,2 count=1..4 sparse=2 mask=bool,uint8 beyond_q=0 beyond_kv=0 "
+# The shortest that it takes: a call of 32 rows and two blocks of 16 takes a second under the interpreter, with four of 64 it takes 18.
+FEATURES = ("q=kv q=1..33 dtype=fp16 dim=128 value_dim=128 group=16 kv_heads=1,2 block=16 count=1,2 sparse=2 mask=bool,uint8 "
+            "beyond_q=0 beyond_kv=0 ")
 PRECISION = "p=half ds=half scale=half hidden=times_zero"
 
 
@@ -38,8 +40,8 @@ def attend(q, k, v, blocks, lengths, kv_lengths, scale, block_size, any_row=Fals
     seen = (blocks >= 0) & (blocks * block_size <= row)
     if not any_row and not seen.any(dim=2).all():
         raise attncheck.Declined("a row without keys, see FLA-1")
-    if lengths != kv_lengths or scale == 0 or q.shape[0] > 160:
-        raise attncheck.Declined("other queries than keys, scale 0, or slow in the interpreter")
+    if lengths != kv_lengths or scale == 0:
+        raise attncheck.Declined("other queries than keys, or scale 0")
     starts = [0, *(n for n in lengths if n > 0)]
     if any(a == b for a, b in zip(starts, starts[1:])):
         raise attncheck.Declined("an empty sequence")
