@@ -12,8 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 import numpy as np
-import onnxruntime
-from one_node import run
+from one_node import RELEASE, run
 from pairs import has_empty_row
 
 ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",
@@ -21,7 +20,6 @@ ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",
        "kernels": ["multi_head", "multi_head_any_row", "multi_head_causal", "group_query", "group_query_decode"],
        "properties": {"multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"]},
        "source": "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"}
-RELEASE = tuple(int(n) for n in onnxruntime.__version__.split(".")[:2])
 COMMON = "layout=bshd,bhsd,sbhd outputs=out "
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 import numpy as np
-from one_node import run
+from one_node import RELEASE, run
 from pairs import has_empty_row
 
 ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",

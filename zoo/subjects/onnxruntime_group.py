@@ -12,15 +12,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
 import numpy as np
-import onnxruntime
-from one_node import run
+from one_node import RELEASE, run
 
 ZOO = {"title": "ONNX Runtime", "distribution": "onnxruntime",
        "environments": ["onnxruntime-1.32", "onnxruntime-1.24", "onnxruntime-1.20"],
        "kernels": ["group_query_packed", "group_query_rotary", "group_query_bias", "group_query_half"],
        "properties": {"": ["agreement", "causality", "row_view"]},
        "source": "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"}
-RELEASE = tuple(int(n) for n in onnxruntime.__version__.split(".")[:2])
 FEATURES = ("layout=bshd,bhsd,sbhd outputs=out sink=none value_dim=dim q<=kv window_right=0 align=bottom_right mask=none kv_length=none ")
 PRECISION = "hidden=times_zero"
 # Types of the scores and of P where query is fp16; the products are of fp32 or fp16, as the processor has them.
