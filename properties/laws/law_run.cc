@@ -1,5 +1,7 @@
 #include "properties/laws/law_run.h"
 
+#include <algorithm>
+
 namespace attncheck::properties {
 
 OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output) {
@@ -32,6 +34,27 @@ Verdict verdict_on_equal_runs(const LawRun& left, const LawRun& right,
     for (const auto& [name, expected] : left.expected(context.rounding, ref::Grant::rounding))
         join(all, verdict_within(name, left.values(name), right.values(name),
                                  times(allowance(expected), 2), relation, left.place(name)));
+    return all;
+}
+
+Verdict verdict_within_both(const LawRun& left, const LawRun& right,
+                            const PropertyContext& context, const std::string& relation,
+                            const MovedOutput& moved_left, const MovedOutput& moved_right) {
+    const auto in_order = [](const MovedOutput& moved, const std::string& name,
+                             std::vector<double> values) {
+        return moved ? moved(name, values) : values;
+    };
+    const ExpectedOutputs of_right = right.expected(context.rounding, ref::Grant::rounding);
+    Verdict all;
+    for (const auto& [name, expected] : left.expected(context.rounding, ref::Grant::rounding)) {
+        const auto other = std::ranges::find(of_right, name, &ExpectedOutputs::value_type::first);
+        if (other == of_right.end()) continue;
+        join(all, verdict_within(name, in_order(moved_left, name, left.values(name)),
+                                 in_order(moved_right, name, right.values(name)),
+                                 sum_of(in_order(moved_left, name, allowance(expected)),
+                                        in_order(moved_right, name, allowance(other->second))),
+                                 relation, (moved_left ? right : left).place(name)));
+    }
     return all;
 }
 

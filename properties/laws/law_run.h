@@ -50,10 +50,18 @@ Verdict verdict_on_scaled(const LawRun& left, const LawRun& right, const Propert
 Verdict verdict_on_equal_runs(const LawRun& left, const LawRun& right,
                               const PropertyContext& context, const std::string& relation);
 
-/// The elements of an output that those of the same number of another run are.
+/// An output of one run in the order of the other, or summed to it.
 using MovedOutput =
     std::function<std::vector<double>(const std::string& output, const std::vector<double>& values)>;
-/// Likewise, where the right run has the outputs of the left one in another order.
+
+/// Every output but lists that both have, within the bounds of both added. What is moved has the
+/// words of the other run for its elements.
+Verdict verdict_within_both(const LawRun& left, const LawRun& right,
+                            const PropertyContext& context, const std::string& relation,
+                            const MovedOutput& moved_left = {},
+                            const MovedOutput& moved_right = {});
+
+/// As verdict_on_equal_runs, where the right run has the outputs of the left one in another order.
 Verdict verdict_on_moved_runs(const LawRun& left, const LawRun& right,
                               const PropertyContext& context, const std::string& relation,
                               const MovedOutput& moved);

@@ -87,26 +87,17 @@ Verdict shared_bias(const Spec& spec, PropertyContext& context) {
     const AttentionRun left(neutral_operator(), shared, context),
         right(neutral_operator(), full, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(shared, context.rounding),
-                          of_full = expected_of(full, context.rounding);
-    Verdict all;
-    for (const AttentionOutput& output : shared.outputs()) {
-        const std::string& name = output.name;
-        const auto folded = [&](const std::vector<double>& values) {
-            if (output.role != Role::bias_grad) return values;
-            std::vector<double> sums(left.bits(name).size());
-            std::size_t k = 0;
-            for_each_pair(s, [&](Int b, Int h, Int i, Int j) {
-                sums[static_cast<std::size_t>(s.bias.place(b, h, i, j))] += values[k++];
-            });
-            return sums;
-        };
-        join(all, verdict_within(shared, name, left.values(name), folded(right.values(name)),
-                                 sum_of(allowance(tensor_of(expected, name)),
-                                        folded(allowance(tensor_of(of_full, name)))),
-                                 "bias repeated for every batch, head, query and key"));
-    }
-    return all;
+    const auto folded = [&](const std::string& name, const std::vector<double>& values) {
+        if (shared.output_named(name).role != Role::bias_grad) return values;
+        std::vector<double> sums(left.bits(name).size());
+        std::size_t k = 0;
+        for_each_pair(s, [&](Int b, Int h, Int i, Int j) {
+            sums[static_cast<std::size_t>(s.bias.place(b, h, i, j))] += values[k++];
+        });
+        return sums;
+    };
+    return verdict_within_both(left, right, context,
+                               "bias repeated for every batch, head, query and key", {}, folded);
 }
 
 /// Rows of this width, each with tail(row) behind it.
@@ -161,16 +152,7 @@ Verdict sink_as_key(const Spec& spec, PropertyContext& context) {
                            after = neutral_problem(with_key_for_sink(parts));
     const AttentionRun left(of, before, context), right(of, after, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(before, context.rounding),
-                          of_key = expected_of(after, context.rounding);
-    Verdict all;
-    for (const AttentionOutput& output : before.outputs())
-        join(all, verdict_within(before, output.name, left.values(output.name),
-                                 right.values(output.name),
-                                 sum_of(allowance(tensor_of(expected, output.name)),
-                                        allowance(tensor_of(of_key, output.name))),
-                                 "sink against a key of zeros with a bias"));
-    return all;
+    return verdict_within_both(left, right, context, "sink against a key of zeros with a bias");
 }
 
 /// The output does not depend on whether the LSE is asked for.

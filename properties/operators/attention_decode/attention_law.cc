@@ -54,14 +54,8 @@ Verdict last_rows(const Spec& spec, PropertyContext& context) {
     const AttentionRun decoded(decode_operator(), problem, context),
         attended(neutral_operator(), packed, context);
     if (auto trouble = first_trouble({&decoded, &attended})) return *trouble;
-    const ExpectedOutputs left = expected_of(problem, context.rounding),
-                          right = expected_of(packed, context.rounding);
-    Verdict all;
-    for (const auto& [name, expected] : right)
-        join(all, verdict_within(problem, name, decoded.values(name), attended.values(name),
-                                 sum_of(allowance(tensor_of(left, name)), allowance(expected)),
-                                 "decoding against attention over the same keys"));
-    return all;
+    return verdict_within_both(decoded, attended, context,
+                               "decoding against attention over the same keys");
 }
 
 }  // namespace

@@ -87,21 +87,13 @@ Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     const AttentionProblem before = flash_problem(*parts), after = flash_problem(permuted);
     const AttentionRun left(of, before, context), right(of, after, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ExpectedOutputs expected = expected_of(before, context.rounding),
-                          of_permuted = expected_of(after, context.rounding);
-    Verdict all;
-    for (const AttentionOutput& output : after.outputs()) {
-        const std::string& name = output.name;
-        const auto moved = [&](const std::vector<double>& values) {
+    return verdict_within_both(
+        left, right, context, "keys of every sequence permuted",
+        [&](const std::string& name, const std::vector<double>& values) {
+            const AttentionOutput& output = after.output_named(name);
             return output.of_keys ? gather_rows(values, source, output.heads * output.width)
                                   : values;
-        };
-        join(all, verdict_within(after, name, moved(left.values(name)), right.values(name),
-                                 sum_of(moved(allowance(tensor_of(expected, name))),
-                                        allowance(tensor_of(of_permuted, name))),
-                                 "keys of every sequence permuted"));
-    }
-    return all;
+        });
 }
 
 /// Likely to have keys that nobody sees: behind the last sequence, above a diagonal, without
