@@ -134,7 +134,7 @@ Property attention_property(const AttentionOperator& of, std::string name, std::
     return {std::move(name), std::move(summary),
             [&of, law](const Spec& spec, PropertyContext& context) {
                 // Where hidden keys are multiplied by 0, their NaN may be in any row of either run.
-                if (context.rounding.hidden_times_zero && has_non_finite_keys(of.problem(spec)))
+                if (context.rounding.hidden_times_zero && has_non_finite_keys(of.inputs(spec)))
                     return inapplicable();
                 return law(of, spec, context);
             },
