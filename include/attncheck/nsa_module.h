@@ -33,6 +33,9 @@ typedef struct attncheck_nsa_operators {
     int (*nsa_compress_grad)(const attncheck_nsa_compress_grad_args*);
     int (*nsa_selected_attention_grad)(const attncheck_nsa_selected_attention_grad_args*);
     int (*flash_attention_score_grad)(const attncheck_flash_attention_score_grad_args*);
+    /* Instead of those that are NULL: called with `caller`, the name of the operator, and its arguments. May be NULL. */
+    int (*call)(void* caller, const char* op, const void* args);
+    void* caller;
 } attncheck_nsa_operators;
 
 /* Tensors are float16 or bfloat16, all alike, of any strides; the gate logits are float32. */

@@ -48,7 +48,9 @@ int main() {
                                                attncheck_flash_attention_score,
                                                attncheck_nsa_compress_grad,
                                                attncheck_nsa_selected_attention_grad,
-                                               attncheck_flash_attention_score_grad};
+                                               attncheck_flash_attention_score_grad,
+                                               nullptr,
+                                               nullptr};
     const int64_t tokens = 150, heads = 4, kv_heads = 2, dim = 128, block = 32;
     const int64_t ends[] = {83, 150};  // two sequences, neither a multiple of anything
     const attncheck_dtype bf16 = ATTNCHECK_BFLOAT16, fp32 = ATTNCHECK_FLOAT32;

@@ -73,7 +73,9 @@ constexpr attncheck_nsa_operators kBuiltin{attncheck_nsa_compress,
                                            attncheck_flash_attention_score,
                                            attncheck_nsa_compress_grad,
                                            attncheck_nsa_selected_attention_grad,
-                                           attncheck_flash_attention_score_grad};
+                                           attncheck_flash_attention_score_grad,
+                                           nullptr,
+                                           nullptr};
 
 /// The status of a changed call, and a message that names what was changed.
 template <class Change>
@@ -118,6 +120,24 @@ TEST(NsaModule, TellsWhichOperatorFailed) {
     EXPECT_STREQ(attncheck_nsa_module_message(), "nsa_module: nsa_selected_attention returned -1");
     operators.nsa_selected_attention = nullptr;
     EXPECT_EQ(attncheck_nsa_module(&operators, &problem.args, nullptr), ATTNCHECK_ERR_NULLPTR);
+}
+
+/// What a table has no entry for is called by its name, with the caller's own state.
+TEST(NsaModule, CallsWhatIsMissingByItsName) {
+    Problem problem;
+    struct Caller {
+        std::vector<std::string> called;
+    } caller;
+    attncheck_nsa_operators operators = kBuiltin;
+    operators.nsa_selected_attention = nullptr;
+    operators.caller = &caller;
+    operators.call = [](void* state, const char* op, const void* args) {
+        static_cast<Caller*>(state)->called.emplace_back(op);
+        return attncheck_nsa_selected_attention(
+            static_cast<const attncheck_nsa_selected_attention_args*>(args));
+    };
+    EXPECT_EQ(attncheck_nsa_module(&operators, &problem.args, nullptr), ATTNCHECK_OK);
+    EXPECT_EQ(caller.called, std::vector<std::string>{"nsa_selected_attention"});
 }
 
 /// Equal tokens, equal weights: everything that is an average of values is 1, the pooled value is

@@ -89,7 +89,7 @@ void State::run_compress(const attncheck_nsa_operators& operators,
         a.compress_block_size = plan_.block;
         a.compress_stride = plan_.stride;
         a.output = rows.tensor();
-        call("nsa_compress", operators.nsa_compress, a);
+        call(operators, "nsa_compress", operators.nsa_compress, a);
         return rows;
     };
     key_blocks_ = compress(args.key_compress, args.key_weight);
@@ -122,7 +122,7 @@ void State::run_compress_attention(const attncheck_nsa_operators& operators,
     a.softmax_sum = result_[kCompress].row_sum.tensor();
     a.attention_out = result_[kCompress].out.tensor();
     a.topk_indices = blocks_.tensor();
-    call("nsa_compress_attention", operators.nsa_compress_attention, a);
+    call(operators, "nsa_compress_attention", operators.nsa_compress_attention, a);
 }
 
 void State::run_selected_attention(const attncheck_nsa_operators& operators,
@@ -147,7 +147,7 @@ void State::run_selected_attention(const attncheck_nsa_operators& operators,
     a.softmax_max = result_[kSelect].row_max.tensor();
     a.softmax_sum = result_[kSelect].row_sum.tensor();
     a.attention_out = result_[kSelect].out.tensor();
-    call("nsa_selected_attention", operators.nsa_selected_attention, a);
+    call(operators, "nsa_selected_attention", operators.nsa_selected_attention, a);
 }
 
 void State::run_window(const attncheck_nsa_operators& operators,
@@ -170,7 +170,7 @@ void State::run_window(const attncheck_nsa_operators& operators,
     a.softmax_max = result_[kWindow].row_max.tensor();
     a.softmax_sum = result_[kWindow].row_sum.tensor();
     a.attention_out = result_[kWindow].out.tensor();
-    call("flash_attention_score", operators.flash_attention_score, a);
+    call(operators, "flash_attention_score", operators.flash_attention_score, a);
 }
 
 void State::combine(const attncheck_nsa_module_args& args) const {

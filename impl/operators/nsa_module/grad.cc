@@ -61,7 +61,7 @@ State::AttentionGrads State::compress_attention_grad(const attncheck_nsa_operato
     a.actual_seq_kv_len = plan_.compressed.array();
     a.pre_tokens = a.next_tokens = std::numeric_limits<std::int32_t>::max();
     a.sparse_mode = 1;
-    call("flash_attention_score_grad", operators.flash_attention_score_grad, a);
+    call(operators, "flash_attention_score_grad", operators.flash_attention_score_grad, a);
     return out;
 }
 
@@ -90,7 +90,7 @@ State::AttentionGrads State::selected_attention_grad(const attncheck_nsa_operato
     a.dq = out.query.tensor();
     a.dk = out.key.tensor();
     a.dv = out.value.tensor();
-    call("nsa_selected_attention_grad", operators.nsa_selected_attention_grad, a);
+    call(operators, "nsa_selected_attention_grad", operators.nsa_selected_attention_grad, a);
     return out;
 }
 
@@ -105,7 +105,7 @@ State::AttentionGrads State::window_grad(const attncheck_nsa_operators& operator
     a.actual_seq_kv_len = plan_.sequence.array();
     a.pre_tokens = plan_.window - 1;
     a.sparse_mode = 4;
-    call("flash_attention_score_grad", operators.flash_attention_score_grad, a);
+    call(operators, "flash_attention_score_grad", operators.flash_attention_score_grad, a);
     return out;
 }
 
@@ -133,7 +133,7 @@ Array State::compress_grad(const attncheck_nsa_operators& operators, const attnc
     a.layout = kLayout;
     a.input_grad = input_grad.tensor();
     a.weight_grad = longer_grad.tensor();
-    call("nsa_compress_grad", operators.nsa_compress_grad, a);
+    call(operators, "nsa_compress_grad", operators.nsa_compress_grad, a);
     for (std::int64_t r = 0; r < plan_.block; ++r)
         for (std::int64_t n = 0; n < plan_.kv_heads; ++n)
             as_rows(weight_grad).set(r, n, 0, as_rows(longer_grad.tensor()).get(r, n, 0));

@@ -19,11 +19,12 @@ inline constexpr const char* kLayout = "TND";
 
 /// Calls one of the operators; whatever it returns but 0 ends the module's call.
 template <class Args>
-void call(const char* name, int (*entry)(const Args*), const Args& args) {
-    if (!entry)
+void call(const attncheck_nsa_operators& operators, const char* name, int (*entry)(const Args*),
+          const Args& args) {
+    if (!entry && !operators.call)
         throw Failure(ATTNCHECK_ERR_NULLPTR,
                       "the operator " + std::string(name) + " is NULL, it is required");
-    const int status = entry(&args);
+    const int status = entry ? entry(&args) : operators.call(operators.caller, name, &args);
     if (status != ATTNCHECK_OK)
         throw Failure(status, std::string(name) + " returned " + std::to_string(status));
 }

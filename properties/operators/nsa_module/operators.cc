@@ -12,8 +12,6 @@
 namespace attncheck::properties {
 namespace {
 
-thread_local ModuleOperators* current = nullptr;
-
 std::vector<std::int64_t> extents(const std::int64_t* values, std::int32_t rank) {
     return {values, values + rank};
 }
@@ -131,48 +129,40 @@ const std::vector<std::string>& module_operators() {
     return names;
 }
 
-template <class Args, ModuleOp op>
-int ModuleOperators::entry(const Args* args) {
-    ModuleOperators& self = *current;
-    Call call = read(*descriptions()[static_cast<std::size_t>(op)], args);
+int ModuleOperators::run(const char* op, const void* args) {
+    const auto& names = module_operators();
+    const auto number = static_cast<std::size_t>(std::ranges::find(names, op) - names.begin());
+    Call call = read(*descriptions().at(number), args);
     CallResult result;
     try {
-        result = self.candidate_.run(call, {});
+        result = candidate_.run(call, {});
     } catch (...) {
-        self.thrown_ = std::current_exception();
+        thrown_ = std::current_exception();
         return ATTNCHECK_ERR_INTERNAL;
     }
     const auto trouble = verdict_unless_ok(result);
     const int status =
         result.kind == CallResult::Kind::returned ? result.status : ATTNCHECK_ERR_INTERNAL;
     if (trouble) {
-        self.trouble_ = trouble;
+        trouble_ = trouble;
         if (trouble->failed()) {  // whose it is, for the class and for people
-            self.trouble_->failure = call.op + ": " + trouble->failure;
-            self.trouble_->message = call.op + " " + trouble->message;
+            trouble_->failure = call.op + ": " + trouble->failure;
+            trouble_->message = call.op + " " + trouble->message;
         }
     } else {
         write_back(call, args, result);
     }
-    self.records_.push_back({op, std::move(call), std::move(result)});
+    records_.push_back({static_cast<ModuleOp>(number), std::move(call), std::move(result)});
     return status;
 }
 
-ModuleOperators::ModuleOperators(Candidate& candidate) : candidate_(candidate) {
-    if (current) throw std::logic_error("another module is running on this thread");
-    current = this;
-}
-
-ModuleOperators::~ModuleOperators() { current = nullptr; }
-
-attncheck_nsa_operators ModuleOperators::table() const {
-    return {entry<attncheck_nsa_compress_args, ModuleOp::compress>,
-            entry<attncheck_nsa_compress_attention_args, ModuleOp::compress_attention>,
-            entry<attncheck_nsa_selected_attention_args, ModuleOp::selected_attention>,
-            entry<attncheck_flash_attention_score_args, ModuleOp::flash_attention>,
-            entry<attncheck_nsa_compress_grad_args, ModuleOp::compress_grad>,
-            entry<attncheck_nsa_selected_attention_grad_args, ModuleOp::selected_attention_grad>,
-            entry<attncheck_flash_attention_score_grad_args, ModuleOp::flash_attention_grad>};
+attncheck_nsa_operators ModuleOperators::table() {
+    attncheck_nsa_operators table{};
+    table.call = [](void* caller, const char* op, const void* args) {
+        return static_cast<ModuleOperators*>(caller)->run(op, args);
+    };
+    table.caller = this;
+    return table;
 }
 
 }  // namespace attncheck::properties

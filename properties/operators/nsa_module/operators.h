@@ -35,16 +35,15 @@ struct OperatorRecord {
     }
 };
 
-/// Hands out entry points that run `candidate` for as long as this lives, on this thread only; one
-/// at a time.
+/// Gives a module the operators of `candidate` for as long as this lives.
 class ModuleOperators {
 public:
-    explicit ModuleOperators(Candidate& candidate);
-    ~ModuleOperators();
+    explicit ModuleOperators(Candidate& candidate) : candidate_(candidate) {}
     ModuleOperators(const ModuleOperators&) = delete;
     ModuleOperators& operator=(const ModuleOperators&) = delete;
 
-    attncheck_nsa_operators table() const;
+    /// Refers to this.
+    attncheck_nsa_operators table();
     /// The calls so far, which this forgets: they hold all of their tensors.
     std::vector<OperatorRecord> take_records() { return std::move(records_); }
     /// The first call that did not return 0. Throws what a call threw: the composition has C's
@@ -55,8 +54,7 @@ public:
     }
 
 private:
-    template <class Args, ModuleOp op>
-    static int entry(const Args* args);
+    int run(const char* op, const void* args);
 
     Candidate& candidate_;
     std::vector<OperatorRecord> records_;
