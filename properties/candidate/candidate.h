@@ -66,7 +66,6 @@ struct CallResult {
     };
     std::vector<Damage> damage;  ///< memory changed that is no output element
     double seconds = 0;
-    bool made = true;  ///< false: the candidate declares not to take the call, and was not asked
 
     bool ok() const { return kind == Kind::returned && status == 0; }
     bool died() const { return kind != Kind::returned; }

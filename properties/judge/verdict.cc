@@ -82,7 +82,6 @@ void add_evidence(std::vector<BoundEvidence>& all, const BoundEvidence& one) {
 }
 
 std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
-    if (!result.made) return Verdict{Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
     switch (result.kind) {
         case CallResult::Kind::broke_rules:
         case CallResult::Kind::crashed: {

@@ -76,7 +76,7 @@ inline constexpr const char* kTimedOut = "timed out";
 
 using ExpectedOutputs = std::vector<std::pair<std::string, ref::ExpectedTensor>>;
 
-/// The verdict on a call that did not do its work: crashed, hung, declined, not made, or rejected
+/// The verdict on a call that did not do its work: crashed, hung, declined, or rejected
 /// although legal. nullopt when it returned 0.
 std::optional<Verdict> verdict_unless_ok(const CallResult& result);
 

@@ -9,10 +9,10 @@
 namespace attncheck::properties {
 namespace {
 
-CallResult not_made() {
+CallResult declined() {
     CallResult result;
-    result.made = false;
     result.status = ATTNCHECK_DECLINED;
+    result.detail = "not among the features that are declared";
     return result;
 }
 
@@ -36,14 +36,14 @@ bool DeclaredCalls::takes(const Call& call) const {
 }
 
 CallResult DeclaredCalls::run(const Call& call, const RunOptions& options) {
-    return takes(call) ? candidate_.run(call, options) : not_made();
+    return takes(call) ? candidate_.run(call, options) : declined();
 }
 
 std::vector<CallResult> DeclaredCalls::run_together(std::span<const Call* const> calls,
                                                     int repetitions) {
     const auto is_taken = [&](const Call* call) { return takes(*call); };
     if (std::ranges::all_of(calls, is_taken)) return candidate_.run_together(calls, repetitions);
-    return std::vector<CallResult>(calls.size(), not_made());
+    return std::vector<CallResult>(calls.size(), declined());
 }
 
 }  // namespace attncheck::properties

@@ -10,7 +10,8 @@
 
 namespace attncheck::properties {
 
-/// Calls whose case is not `declared` are not made. An empty function declares nothing, and all are.
+/// Calls whose case is not `declared` are declined without being made. An empty function declares
+/// nothing, and all are.
 class DeclaredCalls final : public Candidate {
 public:
     DeclaredCalls(Candidate& candidate, std::function<bool(const Spec&)> declared)
