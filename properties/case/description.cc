@@ -13,7 +13,9 @@ namespace attncheck::properties {
 namespace {
 
 template <class Items, class Name>
-int index_in(const Items& items, std::string_view name, Name Items::value_type::*member) {
+int index_in(const Items& items, std::string_view name, Name Items::value_type::*member,
+             const NameIndex& index = {}) {
+    if (!index.empty()) return index.find(items, name, member);
     const auto it = std::find_if(items.begin(), items.end(),
                                  [&](const auto& item) { return item.*member == name; });
     return it == items.end() ? -1 : static_cast<int>(it - items.begin());
@@ -48,16 +50,16 @@ std::int64_t count_before(const std::vector<Symbol>& symbols, std::size_t end, b
 }  // namespace
 
 int Description::number(std::string_view key) const {
-    return index_in(numbers, key, &NumberField::key);
+    return index_in(numbers, key, &NumberField::key, number_index);
 }
 int Description::list(std::string_view key) const { return index_in(lists, key, &ListField::key); }
 int Description::tensor(std::string_view name) const {
-    return index_in(tensors, name, &TensorField::name);
+    return index_in(tensors, name, &TensorField::name, tensor_index);
 }
 
 int Description::scalar(std::string_view name) const {
     if (const int field = number(name); field >= 0) return field;
-    const int symbol = index_in(symbols, name, &Symbol::name);
+    const int symbol = index_in(symbols, name, &Symbol::name, symbol_index);
     if (symbol < 0 || !symbols[static_cast<std::size_t>(symbol)].value) return -1;
     return static_cast<int>(std::ssize(numbers) +
                             count_before(symbols, static_cast<std::size_t>(symbol), false));
@@ -65,7 +67,7 @@ int Description::scalar(std::string_view name) const {
 
 int Description::ragged(std::string_view name) const {
     if (const int field = list(name); field >= 0) return field;
-    const int symbol = index_in(symbols, name, &Symbol::name);
+    const int symbol = index_in(symbols, name, &Symbol::name, symbol_index);
     if (symbol < 0 || !symbols[static_cast<std::size_t>(symbol)].lengths) return -1;
     return static_cast<int>(std::ssize(lists) +
                             count_before(symbols, static_cast<std::size_t>(symbol), true));
@@ -83,7 +85,7 @@ const std::string& Description::word_of(std::string_view name) const {
         return numbers[static_cast<std::size_t>(field)].word;
     if (const int field = list(name); field >= 0)
         return lists[static_cast<std::size_t>(field)].word;
-    return symbols.at(static_cast<std::size_t>(index_in(symbols, name, &Symbol::name))).word;
+    return symbols.at(static_cast<std::size_t>(index_in(symbols, name, &Symbol::name, symbol_index))).word;
 }
 
 void When::resolve(const Description& description) {
@@ -134,6 +136,9 @@ bool When::holds(const Extents& extents) const {
 }
 
 Description resolved(Description d) {
+    d.number_index = NameIndex(d.numbers, &NumberField::key);
+    d.symbol_index = NameIndex(d.symbols, &Symbol::name);
+    d.tensor_index = NameIndex(d.tensors, &TensorField::name);
     const auto fail = [&](const std::string& what) {
         throw std::logic_error(fmt::format("{}: {}", d.op, what));
     };

@@ -22,6 +22,7 @@
 #include "properties/case/argument.h"
 #include "properties/case/axes.h"
 #include "properties/case/edit.h"
+#include "properties/case/name_index.h"
 #include "properties/case/profile.h"
 #include "ref/numbers/dtype.h"
 
@@ -223,6 +224,8 @@ struct Description {
 
     /// The call of a case, edits applied. The operator sets it: only the operator knows the elements.
     std::function<Call(const Spec&)> build = {};
+
+    NameIndex number_index = {}, symbol_index = {}, tensor_index = {};  ///< of a description that is resolved
 
     int number(std::string_view key) const;  ///< index, or -1
     int list(std::string_view key) const;
