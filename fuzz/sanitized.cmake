@@ -21,11 +21,13 @@ list(APPEND instrumented_sources
   ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/nsa_compress.cc ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/staging.cc)
 add_library(attncheck_sanitized OBJECT ${instrumented_sources})
 target_include_directories(attncheck_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-target_compile_options(attncheck_sanitized PUBLIC -O0 ${sanitizers})
+target_compile_options(attncheck_sanitized PRIVATE -O1 INTERFACE -O0 PUBLIC ${sanitizers})
 target_link_options(attncheck_sanitized PUBLIC ${sanitizers})
+attncheck_precompile(attncheck_sanitized)
 
 add_library(fuzz_sanitized OBJECT aclnn_program.cc ${call_sources} call_hooks.cc plain_main.cc plain_mutate.cc)
 target_link_libraries(fuzz_sanitized PUBLIC attncheck_sanitized)
+attncheck_precompile(fuzz_sanitized)
 
 # The kernels come from the archive, which gives only what the objects do not have. The descriptions are not compiled a
 # second time.

@@ -16,7 +16,7 @@ function(add_aclnn_example source standard)
   add_executable(${target} ${source})
   set_target_properties(${target} PROPERTIES CXX_STANDARD ${standard} CXX_EXTENSIONS OFF
     OUTPUT_NAME ${name}_cxx${standard} RUNTIME_OUTPUT_DIRECTORY ${aclnn_examples_folder})
-  target_compile_options(${target} PRIVATE -w -Wno-error)
+  target_compile_options(${target} PRIVATE -w -Wno-error $<$<CONFIG:Release>:-O0>)
   target_link_libraries(${target} PRIVATE attncheck::acl)
   set(aclnn_examples ${aclnn_examples} ${target} PARENT_SCOPE)
 endfunction()
@@ -38,6 +38,7 @@ foreach(standard IN ITEMS 11 17)
 endforeach()
 
 add_executable(aclnn_examples_test operators_examples_test.cc)
+attncheck_test_program(aclnn_examples_test)
 target_compile_definitions(aclnn_examples_test PRIVATE ACLNN_EXAMPLES="${aclnn_examples_folder}")
 target_link_libraries(aclnn_examples_test PRIVATE GTest::gtest_main)
 add_dependencies(aclnn_examples_test ${aclnn_examples})
@@ -45,10 +46,12 @@ gtest_discover_tests(aclnn_examples_test PROPERTIES LABELS acceptance TIMEOUT 30
 
 # The library's objects, so that the candidate interface is there for comparison.
 add_library(aclnn_operators_problems OBJECT operators_fields.cc operators_problem.cc)
+target_compile_options(aclnn_operators_problems PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(aclnn_operators_problems PUBLIC attncheck_candidate)
 target_include_directories(aclnn_operators_problems PUBLIC ${PROJECT_SOURCE_DIR})
 foreach(test IN ITEMS operators_arguments_test operators_chain_test operators_rejections_test operators_results_test)
   add_executable(aclnn_${test} ${test}.cc)
+  attncheck_test_program(aclnn_${test})
   target_link_libraries(aclnn_${test} PRIVATE
     attncheck_acl_objects aclnn_operators_problems GTest::gtest GTest::gtest_main)
   gtest_discover_tests(aclnn_${test} TEST_PREFIX acl. PROPERTIES LABELS unit TIMEOUT 120)
