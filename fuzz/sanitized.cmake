@@ -41,7 +41,7 @@ function(attncheck_add_sanitized_replay question changes)
     file(MAKE_DIRECTORY ${plain})
     add_test(NAME fuzz.sanitized.${name}
       COMMAND ${question}_sanitized -operator=${family} -runs=300 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name} WORKING_DIRECTORY ${plain})
-    set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+    set_tests_properties(fuzz.sanitized.${name} PROPERTIES LABELS fuzz COST 5 TIMEOUT 120)
   endforeach()
 endfunction()
 attncheck_add_sanitized_replay(validation 6 ${fuzz_operators})
