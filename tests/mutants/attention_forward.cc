@@ -177,6 +177,16 @@ float behind_last_head(const NeutralProblem& p, Int b, Int i) {
     return sum;
 }
 
+/// A defect: where several key heads have a group each, a row is the last one of a call that had none.
+void keep_or_repeat(const NeutralProblem& p, float* acc) {
+    static thread_local std::vector<float> kept;
+    kept.resize(static_cast<std::size_t>(p.value_dim));
+    if (p.heads > p.kv_heads && p.kv_heads > 1)
+        std::copy(kept.begin(), kept.end(), acc);
+    else
+        kept.assign(acc, acc + p.value_dim);
+}
+
 }  // namespace
 
 float neutral_row(const NeutralProblem& p, Int b, Int h, Int i, std::vector<float>& acc) {
@@ -202,6 +212,7 @@ void neutral_forward(const NeutralProblem& p) {
                 const bool few = p.packed && p.dim > 128 &&
                                  p.query_len[static_cast<std::size_t>(b)] <= 3 && p.heads > 1;
                 if (on<"WILD-7">() && few && h >= p.heads / 2) continue;
+                if (on<"AT-x311">()) keep_or_repeat(p, acc);
                 write_row(p, b, h, i, acc);
                 if (p.lse.data || on<"AT-19">())
                     static_cast<float*>(p.lse.data)[p.lse_of(b, h, i)] = lse;

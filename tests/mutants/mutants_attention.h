@@ -117,6 +117,8 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"AT-x309", kNeutral, kFiendish,
      "fp16: 65504 subtracted from a hidden score, which may be larger (zoo ORT-11)"},
     {"AT-x310", kNeutral, kFiendish, "window one key too long on the left from query 512 on"},
+    {"AT-x311", kNeutral, kMedium,
+     "several key heads with a group each: the result of an earlier call (zoo OV-2)"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},
