@@ -21,7 +21,7 @@ ZOO = {"title": "OpenVINO, operators of ONNX", "distribution": "openvino", "envi
        "kernels": ["opset_23", "opset_23_settled", "opset_23_rank_3", "opset_23_past", "open_heads", "open_heads_one_thread", "multi_head", "multi_head_any_row",
                    "multi_head_causal", "group_query", "group_query_batch", "group_query_decode"],
        "properties": {"": ["agreement", "causality", "gqa_repeat", "row_view", "repeatable"], "open_heads": ["agreement"], "open_heads_one_thread": ["agreement"],
-                      "multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"], "group_query_batch": ["agreement"]},
+                      "opset_23_settled": ["agreement", "non_finite"], "multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"], "group_query_batch": ["agreement"]},
        "source": "https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/onnx/docs/supported_ops.md"}
 GROUPED = "layout=bshd,bhsd,sbhd outputs=out dtype=fp32 value_dim=dim q<=kv dim=8..64/8 window_right=0 align=bottom_right mask=none bias=none kv_length=none sink=none "
 
