@@ -21,9 +21,11 @@ ZOO = {"title": "OpenVINO, operators of ONNX", "distribution": "openvino", "envi
        "kernels": ["opset_23", "opset_23_settled", "opset_23_rank_3", "opset_23_past", "open_heads", "open_heads_one_thread", "multi_head", "multi_head_any_row",
                    "multi_head_causal", "group_query", "group_query_batch", "group_query_decode"],
        "properties": {"": ["agreement", "causality", "gqa_repeat", "row_view", "repeatable"], "open_heads": ["agreement"], "open_heads_one_thread": ["agreement"],
-                      "opset_23_settled": ["agreement", "non_finite"], "multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"], "group_query_batch": ["agreement"]},
+                      "opset_23_settled": ["agreement", "non_finite"], "multi_head_causal": ["agreement"], "multi_head_any_row": ["agreement"], "group_query": ["agreement"],
+                      "group_query_decode": ["agreement"], "group_query_batch": ["agreement"]},
        "source": "https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/onnx/docs/supported_ops.md"}
-GROUPED = "layout=bshd,bhsd,sbhd outputs=out dtype=fp32 value_dim=dim q<=kv dim=8..64/8 window_right=0 align=bottom_right mask=none bias=none kv_length=none sink=none "
+# A model is compiled for each number of heads and channels: few are asked.
+GROUPED = "layout=bshd,bhsd,sbhd outputs=out dtype=fp32 value_dim=dim q<=kv dim=8,64 kv_heads=1,2 group=1,2 window_right=0 align=bottom_right mask=none bias=none kv_length=none sink=none "
 
 
 OPEN = onnx_attention.FEATURES + "mask=none bias=none kv_length=none window_right=-1"
@@ -53,6 +55,7 @@ def group_query(query, key, value, scale, softcap, window_left):
     return contrib.group_query(query, key, value, None, scale, softcap, window_left)
 
 
-@attncheck.kernel("attention_decode", precision="hidden=times_zero", features="dtype=fp32 value_dim=dim dim=8..64/8 outputs=out sequences=1 sink=none")
+@attncheck.kernel("attention_decode", precision="hidden=times_zero", features="dtype=fp32 value_dim=dim dim=8,64 kv_heads=1,2 group=1,2 "
+                  "outputs=out sequences=1 sink=none")
 def group_query_decode(query, key_cache, value_cache, block_table, kv_length, scale, softcap, window_left):
     return contrib.group_query_decode(query, key_cache, value_cache, block_table, kv_length, None, scale, softcap, window_left)
