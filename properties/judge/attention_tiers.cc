@@ -16,7 +16,7 @@ constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
 /// Whether keys of a row share an error: of delta in dK, of an own row sum in both.
 bool shares_errors(const ref::RoundingClass& rounding, Role role) {
-    return (role == Role::key_grad && rounding.delta_rounded) ||
+    return (role == Role::key_grad && (rounding.delta_rounded || rounding.scaling == ref::Scaling::half)) ||
            ((role == Role::key_grad || role == Role::value_grad) && rounding.own_forward);
 }
 

@@ -198,26 +198,30 @@ void Measurement::measure_shared() {
     for (std::size_t unit = 0; unit < counted_.size(); ++unit)
         for (const SliceName& name : counted_[unit] ? names(static_cast<std::int64_t>(unit)) : std::vector<SliceName>{})
             slices[unit].push_back(numbers.try_emplace(name, numbers.size()).first->second);
-    std::vector<double> weighted(z_.size()), sums(numbers.size());
+    std::vector<double> weighted(z_.size()), sums;
     for (std::size_t k = 0; k < noise.probes.size(); ++k) {
         for (std::size_t i = 0; i < z_.size(); ++i)
             weighted[i] = std::isnan(z_[i]) ? 0 : noise.probes[k].direction[i] / noise.variance[i];
         std::vector<double> variances(numbers.size());
         for (const ref::SharedErrors& errors : noise.shared) {
-            const std::size_t keys = errors.places.size();
+            const std::size_t keys = errors.places.size(), channels = errors.by_channel ? width : 1,
+                              joined = width / channels;
             for (std::size_t i = 0; i * width < errors.factor.size(); ++i) {
                 const double* const factor = errors.factor.data() + i * width;
-                std::ranges::fill(sums, 0.0);
+                sums.assign(numbers.size() * channels, 0.0);
                 for (std::size_t c = 0; c < keys; ++c) {
                     const auto unit = static_cast<std::size_t>(errors.places[c]);
                     if (slices[unit].empty()) continue;
-                    const double product =
-                        std::inner_product(factor, factor + width, weighted.data() + unit * width, 0.0);
-                    for (const std::size_t slice : slices[unit])
-                        sums[slice] += static_cast<double>(errors.share[i * keys + c]) * product;
+                    const auto share = static_cast<double>(errors.share[i * keys + c]);
+                    for (std::size_t d = 0; d < channels; ++d) {
+                        const std::size_t from = d * joined;
+                        const double product =
+                            std::inner_product(factor + from, factor + from + joined,
+                                               weighted.data() + unit * width + from, 0.0);
+                        for (const std::size_t slice : slices[unit]) sums[slice * channels + d] += share * product;
+                    }
                 }
-                for (std::size_t slice = 0; slice < sums.size(); ++slice)
-                    variances[slice] += ref_square(sums[slice]);
+                for (std::size_t at = 0; at < sums.size(); ++at) variances[at / channels] += ref_square(sums[at]);
             }
         }
         for (const auto& [name, number] : numbers) {

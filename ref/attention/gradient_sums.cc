@@ -39,7 +39,7 @@ GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> 
       key_(out.key_grad, shape.head_dim),
       value_(out.value_grad, shape.value_dim) {
     for (TensorSums* sums : {&query_, &key_, &value_})
-        if (of_.truncating || (sums == &key_ && shares_delta()) || (sums == &value_ && of_.own_forward))
+        if (of_.truncating || (sums == &key_ && (shares_delta() || shares_scaling())) || (sums == &value_ && of_.own_forward))
             sums->noise.truncated.resize(sums->noise.size());
     if (of_.group > 0 && shape.group() > 1) {
         head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
@@ -138,12 +138,14 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
     }
     if (of_.own_forward) add_shared(key_, rows, shares.prob.colwise() * delta_variance.sqrt(), q);
     if (shares.of_row.size() > 0) add_shared(key_, rows, shares.value.colwise() * shares.of_row.sqrt(), q);
+    if (shares_scaling()) add_shared(key_, rows, shares.value * std::sqrt(of_.scaling), q, true);
     add_tiles(key_, rows, shares.value, q);
 }
 
 void GradientSums::add_shared(TensorSums& sums, const SharedRows<double>& rows, const Array& deviations,
-                              const Matrix<double>& x) const {
+                              const Matrix<double>& x, bool by_channel) const {
     SharedErrors errors;
+    errors.by_channel = by_channel;
     for (std::int64_t j = 0; j < rows.count(); ++j) errors.places.push_back(slot(rows, j));
     errors.share.reserve(static_cast<std::size_t>(deviations.size()));
     for (std::int64_t i = 0; i < deviations.rows(); ++i)

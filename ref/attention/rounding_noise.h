@@ -49,11 +49,12 @@ struct Probe {
 };
 
 /// Errors that rows of queries make once for all of their keys: row i adds a number of deviation 1 times
-/// share[i,c] factor[i] to the key in places[c].
+/// share[i,c] factor[i] to the key in places[c]; or a number for each channel of factor[i].
 struct SharedErrors {
     std::vector<std::int64_t> places;  ///< [c]
     std::vector<float> share;          ///< [g,c]
     std::vector<double> factor;        ///< [g,width]
+    bool by_channel = false;
 };
 
 /// One tensor [rows, heads, width], row-major.
@@ -69,7 +70,7 @@ struct RoundingNoise {
     /// rise and fall together. Of dK also what an error of delta takes, one number for the keys of its row, where a
     /// kernel stores delta in half or forms its own, and of dK and dV what one of an own row sum takes. Empty: nothing of these.
     std::vector<double> truncated;
-    std::vector<SharedErrors> shared;  ///< forward=own, dK and dV: of delta and of own row sums; in `truncated`
+    std::vector<SharedErrors> shared;  ///< forward=own, dK and dV: of delta and of own row sums; scale=half, dK: of Q as it is scaled; in `truncated`
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants
     /// and reciprocals 16 u; truncating sums n u more.

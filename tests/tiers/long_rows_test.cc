@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "properties/case/attention_data.h"
 #include "properties/judge/attention_tiers.h"
@@ -14,6 +15,7 @@
 #include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress/case.h"
 #include "rounding_emulator.h"
+#include "validity.h"
 
 namespace attncheck::tiers {
 namespace {
@@ -176,6 +178,21 @@ TEST(LongRows, OwnForwardsOfFewRowsAreNotAccused) {
         "data=normal seed=11515117}",
         emulation, emulation.rounding());
     EXPECT_FALSE(row_sum.failed()) << row_sum.message;
+}
+
+// scale=half: Q as it is scaled errs once for all keys of its row, of which there are few here and many keys.
+TEST(LongRows, FiltersDoNotAccuseRoundedScales) {
+    for (const char* line :
+         {"attention_grad{dtype=fp16 q=[2] kv=[1275] layout=packed kv_heads=2 group=2 dim=1 value_dim=5 scale=eighth "
+          "window_right=0 align=bottom_right data=normal seed=5145962}",
+          "flash_attention_score_grad{dtype=fp16 q=[9] kv=[1365] layout=BSND kv_heads=1 group=3 dim=1 value_dim=1 "
+          "mask=bool sparse=6 prefix=random drop=keep_all keep=tenth scale=tenth data=normal seed=6565327}"}) {
+        Validity validity({"scale=half"});
+        for (std::uint64_t k = 0; k < 12; ++k) validity.run_line(parse(line, schemas()), 1, k);
+        std::ostringstream alarms;
+        validity.print_alarms(alarms);
+        EXPECT_EQ(validity.alarms(), 0) << alarms.str();
+    }
 }
 
 // The same errors in the sums of the filters, which add up over the keys of a row: those of delta, and of a row sum that
