@@ -67,23 +67,19 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
     }
 }
 
-/// Whether the word says anything about this case.
-bool concerns(const std::string& word, const Spec& spec) {
-    const bool gradient = spec.schema->tensor("dq") >= 0;
-    if (word.starts_with("in=")) return spec.number("dtype") == dtype_field(ref::Dtype::fp32);
-    if (word == "group=half") return gradient && spec.number("group") > 1;
-    if (word == "delta=half" || word == "forward=own") return gradient;
+/// Whether the word may say anything about cases of this operator.
+bool may_concern(const std::string& word, const Schema& schema) {
+    const bool gradient = schema.tensor("dq") >= 0;
+    if (word == "group=half" || word == "delta=half" || word == "forward=own") return gradient;
     if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return !gradient;
     return true;
 }
 
-/// Whether the word may say anything about the operator's cases.
-bool may_concern(const std::string& word, const Operator& op) {
-    if (word.empty()) return true;
-    const bool gradient = op.schema().tensor("dq") >= 0;
-    if (word == "group=half" || word == "delta=half" || word == "forward=own") return op.attention() && gradient;
-    if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return op.attention() && !gradient;
-    return op.attention() != nullptr;
+/// And whether it says anything about this one.
+bool concerns(const std::string& word, const Spec& spec) {
+    if (word.starts_with("in=") && spec.number("dtype") != dtype_field(ref::Dtype::fp32)) return false;
+    if (word == "group=half" && spec.number("group") < 2) return false;
+    return may_concern(word, *spec.schema);
 }
 
 /// The case in the type, or with the heads, that the word is about, where that is legal.
@@ -260,7 +256,7 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
         op = &operator_of(turn);
         if (!word_.word.empty()) turn = random.next();
         drawn.reset();
-        if (!may_concern(word_.word, *op)) continue;
+        if (!word_.word.empty() && !(op->attention() && may_concern(word_.word, op->schema()))) continue;
         drawn = concerned(word_.word, *op, draw(*op, random, word_.small));
     }
     const Spec& spec = *drawn;
