@@ -201,7 +201,7 @@ TEST_F(EngineOutcomeTest, LawThatNeverAppliesTakesNoTime) {
 
 // Nor does a law without a case that the candidate takes: the rest of a round is not looked for.
 TEST_F(EngineOutcomeTest, LawOutsideOfTheScopeDrawsOnce) {
-    Survey learned{Scope(forward()), 0, 0, false, {}};
+    Survey learned{Scope(forward()), 0, 0, false, {}, {}};
     learned.scope.restrict_to("heads=1");
     Property property = planted({});
     int asked = 0;

@@ -24,6 +24,23 @@ public:
     MOCK_METHOD(void, limit_time, (std::chrono::duration<double>), (override));
 };
 
+/// Every call of the candidate, alone or together with others, is answered by `answer`.
+inline void answer_calls(MockCandidate& candidate, std::function<CallResult(const Call&)> answer) {
+    ON_CALL(candidate, run).WillByDefault([answer](const Call& call, const RunOptions&) { return answer(call); });
+    ON_CALL(candidate, run_together).WillByDefault([answer](std::span<const Call* const> calls, int) {
+        std::vector<CallResult> results;
+        for (const Call* call : calls) results.push_back(answer(*call));
+        return results;
+    });
+}
+
+/// Zeros, which most relations hold for, so that laws run to their end.
+inline CallResult zeros_for(const Call& call) {
+    CallResult result;
+    for (const Tensor& tensor : call.tensors) result.outputs.emplace_back(tensor.output ? tensor.elements() : 0);
+    return result;
+}
+
 /// Advances by `step` seconds whenever it is read.
 class FakeClock : public Clock {
 public:
