@@ -66,4 +66,8 @@ std::vector<std::string> sandboxed_environment(const char* const* own,
                                                const std::vector<std::string>& more,
                                                const std::string& folder);
 
+/// Variables of `own` that stay outside though `file`, a program's bytes or source, has their name as a string of its own.
+std::vector<std::string> withheld_variables_named_in(std::string_view file, const char* const* own,
+                                                     const std::vector<std::string>& more);
+
 }  // namespace attncheck::properties

@@ -74,4 +74,23 @@ std::vector<std::string> sandboxed_environment(const char* const* own,
     return out;
 }
 
+std::vector<std::string> withheld_variables_named_in(std::string_view file, const char* const* own,
+                                                     const std::vector<std::string>& more) {
+    const auto is_string = [&](std::string_view name) {
+        constexpr std::string_view kEnds("\0\"'", 3);
+        for (std::size_t at = file.find(name); at != file.npos; at = file.find(name, at + 1))
+            if (at > 0 && at + name.size() < file.size() && kEnds.find(file[at - 1]) != kEnds.npos &&
+                file[at - 1] == file[at + name.size()])
+                return true;
+        return false;
+    };
+    std::vector<std::string> out;
+    for (; *own != nullptr; ++own) {
+        const std::string_view variable = *own, name = variable.substr(0, variable.find('='));
+        if (name.empty() || comes_in(name) || is_set_here(name) || std::ranges::find(more, name) != more.end()) continue;
+        if (is_string(name)) out.emplace_back(name);
+    }
+    return out;
+}
+
 }  // namespace attncheck::properties

@@ -1,9 +1,12 @@
 // The candidate that the arguments of a command ask for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -94,6 +97,14 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
     }
 }
 
+std::vector<std::string> withheld_variables(const Arguments& arguments) {
+    const WorkerOptions options = worker_options(arguments);
+    if (!options.sandbox || arguments.sandbox == SandboxMode::off || arguments.candidate.empty()) return {};
+    std::ifstream in(options.library, std::ios::binary);
+    const std::string file{std::istreambuf_iterator<char>(in), {}};
+    return withheld_variables_named_in(file, environ, options.variables);
+}
+
 std::unique_ptr<Candidate> with_builtin(std::unique_ptr<Candidate> candidate,
                                         const Arguments& arguments) {
     return std::make_unique<MixedCandidate>(std::move(candidate), open({}, arguments, false));
@@ -180,6 +191,9 @@ std::vector<std::string> unknown_exports(const CandidateInfo& info) {
 
 std::vector<std::string> unknown_exports(const CandidateInfo& info, const Arguments& arguments) {
     std::vector<std::string> notes = unknown_exports(info);
+    for (const std::string& name : withheld_variables(arguments))
+        notes.push_back(fmt::format("the library has the name of the environment variable {}, which stays outside of the sandbox; --env {} lets it in",
+                                    printable(name), printable(name)));
     if (arguments.candidate.empty() || arguments.candidate.starts_with(kPythonPrefix)) return notes;
     if (const std::string hint = load_hint(worker_options(arguments).library); !hint.empty())
         notes.push_back(hint);

@@ -1,7 +1,12 @@
 #include "properties/search/case_sequence.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <ranges>
+#include <span>
 #include <string_view>
+#include <utility>
 
 namespace attncheck::properties {
 namespace {
@@ -83,6 +88,23 @@ void CaseSequence::begin_round() {
     next_of_round_ = 0;
     round_ = draws_of_round(id(), mix(options_.seed ^ hash_text(id())) + lane,
                             static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
+    if (rounds_ == 1 && !property_.clauses) put_small_plain_cases_first();
+}
+
+/// A slow kernel has met some of them then, and a failure that all of them show is found in a small one.
+void CaseSequence::put_small_plain_cases_first() {
+    const auto elements = [&](const Drawn& drawn) {
+        Random random(drawn.seed);
+        std::int64_t sum = 0;
+        for (const auto& shape : op_.shapes(op_.plain(random, options_.profile)))
+            sum += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+        return sum;
+    };
+    std::vector<std::pair<std::int64_t, Drawn>> plain;
+    for (const Drawn& drawn : std::span(round_).first(std::min(round_.size(), static_cast<std::size_t>(tally_.plain_cases()))))
+        plain.emplace_back(elements(drawn), drawn);
+    std::ranges::stable_sort(plain, {}, &std::pair<std::int64_t, Drawn>::first);
+    std::ranges::copy(plain | std::views::values, round_.begin());
 }
 
 /// Judged by what the portion met alone.

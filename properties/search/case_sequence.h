@@ -60,6 +60,7 @@ public:
 private:
     void begin_portion();
     void begin_round();
+    void put_small_plain_cases_first();
     bool is_portion_over() const;
     std::optional<ClauseCoverage> clauses() const;
     std::string id() const { return op_.name() + "." + property_.name; }

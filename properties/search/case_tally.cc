@@ -55,8 +55,8 @@ std::int64_t CaseTally::left(std::int64_t unlimited) const {
     return std::max(wanted_ - now_.met(), enough_ - now_.judged);
 }
 
-bool CaseTally::is_at_plain_cases() const {
-    return now_.drawn < std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
+std::int64_t CaseTally::plain_cases() const {
+    return std::min<std::int64_t>(kPlain, wanted_ > 0 ? wanted_ / 4 : kPlain);
 }
 
 bool CaseTally::has_met(std::int64_t cases) const {

@@ -26,7 +26,9 @@ public:
     /// Cases of the portion that are still to be run, at least; `unlimited` where no number was asked for.
     std::int64_t left(std::int64_t unlimited) const;
     /// Every portion begins with cases of what people run.
-    bool is_at_plain_cases() const;
+    bool is_at_plain_cases() const { return now_.drawn < plain_cases(); }
+    /// So many of the first cases are such.
+    std::int64_t plain_cases() const;
     /// So many cases of the property, enough of them with a verdict; or so many drawn that it has its share.
     bool has_met(std::int64_t cases) const;
     /// As many of the portion as were asked for, or so many drawn that more would not help.

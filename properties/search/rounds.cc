@@ -43,9 +43,35 @@ Rounds::Rounds(const std::vector<const Property*>& properties, Limits limits)
     std::ranges::stable_sort(order_, std::less<>(), [&](std::size_t i) { return ranks[i]; });
 }
 
+/// The first round has no time for a case of every law: a case of each says little, thirty of the first ones do.
+bool Rounds::is_slow() const {
+    if (limits_.total_seconds <= 0 || limits_.first_seconds <= 0) return false;
+    double seconds = 0, cases = 0, waiting = 0;
+    for (const One& one : properties_) {
+        if (one.met > 0) seconds += one.seconds, cases += static_cast<double>(one.met);
+        if (one.state != State::done) ++waiting;
+    }
+    return cases > 0 && seconds / cases * waiting > limits_.first_seconds * limits_.at_once;
+}
+
+/// Of a slow candidate: the first one in the order of the laws that lacks cases, in a process that has its search or has none.
+std::optional<std::size_t> Rounds::next_of_slow(int process) {
+    for (const std::size_t i : order_) {
+        One& one = properties_[i];
+        if (one.state != State::waiting || one.met >= kConclusiveCases || one.keeper.value_or(process) != process) continue;
+        one.glance = 0;
+        one.is_in_turn = true;
+        one.state = State::running;
+        return i;
+    }
+    return std::nullopt;
+}
+
 /// Own searches first, then those that nobody keeps; one of a busy process is begun anew only when there is nothing else
 /// to do in this round and the next.
 std::optional<std::size_t> Rounds::next(int process) {
+    if (is_slow())
+        if (const auto i = next_of_slow(process)) return i;
     const One* best = nullptr;
     std::pair<int, double> best_cost;
     for (const std::size_t i : order_) {
@@ -93,6 +119,10 @@ Slice Rounds::slice(std::size_t i, int process, double now) {
     if (is_first && limits_.first_seconds > 0)
         limit = limit > 0 ? std::min(limit, limits_.first_seconds) : limits_.first_seconds;
     if (limit <= 0) return {cases_of(own), 0};
+    if (std::exchange(own.is_in_turn, false)) {
+        own.granted = std::max(kShortest, limits_.start + limits_.total_seconds - now);
+        return {kConclusiveCases, own.granted};
+    }
     double needed = need_of(own);
     for (const One& other : properties_)
         if (&other != &own && other.state == State::waiting && other.round <= own.round)

@@ -1,5 +1,6 @@
 // The order of a run. Every property gets a few cases before any gets many: what finds most defects in the least time
-// comes first, then all that is needed to say that a property holds, then four times as many cases in each round.
+// comes first, then all that is needed to say that a property holds, then four times as many cases in each round. A
+// candidate that is too slow for this has one law after the other, each until it is conclusive.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +53,10 @@ private:
         std::int64_t met = 0;
         double seconds = 0;
         double granted = 0;  ///< seconds of the last slice
+        bool is_in_turn = false;  ///< its slice is one of a slow candidate: until it is conclusive
     };
+    bool is_slow() const;
+    std::optional<std::size_t> next_of_slow(int process);
     bool lacks_cases(const One& one) const;
     std::int64_t cases_of(const One& one) const;
     double need_of(const One& one) const;

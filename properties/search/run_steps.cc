@@ -44,7 +44,7 @@ Run::Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& c
 std::size_t Run::next(int process) {
     if (is_ending() || is_past(1)) return end();
     const bool may_shrink = processes_ > 1 ? shrinking_ < processes_ / 2
-                                           : rounds_->is_first_over() && !shrank_last_;
+                                           : (rounds_->is_first_over() || is_past_first_round()) && !shrank_last_;
     if (may_shrink)
         if (const auto i = next_to_shrink()) return begin_shrinking(*i);
     if (const auto i = rounds_->next(process)) {
@@ -149,6 +149,11 @@ std::vector<const Property*> Run::properties_of_tasks() const {
     std::vector<const Property*> all;
     for (const RunTask& task : tasks_) all.push_back(task.property);
     return all;
+}
+
+/// Of a slow candidate some laws wait for their first slice until the end.
+bool Run::is_past_first_round() const {
+    return seconds_of_first_round() > 0 && clock_.now() > start_ + seconds_of_first_round();
 }
 
 double Run::seconds_of_first_round() const {

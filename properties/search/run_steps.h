@@ -86,6 +86,7 @@ private:
 
     /// Which counterexample is the first depends on the time in no run without a limit.
     double seconds_of_first_round() const;
+    bool is_past_first_round() const;
 
     /// Counterexamples of a property one after the other: the smallest of one helps the next.
     std::optional<std::size_t> next_to_shrink() const;

@@ -281,11 +281,11 @@ void Scope::declare(const std::string& key, const std::string& values) {
         return static_cast<std::size_t>(std::ranges::find(aspects_, name, &Aspect::name) -
                                         aspects_.begin());
     };
-    const std::size_t relation = find(key + "=" + values);
-    if (relation < aspects_.size()) {
-        limits_[relation].declared = {{1, 1, 1}};
-        return;
-    }
+    for (const std::string& relation : {key + "=" + values, values + "=" + key})
+        if (const std::size_t at = find(relation); at < aspects_.size()) {
+            limits_[at].declared = {{1, 1, 1}};
+            return;
+        }
     if (declare_lengths(key, values)) return;
     const std::size_t at = find(key);
     if (at == aspects_.size()) {
@@ -334,8 +334,10 @@ std::string Scope::text() const {
         const Limit& limit = limits_[a];
         if (!limit.closed && limit.refused.empty() && limit.declared.empty()) continue;
         if (!limit.declared.empty()) {
-            out += fmt::format("{}{}={}", out.empty() ? "" : " ", aspects_[a].name,
-                               text_of(limit.declared, &aspects_[a]));
+            const std::string values = text_of(limit.declared, &aspects_[a]);
+            const bool is_relation = aspects_[a].name.find('=') != std::string::npos && values == "yes";
+            out += fmt::format("{}{}{}", out.empty() ? "" : " ", aspects_[a].name,
+                               is_relation ? "" : "=" + values);
             continue;
         }
         std::vector<std::string> values;

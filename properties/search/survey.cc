@@ -106,7 +106,7 @@ private:
             std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
         taken.refusals = scope_.refusals_text(pool_);
         taken.text = fmt::format(
-            "{} ({} of {} generated cases, {})", scope_.text(), inside, pool_.size(),
+            "{} ({} of {} cases of the whole space, {})", scope_.text(), inside, pool_.size(),
             scope_.is_declared() ? "as declared"
                                  : fmt::format("learned from {} declined calls", result_.declined));
         const ClassPairs pairs(op_);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import Any, Mapping
 
 import numpy as np
@@ -47,6 +49,7 @@ class Caller:
             and a["name"] not in fixed
         }
         self._optional_outputs = [a["name"] for a in arguments if a.get("output") and a.get("optional")]
+        self._turn = threading.Lock() if kernel.one_at_a_time else contextlib.nullcontext()
         self._bridge: Bridge = NumpyBridge() if kernel.tensors == "numpy" else _torch_bridge(kernel)
 
     def __call__(self, address: int) -> tuple[int, str]:
@@ -68,8 +71,9 @@ class Caller:
                 for name, value in values.items()
                 if name in self._taken
             }
-            returned = self._kernel.function(**given)
-            self._bridge.wait()
+            with self._turn:
+                returned = self._kernel.function(**given)
+                self._bridge.wait()
             self._take(returned, given, outputs)
         except Declined as reason:
             return DECLINED, text_of(reason)

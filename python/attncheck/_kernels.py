@@ -55,6 +55,7 @@ class Kernel:
         tensors: what the function takes: "numpy" or "torch".
         device: with torch: "cpu", "cuda", "cuda:1" or a :class:`Device`.
         precision: how it rounds, as --precision has it.
+        concurrent: calls may come from several threads at once; None: see :func:`kernel`.
     """
 
     op: str
@@ -63,6 +64,14 @@ class Kernel:
     tensors: str = "numpy"
     device: str | Device = "cpu"
     precision: str = ""
+    concurrent: bool | None = None
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether a call waits for those before it."""
+        if self.concurrent is None:
+            return os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules
+        return not self.concurrent
 
     @property
     def place(self) -> str:
@@ -78,6 +87,7 @@ def kernel(
     tensors: str = "numpy",
     device: str | Device = "cpu",
     precision: str = "",
+    concurrent: bool | None = None,
 ) -> Callable[[Function], Function]:
     """Marks a function as the kernel of an operator; the function itself is unchanged.
 
@@ -88,6 +98,9 @@ def kernel(
         tensors: "numpy" (bf16 and fp8 through ml_dtypes) or "torch".
         device: with torch: where tensors are copied before the call and from afterwards.
         precision: how the kernel rounds, as `--precision` has it.
+        concurrent: whether the kernel may be called from several threads at once, which the law
+            `concurrent` does. False: one call at a time. Left out: True, but under Triton's
+            interpreter (TRITON_INTERPRET=1), which knows one call alone.
 
     Raises:
         ValueError: `tensors` is neither "numpy" nor "torch", or `device` has no use with NumPy.
@@ -105,7 +118,7 @@ def kernel(
         raise ValueError(f"device is {device!r}, which needs tensors='torch'")
 
     def mark(function: Function) -> Function:
-        marked = Kernel(op, function, features, tensors, device, precision)
+        marked = Kernel(op, function, features, tensors, device, precision, concurrent)
         setattr(function, _MARK, [*getattr(function, _MARK, []), marked])
         return function
 
@@ -148,7 +161,7 @@ def marks_of(function: Any) -> list[Kernel]:
     marked: list[Kernel] = list(getattr(function, _MARK, []))
     for mark in getattr(function, "pytestmark", []):
         if getattr(mark, "name", "") == "attncheck" and "op" in mark.kwargs and not marked:
-            words = {k: v for k, v in mark.kwargs.items() if k in ("features", "tensors", "device", "precision")}
+            words = {k: v for k, v in mark.kwargs.items() if k in ("features", "tensors", "device", "precision", "concurrent")}
             marked.append(Kernel(mark.kwargs["op"], function, **words))
     return marked
 

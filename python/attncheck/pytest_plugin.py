@@ -4,7 +4,7 @@
     def merge(parts, lses):
         ...
 
-Keywords of the mark: op (required), features, tensors, device and precision as
+Keywords of the mark: op (required), features, tensors, device, precision and concurrent as
 :func:`attncheck.kernel` takes them; cases per property [100], seed [1], timeout of a call in
 seconds [10], shrink: seconds for making a counterexample smaller [30], validation (whether illegal calls are tried) [False].
 
@@ -28,7 +28,7 @@ from attncheck._kernels import examples_of
 
 _MARK = "attncheck"
 _KEYWORDS = {
-    "op", "features", "tensors", "device", "precision", "cases", "seed", "timeout", "shrink", "validation"
+    "op", "features", "tensors", "device", "precision", "concurrent", "cases", "seed", "timeout", "shrink", "validation"
 }
 _HELD, _FALSIFIED, _NOTHING_CHECKED = 0, 1, 3
 _LONGEST_RUN_S = 3600

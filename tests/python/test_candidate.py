@@ -27,6 +27,44 @@ def test_a_kernel_in_numpy_holds(verify, case, property):
     assert status == 0, said
 
 
+ONE_CALL_AT_A_TIME = """
+import sys, time, types
+import attncheck
+import numpy as np
+if {interpreted}:
+    sys.modules["triton"] = types.ModuleType("triton")
+running = 0
+
+@attncheck.kernel("attention_merge"{words})
+def merge(parts, lses):
+    global running
+    running += 1
+    time.sleep(0.02)
+    overlap = running > 1
+    running -= 1
+    if overlap:
+        raise RuntimeError("two calls at once")
+    weights = np.exp(lses.astype(float) - lses.max(axis=0))
+    total = weights.sum(axis=0)
+    out = (weights[..., None] * parts.astype(float)).sum(axis=0) / total[..., None]
+    return out.astype(parts.dtype), (lses.max(axis=0) + np.log(total)).astype(np.float32)
+"""
+
+
+@pytest.mark.parametrize(
+    "words, interpreted, status",
+    [("", False, 1), (", concurrent=False", False, 0), ("", True, 0), (", concurrent=True", True, 1)],
+)
+def test_a_kernel_may_want_one_call_at_a_time(verify, monkeypatch, words, interpreted, status):
+    """Triton's interpreter is such a one, and says so with an error of its own."""
+    if interpreted:
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    source = ONE_CALL_AT_A_TIME.format(words=words, interpreted=interpreted)
+    found, said = verify(source, CASE, "concurrent")
+    assert found == status, said
+    assert status == 0 or "two calls at once" in said
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("layout", ["BSND", "BNSD"])
 def test_a_marked_kernel_holds(verify, dtype, layout):

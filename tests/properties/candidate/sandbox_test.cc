@@ -23,6 +23,7 @@ namespace attncheck::properties {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -91,6 +92,14 @@ TEST(SandboxedEnvironment, IsAnAllowList) {
     for (const char* one : {"CI_JOB_TOKEN", "PYTHON_KEYRING_SECRET", "TMPDIR=/elsewhere",
                             "PATHOLOGICAL", "TORCH_API_KEY"})
         EXPECT_THAT(inside, Not(Contains(StartsWith(one))));
+}
+
+// A kernel that asks for a variable would find it absent, and nobody would say why.
+TEST(SandboxedEnvironment, NamesInTheLibraryThatStayOutsideAreFound) {
+    const char* const own[] = {"PATH=/bin", "BUG=2", "KERNEL_MODE=fast", "SHELLS=x", "OTHER=1", nullptr};
+    EXPECT_THAT(withheld_variables_named_in("os.environ[\"BUG\"], PATH, \"PATH\", x['OTHER'], SHELLS, \"KERNEL_MODE'", own, {"OTHER"}),
+                ElementsAre("BUG"));
+    EXPECT_THAT(withheld_variables_named_in(std::string_view("\0KERNEL_MODE\0DEBUG\0", 19), own, {}), ElementsAre("KERNEL_MODE"));
 }
 
 // Deeper than a path may be long, and than a process may have descriptors.

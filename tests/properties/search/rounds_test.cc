@@ -94,6 +94,17 @@ TEST(Rounds, SecondOneMakesEveryLawConclusive) {
         EXPECT_GE(run.met[i], kConclusiveCases) << run.laws[i]->name;
 }
 
+// A kernel under an interpreter takes seconds for a case: the law that finds most meets the cases of a verdict, instead of
+// every law one.
+TEST(Rounds, SlowCandidatesHaveOneLawAfterTheOther) {
+    PlayedRun run;
+    run.seconds = 1.5;
+    Rounds rounds(run.laws, {0, 60, 10, 1});
+    while (run.now < 60 && run.step(rounds, 0)) {}
+    EXPECT_EQ(run.met[law_named(run, "agreement")], kConclusiveCases);
+    EXPECT_LE(std::ranges::count_if(run.met, [](std::int64_t met) { return met > 0; }), 4);
+}
+
 // Later rounds are four times as large each: none of them leaves a law far behind the others.
 TEST(Rounds, GrowUntilTheTimeIsUp) {
     PlayedRun run;

@@ -255,7 +255,10 @@ TEST(Features, RestrictTheScope) {
     EXPECT_FALSE(holds("fp16 dim=64 value_dim=32"));
     EXPECT_FALSE(holds("fp16 dim=80 value_dim=80"));
     EXPECT_FALSE(holds("fp16 dim=160 value_dim=160"));
-    EXPECT_EQ(scope.text(), "dtype=fp16,bf16 dim=32..128/32 pse=absent value_dim=dim=yes");
+    EXPECT_EQ(scope.text(), "dtype=fp16,bf16 dim=32..128/32 pse=absent value_dim=dim");
+    Scope other_way(flash(false));
+    other_way.restrict_to("dim=value_dim");
+    EXPECT_EQ(other_way.text(), "value_dim=dim");
 }
 
 // A case is mended to what is declared.
