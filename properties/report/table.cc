@@ -57,8 +57,10 @@ std::string nothing_decided(const RunReport& report) {
     const auto inconclusive = std::ranges::count(
         report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
     if (inconclusive == 0) return nothing_checked(report);
+    const auto absent = std::ranges::count(report.properties, PropertyReport::Status::not_implemented,
+                                           &PropertyReport::status);
     std::string text = fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases",
-                                   inconclusive, report.properties.size());
+                                   inconclusive, std::ssize(report.properties) - absent);
     if (const std::int64_t time = sufficient_time(report); time > 0)
         text += fmt::format("; --time {} is about enough, --op checks less", time);
     return text + "\n";

@@ -400,6 +400,7 @@ TEST(SufficientTime, IsSaidWhereOnlyTimeIsLacking) {
     report.duration_s = 60;
     for (PropertyReport& one : report.properties) one.seconds = 30, one.drawn.needed = 30;
     report.properties[1].cases = 40;
+    report.properties.push_back(property_report("memory", Status::not_implemented, 0));
     EXPECT_EQ(sufficient_time(report), 120);
     std::ostringstream out;
     print_table(out, report, false);
