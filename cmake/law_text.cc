@@ -7,7 +7,6 @@
 // below, as in {"agreement", or the function that is declared there.
 #include <fstream>
 #include <iostream>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -22,16 +21,38 @@ std::string trimmed(const std::string& line) {
     return first == std::string::npos ? "" : line.substr(first);
 }
 
+bool is_letter(char c) { return c == '_' || (c >= 'a' && c <= 'z'); }
+bool is_of_name(char c) { return is_letter(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
+/// The first "word" in quotes; empty: none. By hand, for <regex> takes seconds to compile and the program waits for this one.
+std::string quoted_word(const std::string& line) {
+    for (auto quote = line.find('"'); quote != std::string::npos; quote = line.find('"', quote + 1)) {
+        auto end = quote + 1;
+        while (end < line.size() && is_letter(line[end])) ++end;
+        if (end > quote + 1 && end < line.size() && line[end] == '"') return line.substr(quote + 1, end - quote - 1);
+    }
+    return {};
+}
+
+/// The first name before a parenthesis; empty: none.
+std::string function_name(const std::string& line) {
+    for (auto open = line.find('('); open != std::string::npos; open = line.find('(', open + 1)) {
+        auto end = open;
+        while (end > 0 && (line[end - 1] == ' ' || line[end - 1] == '\t')) --end;
+        auto begin = end;
+        while (begin > 0 && is_of_name(line[begin - 1])) --begin;
+        if (begin < end) return line.substr(begin, end - begin);
+    }
+    return {};
+}
+
 /// The name that the lines from `at` on declare; empty: none.
 std::string name_at(const std::vector<std::string>& lines, std::size_t at) {
-    static const std::regex word(R"re("([a-z_]+)")re"), function(R"re((\w+)\s*\()re");
-    std::smatch found;
-    if (at < lines.size() && std::regex_search(lines[at], found, word)) return found[1];
+    if (at >= lines.size()) return {};
+    if (const std::string word = quoted_word(lines[at]); !word.empty()) return word;
     for (std::size_t k = at; k < lines.size() && k < at + 3; ++k)
-        if (std::regex_search(lines[k], found, function)) {
-            const std::string name = found[1];
+        if (const std::string name = function_name(lines[k]); !name.empty())
             return name.rfind("check_", 0) == 0 ? name.substr(6) : name;
-        }
     return {};
 }
 

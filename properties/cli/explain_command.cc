@@ -10,6 +10,7 @@
 #include "properties/cli/command.h"
 #include "properties/cli/law_text.h"
 #include "properties/cli/names.h"
+#include "properties/operators/operator.h"
 
 namespace attncheck::properties {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "properties/operators/operator.h"
-
 namespace attncheck::properties {
+
+class Operator;
 
 struct LawText {
     std::string path;  ///< of the source
