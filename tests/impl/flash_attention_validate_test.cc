@@ -111,8 +111,23 @@ std::optional<Rejection> validate(const Gradient& a) {
     return validate_flash_attention_score_grad(&a);
 }
 
-template <class Args, class Change>
-void rejects(const std::string& layout, const Change& change, const std::string& parameter,
+// Refers to a lambda: checks that are compiled once for all of them are compiled in a third of the time.
+template <class Args>
+class Edit {
+public:
+    template <class Change>
+    Edit(const Change& change)
+        : change_(&change),
+          apply_([](const void* of, Args& args) { (*static_cast<const Change*>(of))(args); }) {}
+    void operator()(Args& args) const { apply_(change_, args); }
+
+private:
+    const void* change_;
+    void (*apply_)(const void*, Args&);
+};
+
+template <class Args>
+void rejects(const std::string& layout, const Edit<Args>& change, const std::string& parameter,
              int status = kInvalid) {
     Args args = legal_call<Args>(layout);
     change(args);
@@ -125,26 +140,32 @@ void rejects(const std::string& layout, const Change& change, const std::string&
     EXPECT_NE(rejection->message.find("; allowed: "), std::string::npos) << rejection->message;
 }
 
-template <class Change>
-void both_reject(const std::string& layout, const Change& change, const std::string& parameter,
+// An edit of either call.
+struct BothEdits {
+    template <class Change>
+    BothEdits(const Change& change) : forward(change), gradient(change) {}
+    Edit<Forward> forward;
+    Edit<Gradient> gradient;
+};
+
+void both_reject(const std::string& layout, const BothEdits& change, const std::string& parameter,
                  int status = kInvalid) {
     SCOPED_TRACE(layout);
-    rejects<Forward>(layout, change, parameter, status);
-    rejects<Gradient>(layout, change, parameter, status);
+    rejects<Forward>(layout, change.forward, parameter, status);
+    rejects<Gradient>(layout, change.gradient, parameter, status);
 }
 
-template <class Args, class Change>
-void accepts(const std::string& layout, const Change& change) {
+template <class Args>
+void accepts(const std::string& layout, const Edit<Args>& change) {
     Args args = legal_call<Args>(layout);
     change(args);
     const auto rejection = validate(args);
     EXPECT_FALSE(rejection) << layout << " " << rejection->message;
 }
 
-template <class Change>
-void both_accept(const std::string& layout, const Change& change) {
-    accepts<Forward>(layout, change);
-    accepts<Gradient>(layout, change);
+void both_accept(const std::string& layout, const BothEdits& change) {
+    accepts<Forward>(layout, change.forward);
+    accepts<Gradient>(layout, change.gradient);
 }
 
 const char* const kLayouts[] = {"BSH", "SBH", "BSND", "BNSD", "TND"};
