@@ -14,8 +14,7 @@ namespace attncheck::properties {
 namespace {
 
 std::int64_t integer_of(const IntegerField& field, const Extents& extents) {
-    const int symbol = extents.description().scalar(field.value);
-    return symbol >= 0 ? extents.scalar(symbol) : std::stoll(field.value);
+    return field.scalar >= 0 ? extents.scalar(field.scalar) : std::stoll(field.value);
 }
 
 template <class Items>

@@ -47,6 +47,27 @@ std::int64_t count_before(const std::vector<Symbol>& symbols, std::size_t end, b
         [&](const Symbol& symbol) { return static_cast<bool>(symbol.lengths) == ragged; });
 }
 
+/// Of a symbol among those of its kind.
+int place_of(const Description& description, int symbol) {
+    const auto at = static_cast<std::size_t>(symbol);
+    if (!description.symbol_places.empty()) return description.symbol_places[at];
+    const auto& symbols = description.symbols;
+    return static_cast<int>(count_before(symbols, at, static_cast<bool>(symbols[at].lengths)));
+}
+
+/// Resolves the name of a type, or of a field whose values are named like types.
+void resolve_type(const Description& d, TypeRule& rule) {
+    if (const auto type = type_named(rule.type)) {
+        rule.types = {*type};
+        return;
+    }
+    rule.field = d.number(rule.type);
+    if (rule.field < 0) return;
+    // The name of no type, as "absent", belongs to a tensor that is not there.
+    for (const std::string& name : d.numbers[static_cast<std::size_t>(rule.field)].names)
+        rule.types.push_back(type_named(name).value_or(ref::Dtype::uint8));
+}
+
 }  // namespace
 
 int Description::number(std::string_view key) const {
@@ -61,16 +82,14 @@ int Description::scalar(std::string_view name) const {
     if (const int field = number(name); field >= 0) return field;
     const int symbol = index_in(symbols, name, &Symbol::name, symbol_index);
     if (symbol < 0 || !symbols[static_cast<std::size_t>(symbol)].value) return -1;
-    return static_cast<int>(std::ssize(numbers) +
-                            count_before(symbols, static_cast<std::size_t>(symbol), false));
+    return static_cast<int>(std::ssize(numbers)) + place_of(*this, symbol);
 }
 
 int Description::ragged(std::string_view name) const {
     if (const int field = list(name); field >= 0) return field;
     const int symbol = index_in(symbols, name, &Symbol::name, symbol_index);
     if (symbol < 0 || !symbols[static_cast<std::size_t>(symbol)].lengths) return -1;
-    return static_cast<int>(std::ssize(lists) +
-                            count_before(symbols, static_cast<std::size_t>(symbol), true));
+    return static_cast<int>(std::ssize(lists)) + place_of(*this, symbol);
 }
 
 const Claim* Description::claim_of(const Edit& edit) const {
@@ -139,13 +158,20 @@ Description resolved(Description d) {
     d.number_index = NameIndex(d.numbers, &NumberField::key);
     d.symbol_index = NameIndex(d.symbols, &Symbol::name);
     d.tensor_index = NameIndex(d.tensors, &TensorField::name);
+    d.symbol_places.clear();
+    std::vector<int> places;
+    for (int symbol = 0; symbol < static_cast<int>(std::ssize(d.symbols)); ++symbol)
+        places.push_back(place_of(d, symbol));
+    d.symbol_places = std::move(places);
     const auto fail = [&](const std::string& what) {
         throw std::logic_error(fmt::format("{}: {}", d.op, what));
     };
-    for (const ListField& list : d.lists)
-        if (!list.beyond.empty() && d.number(list.beyond) < 0)
+    for (ListField& list : d.lists) {
+        list.beyond_field = list.beyond.empty() ? -1 : d.number(list.beyond);
+        if (!list.beyond.empty() && list.beyond_field < 0)
             fail(fmt::format("{} has rows beyond in '{}', which is no field", list.key,
                              list.beyond));
+    }
     for (TensorField& tensor : d.tensors) {
         tensor.logical.resolve(d);
         tensor.rank =
@@ -159,7 +185,8 @@ Description resolved(Description d) {
         }
         for (TypeRule& rule : tensor.types) {
             rule.when.resolve(d);
-            if (!type_named(rule.type) && d.number(rule.type) < 0)
+            resolve_type(d, rule);
+            if (rule.types.empty())
                 fail(fmt::format("{} has the type '{}', which is neither a type nor a field",
                                  tensor.name, rule.type));
         }
@@ -173,10 +200,12 @@ Description resolved(Description d) {
         rule.when.resolve(d);
         rule.needs.resolve(d);
     }
-    for (const IntegerField& field : d.integers)
-        if (!number_in<std::int64_t>(field.value) && d.scalar(field.value) < 0)
+    for (IntegerField& field : d.integers) {
+        field.scalar = d.scalar(field.value);
+        if (field.scalar < 0 && !number_in<std::int64_t>(field.value))
             fail(fmt::format("{} is '{}', which is neither a number nor a scalar", field.name,
                              field.value));
+    }
     for (const Claim& claim : d.claims) {
         const std::string key = claim.key.starts_with("all.") ? claim.key.substr(4) : "";
         if (!claim.apply && d.scalar(key) < 0 && d.list(key) < 0)
@@ -252,8 +281,8 @@ std::int64_t Extents::rows(int symbol) const {
     const auto& of = lengths(symbol);
     std::int64_t beyond = 0;
     if (symbol < std::ssize(description_->lists)) {
-        const auto& field = description_->lists[static_cast<std::size_t>(symbol)].beyond;
-        if (!field.empty()) beyond = (*this)[field];
+        const int field = description_->lists[static_cast<std::size_t>(symbol)].beyond_field;
+        if (field >= 0) beyond = scalar(field);
     }
     return std::accumulate(of.begin(), of.end(), beyond);
 }
@@ -263,13 +292,9 @@ ref::Dtype Extents::type_of(const TensorField& tensor) const {
                                    [&](const TypeRule& r) { return r.when.holds(*this); });
     if (rule == tensor.types.end())
         throw std::logic_error(fmt::format("{} has no type here", tensor.name));
-    if (const auto type = type_named(rule->type)) return *type;
-    const int field = description_->number(rule->type);
-    if (field == 0 && type_) return *type_;
-    // The name of no type, as "absent", belongs to a tensor that is not there.
-    const auto& names = description_->numbers[static_cast<std::size_t>(field)].names;
-    return type_named(names.at(static_cast<std::size_t>(scalar(field))))
-        .value_or(ref::Dtype::uint8);
+    if (rule->field < 0) return rule->types.at(0);
+    if (rule->field == 0 && type_) return *type_;
+    return rule->types.at(static_cast<std::size_t>(scalar(rule->field)));
 }
 
 std::optional<std::string> number_outside(const Description& description,

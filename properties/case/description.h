@@ -50,6 +50,7 @@ struct ListField {
     std::int64_t max_size = 1;
     std::string word = {};    ///< for a row: "token"
     std::string beyond = {};  ///< the field with the number of rows behind the last sequence
+    int beyond_field = -1;    ///< the index of `beyond`; resolved() sets it
 };
 
 /// An extent that follows from the fields: one number, or one per sequence. Also defined for fields
@@ -97,6 +98,8 @@ struct Form {
 struct TypeRule {
     When when = {};
     std::string type;
+    int field = -1;                   ///< resolved() sets these: the field, and the types of its values;
+    std::vector<ref::Dtype> types{};  ///< without a field the one type
 };
 
 enum class Role {
@@ -167,6 +170,7 @@ struct IntegerField {
     std::string value;         ///< a symbol, a field or a number
     std::int64_t largest = 0;  ///< of a number of things; 0: it is none
     bool inert = false;        ///< without effect: every value is legal
+    int scalar = -1;           ///< of the symbol or field; resolved() sets it
 };
 
 struct RealField {
@@ -226,6 +230,7 @@ struct Description {
     std::function<Call(const Spec&)> build = {};
 
     NameIndex number_index = {}, symbol_index = {}, tensor_index = {};  ///< of a description that is resolved
+    std::vector<int> symbol_places = {};  ///< likewise: where a symbol stands among the scalars, or among the lengths
 
     int number(std::string_view key) const;  ///< index, or -1
     int list(std::string_view key) const;

@@ -72,7 +72,7 @@ namespace {
 int size_of(Dtype dtype) { return dtype_name(dtype) == "unknown" ? 0 : dtype_size(dtype); }
 
 /// Every number, and every list of numbers in brackets, as one #.
-std::string without_values(const std::string& text) {
+std::string without_values(std::string_view text) {
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
     const auto is_of_number = [&](char c) {
         return is_digit(c) || c == '-' || c == '+' || c == 'e';
@@ -89,7 +89,7 @@ std::string without_values(const std::string& text) {
         }
         if (text[i] == '[') {
             const std::size_t end = text.find_first_not_of("0123456789,-", i + 1);
-            if (end != std::string::npos && text[end] == ']') {
+            if (end != text.npos && text[end] == ']') {
                 if (!out.ends_with("#, ")) out += '#';
                 else out.resize(out.size() - 2);
                 i = end;
@@ -112,61 +112,66 @@ std::string without_values(const std::string& text) {
 
 }  // namespace
 
-void Examination::rule(bool holds, int status, const char* parameter, const std::string& value,
-                       const std::string& allowed, const std::string& side) {
-    if (!accepted() || holds) return;
-    ruling = {status, parameter, std::string(parameter) + ' ' + value + "; allowed: " + allowed,
-              std::string(parameter) + ": " + without_values(allowed)};
+void Examination::rule(bool holds, int status, const char* parameter, std::string_view value,
+                       std::string_view allowed, std::string_view side) {
+    if (passes(holds)) return;
+    const std::string name = parameter;
+    ruling = {status, name, (name + ' ').append(value).append("; allowed: ").append(allowed),
+              name + ": " + without_values(allowed)};
     std::string& clause = ruling.clause;
-    const auto add = [&](const char* word, const std::string& text) {
-        if (!text.empty()) clause += word + text;
+    const auto add = [&](const char* word, std::string_view text) {
+        if (!text.empty()) clause.append(word).append(text);
     };
     add(" | ", side);
     add(" | sequence: ", place);
     add(" | in ", circumstance);
 }
 
-void Examination::present(bool holds, const char* parameter, const std::string& allowed) {
+void Examination::present(bool holds, const char* parameter, std::string_view allowed) {
     rule(holds, kAbsent, parameter, "is absent", allowed);
 }
 
 void Examination::number(bool holds, const char* parameter, std::int64_t value,
-                         const std::string& allowed, const std::string& side) {
-    rule(holds, kInvalid, parameter, "is " + std::to_string(value), allowed, side);
+                         std::string_view allowed, std::string_view side) {
+    if (passes(holds)) return;
+    rule(false, kInvalid, parameter, "is " + std::to_string(value), allowed, side);
 }
 
 void Examination::number_within(const char* parameter, std::int64_t value, std::int64_t smallest,
                                 std::int64_t largest) {
-    number(value >= smallest && value <= largest, parameter, value,
+    if (passes(value >= smallest && value <= largest)) return;
+    number(false, parameter, value,
            std::to_string(smallest) + ".." + std::to_string(largest),
            side_of(value, smallest, largest));
 }
 
 void Examination::layout(const std::optional<std::string>& layout, const char* parameter) {
-    if (layout) rule(*layout == "TND", kInvalid, parameter, "is " + show(*layout), "\"TND\"");
+    if (layout && !passes(*layout == "TND")) rule(false, kInvalid, parameter, "is " + show(*layout), "\"TND\"");
 }
 
 void Examination::rank(const TensorArgument& t, const char* parameter, std::int32_t rank) {
-    const bool holds = t.rank == rank && t.shape.size() == static_cast<std::size_t>(rank);
-    rule(holds, kInvalid, parameter, "has rank " + std::to_string(t.rank),
+    if (passes(t.rank == rank && t.shape.size() == static_cast<std::size_t>(rank))) return;
+    rule(false, kInvalid, parameter, "has rank " + std::to_string(t.rank),
          "rank " + std::to_string(rank), side_of(t.rank, rank, rank));
 }
 
 void Examination::dtype(const TensorArgument& t, const char* parameter,
                         std::initializer_list<Dtype> allowed) {
     const auto found = static_cast<Dtype>(t.dtype);
+    if (passes(std::find(allowed.begin(), allowed.end(), found) != allowed.end())) return;
     std::string names;
     for (const Dtype each : allowed) names += (names.empty() ? "" : ", ") + show(each);
     const bool is_confusable = std::any_of(allowed.begin(), allowed.end(), [&](Dtype each) {
         return size_of(each) == size_of(found);
     });
-    rule(std::find(allowed.begin(), allowed.end(), found) != allowed.end(), kInvalid, parameter,
-         "has dtype " + show(found), names, is_confusable ? "of the same size" : "of another size");
+    rule(false, kInvalid, parameter, "has dtype " + show(found), names,
+         is_confusable ? "of the same size" : "of another size");
 }
 
 void Examination::same_dtype(const TensorArgument& t, const char* parameter,
                              const TensorArgument& other, const char* other_parameter) {
-    rule(t.dtype == other.dtype, kInvalid, parameter,
+    if (passes(t.dtype == other.dtype)) return;
+    rule(false, kInvalid, parameter,
          "has dtype " + show(static_cast<Dtype>(t.dtype)),
          show(static_cast<Dtype>(other.dtype)) + ", the dtype of " + other_parameter,
          size_of(static_cast<Dtype>(t.dtype)) == size_of(static_cast<Dtype>(other.dtype))
@@ -175,27 +180,31 @@ void Examination::same_dtype(const TensorArgument& t, const char* parameter,
 }
 
 void Examination::extent(bool holds, const char* parameter, const char* name, std::int64_t value,
-                         const std::string& allowed, const std::string& side) {
-    rule(holds, kInvalid, parameter, "has " + std::string(name) + " = " + std::to_string(value),
+                         std::string_view allowed, std::string_view side) {
+    if (passes(holds)) return;
+    rule(false, kInvalid, parameter, "has " + std::string(name) + " = " + std::to_string(value),
          allowed, side);
 }
 
 void Examination::extent_within(const char* parameter, const char* name, std::int64_t value,
                                 std::int64_t smallest, std::int64_t largest) {
-    extent(value >= smallest && value <= largest, parameter, name, value,
+    if (passes(value >= smallest && value <= largest)) return;
+    extent(false, parameter, name, value,
            std::string(name) + " in " + std::to_string(smallest) + ".." + std::to_string(largest),
            side_of(value, smallest, largest));
 }
 
 void Examination::shape(const TensorArgument& t, const char* parameter, const char* extents,
                         const std::vector<std::int64_t>& wanted) {
-    rule(t.shape == wanted, kInvalid, parameter, "has shape " + show(t.shape),
+    if (passes(t.shape == wanted)) return;
+    rule(false, kInvalid, parameter, "has shape " + show(t.shape),
          std::string(extents) + " = " + show(wanted), side_of(t.shape, wanted));
 }
 
 void Examination::array_size(bool holds, const ArrayArgument& array, const char* parameter,
-                             const std::string& allowed) {
-    rule(holds, kInvalid, parameter, "has size " + std::to_string(array.size), allowed,
+                             std::string_view allowed) {
+    if (passes(holds)) return;
+    rule(false, kInvalid, parameter, "has size " + std::to_string(array.size), allowed,
          array.size < 1 ? "below" : "above");
 }
 
@@ -209,7 +218,8 @@ void Examination::length_entry(const char* parameter, std::size_t index, std::in
 
 void Examination::last_length(const char* parameter, std::int64_t last, const char* extent_name,
                               std::int64_t extent_value) {
-    rule(last <= extent_value, kInvalid, parameter, "ends with " + std::to_string(last),
+    if (passes(last <= extent_value)) return;
+    rule(false, kInvalid, parameter, "ends with " + std::to_string(last),
          "a last value of at most " + std::string(extent_name) + " = " +
              std::to_string(extent_value));
 }

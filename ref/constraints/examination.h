@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ref/constraints/constraints.h"
@@ -41,13 +42,15 @@ struct Examination {
     std::string circumstance, place;
 
     bool accepted() const { return ruling.accepted(); }
+    /// A rule that has nothing to say. Asked before its texts are made: nearly all rules of nearly all calls hold.
+    bool passes(bool holds) const { return holds || !accepted(); }
 
-    void rule(bool holds, int status, const char* parameter, const std::string& value,
-              const std::string& allowed, const std::string& side = {});
-    void present(bool holds, const char* parameter, const std::string& allowed);
+    void rule(bool holds, int status, const char* parameter, std::string_view value,
+              std::string_view allowed, std::string_view side = {});
+    void present(bool holds, const char* parameter, std::string_view allowed);
     /// Attributes: "stride is 24; allowed: ...".
-    void number(bool holds, const char* parameter, std::int64_t value, const std::string& allowed,
-                const std::string& side = {});
+    void number(bool holds, const char* parameter, std::int64_t value, std::string_view allowed,
+                std::string_view side = {});
     void number_within(const char* parameter, std::int64_t value, std::int64_t smallest,
                        std::int64_t largest);
     /// An absent layout is accepted: where it is required, present() comes before.
@@ -60,7 +63,7 @@ struct Examination {
                     const char* other_parameter);
     /// One extent by its letter: "input has N = 129; allowed: ...".
     void extent(bool holds, const char* parameter, const char* name, std::int64_t value,
-                const std::string& allowed, const std::string& side = {});
+                std::string_view allowed, std::string_view side = {});
     void extent_within(const char* parameter, const char* name, std::int64_t value,
                        std::int64_t smallest, std::int64_t largest);
     /// The whole shape; extents are the letters of the wanted one, "[C,N,D]".
@@ -68,7 +71,7 @@ struct Examination {
                const std::vector<std::int64_t>& wanted);
 
     void array_size(bool holds, const ArrayArgument& array, const char* parameter,
-                    const std::string& allowed);
+                    std::string_view allowed);
     /// Entry by entry: at least its predecessor (the first: 0), then check_length(index, length).
     /// At last: no more than the extent of this letter. Requires an accepted size.
     template <class CheckLength>

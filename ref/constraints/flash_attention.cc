@@ -148,7 +148,8 @@ void FlashExamination::examine_attributes() {
 
 void FlashExamination::extent_is(std::int64_t value, std::int64_t wanted, const char* parameter,
                                  const char* name, const char* other) {
-    extent(value == wanted, parameter, name, value,
+    if (passes(value == wanted)) return;
+    extent(false, parameter, name, value,
            std::string(name) + " of " + other + " = " + std::to_string(wanted));
 }
 

@@ -36,7 +36,7 @@ protected:
         return {description_, {0, heads, dim, more}, {std::move(q), std::move(kv)}};
     }
 
-    const Description description_ = plain();
+    const Description description_ = resolved(plain());
 };
 
 // The five layouts of [sequence, row, head, channel], element by element.
