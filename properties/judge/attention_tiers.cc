@@ -21,7 +21,7 @@ bool shares_errors(const ref::RoundingClass& rounding, Role role) {
 }
 
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
-/// the sign of <dO, v - o>: as many ways as values have channels. The keys of a row share the errors of its delta
+/// the sign of <dO, v - o>: as many ways as values have channels. Sums that lie close together err in one. The keys of a row share the errors of its delta
 /// and its row sum, if those have one.
 TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role role,
                        std::int64_t width, std::vector<ref::SequencePlace> places,
@@ -38,7 +38,8 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     tensor.dtype = problem.result;
     tensor.cast = cast;
     if (!of_keys) tensor.heads_with_same_factors = problem.shape.group();
-    if (role == Role::query_grad || role == Role::key_grad)
+    const bool close = std::ranges::any_of(tensor.noise.shared, &ref::SharedErrors::close);
+    if (role == Role::query_grad || (role == Role::key_grad && !close))
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
     if (!shares) return tensor;

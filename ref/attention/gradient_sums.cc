@@ -1,5 +1,11 @@
 #include "ref/attention/gradient_sums.h"
 
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "ref/attention/close_numbers.h"
+
 namespace attncheck::ref {
 
 void PairShares::take_alike(double half_step, const Eigen::ArrayXd& spreads) {
@@ -74,6 +80,53 @@ void GradientSums::finish_keys() {
         finish(key_, key, terms_[key], of_.rounds_score_grad);
         finish(value_, key, terms_[key], of_.rounds_prob);
     }
+    if (!has_keys()) return;
+    const auto slots = slots_by_sequence();
+    add_close_sums(key_, slots, head_key_);
+    add_close_sums(value_, slots, head_value_);
+}
+
+std::vector<std::vector<std::int64_t>> GradientSums::slots_by_sequence() const {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> slots;
+    for (std::int64_t key = 0; key < shape_.kv_rows * shape_.kv_heads; ++key) {
+        const std::int64_t sequence = key_places_[static_cast<std::size_t>(key / shape_.kv_heads)].sequence,
+                           slot = slots_.of(key);
+        if (sequence >= 0 && slot >= 0) slots[{sequence, key % shape_.kv_heads}].push_back(slot);
+    }
+    std::vector<std::vector<std::int64_t>> out;
+    for (auto& [name, all] : slots) out.push_back(std::move(all));
+    return out;
+}
+
+void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vector<std::int64_t>>& by_sequence,
+                                  const Matrix<double>& heads) {
+    std::vector<double> numbers, channel(static_cast<std::size_t>(sums.width));
+    for (const auto& slots : by_sequence)
+        for (std::int64_t d = 0; d < sums.width; ++d) {
+            channel.assign(channel.size(), 0);
+            channel[static_cast<std::size_t>(d)] = 1;
+            const auto add = [&](auto&& number) {
+                numbers.clear();
+                for (const std::int64_t slot : slots) numbers.push_back(number(slot));
+                add_close(sums.noise, slots, numbers, dtype_, channel);
+            };
+            if (heads.size() == 0) {
+                add([&](std::int64_t slot) { return sums.value(slot)[d]; });
+                continue;
+            }
+            const auto of_head = [&](std::int64_t slot, std::int64_t h) { return heads(slot * shape_.group() + h, d); };
+            // Stored, the sums of the largest heads are on the grid: the others decide where the whole lies beside it.
+            add([&](std::int64_t slot) {
+                double sum = 0;
+                for (std::int64_t h = 0; h < shape_.group(); ++h) {
+                    const double x = of_head(slot, h);
+                    sum += stored_on_grid(x, half_ulp(dtype_, std::fabs(x)));
+                }
+                return sum;
+            });
+            for (std::int64_t h = 0; h < shape_.group(); ++h)
+                add([&](std::int64_t slot) { return of_head(slot, h); });
+        }
 }
 
 /// delta's error is one number for the whole row.

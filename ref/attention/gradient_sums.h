@@ -92,6 +92,11 @@ private:
     void add_tiles(TensorSums& sums, const SharedRows<double>& rows, const Array& share,
                    const Matrix<double>& x);
     void finish(TensorSums& sums, std::int64_t at, double terms, bool casts);
+    /// Sums over queries, those of the heads of a group too, that lie close together for the keys of a sequence.
+    void add_close_sums(TensorSums& sums, const std::vector<std::vector<std::int64_t>>& by_sequence,
+                        const Matrix<double>& heads);
+    /// The slots of the keys of each sequence and head of K.
+    std::vector<std::vector<std::int64_t>> slots_by_sequence() const;
 
     const AttentionShape& shape_;
     std::span<const SequencePlace> query_places_, key_places_;

@@ -55,6 +55,7 @@ struct SharedErrors {
     std::vector<float> share;          ///< [g,c]
     std::vector<double> factor;        ///< [g,width]
     bool by_channel = false;
+    bool close = false;  ///< roundings of numbers that lie close together, of one channel each
 };
 
 /// One tensor [rows, heads, width], row-major.
@@ -70,7 +71,9 @@ struct RoundingNoise {
     /// rise and fall together. Of dK also what an error of delta takes, one number for the keys of its row, where a
     /// kernel stores delta in half or forms its own, and of dK and dV what one of an own row sum takes. Empty: nothing of these.
     std::vector<double> truncated;
-    std::vector<SharedErrors> shared;  ///< forward=own, dK and dV: of delta and of own row sums; scale=half, dK: of Q as it is scaled; in `truncated`
+    /// forward=own, dK and dV: of delta and of own row sums; scale=half, dK: of Q as it is scaled; of sums that
+    /// lie close together (close_numbers.h). In `truncated` too.
+    std::vector<SharedErrors> shared;
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants
     /// and reciprocals 16 u; truncating sums n u more.
