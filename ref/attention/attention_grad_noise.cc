@@ -88,8 +88,9 @@ public:
         // The gradient forms the row sum again: all P of the row share its error.
         Eigen::ArrayXd sum_alike, sum_variance;
         if (of_.own_forward) {
+            const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
             sum_alike = lost_alike(s, p);
-            sum_variance = of_.of_positive_sum(static_cast<double>(rows.count())) + sum_alike.square();
+            sum_variance = of_.of_own_sum(static_cast<double>(rows.count()), tiles) + sum_alike.square();
             omega.colwise() += sum_variance;
         }
         const Array prob_grad_variance =
@@ -212,24 +213,27 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
     add_tile_probes(out.key_grad, query_places);
     add_tile_probes(out.value_grad, query_places);
     GradientNoise noise(shape, in, query_places, key_places, dtype, rounding, slots, out);
+    const RoundingVariance of(dtype, rounding);
     std::int64_t longest = shape.query_rows * shape.group();
+    double tiles = 0;
     for_shared_rows(
         shape, list_columns, in.forward, wanted,
         [&](const SharedRows<double>& group) {
             longest = std::max(longest, group.count());
+            if (of.own_forward && of.exponential > 0)
+                tiles = std::max(tiles, count_tiles(group.columns_of(0), of.least_tile));
             noise.add(group);
         },
         skip_row);
     noise.finish_keys();
     if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
-    const RoundingVariance of(dtype, rounding);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
         add_coherent(*one, Defect::scale, of.coherent_logits(static_cast<double>(shape.head_dim)));
         if (of.delta > 0 && one != &out.value_grad)
             add_coherent(*one, Defect::row_term, unit_roundoff(dtype));
         add_gain(*one);
-        one->coherent = of.coherent(terms);
+        one->coherent = of.coherent(terms) + tiles * std::sqrt(of.exponential);
     }
     return out;
 }

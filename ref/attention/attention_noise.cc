@@ -46,7 +46,6 @@ public:
             scored = slope.square() * scored + 16 * unit * capped.square();
         }
         const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
-        // With exp=N even exp(0) is off, and a tile that leaves the maximum multiplies by it all the same.
         const double exponential = of_.exponential * square(1 + tiles);
         const Array omega =
             scored +
@@ -60,8 +59,7 @@ public:
         of.probs = p.square().rowwise().sum();
         const double count = static_cast<double>(rows.count());
         of.exponential = exponential;
-        of.row_sum =
-            of_.of_positive_sum(count + 2 * tiles) + unit * (4 * tiles + 16) + of.exponential;
+        of.row_sum = of_.of_own_sum(count, tiles);
         measure_alike(s, p, of);
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
         for (std::int64_t i = 0; i < s.rows(); ++i)

@@ -107,6 +107,11 @@ struct RoundingVariance {
     double of_positive_sum(double terms) const {
         return sum * sum * (1.0 / 3 + terms / 9 + (truncating ? terms * terms / 16 : 0));
     }
+    /// Of a row sum over `tiles` of an online softmax, relative. With exp=N even exp(0) is off, and a tile that leaves
+    /// the maximum multiplies by it all the same.
+    double of_own_sum(double terms, double tiles) const {
+        return of_positive_sum(terms + 2 * tiles) + unit * unit * (4 * tiles + 16) + exponential * square(1 + tiles);
+    }
     /// Relative errors that all elements may share: exp, log2 e and reciprocals; what truncation
     /// takes from `terms` additions, half a unit each.
     /// A factor that all rows read is rounded once (in=).

@@ -94,6 +94,19 @@ TEST(Tiers, WordsThatAreDeclaredAreNotAccused) {
     }
 }
 
+/// Several at once, each of whose terms a kernel may use up.
+TEST(Tiers, WordsDeclaredTogetherAreNotAccused) {
+    for (const char* words : {"scores=half split=lse", "scores=half delta=half group=half", "scale=half group=half ftz=all",
+                              "in=tf32 exp=1600 forward=own", "stats=lse split=lse exp=34"}) {
+        Validity validity({words, true});
+        for (std::uint64_t i = 0; i < 12; ++i) validity.run_case(6, i);
+        EXPECT_EQ(validity.cases(), 12);
+        for (const auto& [key, line] : validity.lines())
+            EXPECT_EQ(line.alarms, 0) << words << ": " << line.alarm;
+    }
+    EXPECT_THROW(Validity({"split=lse delta=half", true}), std::invalid_argument);
+}
+
 /// P that is formed again once the row sum is known is another exponential than the one in the sum.
 TEST(Tiers, CoarseExponentialsOfTwoPassesAreNotAccused) {
     Validity validity({"exp=1600", true});

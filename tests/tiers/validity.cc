@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <ostream>
+#include <sstream>
+#include <stdexcept>
 
 #include "properties/case/attention_data.h"
 #include "properties/operators/catalogue.h"
@@ -30,6 +33,12 @@ Emulation random_emulation(Random& random) {
     e.scale_before_cast = random.chance(30);
     e.sink_first = random.chance(60);
     return e;
+}
+
+/// One word, or several with a space between them.
+std::vector<std::string> words_of(const std::string& text) {
+    std::istringstream in(text);
+    return {std::istream_iterator<std::string>(in), {}};
 }
 
 /// Gives an emulation the roundings of a word.
@@ -62,10 +71,11 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.scaling = ref::parse_rounding_class(word).scaling;
         e.root_scale = random.chance(50);
         e.scale_before_cast = false;
-    } else if (!word.empty()) {
+    } else {
         throw std::invalid_argument("no emulation has the word '" + word + "'");
     }
 }
+
 
 /// Whether the word may say anything about cases of this operator.
 bool may_concern(const std::string& word, const Schema& schema) {
@@ -74,19 +84,26 @@ bool may_concern(const std::string& word, const Schema& schema) {
     if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return !gradient;
     return true;
 }
-
-/// And whether it says anything about this one.
-bool concerns(const std::string& word, const Spec& spec) {
-    if (word.starts_with("in=") && spec.number("dtype") != dtype_field(ref::Dtype::fp32)) return false;
-    if (word == "group=half" && spec.number("group") < 2) return false;
-    return may_concern(word, *spec.schema);
+bool all_may_concern(const std::vector<std::string>& words, const Schema& schema) {
+    return std::ranges::all_of(words, [&](const std::string& word) { return may_concern(word, schema); });
 }
 
-/// The case in the type, or with the heads, that the word is about, where that is legal.
-Spec concerned(const std::string& word, const Operator& op, Spec spec) {
+/// And whether all of them say anything about this one.
+bool all_concern(const std::vector<std::string>& words, const Spec& spec) {
+    return std::ranges::all_of(words, [&](const std::string& word) {
+        if (word.starts_with("in=") && spec.number("dtype") != dtype_field(ref::Dtype::fp32)) return false;
+        if (word == "group=half" && spec.number("group") < 2) return false;
+        return may_concern(word, *spec.schema);
+    });
+}
+
+/// The case in the type, or with the heads, that the words are about, where that is legal.
+Spec concerned(const std::vector<std::string>& words, const Operator& op, Spec spec) {
     Spec next = spec;
-    if (word.starts_with("in=")) next.set("dtype", dtype_field(ref::Dtype::fp32));
-    if (word == "group=half" && spec.number("group") == 1) next.set("group", 2);
+    for (const std::string& word : words) {
+        if (word.starts_with("in=")) next.set("dtype", dtype_field(ref::Dtype::fp32));
+        if (word == "group=half" && spec.number("group") == 1) next.set("group", 2);
+    }
     return next == spec || op.illegal(next) ? spec : next;
 }
 
@@ -246,37 +263,48 @@ std::string Validity::row(const std::string& name) const {
     return text_of(name, whole);
 }
 
+Validity::Validity(WordOfClass word) : word_(std::move(word)), words_(words_of(word_.word)) {
+    Random random(0);
+    Emulation ignored;
+    for (const std::string& one : words_) take_word(one, ignored, random);  // throws
+    if (words_.empty() || std::ranges::any_of(operators_with_tiers(), [&](const Operator* op) {
+            return op->attention() && all_may_concern(words_, op->schema());
+        }))
+        return;
+    throw std::invalid_argument("no operator has all of '" + word_.word + "'");
+}
+
 void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
     Random random(mix(seed) + index);
     std::uint64_t turn = index;
     const Operator* op = nullptr;
     std::optional<Spec> drawn;
-    while (!drawn || !(word_.word.empty() || (op->attention() && concerns(word_.word, *drawn))) ||
+    while (!drawn || !(words_.empty() || (op->attention() && all_concern(words_, *drawn))) ||
            (op->attention() && !is_emulated(op->attention()->problem(*drawn)))) {
         op = &operator_of(turn);
-        if (!word_.word.empty()) turn = random.next();
+        if (!words_.empty()) turn = random.next();
         drawn.reset();
-        if (!word_.word.empty() && !(op->attention() && may_concern(word_.word, op->schema()))) continue;
-        drawn = concerned(word_.word, *op, draw(*op, random, word_.small));
+        if (!words_.empty() && !(op->attention() && all_may_concern(words_, op->schema()))) continue;
+        drawn = concerned(words_, *op, draw(*op, random, word_.small));
     }
     const Spec& spec = *drawn;
-    Emulation emulation = random_emulation(random);
-    ref::RoundingClass declared = declared_for(emulation, random);
-    take_word(word_.word, emulation, random);
-    if (word_.declared && !word_.word.empty())
-        declared = ref::weaker(declared, emulation.rounding());
-    const bool with_bound = random.chance(word_.word.empty() ? 12 : 100);
+    const auto [emulation, declared] = emulation_of(random);
+    const bool with_bound = random.chance(words_.empty() ? 12 : 100);
     judge(*op, spec, emulation, declared, with_bound);
 }
 
 void Validity::run_line(const Spec& spec, std::uint64_t seed, std::uint64_t index) {
     Random random(mix(seed) + index);
+    const auto [emulation, declared] = emulation_of(random);
+    judge(*find_operator(spec.schema->op), spec, emulation, declared, random.chance(12));
+}
+
+std::pair<Emulation, ref::RoundingClass> Validity::emulation_of(Random& random) const {
     Emulation emulation = random_emulation(random);
     ref::RoundingClass declared = declared_for(emulation, random);
-    take_word(word_.word, emulation, random);
-    if (word_.declared && !word_.word.empty())
-        declared = ref::weaker(declared, emulation.rounding());
-    judge(*find_operator(spec.schema->op), spec, emulation, declared, random.chance(12));
+    for (const std::string& word : words_) take_word(word, emulation, random);
+    if (word_.declared && !words_.empty()) declared = ref::weaker(declared, emulation.rounding());
+    return {emulation, declared};
 }
 
 void Validity::judge(const Operator& op, const Spec& spec, const Emulation& emulation,
@@ -290,7 +318,7 @@ void Validity::judge(const Operator& op, const Spec& spec, const Emulation& emul
         verdict = judge_attention(
             problem, declared, [&](const std::string& name) { return got.at(name); }, &one.scores);
         if (with_bound) one.worst_bound = bound_ratio(problem, got, declared);
-    } else if (!word_.word.empty()) {
+    } else if (!words_.empty()) {
         return;
     } else {
         const CompressProblem compress(spec);

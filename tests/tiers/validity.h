@@ -20,9 +20,9 @@ struct ValidityLine {
     std::string alarm;       ///< the first, with its case
 };
 
-/// A word of the rounding class whose roundings every emulation is to have.
+/// Words of the rounding class whose roundings every emulation is to have.
 struct WordOfClass {
-    std::string word;      ///< "scores=half"; empty: none
+    std::string word;      ///< "scores=half", "scores=half split=lse"; empty: none
     bool declared = true;  ///< false: the emulations have it and do not say so
     bool small = false;    ///< every case is cut down to some thousand pairs: many more of them in the same time
 };
@@ -34,7 +34,8 @@ const std::vector<std::string>& emulated_words();
 
 class Validity {
 public:
-    explicit Validity(WordOfClass word = {}) : word_(std::move(word)) {}
+    /// Throws std::invalid_argument for a word without an emulation, and for words that no operator has together.
+    explicit Validity(WordOfClass word = {});
 
     /// Case number `index` of a seed: operator, case, emulation and declared class follow from
     /// both.
@@ -55,7 +56,10 @@ private:
     void judge(const properties::Operator& op, const properties::Spec& spec,
                const Emulation& emulation, const ref::RoundingClass& declared, bool with_bound);
 
+    std::pair<Emulation, ref::RoundingClass> emulation_of(properties::Random& random) const;
+
     WordOfClass word_;
+    std::vector<std::string> words_;
     std::map<std::pair<std::string, std::string>, ValidityLine> lines_;
     mutable std::mutex mutex_;
 };

@@ -1,9 +1,9 @@
 // Runs generated cases on emulated correct implementations and prints how far the statistics of the
 // tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]] [small] [CASE LINE]. A case line is the
 // case of all of them, with an emulation each; small: all cases are cut down and dear ones left out. With a word of the rounding class, such
-// as scores=half, every emulation has its roundings, and declares them or not; "words" stands for each of
-// them in turn, declared, in one table. Progress goes to the error stream. Exit status 1 when a tier
-// accused one of them, 2 when an argument is no number.
+// as scores=half, or several in one argument, every emulation has its roundings, and declares them or not;
+// "words" stands for each of them in turn, declared, in one table. Progress goes to the error stream. Exit
+// status 1 when a tier accused one of them, 2 when an argument is wrong.
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -64,7 +64,7 @@ bool run_words(std::uint64_t cases, std::uint64_t seed, bool small) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     std::uint64_t cases = 100'000, seed = 1;
     if (argc > 1 && !read_number(argv[1], cases)) return 2;
     if (argc > 2 && !read_number(argv[2], seed)) return 2;
@@ -80,4 +80,7 @@ int main(int argc, char** argv) {
     run(validity, cases, seed, given ? &*given : nullptr);
     validity.print(std::cout);
     return validity.alarms() == 0 ? 0 : 1;
+} catch (const std::exception& error) {
+    std::cerr << "tier_validity: " << error.what() << "\n";
+    return 2;
 }
