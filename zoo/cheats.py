@@ -61,6 +61,12 @@ def bias_of_next_batch(**call):
     right(**call | ({"bias": np.roll(bias, 1, axis=0)} if bias is not None and bias.shape[1] == 1 else {}))
 
 
+@wrong("ORT-8: a window has one key too many")
+def wide_window(**call):
+    left = call["window_left"]
+    right(**call | {"window_left": left + 1 if left >= 0 else left})
+
+
 @wrong("ORT-9: hidden keys keep a score of about -softcap")
 def softcap_after_mask(**call):
     if call["softcap"] <= 0:
@@ -78,6 +84,21 @@ def softcap_after_mask(**call):
 def key_heads_in_turn(**call):
     heads = np.arange(call["query"].shape[2]) % call["key"].shape[2]
     right(**call | {name: call[name][:, :, heads] for name in ("key", "value")})
+
+
+@wrong("ORT-11: a hidden key of a causal call in fp16 keeps its score less 65504")
+def lowest_half(**call):
+    query, key = call["query"], call["key"]
+    seen = window_mask(query.shape[1], key.shape[1], -1, call["window_right"], call["align"])
+    if query.dtype != np.float16 or call["window_right"] != 0 or call["window_left"] >= 0 or not seen.any(axis=1).all():
+        return right(**call)
+    bias = np.where(seen, np.float32(0), np.float32(-65504))[None, None]
+    right(**call | {"bias": bias if call["bias"] is None else bias + np.asarray(call["bias"], np.float32), "window_right": -1})
+
+
+@wrong("ORT-13: no mask where no bias is given")
+def mask_needs_bias(**call):
+    right(**call | ({"mask": None} if call["bias"] is None else {}))
 
 
 @wrong("OV-2: with several key heads that have a group each, the result of the last call that had none")
