@@ -1,5 +1,7 @@
 #include "properties/cli/heap.h"
 
+#include <cstdlib>  // a header of the library says whose it is
+
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif

@@ -12,6 +12,7 @@
 #include "properties/search/run.h"
 #include "properties/candidate/installation.h"
 #include "properties/candidate/worker_candidate.h"
+#include "properties/cli/heap.h"
 
 namespace attncheck::properties {
 namespace {
@@ -72,6 +73,7 @@ private:
 
 int main(int argc, char** argv) {
     using namespace attncheck::properties;
+    keep_freed_memory();
     testing::InitGoogleTest(&argc, argv);
     for (const auto& op : operators())
         for (const Property& property : op->properties())

@@ -31,12 +31,16 @@ Digest& Digest::add(std::span<const std::uint32_t> values) { return add(std::as_
 
 Digest& Digest::add(std::span<const std::byte> bytes) {
     add(bytes.size());
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, &bytes[at], std::min(sizeof word, bytes.size() - at));
+    std::uint64_t word = 0;
+    std::size_t at = 0;
+    for (; at + sizeof word <= bytes.size(); at += sizeof word) {
+        std::memcpy(&word, &bytes[at], sizeof word);
         add(word);
     }
-    return *this;
+    if (at == bytes.size()) return *this;
+    word = 0;
+    std::memcpy(&word, &bytes[at], bytes.size() - at);
+    return add(word);
 }
 
 namespace {

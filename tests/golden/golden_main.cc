@@ -10,6 +10,7 @@
 #include <set>
 
 #include "digest_file.h"
+#include "properties/cli/heap.h"
 
 using namespace attncheck::golden;
 using namespace attncheck::properties;
@@ -158,6 +159,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    keep_freed_memory();
     Options options;
     CLI::App app{"Hashes of what every operator makes of generated cases; prints them by default"};
     app.add_option("--operator", options.operators, "operators [all]");
