@@ -291,12 +291,24 @@ struct SumTensor {
     }
 };
 
-inline double expected_logit(SelectedProblem& p, std::int64_t t, std::int64_t head,
-                             std::int64_t key) {
+// The elements of a tensor, dense: every row is read once for each row of the other side.
+struct Numbers {
+    std::vector<std::int64_t> shape;
+    std::vector<double> all;
+    Numbers(SelectedProblem& p, HalfTensor& of) : shape(of.shape) {
+        for (std::int64_t i = 0; i < shape[0]; ++i)
+            for (std::int64_t j = 0; j < shape[1]; ++j)
+                for (std::int64_t k = 0; k < shape[2]; ++k) all.push_back(p.number(of, i, j, k));
+    }
+    const double* row(std::int64_t i, std::int64_t j) const {
+        return all.data() + (i * shape[1] + j) * shape[2];
+    }
+};
+
+inline double expected_logit(const SelectedShape& s, const double* query, const double* key) {
     double dot = 0;
-    for (std::int64_t c = 0; c < p.shape.head_dim; ++c)
-        dot += p.number(p.query, t, head, c) * p.number(p.key, key, head / p.shape.group_size, c);
-    return static_cast<double>(static_cast<float>(p.shape.scale)) * dot;
+    for (std::int64_t c = 0; c < s.head_dim; ++c) dot += query[c] * key[c];
+    return static_cast<double>(static_cast<float>(s.scale)) * dot;
 }
 
 struct ExpectedForward {
@@ -309,6 +321,10 @@ inline ExpectedForward expected_forward(SelectedProblem& p) {
     const auto rows = static_cast<std::size_t>(s.queries() * s.heads());
     ExpectedForward e{std::vector<double>(rows, -std::numeric_limits<double>::infinity()),
                       std::vector<double>(rows), SumTensor(p.output.shape)};
+    const Numbers query(p, p.query), keys(p, p.key), values(p, p.value);
+    const auto logit = [&](std::int64_t t, std::int64_t head, std::int64_t key) {
+        return expected_logit(s, query.row(t, head), keys.row(key, head / s.group_size));
+    };
     const auto for_each_row = [&](const auto& visit) {
         p.for_each_pair([&](std::int64_t t, std::int64_t n, std::int64_t key) {
             for (std::int64_t head = n * s.group_size; head < (n + 1) * s.group_size; ++head)
@@ -316,13 +332,14 @@ inline ExpectedForward expected_forward(SelectedProblem& p) {
         });
     };
     for_each_row([&](std::int64_t t, std::int64_t head, std::int64_t key, std::size_t row) {
-        e.row_max[row] = std::max(e.row_max[row], expected_logit(p, t, head, key));
+        e.row_max[row] = std::max(e.row_max[row], logit(t, head, key));
     });
     for_each_row([&](std::int64_t t, std::int64_t head, std::int64_t key, std::size_t row) {
-        const double prob = std::exp(expected_logit(p, t, head, key) - e.row_max[row]);
+        const double prob = std::exp(logit(t, head, key) - e.row_max[row]);
         e.row_sum[row] += prob;
-        for (std::int64_t c = 0; c < s.value_dim; ++c)
-            e.output.at(t, head, c).add(prob * p.number(p.value, key, head / s.group_size, c));
+        const double* value = values.row(key, head / s.group_size);
+        Sum* output = &e.output.at(t, head, 0);
+        for (std::int64_t c = 0; c < s.value_dim; ++c) output[c].add(prob * value[c]);
     });
     for (std::size_t i = 0; i < e.output.sums.size(); ++i) {
         const double sum = e.row_sum[i / static_cast<std::size_t>(s.value_dim)];
@@ -341,28 +358,30 @@ inline ExpectedGradient expected_gradient(SelectedProblem& p) {
     const SelectedShape& s = p.shape;
     ExpectedGradient e{SumTensor(p.dq.shape), SumTensor(p.dk.shape), SumTensor(p.dv.shape)};
     const double scale = static_cast<double>(static_cast<float>(s.scale));
+    const Numbers queries(p, p.query), keys(p, p.key), values(p, p.value), outputs(p, p.output), grads(p, p.output_grad);
     p.for_each_pair([&](std::int64_t t, std::int64_t n, std::int64_t key) {
+        const double *const k = keys.row(key, n), *const v = values.row(key, n);
         for (std::int64_t head = n * s.group_size; head < (n + 1) * s.group_size; ++head) {
-            const double prob =
-                std::exp(expected_logit(p, t, head, key) - p.row_max.at(t, head, 0)) /
-                p.row_sum.at(t, head, 0);
+            const double *const q = queries.row(t, head), *const output = outputs.row(t, head),
+                               *const grad = grads.row(t, head);
+            Sum *const dq = &e.dq.at(t, head, 0), *const dk = &e.dk.at(key, n, 0),
+                       *const dv = &e.dv.at(key, n, 0);
+            const double prob = std::exp(expected_logit(s, q, k) - p.row_max.at(t, head, 0)) /
+                                p.row_sum.at(t, head, 0);
             Sum centred;  // dP - delta
             for (std::int64_t c = 0; c < s.value_dim; ++c) {
-                const double grad = p.number(p.output_grad, t, head, c);
-                centred.add(grad * p.number(p.value, key, n, c));
-                centred.add(-grad * p.number(p.output, t, head, c));
-                e.dv.at(key, n, c).add(prob * grad);
+                centred.add(grad[c] * v[c]);
+                centred.add(-grad[c] * output[c]);
+                dv[c].add(prob * grad[c]);
             }
             const Sum score_grad{prob * centred.value * scale,
                                  std::abs(prob * centred.size * scale),
                                  std::abs(prob * centred.value * scale)};
             for (std::int64_t c = 0; c < s.head_dim; ++c) {
-                const double k = p.number(p.key, key, n, c), q = p.number(p.query, t, head, c);
-                Sum &dq = e.dq.at(t, head, c), &dk = e.dk.at(key, n, c);
-                dq.value += score_grad.value * k, dq.size += score_grad.size * std::abs(k);
-                dk.value += score_grad.value * q, dk.size += score_grad.size * std::abs(q);
-                dq.weighted += score_grad.weighted * std::abs(k);
-                dk.weighted += score_grad.weighted * std::abs(q);
+                dq[c].value += score_grad.value * k[c], dq[c].size += score_grad.size * std::abs(k[c]);
+                dk[c].value += score_grad.value * q[c], dk[c].size += score_grad.size * std::abs(q[c]);
+                dq[c].weighted += score_grad.weighted * std::abs(k[c]);
+                dk[c].weighted += score_grad.weighted * std::abs(q[c]);
             }
         }
     });
