@@ -165,13 +165,31 @@ static int sees(const problem* p, int64_t b, int64_t i, int64_t j) {
     return (p->left < 0 || from_diagonal >= -p->left) && (p->right < 0 || from_diagonal <= p->right);
 }
 
-static double product(const problem* p, const double* a, const double* b, int64_t width) {
-    double sum = 0;
+/* Products of `a` with four rows. An addition waits for the one before it: those of four sums wait together. */
+static void four_products(const problem* p, const double* a, const double* const b[4], int64_t width, double sum[4]) {
+    for (int k = 0; k < 4; ++k) sum[k] = 0;
     if (p->s->fp64)
-        for (int64_t d = 0; d < width; ++d) sum += a[d] * b[d];
+        for (int64_t d = 0; d < width; ++d)
+            for (int k = 0; k < 4; ++k) sum[k] += a[d] * b[k][d];
     else
-        for (int64_t d = 0; d < width; ++d) sum = (float)(sum + a[d] * b[d]);
-    return sum;
+        for (int64_t d = 0; d < width; ++d)
+            for (int k = 0; k < 4; ++k) sum[k] = (float)(sum[k] + a[d] * b[k][d]);
+}
+
+/* Products of `a` with the row of every key that query i sees, or of every key. */
+static void products(const problem* p, int64_t b, int64_t h, int64_t i, int all, const double* a, const double* of, int64_t width,
+                     double* out) {
+    int64_t keys[4];
+    for (int64_t j = 0, count = 0; j < p->keys; ++j) {
+        if (all || sees(p, b, i, j)) keys[count++] = j;
+        if (count == 0 || (count < 4 && j + 1 < p->keys)) continue;
+        const double* rows[4];
+        double sum[4];
+        for (int64_t k = 0; k < 4; ++k) rows[k] = key_row(p, of, b, h, keys[k < count ? k : 0], width);
+        four_products(p, a, rows, width, sum);
+        for (int64_t k = 0; k < count; ++k) out[keys[k]] = sum[k];
+        count = 0;
+    }
 }
 
 /* sum += x row, with the rounding of sums. */
@@ -184,13 +202,12 @@ static void add_row(const problem* p, double* sum, double x, const double* of, i
 
 /* Logits of a row; what is hidden is -infinity. */
 static void logits_of(const problem* p, int64_t b, int64_t h, int64_t i, double* logit) {
-    for (int64_t j = 0; j < p->keys; ++j) {
-        logit[j] = -INFINITY;
-        if (!sees(p, b, i, j)) continue;
-        double score = product(p, query_row(p, b, h, i), key_row(p, p->k, b, h, j, p->dim), p->dim);
-        if (p->s->scores) score = stored(p->type, score);
-        logit[j] = rounded(p->s, score * p->scale);
-    }
+    products(p, b, h, i, 0, query_row(p, b, h, i), p->k, p->dim, logit);
+    for (int64_t j = 0; j < p->keys; ++j)
+        if (!sees(p, b, i, j))
+            logit[j] = -INFINITY;
+        else
+            logit[j] = rounded(p->s, (p->s->scores ? stored(p->type, logit[j]) : logit[j]) * p->scale);
 }
 
 static double tile_of(const problem* p) {
@@ -288,7 +305,7 @@ static atomic_uint calls;
 
 /* What row i of head h adds to dQ, and to dK and dV of its head. */
 static void gradient_row(const attncheck_attention_grad_args* a, const problem* p, int64_t b, int64_t h, int64_t i,
-                         double* logit, double* room, double* dk, double* dv) {
+                         double* logit, double* dp, double* room, double* dk, double* dv) {
     const style* s = p->s;
     double* dq = room;
     const int64_t dout = row(&a->dout, b, i, h);
@@ -305,13 +322,13 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
                                        load(s, &a->out, row(&a->out, b, i, h) + d * a->out.strides[3]));
     if (s->delta) delta = stored(p->type, delta);
     for (int64_t d = 0; d < p->dim; ++d) dq[d] = 0;
+    products(p, b, h, i, s->hidden, go, p->v, p->value_dim, dp);
     for (int64_t j = 0; j < p->keys; ++j) {
         const int shown = sees(p, b, i, j);
         if (!shown && !s->hidden) continue;
         const double* k = key_row(p, p->k, b, h, j, p->dim);
         const double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
-        const double dp = product(p, go, key_row(p, p->v, b, h, j, p->value_dim), p->value_dim);
-        const double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp - delta)));
+        const double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp[j] - delta)));
         add_row(p, dq, ds, k, p->dim);
         add_row(p, dk + j * p->dim, ds, query_row(p, b, h, i), p->dim);
         add_row(p, dv + j * p->value_dim, factor(s, p->type, prob), go, p->value_dim);
@@ -339,17 +356,18 @@ int attncheck_attention_grad(const attncheck_attention_grad_args* a) {
     problem p = problem_of(&a->query, &a->key, &a->value, a->scale, a->window_left, a->window_right, a->align);
     p.lengths = a->kv_length.values;
     const int64_t width = p.dim + p.value_dim, rows = p.keys * width;
-    double* room = calloc((size_t)(p.keys + p.dim + 2 * p.value_dim + 2 * rows + 1), sizeof *room);
+    double* room = calloc((size_t)(2 * p.keys + p.dim + 2 * p.value_dim + 2 * rows + 1), sizeof *room);
     p.dout = factors_of(p.s, &a->dout);
     if (!room || !p.q || !p.k || !p.v || !p.dout) return ATTNCHECK_ERR_INTERNAL;
-    double *head = room + p.keys + p.dim + 2 * p.value_dim, *sum = head + rows;
+    double *head = room + 2 * p.keys + p.dim + 2 * p.value_dim, *sum = head + rows;
     const int64_t first = p.s->rotates && p.queries > 0 ? (int64_t)(atomic_fetch_add(&calls, 7) % (unsigned)p.queries) : 0;
     for (int64_t b = 0; b < p.batch; ++b)
         for (int64_t h = 0; h < p.heads; ++h) {
             if (h % p.group == 0) memset(sum, 0, (size_t)rows * sizeof *sum);
             memset(head, 0, (size_t)rows * sizeof *head);
             for (int64_t i = 0; i < p.queries; ++i)
-                gradient_row(a, &p, b, h, (i + first) % p.queries, room, room + p.keys, head, head + p.keys * p.dim);
+                gradient_row(a, &p, b, h, (i + first) % p.queries, room, room + p.keys, room + 2 * p.keys, head,
+                             head + p.keys * p.dim);
             add_head(&p, sum, head, p.keys * p.dim, p.dk_scale);
             add_head(&p, sum + p.keys * p.dim, head + p.keys * p.dim, p.keys * p.value_dim, 1);
             if ((h + 1) % p.group != 0) continue;
