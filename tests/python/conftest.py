@@ -33,11 +33,11 @@ def attncheck(tmp_path):
 def verify(attncheck, tmp_path):
     """verify(SOURCE or path, CASE, property=...): one case of a kernel."""
 
-    def check(source: str | Path, case: str, property: str = "agreement", name: str = "") -> tuple[int, str]:
+    def check(source: str | Path, case: str, property: str = "agreement", name: str = "", timeout: float = 5) -> tuple[int, str]:
         if isinstance(source, str):
             (tmp_path / "kernel.py").write_text(source)
             source = tmp_path / "kernel.py"
         candidate = f"python:{source}" + (f":{name}" if name else "")
-        return attncheck("reproduce", case, "--property", property, "--candidate", candidate, "--timeout", 5)
+        return attncheck("reproduce", case, "--property", property, "--candidate", candidate, "--timeout", timeout)
 
     return check
