@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/properties/cli/command_fixture.h"
 
@@ -161,6 +162,7 @@ TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
                    {"NCA-x04", attention, "topk_indices is wrong"},
                    {"ATG-02", sums, "dsink is wrong"},
                    {"ATG-04", sums, "dbias is wrong"}};
+    std::set<std::string> held;  // lines that the library without a defect has passed
     for (const auto& mutant : mutants) {
         const auto run = [&](const std::string& id) {
             return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) + " reproduce " +
@@ -170,7 +172,9 @@ TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {
         const Ran ran = run(mutant.id);
         EXPECT_EQ(ran.status, 1) << mutant.id;
         EXPECT_THAT(ran.printed, HasSubstr("FALSIFIED: " + mutant.failure)) << mutant.id;
-        EXPECT_EQ(run("").status, 0) << mutant.line;
+        if (held.insert(mutant.line).second) {
+            EXPECT_EQ(run("").status, 0) << mutant.line;
+        }
     }
 }
 
