@@ -12,9 +12,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -115,7 +117,12 @@ class Grading {
 public:
     Grading(const std::vector<Mutant>& mutants, const MutationOptions& options, std::ostream& out)
         : mutants_(mutants), options_(options), out_(out), scores_(mutants.size()) {
-        if (!options.earlier.empty()) read_earlier();
+        order_.resize(mutants.size());
+        std::iota(order_.begin(), order_.end(), std::size_t{0});
+        if (options.earlier.empty()) return;
+        read_earlier();
+        // The longest first: one at the end would be alone.
+        std::ranges::stable_sort(order_, std::greater<>(), [&](std::size_t i) { return seconds_[mutants[i].id]; });
     }
 
     Grades run() {
@@ -132,7 +139,8 @@ public:
 
 private:
     void work() {
-        for (std::size_t i = next_++; i < mutants_.size() && !interrupted_; i = next_++) {
+        for (std::size_t k = next_++; k < mutants_.size() && !interrupted_; k = next_++) {
+            const std::size_t i = order_[k];
             MutantScore score = judge(mutants_[i], i);
             if (interrupted_) return;
             const std::lock_guard lock(printing_);
@@ -142,9 +150,11 @@ private:
     }
 
     void read_earlier() {
-        for (const auto& one : read_scores(options_.earlier))
+        for (const auto& one : read_scores(options_.earlier)) {
+            seconds_[one.value("id", "")] = one.value("seconds", 0.0);
             if (const std::string property = one.value("property", ""); !property.empty())
                 killer_[one.value("id", "")] = property.substr(property.find('.') + 1);
+        }
     }
 
     MutantScore judge(const Mutant& mutant, std::size_t number) {
@@ -222,6 +232,8 @@ private:
     std::vector<std::optional<MutantScore>> scores_;
     std::map<std::string, std::string>
         killer_;  ///< property that killed a mutant in an earlier run
+    std::map<std::string, double> seconds_;  ///< of that run
+    std::vector<std::size_t> order_;         ///< in which the mutants are judged
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> interrupted_{false};
     std::mutex printing_;
