@@ -167,13 +167,9 @@ template <class Format, int kWindows>
 void gradient_windows(const GradientSlab& slab) {
     if (!slab.bypass_cache) {
         gradient_rows<Format, kWindows, false, LineRequests::kTwice>(slab);
-        return;
+    } else if (kWindows <= kMostInRows && slab.requests == LineRequests::kOnce) {
+        gradient_rows<Format, kWindows, true, LineRequests::kOnce>(slab);
+    } else {
+        gradient_rows<Format, kWindows, true, LineRequests::kTwice>(slab);
     }
-    if constexpr (kWindows <= kMostInRows) {
-        if (slab.requests == LineRequests::kOnce) {
-            gradient_rows<Format, kWindows, true, LineRequests::kOnce>(slab);
-            return;
-        }
-    }
-    gradient_rows<Format, kWindows, true, LineRequests::kTwice>(slab);
 }

@@ -161,13 +161,11 @@ HWY_INLINE void compress_windows_by(const CompressSlab& slab, std::int64_t token
 
 template <class Format, int kWindows>
 void compress_windows(const CompressSlab& slab) {
-    if constexpr (kLanes >= 8) {
-        if (slab.tokens_at_once == kSlabTokens) {
-            compress_windows_by<Format, kWindows>(slab, kSlabTokens);  // a number that is known
-            return;
-        }
+    if (kLanes >= 8 && slab.tokens_at_once == kSlabTokens) {
+        compress_windows_by<Format, kWindows>(slab, kSlabTokens);  // a number that is known
+    } else {
+        compress_windows_by<Format, kWindows>(slab, slab.tokens_at_once);
     }
-    compress_windows_by<Format, kWindows>(slab, slab.tokens_at_once);
 }
 
 // Partial vectors are stored through the cache: a streaming store exists for whole registers only.
