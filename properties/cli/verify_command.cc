@@ -23,6 +23,7 @@
 #include "properties/search/large.h"
 #include "properties/candidate/candidate_option.h"
 #include "properties/candidate/mixed_candidate.h"
+#include "properties/candidate/python_candidate.h"
 #include "properties/candidate/sha256.h"
 #include "properties/candidate/worker_process.h"
 #include "properties/case/printable.h"
@@ -201,6 +202,7 @@ int verify_command(const Arguments& arguments) {
     if (arguments.stop_at_first) options.engine.max_counterexamples = 1;
     options.engine.shrink_seconds = arguments.shrink;
     options.engine.explains = true;
+    options.engine.small_plain_first = arguments.candidate.starts_with(kPythonPrefix);
     const double seconds = seconds_of(arguments);
     options.total_seconds = seconds;
     if (!arguments.rule.empty()) {

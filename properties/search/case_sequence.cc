@@ -88,10 +88,10 @@ void CaseSequence::begin_round() {
     next_of_round_ = 0;
     round_ = draws_of_round(id(), mix(options_.seed ^ hash_text(id())) + lane,
                             static_cast<int>(std::clamp<std::int64_t>(left, 2, kRound)));
-    if (rounds_ == 1 && !property_.clauses) put_small_plain_cases_first();
+    if (options_.small_plain_first && rounds_ == 1 && !property_.clauses) put_small_plain_cases_first();
 }
 
-/// A slow kernel has met some of them then, and a failure that all of them show is found in a small one.
+/// A slow kernel has met some of them when the time is over. Of others a larger case of many shows more, and shrinks to the end.
 void CaseSequence::put_small_plain_cases_first() {
     const auto elements = [&](const Drawn& drawn) {
         Random random(drawn.seed);

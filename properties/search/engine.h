@@ -25,6 +25,7 @@ struct EngineOptions {
     double seconds = 0;        ///< per property; 0: no limit
     double shrink_seconds = 30;
     bool leaves_shrinking = false;  ///< to PropertySearch::shrunk(), of another process or later
+    bool small_plain_first = false;  ///< of the first cases the small ones come first: for slow candidates
     bool explains = false;  ///< says which fields of a smallest case matter, see explain.h
     int shard = 0, shards = 1;    ///< 0-based
     int dealt_from = 0;           ///< shard of the property's first portion, see portions.h

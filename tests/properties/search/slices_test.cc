@@ -1,4 +1,7 @@
 // A search that is cut into slices: the same cases and the same findings as in one piece.
+#include <algorithm>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +46,27 @@ TEST_F(SlicesTest, HaveTheCasesOfAWholeSearch) {
     while (!search.is_over()) last = search.go_on({}, observer);
     EXPECT_EQ(cases, whole);
     EXPECT_EQ(last.cases, 300);
+}
+
+// A slow candidate meets the small ones of the plain cases first, and no others than any candidate.
+TEST_F(SlicesTest, PlainCasesMayComeInTheOrderOfTheirSize) {
+    constexpr std::size_t kPlain = 12;
+    options.cases = 48;
+    run(recording());
+    std::vector<std::string> usual = std::exchange(cases, {});
+    options.small_plain_first = true;
+    run(recording());
+    std::vector<std::int64_t> elements;
+    for (std::size_t k = 0; k < kPlain; ++k) {
+        std::int64_t sum = 0;
+        for (const auto& shape : forward().shapes(parse(cases[k], {&forward().schema()})))
+            sum += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+        elements.push_back(sum);
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(elements));
+    EXPECT_NE(cases, usual);
+    for (std::vector<std::string>* all : {&usual, &cases}) std::ranges::sort(*all);
+    EXPECT_EQ(cases, usual);
 }
 
 // A counterexample that is left ends its slice; the search goes on without it, and it is shrunk by another search.
