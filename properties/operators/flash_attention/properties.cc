@@ -34,6 +34,14 @@ Spec earlier_case(const Spec& spec) {
     const std::int64_t mode = spec.number("sparse");
     if (spec.number("mask") != 0 && mode >= 2 && mode <= 4)
         change_if_legal(before, [&](Spec& to) { to.set("sparse", mode == 2 ? 3 : 2); });
+    if (spec.number("mask") != 0 && (mode == 0 || mode == 4))
+        change_if_legal(before, [&](Spec& to) {
+            const auto tokens = static_cast<FlashTokens>(spec.numbers[kFaTokens]);
+            const bool sees_none_ahead = spec.number("next") == 0 && tokens != FlashTokens::next_unlimited &&
+                                         tokens != FlashTokens::unlimited;
+            to.set("tokens", static_cast<Int>(FlashTokens::pre_unlimited));
+            to.set("next", sees_none_ahead ? longest(spec.lists[1]) : 0);
+        });
     if (spec.number("drop") != 0)
         change_if_legal(before,
                         [](Spec& to) { to.set("keep", to.number("keep") == 1 ? 2 : 1); });
