@@ -66,7 +66,7 @@ std::vector<std::string> sandboxed_environment(const char* const* own,
                                                const std::vector<std::string>& more,
                                                const std::string& folder);
 
-/// Variables of `own` that stay outside though `file`, a program's bytes or source, has their name as a string of its own.
+/// Variables of `own` that the sandbox withholds and whose name is a string in `file`, the bytes of a library or a source.
 std::vector<std::string> withheld_variables_named_in(std::string_view file, const char* const* own,
                                                      const std::vector<std::string>& more);
 

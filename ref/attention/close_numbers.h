@@ -1,5 +1,6 @@
-// Numbers that lie alike beside the grid they are rounded to: such as the sums of a head over few rows of queries next
-// to a large sink, nearly the same for all keys. Their roundings are one error, not one for each.
+// Numbers with the same rounding error: nearly equal ones, or ones at the same place between two representable numbers.
+// An example are the sums of dV over few queries next to a large sink, nearly equal for all keys. Their roundings are one
+// error, not one for each.
 #pragma once
 
 #include <cstdint>

@@ -115,7 +115,7 @@ void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vecto
                 continue;
             }
             const auto of_head = [&](std::int64_t slot, std::int64_t h) { return heads(slot * shape_.group() + h, d); };
-            // Stored, the sums of the largest heads are on the grid: the others decide where the whole lies beside it.
+            // The stored sums of the largest heads are representable: the other heads decide how the whole is rounded.
             add([&](std::int64_t slot) {
                 double sum = 0;
                 for (std::int64_t h = 0; h < shape_.group(); ++h) {

@@ -1,4 +1,4 @@
-// The heap of the command, here compiled as a source of its own.
+// keep_freed_memory() of the command; heap.cc is compiled alone here.
 #include "properties/cli/heap.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Roundings of numbers that lie alike beside the grid count as one error, those of others do not.
+// Rounding errors that numbers share are counted as one error; those that differ are not.
 #include "ref/attention/close_numbers.h"
 
 #include <gtest/gtest.h>

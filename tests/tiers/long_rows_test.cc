@@ -200,9 +200,8 @@ TEST(LongRows, FiltersDoNotAccuseRoundedScales) {
                     "seed=6565327}");
 }
 
-// The sums over few queries next to a large sink are nearly the same for all keys, and so are their roundings: of the
-// result; under group=half of the sum of each head, of the largest of which nothing is left beside the grid of their
-// sum, and of one whose sums are of two binades, so that their sum is halfway between two numbers.
+// The sums over few queries next to a large sink are nearly the same for all keys, and so are their rounding errors. The
+// first two cases show it in the result, the others in the sums of single heads that group=half stores.
 TEST(LongRows, SumsThatLieCloseTogetherAreNotAccused) {
     expect_no_alarm("", "attention_grad{dtype=bf16 q=[12] kv=[2000] layout=bhsd kv_heads=2 group=2 dim=1 value_dim=8 "
                         "scale=tenth sink=large data=normal seed=3380388}");
@@ -269,8 +268,8 @@ TEST(LongRows, FiltersDoNotAccuseOwnForwards) {
     EXPECT_FALSE(values.failed()) << values.message;
 }
 
-// Under exp=N even exp(0) is off, by which an online softmax multiplies at every tile: the row sum of 210 tiles errs that
-// often, and with it all P that a gradient forms of its own.
+// Under exp=N even exp(0) is wrong, and an online softmax multiplies by it at every tile. The error of the row sum grows with
+// the 210 tiles, and every P that the gradient recomputes has it.
 TEST(LongRows, OwnForwardsWithCoarseExponentialsAreNotAccused) {
     expect_no_alarm("exp=1600 forward=own",
                     "flash_attention_score_grad{dtype=fp32 q=[3] kv=[3367] layout=SBH kv_heads=2 group=1 dim=8 value_dim=8 "

@@ -76,7 +76,6 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
     }
 }
 
-
 /// Whether the word may say anything about cases of this operator.
 bool may_concern(const std::string& word, const Schema& schema) {
     const bool gradient = schema.tensor("dq") >= 0;
