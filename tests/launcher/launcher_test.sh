@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The launcher of a checkout that cannot be built: it runs the program that is there, and says when
-# that is older than its sources. Argument: the launcher.
+# that is older than its sources. And what it builds for which command. Argument: the launcher.
 set -eu
 launcher=$1
 if ((EUID == 0)) && ! command -v setpriv >/dev/null; then
@@ -40,4 +40,48 @@ output=$(run)
 [[ $output == *"ran list" ]] || fail "newer source: $output"
 [[ $output == *"properties/new.cc is newer"* ]] || fail "no warning: $output"
 chmod -R u+w -- "$folder"
+rm -rf -- "$folder"
+
+# A cmake that says what it is asked to build.
+folder=$(mktemp -d)
+mkdir -p -- "$folder"/{build/release/bin,bin}
+cp -- "$launcher" "$folder/attncheck"
+printf '#!/bin/sh\nexit 0\n' >"$folder/build/release/bin/attncheck"
+cat >"$folder/bin/cmake" <<'CMAKE'
+#!/bin/sh
+if [ "$1" = --build ]; then
+    shift 2
+    echo "$*" >asked
+else
+    mkdir -p build/release && touch build/release/build.ninja
+fi
+CMAKE
+chmod +x "$folder/build/release/bin/attncheck" "$folder/bin/cmake"
+
+expect() {
+    local targets=$1
+    shift
+    rm -f -- "$folder/asked"
+    (cd -- "$folder" && PATH=$folder/bin:$PATH ATTNCHECK_SKIP_PACKAGES=1 ./attncheck "$@" 2>/dev/null) ||
+        fail "./attncheck $*: exit status $?"
+    [[ $(cat -- "$folder/asked") == "$targets" ]] || fail "./attncheck $* builds $(cat -- "$folder/asked"), expected $targets"
+}
+
+judge='--target attncheck_program'
+everything="$judge attncheck_own_libraries"
+expect "$judge" verify --candidate ./mine.so --time 10
+expect "$judge" verify --candidate=python:mine.py
+expect "$judge" reproduce @1
+expect "$judge" explain agreement
+expect "$judge" judge outputs.npz
+expect "$everything" verify --op attention
+expect "$everything" verify --candidate aclnn:libvendor.so
+expect "$everything" verify --candidate=aclnn:
+expect "$everything" verify --candidate ./mine.so --op nsa_module
+expect "$everything" verify --candidate ./mine.so --large 4096
+expect "$everything" mutants
+expect "$everything" setup
+# What was built once has to follow its sources.
+mkdir -p -- "$folder/build/release/lib" && touch -- "$folder/build/release/lib/libattncheck_builtin.so"
+expect "$everything" verify --candidate ./mine.so
 rm -rf -- "$folder"
