@@ -97,25 +97,26 @@ __attribute__((target("amx-tile,amx-bf16"))) float dot_amx(std::int64_t turns) {
     return tile[0];
 }
 
-PeakLoop fp32_loop() {
-    if (__builtin_cpu_supports("avx512f")) return {fma_512, kSums * 16 * 2.0};
+// By the instruction set of the kernels, "avx2" or wider.
+PeakLoop fp32_loop(std::string_view kernels) {
+    if (kernels != "avx2" && __builtin_cpu_supports("avx512f")) return {fma_512, kSums * 16 * 2.0};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return {fma_256, kSums * 8 * 2.0};
     return {};
 }
-PeakLoop bf16_loop() {
-    if (__builtin_cpu_supports("avx512bf16")) return {dot_bf16, kSums * 16 * 4.0};
+PeakLoop bf16_loop(std::string_view kernels) {
+    if ((kernels == "avx512_bf16" || kernels == "amx") && __builtin_cpu_supports("avx512bf16")) return {dot_bf16, kSums * 16 * 4.0};
     return {};
 }
-PeakLoop amx_loop() {
-    if (impl::may_use_amx()) return {dot_amx, 4 * 16 * 16 * 32 * 2.0};
+PeakLoop amx_loop(std::string_view kernels) {
+    if (kernels == "amx" && impl::may_use_amx()) return {dot_amx, 4 * 16 * 16 * 32 * 2.0};
     return {};
 }
 
 #else
-PeakLoop fp32_loop() { return {}; }
-PeakLoop bf16_loop() { return {}; }
-PeakLoop amx_loop() { return {}; }
+PeakLoop fp32_loop(std::string_view) { return {}; }
+PeakLoop bf16_loop(std::string_view) { return {}; }
+PeakLoop amx_loop(std::string_view) { return {}; }
 #endif
 
 // Whatever vectors the compiler makes of it, where no loop above fits.
@@ -287,13 +288,13 @@ double Ceilings::product_flops(std::int32_t dtype) const {
     return std::max({fp32_flops, bf16_dot_flops, amx_bf16_flops});
 }
 
-Ceilings measure_ceilings(Clock clock, int threads) {
+Ceilings measure_ceilings(Clock clock, int threads, std::string_view kernels) {
     Ceilings result;
-    const PeakLoop fp32 = fp32_loop();
+    const PeakLoop fp32 = fp32_loop(kernels);
     result.fp32_flops =
         best_rate(clock, threads, fp32.run != nullptr ? fp32 : PeakLoop{fma_plain, 64 * 2.0});
-    result.bf16_dot_flops = best_rate(clock, threads, bf16_loop());
-    result.amx_bf16_flops = best_rate(clock, threads, amx_loop());
+    result.bf16_dot_flops = best_rate(clock, threads, bf16_loop(kernels));
+    result.amx_bf16_flops = best_rate(clock, threads, amx_loop(kernels));
     return result;
 }
 
@@ -349,7 +350,7 @@ std::string machine_features() {
     add(__builtin_cpu_supports("fma"), "fma");
     add(__builtin_cpu_supports("avx512f"), "avx512f");
     add(__builtin_cpu_supports("avx512bf16"), "avx512_bf16");
-    add(amx_loop().run != nullptr, "amx_bf16");
+    add(amx_loop("amx").run != nullptr, "amx_bf16");
 #else
     text = std::to_string(std::thread::hardware_concurrency()) + " cores";
 #endif

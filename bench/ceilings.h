@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "impl/arguments/strided_rows.h"
@@ -25,11 +26,11 @@ inline constexpr int kCopyRepetitions = 8;
 
 /// Rates of `threads` threads together; 0 where the machine has no such instruction.
 struct Ceilings {
-    double fp32_flops = 0;      ///< fused multiply-adds of the widest vectors, 2 operations each
+    double fp32_flops = 0;      ///< fused multiply-adds of the kernels' vectors, 2 operations each
     double bf16_dot_flops = 0;  ///< vdpbf16ps, 4 operations per 32-bit lane
     double amx_bf16_flops = 0;  ///< tdpbf16ps
 
-    /// The best that any instruction of this machine does for products of this element type.
+    /// The best that any of these instructions does for products of this element type.
     double product_flops(std::int32_t dtype) const;
 };
 
@@ -41,8 +42,8 @@ struct MemoryRates {
 };
 
 /// One round, with the threads that the thread pool is set to; the caller keeps the best of
-/// several.
-Ceilings measure_ceilings(Clock clock, int threads);
+/// several. `kernels`: the instruction set of the kernels; wider ones are no ceiling of theirs.
+Ceilings measure_ceilings(Clock clock, int threads, std::string_view kernels);
 
 /// What is copied and where to, all of it touched.
 class CopyBuffers {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -19,6 +20,7 @@
 #include "bench/dnnl_attention.h"
 #include "bench/growth.h"
 #include "bench/problems.h"
+#include "bench/torch_attention_times.h"
 #include "impl/kernels/attention_kernels.h"
 #include "impl/runtime/thread_pool.h"
 
@@ -29,7 +31,7 @@ using nlohmann::json;
 
 struct Options {
     int threads = 1, rounds = 5;
-    std::string only, json_file, from_file, readme_file;
+    std::string only, json_file, from_file, readme_file, python, name = "speed";
     bool large = true, growth = false;
     std::int64_t longest = 65536;
 };
@@ -73,21 +75,62 @@ std::vector<Problem> all_problems(const Options& options) {
     return problems;
 }
 
+struct Competitor {
+    std::string name, forward, gradient;  ///< the latter as their rows have them
+};
+const Competitor kCompetitors[] = {
+    {"oneDNN", "oneDNN, composed", "oneDNN, composed, gradient"},
+    {"OpenBLAS", "OpenBLAS, composed", "OpenBLAS, composed, gradient"},
+    {"PyTorch", "PyTorch flash", "PyTorch flash, gradient"},
+};
+
 // The competitors' times over those of the same problem: above 1 the built-in one is faster.
 void add_ratios(json& rows) {
     for (json& row : rows) {
         const bool forward = row["operator"] == "flash_attention_score";
         if (!forward && row["operator"] != "flash_attention_score_grad") continue;
-        for (const std::string name : {"oneDNN", "OpenBLAS"}) {
-            const std::string op = name + (forward ? ", composed" : ", composed, gradient");
+        for (const Competitor& competitor : kCompetitors) {
+            const std::string& op = forward ? competitor.forward : competitor.gradient;
             for (const json& other : rows) {
                 if (other["operator"] == op && other["dtype"] == row["dtype"] &&
                     other["shape"] == row["shape"])
-                    row["times_as_fast_as"][name] =
+                    row["times_as_fast_as"][competitor.name] =
                         other["ms"].get<double>() / row["ms"].get<double>();
             }
         }
     }
+}
+
+// PyTorch's rows, with the work of the built-in operator on the same problem.
+void add_torch(json& rows, const TorchTimes& torch) {
+    for (const TorchTime& time : torch.best()) {
+        const std::string op = time.op == kCompetitors[2].forward ? "flash_attention_score"
+                                                                  : "flash_attention_score_grad";
+        for (const json& row : json(rows)) {
+            if (row["operator"] != op || row["dtype"] != time.dtype || row["shape"] != time.shape)
+                continue;
+            json other = row;
+            const double slower = time.ms / row["ms"].get<double>();
+            other["operator"] = time.op;
+            other["ms"] = time.ms;
+            for (const char* rate : {"rate", "fraction"})
+                other[rate] = row[rate].get<double>() / slower;
+            rows.push_back(other);
+        }
+    }
+}
+
+/// Of the dense problems that PyTorch is measured on, too.
+std::vector<std::int64_t> torch_lengths(const std::vector<Problem>& problems) {
+    std::vector<std::int64_t> lengths;
+    for (const std::int64_t length : {1024, 4096}) {
+        const std::string shape = describe({1, length, 128, false});
+        if (std::ranges::any_of(problems, [&](const Problem& problem) {
+                return problem.op.starts_with("flash") && problem.shape.starts_with(shape);
+            }))
+            lengths.push_back(length);
+    }
+    return lengths;
 }
 
 json measure(const Options& options) {
@@ -110,8 +153,11 @@ json measure(const Options& options) {
             throw std::runtime_error(fmt::format("{} returned {}", problem.op, status));
     };
     for (const Problem& problem : problems) call(problem);  // makes the data
+    TorchTimes torch(options.python, ATTNCHECK_TORCH_SCRIPT, options.threads,
+                     torch_lengths(problems));
     for (int round = 0; round < options.rounds; ++round) {
-        keep_best(best, measure_ceilings(clock, options.threads));
+        keep_best(best, measure_ceilings(clock, options.threads, impl::default_attention_kernels().isa));
+        torch.measure();
         for (auto& [bytes, copy] : copies)
             keep_best(copy.second, copy.first.measure(clock, options.threads));
         for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -136,6 +182,7 @@ json measure(const Options& options) {
                         {"rate", rate * 1e-9},
                         {"fraction", rate / ceiling}});
     }
+    add_torch(rows, torch);
     add_ratios(rows);
     json memory = json::array();
     for (const auto& [bytes, copy] : copies) {
@@ -149,12 +196,30 @@ json measure(const Options& options) {
             {"threads", options.threads},
             {"clock", clock == Clock::kCpu ? "cpu" : "wall"},
             {"rounds", options.rounds},
+            {"torch", torch.version()},
             {"ceilings",
              {{"fp32_fma_gflops", best.fp32_flops * 1e-9},
               {"bf16_dot_gflops", best.bf16_dot_flops * 1e-9},
               {"amx_bf16_gflops", best.amx_bf16_flops * 1e-9},
               {"memory", memory}}},
             {"rows", rows}};
+}
+
+// Where the target is missed, and what it would take: a rival near the ceiling cannot be beaten by far.
+std::string why_not_faster(const json& rows) {
+    constexpr double kTarget = 1.5;
+    std::string text;
+    for (const json& row : rows) {
+        const double ratio = row.value("/times_as_fast_as/PyTorch"_json_pointer, kTarget);
+        if (ratio >= kTarget) continue;
+        const double own = row["fraction"].get<double>();
+        text += fmt::format("- {} {} {}: {:.2f} times as fast as PyTorch, which is at {:.0f} % of the ceiling; "
+                            "{} times as fast would be {:.0f} % of it.\n",
+                            row["operator"].get<std::string>(), row["dtype"].get<std::string>(),
+                            row["shape"].get<std::string>(), ratio, own / ratio * 100, kTarget,
+                            own / ratio * kTarget * 100);
+    }
+    return text.empty() ? text : fmt::format("\nLess than {} times as fast as PyTorch:\n\n{}", kTarget, text);
 }
 
 std::string table(const json& run) {
@@ -176,6 +241,8 @@ std::string table(const json& run) {
                             memory["plain_copy_gbytes"].get<double>(),
                             memory["read_gbytes"].get<double>());
     }
+    if (const std::string torch = run.value("torch", ""); !torch.empty())
+        text += fmt::format("; PyTorch {}", torch);
     text += ".\n\n";
     text +=
         "| operator | dtype | shape | ms | rate | of the ceiling | times as fast as |\n"
@@ -192,7 +259,7 @@ std::string table(const json& run) {
                             row["rate"].get<double>(), row["unit"].get<std::string>(),
                             row["fraction"].get<double>() * 100, ratios);
     }
-    return text;
+    return text + why_not_faster(run["rows"]);
 }
 
 std::string read_file(const std::string& path) {
@@ -210,14 +277,13 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 // The table replaces whatever is between the markers.
-void write_readme(const std::string& path, const std::string& text) {
-    constexpr const char *kBegin = "<!-- speed:begin -->\n", *kEnd = "<!-- speed:end -->";
+void write_readme(const std::string& path, const std::string& name, const std::string& text) {
+    const std::string first = "<!-- " + name + ":begin -->", last = "<!-- " + name + ":end -->";
     std::string readme = read_file(path);
-    const std::size_t begin = readme.find(kBegin), end = readme.find(kEnd);
+    const std::size_t begin = readme.find(first + "\n"), end = readme.find(last);
     if (begin == std::string::npos || end == std::string::npos || end < begin)
-        throw std::runtime_error(path +
-                                 " has no lines <!-- speed:begin --> and <!-- speed:end -->");
-    const std::size_t from = begin + std::string(kBegin).size();
+        throw std::runtime_error(path + " has no lines " + first + " and " + last);
+    const std::size_t from = begin + first.size() + 1;
     readme.replace(from, end - from, text);
     write_file(path, readme);
 }
@@ -238,7 +304,7 @@ int run(const Options& options) {
         options.from_file.empty() ? measure(options) : json::parse(read_file(options.from_file));
     std::cout << table(result);
     if (!options.json_file.empty()) write_file(options.json_file, result.dump(1) + "\n");
-    if (!options.readme_file.empty()) write_readme(options.readme_file, table(result));
+    if (!options.readme_file.empty()) write_readme(options.readme_file, options.name, table(result));
     return 0;
 }
 
@@ -263,9 +329,13 @@ int main(int argc, char** argv) {
     app.add_option("--longest", options.longest, "length up to which --growth goes")
         ->check(CLI::Range(256, 1 << 20))
         ->capture_default_str();
+    app.add_option("--torch", options.python,
+                   "interpreter that has PyTorch: its fused attention is timed in every round");
     app.add_option("--json", options.json_file, "write the measurement there");
     app.add_option("--from", options.from_file, "measure nothing, show a file of --json");
     app.add_option("--readme", options.readme_file, "put the table between the file's markers");
+    app.add_option("--table", options.name, "the markers are <!-- NAME:begin --> and <!-- NAME:end -->")
+        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     try {
         return attncheck::bench::run(options);

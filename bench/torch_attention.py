@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Times scaled dot-product attention of PyTorch, where that is installed, and prints JSON.
+"""Times PyTorch's fused attention for the CPU, where PyTorch is installed, and prints JSON.
 
 Usage: bench/torch_attention.py [--threads N] [--rounds N] [LENGTH]...
 
-For comparison with attncheck_speed: the same shapes (D = 128; one head with one thread, else
-eight), best of several rounds, CPU time with one thread and the wall's otherwise. Forward and
-gradient in fp32 and bf16, causal or not; the gradient is the backward pass alone, which keeps the
-forward's probabilities. Exit status 77 when PyTorch (Debian package python3-torch) is missing.
+attncheck_speed --torch PYTHON starts it in every round; it runs alone too. The same shapes as there (D = 128; one
+head with one thread, else eight), best of several rounds, CPU time with one thread and the wall's
+otherwise. Forward and gradient in fp32 and bf16, causal or not; the gradient is the backward pass
+alone, which has the forward's output and LSE. PyTorch's own variables choose its instruction set:
+ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2. Exit status 77 when
+PyTorch 2.3 or later is missing.
 """
 import argparse
 import json
@@ -16,20 +18,16 @@ import time
 
 try:
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError as failure:
-    print(f"torch_attention: PyTorch (python3-torch) is not installed: {failure}", file=sys.stderr)
+    print(f"torch_attention: PyTorch 2.3 or later is not installed: {failure}", file=sys.stderr)
     sys.exit(77)
 
 
-def attention(query, key, value, hidden):
-    """Composed where the library has no fused operator yet (before 2.0)."""
-    if hasattr(torch.nn.functional, "scaled_dot_product_attention"):
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=hidden is not None)
-    logits = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-    if hidden is not None:
-        logits = logits.masked_fill(hidden, -math.inf)
-    return torch.softmax(logits, dim=-1) @ value
+def attention(query, key, value, causal):
+    """The fused kernel, and no other: an older release without it raises an error."""
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
 
 def best_ms(rounds, clock, prepare, call):
@@ -47,10 +45,9 @@ def measure(length, heads, dtype, causal, rounds, clock):
     shape = (1, heads, length, 128)
     query, key, value = (torch.randn(shape).to(dtype).requires_grad_() for _ in range(3))
     output_grad = torch.randn(shape).to(dtype)
-    hidden = torch.ones(length, length, dtype=torch.bool).triu(1) if causal else None
 
     def forward(_=None):
-        return attention(query, key, value, hidden)
+        return attention(query, key, value, causal)
 
     with torch.no_grad():
         forward_ms = best_ms(rounds, clock, lambda: None, forward)
@@ -59,8 +56,8 @@ def measure(length, heads, dtype, causal, rounds, clock):
         lambda output: torch.autograd.grad(output, (query, key, value), output_grad))
     row = {"dtype": {torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype],
            "shape": f"S={length} D=128" + (" causal" if causal else "")}
-    return [{"operator": "PyTorch", **row, "ms": forward_ms},
-            {"operator": "PyTorch, gradient", **row, "ms": gradient_ms}]
+    return [{"operator": "PyTorch flash", **row, "ms": forward_ms},
+            {"operator": "PyTorch flash, gradient", **row, "ms": gradient_ms}]
 
 
 def main():
@@ -76,7 +73,8 @@ def main():
         for causal in (False, True):
             for dtype in (torch.bfloat16, torch.float32):
                 rows += measure(length, heads, dtype, causal, options.rounds, clock)
-    json.dump({"torch": torch.__version__, "threads": options.threads, "rows": rows}, sys.stdout,
+    capability = torch.backends.cpu.get_cpu_capability()
+    json.dump({"torch": torch.__version__, "capability": capability, "threads": options.threads, "rows": rows}, sys.stdout,
               indent=1)
     print()
 
