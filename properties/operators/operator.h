@@ -2,6 +2,8 @@
 // legality, how a Spec becomes a call, the documented ruling on a call, and the properties.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -118,6 +120,12 @@ protected:
 private:
     virtual Spec draw(Random& random, int size, Profile profile) const = 0;
 };
+
+/// The length of a large case that costs no more than linearly in it: from the default of `--large` on, beyond what 16 bits count.
+inline std::int64_t long_where_linear(std::int64_t length) {
+    constexpr std::int64_t kDefault = 16'384, kBeyondSixteenBits = 65'536;
+    return length >= kDefault ? std::max(length, kBeyondSixteenBits) : length;
+}
 
 /// An operator as data, for one that needs no more than these functions.
 struct OperatorParts {

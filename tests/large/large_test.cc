@@ -131,6 +131,15 @@ TEST_F(LargeTest, TakesTheBuiltInForwardWhereThereIsNone) {
               1);
 }
 
+// The weight gradient of more tokens than 16 bits count: by default, in the first case.
+TEST_F(LargeTest, ReachesSixtyFourThousandTokensByDefault) {
+    const Ran ran = run_line("ATTNCHECK_MUTANT=NCG-x202 " + quoted(COMMAND_PATH) +
+                             " verify --large --op nsa_compress_grad --seed 1 --stop-at-first --shrink 0.1 --env ATTNCHECK_MUTANT --candidate " +
+                             quoted(MUTANTS_PATH) + " 2>&1");
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_THAT(ran.printed, HasSubstr("weight_grad deviates"));
+}
+
 // Defects of the catalogue, most of which need more keys than a tile, or more than 1024; and the
 // same library without one.
 TEST_F(LargeTest, FindsDefectsOfTheCatalogue) {

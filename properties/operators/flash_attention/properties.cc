@@ -98,7 +98,7 @@ Spec large_packed_case(const Schema& schema, std::vector<Int> query, std::vector
 /// everything visible in one of the other layouts; and a band over positions that leave 16 bits and
 /// pair numbers that leave 32, which costs little. First exact sums over a power of two of keys.
 std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
-    constexpr Int kFp16 = 0, kLongBand = 65'536;
+    constexpr Int kFp16 = 0;
     std::vector<Spec> out;
     const auto with_mask = [](Spec& spec, Int sparse) {
         spec.numbers[kFaMask] = 1;
@@ -131,7 +131,7 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     everything.numbers[kFaKvHeads] = 2;
     out.push_back(everything);
 
-    const Int longest = std::max(length, length >= 16'384 ? kLongBand : length) + odd;
+    const Int longest = long_where_linear(length) + odd;
     Spec band = large_packed_case(schema, {longest}, {longest}, seed + 3);
     band.numbers[kFaKvHeads] = 2;
     band.numbers[kFaDim] = band.numbers[kFaValueDim] = 64;
