@@ -17,6 +17,7 @@
 namespace attncheck::properties {
 namespace {
 
+using Int = std::int64_t;
 using testing::HasSubstr;
 using Status = PropertyReport::Status;
 
@@ -80,6 +81,28 @@ TEST(Survey, CasesAreAcceptedOnes) {
     EXPECT_EQ(report.status, Status::held) << report.note;
     EXPECT_EQ(report.cases, 80);  // four times as many features as others have
     EXPECT_LE(report.declined, 16);
+}
+
+// A window that has few widths is none of the usual sizes: no window and a causal one are both found.
+TEST(Survey, LearnsBothOfCausalAndFull) {
+    const Operator& op = *find_operator("attention");
+    testing::NiceMock<MockCandidate> kernel;
+    answer_calls(kernel, [](const Call& call) {
+        const Int right = call.number("window_right");
+        const bool takes = call.tensor("query").dtype == ref::Dtype::fp32 &&
+                           call.tensor("query").shape.size() == 4 &&
+                           call.number("window_left") == -1 && (right == -1 || right == 0) &&
+                           call.real("softcap") == 0 && !call.tensor("bias").present &&
+                           !call.tensor("mask").present && !call.tensor("sink").present &&
+                           !call.array("kv_length").present;
+        CallResult result;
+        result.status = takes ? ATTNCHECK_OK : ATTNCHECK_DECLINED;
+        return result;
+    });
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+        const Survey known = survey(op, kernel, seed, Profile::ascend910b);
+        EXPECT_THAT(known.taken.text, HasSubstr(" window_right=-1,0 ")) << "seed " << seed;
+    }
 }
 
 /// Counts calls, and those that are declined, of those behind the first hundred.
