@@ -36,6 +36,8 @@ Run::Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& c
         if (!tasks_[i].op->implemented_by(info)) {
             done_[i] = unfinished(i);
             done_[i]->status = PropertyReport::Status::not_implemented;
+        } else {
+            ++implemented_;
         }
         if (done_[i]) rounds_->leave_out(i);
     }
@@ -66,7 +68,7 @@ PropertyReport Run::unfinished(std::size_t step) const {
 void Run::observe(std::size_t i, const PropertyReport& now) {
     if (findings_->has_more(i, now)) progress_.erase();
     findings_->update(i, *tasks_[i].op, now);
-    progress_.show(now, i, tasks_.size(), options_.engine.cases,
+    progress_.show(now, implemented_, options_.engine.cases,
                    options_.total_seconds > 0 ? start_ + options_.total_seconds : 0,
                    findings_->cases());
 }
