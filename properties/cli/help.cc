@@ -11,7 +11,7 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr std::size_t kColumns = 80;
+constexpr std::size_t kWidestHelp = 80;
 constexpr std::size_t kTextColumn = 30;  ///< where the library puts the texts of options
 constexpr std::size_t kStatusColumn = 7;
 
@@ -22,7 +22,7 @@ public:
         std::string out;
         for (std::string line; std::getline(lines, line);) {
             const bool is_status = line.size() > 5 && line.starts_with("  ") && line[2] >= '0' && line[2] <= '9';
-            out += broken_line(line, kColumns, is_status ? kStatusColumn : line.starts_with(' ') ? kTextColumn : 0) + "\n";
+            out += broken_line(line, kWidestHelp, is_status ? kStatusColumn : line.starts_with(' ') ? kTextColumn : 0) + "\n";
         }
         return out;
     }
