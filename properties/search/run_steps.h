@@ -92,6 +92,7 @@ private:
     std::optional<std::size_t> next_to_shrink() const;
 
     std::size_t begin_shrinking(std::size_t i);
+    void stop_shrinking(std::size_t i);
 
     void finish_when_shrunk(std::size_t i);
 
