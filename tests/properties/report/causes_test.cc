@@ -150,6 +150,15 @@ TEST(Causes, AreShownWithTheirWorstElement) {
     EXPECT_THAT(out.str(), HasSubstr("  wrong       [batch 0, query 1]  expected 1  got 2\n"));
 }
 
+// A case that the run had no time to shrink is not called the smallest.
+TEST(Causes, SayWhatWasNotShrunk) {
+    RunReport report = falsified_report();
+    for (PropertyReport& property : report.properties) property.counterexamples[0].certificate = kNotShrunk;
+    std::ostringstream out;
+    print_table(out, report, false);
+    EXPECT_THAT(out.str(), AllOf(HasSubstr("  not shrunk  nsa_compress{"), Not(HasSubstr("  smallest  "))));
+}
+
 /// Columns of what people see: letters, without codes of colours.
 std::size_t widest(const std::string& text) {
     std::istringstream lines(text);
