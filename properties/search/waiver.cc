@@ -128,13 +128,14 @@ private:
         const std::string kind = label.substr(0, label.find(':'));
         std::vector<std::string> near, all;
         for (const Operator* op : meant) std::ranges::copy(labels_of(*op), std::back_inserter(all));
-        const std::string alike = suggestion(label, all);
         for (const Operator* op : meant)
             for (const std::string& one : labels_of(*op))
                 if (meant.size() == 1 && (kind == label || one.starts_with(kind + ":"))) near.push_back(one);
+        const std::string known = near.empty() ? "" : fmt::format(", known: {}", fmt::join(near, " ")),
+                          alike = suggestion(label, all);
+        const bool are_few = kind != label && !near.empty();  // the values of one field
         return fmt::format("no case of {} has the label {}{}", meant.size() == 1 ? meant[0]->name() : "any operator",
-                           label,
-                           !alike.empty() ? alike : near.empty() ? "" : fmt::format(", known: {}", fmt::join(near, " ")));
+                           label, are_few || alike.empty() ? known : alike);
     }
 
     const std::set<std::string>& labels_of(const Operator& op) {
