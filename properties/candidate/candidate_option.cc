@@ -44,7 +44,8 @@ void choose_library(const std::string& text, WorkerOptions& options) {
         options.behind = vendor_libraries(text.substr(kAclnn.size()));
     } else {
         std::error_code error;
-        options.library = std::filesystem::absolute(text, error).string();
+        const std::string path = text.starts_with("./") ? text.substr(2) : text;
+        options.library = std::filesystem::absolute(path, error).string();
         if (!std::filesystem::exists(options.library))
             throw LoadError(fmt::format("cannot load {}: no such file", text));
     }

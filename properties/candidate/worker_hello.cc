@@ -17,6 +17,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLongestName = 120, kLongestError = 1000;  ///< bytes, of what is printed
 
+/// What is wrong, without the path of the library that it begins with.
+std::string without_path(const std::string& text, const std::string& path) {
+    for (const std::string& head : {path + ": ", path + " "})
+        if (text.starts_with(head)) return text.substr(head.size());
+    return text;
+}
+
 /// Receives from a worker that is loading its library.
 class Receiver {
 public:
@@ -92,7 +99,7 @@ CandidateInfo read_hello(WorkerProcess& process, const WorkerOptions& options, d
         throw LoadError(
             fmt::format("cannot load {}: {}",
                         options.behind.empty() ? options.library : "aclnn:" + options.behind,
-                        printable_line(ok, kLongestError)));
+                        printable_line(without_path(ok, options.library), kLongestError)));
     CandidateInfo info;
     info.path = options.library;
     std::getline(lines, info.name);

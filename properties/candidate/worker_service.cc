@@ -76,7 +76,7 @@ void on_fault(int signal_number, siginfo_t* info, void* context) {
 #else
     (void)context;
 #endif
-    write_all(g_socket, &reply, sizeof reply);
+    if (g_number > 0) write_all(g_socket, &reply, sizeof reply);  // else the library is being loaded
     signal(signal_number, SIG_DFL);
     raise(signal_number);
 }

@@ -11,6 +11,7 @@
 #include "properties/cli/law_text.h"
 #include "properties/cli/names.h"
 #include "properties/operators/operator.h"
+#include "properties/report/terminal.h"
 
 namespace attncheck::properties {
 namespace {
@@ -18,6 +19,21 @@ namespace {
 /// Other names that operators have for a shared law.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"unread", "hidden"}, {"unselected", "hidden"}, {"hidden_keys", "causality"}};
+
+constexpr std::size_t kHeadColumns = 80;
+
+/// Rows of a report that are no property: they judge the run.
+constexpr std::pair<std::string_view, std::string_view> kOfRuns[] = {
+    {"required_classes",
+     "the run met the classes of cases that it must\n\n"
+     "Every operator names classes of cases on which kernels have failed, such as an\n"
+     "empty sequence or a ragged tile, and the share of the cases that each must have.\n"
+     "A run of fewer than 1000 cases is not judged. `attncheck verify -v` prints how\n"
+     "often each class was met; a class that the library declines is not asked for.\n"},
+    {"required_clauses",
+     "every clause of the contract decided a call\n\n"
+     "Each clause of the documented constraints must reject a call of `validation` at the\n"
+     "first illegal value, and the last legal one must be accepted.\n"}};
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
@@ -83,12 +99,18 @@ int explain_command(const std::string& law, const std::vector<std::string>& ops)
         else
             parts.push_back({property->summary, text, {op->name()}});
     }
+    for (const auto& [name, text] : kOfRuns)
+        if (law == name) {
+            say("{}: {}", law, text);
+            return kHeld;
+        }
     const std::vector<std::string> known = property_names();
     if (parts.empty() && std::ranges::find(known, law) != known.end())
         throw UsageError(fmt::format("{} has no property '{}'", fmt::join(ops, ", "), law));
     if (parts.empty()) throw UsageError(unknown_name("property", law, known));
     for (const Part& part : parts) {
-        say("{}: {}\n  of {}\n", law, part.summary, fmt::join(part.ops, ", "));
+        say("{}: {}\n{}\n", law, part.summary,
+            broken_line(fmt::format("  of {}", fmt::join(part.ops, ", ")), kHeadColumns, 5));
         if (part.text) say("\n{}\n  from {}\n", part.text->text, part.text->path);
         if (&part != &parts.back()) say("\n");
     }

@@ -11,6 +11,7 @@
 #include "properties/cli/command.h"
 #include "properties/cli/emit_command.h"
 #include "properties/cli/heap.h"
+#include "properties/cli/help.h"
 #include "properties/cli/judge_mode.h"
 #include "properties/cli/mutants_command.h"
 #include "properties/cli/option_checks.h"
@@ -79,9 +80,7 @@ int run(int argc, char** argv) {
     CLI::App app{
         "attncheck finds the smallest case on which an attention kernel is wrong, or says how "
         "close to the rounding limit it is."};
-    app.footer(
-        "Exit status: " + exit_meanings() + ".\n\n"
-        "Example: attncheck verify --candidate ./libmykernel.so --op nsa_compress_grad");
+    set_help(app);
     app.set_version_flag("--version", "attncheck " ATTNCHECK_VERSION, "print the version");
     app.require_subcommand(1);
 

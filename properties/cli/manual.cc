@@ -181,6 +181,16 @@ std::string fish_completion(const CLI::App& app, const std::vector<Command>& com
     return out;
 }
 
+/// "CASE [option]..." in roff's alternating fonts: what is no option comes first.
+std::string synopsis_of(const CLI::App& command) {
+    for (const CLI::Option* option : command.get_options())
+        if (option->get_positional() && names_of(*option).empty())
+            return fmt::format(fmt::runtime(option->get_required() ? "\"\" {} \" [\" option ]..."
+                                                                   : "[ {} \"] [\" option ]..."),
+                               roff(option->get_name()));
+    return "[ option ]...";
+}
+
 }  // namespace
 
 std::string manual_page(const CLI::App& app, const std::string& version) {
@@ -190,7 +200,7 @@ std::string manual_page(const CLI::App& app, const std::string& version) {
         version);
     const auto subs = app.get_subcommands({});
     for (const CLI::App* sub : subs)
-        out += fmt::format(".B attncheck {}\n.RI [ option ]...\n.br\n", roff(sub->get_name()));
+        out += fmt::format(".B attncheck {}\n.RI {}\n.br\n", roff(sub->get_name()), synopsis_of(*sub));
     out += ".SH DESCRIPTION\n" + roff(app.get_description()) + "\n";
     for (const CLI::App* sub : subs) {
         out += fmt::format(".SH \"{}\"\n{}.\n", roff(sub->get_name()), roff(sub->get_description()));

@@ -15,6 +15,7 @@ namespace {
 
 using Int = std::int64_t;
 constexpr Int kStatisticLanes = 8;  ///< copies of every statistic
+constexpr const char* kLane = "lane";
 
 /// Element `from` of an expectation becomes element `to` of another.
 void copy_element(const ref::ExpectedTensor& source, std::size_t from, ref::ExpectedTensor& target,
@@ -162,8 +163,9 @@ std::string AttentionProblem::place(std::string_view name, std::size_t k) const 
         where.sequence < 0 ? fmt::format("row {} beyond the last sequence", row)
                            : fmt::format("{} {}, {} {}", sequence_word, where.sequence,
                                          of.of_keys ? "key" : "query", where.position);
-    return fmt::format("[{}, head {}, {} {}]", sequence, at / of.width % of.heads,
-                       of.column, at % of.width);
+    const std::string head = fmt::format("{}, head {}", sequence, at / of.width % of.heads);
+    if (of.width == 1 && std::string_view(of.column) == kLane) return fmt::format("[{}]", head);
+    return fmt::format("[{}, {} {}]", head, of.column, at % of.width);
 }
 
 void add_attention_outputs(AttentionProblem& problem) {
@@ -180,7 +182,7 @@ void add_attention_outputs(AttentionProblem& problem) {
     const auto add_statistic = [&](const char* name, Role role, Int width) {
         problem.forward_outputs.push_back(of(name, role, false, width));
         problem.forward_outputs.back().dtype = ref::Dtype::fp32;
-        problem.forward_outputs.back().column = "lane";
+        problem.forward_outputs.back().column = kLane;
     };
     if (problem.statistics == Statistics::pair) {
         add_statistic("softmax_max", Role::row_max, kStatisticLanes);

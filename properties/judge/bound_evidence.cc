@@ -112,8 +112,8 @@ std::string beside_rigorous(const std::vector<BoundEvidence>& evidence) {
     if (!rigorous || !probabilistic) return {};
     return fmt::format(
         "bounds: worst error {:.3g} of the rigorous bound, {:.3g} of the probabilistic one ({} "
-        "cases)\n",
-        rigorous->worst, probabilistic->worst, rigorous->cases);
+        "case{})\n",
+        rigorous->worst, probabilistic->worst, rigorous->cases, rigorous->cases == 1 ? "" : "s");
 }
 
 std::string narrower_words(const RoundingClass& declared,

@@ -100,7 +100,7 @@ Verdict Identity::verdict(const std::string& tensor, const std::string& relation
         if (!std::isfinite(allowed[k])) left[k] = right[k] = allowed[k] = 0;
     }
     return verdict_on_difference(tensor, left, right, allowed, relation,
-                                 [&](std::size_t k) { return "[" + place[k] + "]"; });
+                                 [&](std::size_t k) { return place[k].starts_with('[') ? place[k] : "[" + place[k] + "]"; });
 }
 
 double dot_of(const std::vector<double>& a, const std::vector<double>& b, std::size_t row,

@@ -21,6 +21,11 @@ bool is_status_of(const ref::Ruling& ruling, int status) {
            (status == ATTNCHECK_ERR_NULLPTR || status == ATTNCHECK_ERR_INVALID);
 }
 
+/// What a message expects of a call that is rejected.
+std::string expected_of(const ref::Ruling& ruling) {
+    return ruling.any_status ? "a rejection" : std::to_string(ruling.status);
+}
+
 /// `call` as the candidate answers it, against the ruling on it.
 Verdict verdict_on_answer(const Call& call, const ref::Ruling& ruling, PropertyContext& context) {
     const CallResult result = context.candidate.run(call, {});
@@ -28,7 +33,7 @@ Verdict verdict_on_answer(const Call& call, const ref::Ruling& ruling, PropertyC
         Verdict verdict = *verdict_unless_ok(result);
         verdict.message += ruling.accepted() ? " on legal arguments"
                                              : fmt::format(" instead of returning {} ({})",
-                                                           ruling.status, ruling.message);
+                                                           expected_of(ruling), ruling.message);
         return verdict;
     }
     if (result.status == ATTNCHECK_DECLINED) return {Verdict::Kind::declined, {}, {}, 0, {}, {}};
@@ -40,7 +45,7 @@ Verdict verdict_on_answer(const Call& call, const ref::Ruling& ruling, PropertyC
         const std::string what = result.status == ATTNCHECK_OK ? "accepted" : "wrong status for";
         return Verdict::fail(fmt::format("{} bad {}", what, ruling.parameter),
                              fmt::format("returned {}, expected {}: {}", result.status,
-                                         ruling.status, ruling.message));
+                                         expected_of(ruling), ruling.message));
     }
     if (ruling.accepted()) return {};
     if (!result.damage.empty())

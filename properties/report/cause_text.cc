@@ -16,6 +16,16 @@ constexpr std::size_t kMostCauses = 8, kIndent = 14;
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+/// The worst element of a message that says no more of the others than that they differ: the line behind
+/// "...; worst:". Else its first line.
+std::string worst_of(const std::string& message) {
+    const std::string head = first_line(message);
+    if (!head.ends_with(':') || head.size() == message.size()) return head;
+    if (head.find(" differs ") == std::string::npos) return head.substr(0, head.rfind(';'));
+    const std::string next = first_line(message.substr(head.size() + 1));
+    return next.substr(std::min(next.find_first_not_of(' '), next.size()));
+}
+
 /// Names once each, in their order.
 std::vector<std::string> unique(const std::vector<std::string>& names) {
     std::vector<std::string> out;
@@ -38,7 +48,9 @@ public:
         if (cause.checks_nothing)
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
         if (cause.has_name) line("looks like", diagnosis_of(failures_[cause.named].message));
-        out_ << fmt::format("  {:<11} {}\n", "smallest", first.case_line);
+        if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
+        const bool is_shrunk = first.certificate.find("not shrunk") == std::string::npos;
+        out_ << fmt::format("  {:<11} {}\n", is_shrunk ? "smallest" : "not shrunk", first.case_line);
         if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", matters);
         if (const auto others = others_of(cause); !others.empty())
             line("also fails", fmt::format("{}", fmt::join(others, "; ")));

@@ -52,7 +52,8 @@ void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged)
     if (drawn.hardly_compared > 0)
         report.note += fmt::format(", the bounds say nothing of most elements of {} others", drawn.hardly_compared);
     if (drawn.inapplicable > 0) report.note += fmt::format(", it does not apply to {} others", drawn.inapplicable);
-    if (report.declined > 0) report.note += fmt::format(", {} were declined", report.declined);
+    if (report.declined == 0) return;  // what is outside was not drawn, and cost no case
+    report.note += fmt::format(", {} were declined", report.declined);
     if (!report.taken.refusals.empty()) report.note += "; outside of what is taken: " + report.taken.refusals;
 }
 

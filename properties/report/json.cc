@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 
 #include "properties/report/clause_coverage.h"
@@ -15,6 +16,29 @@
 namespace attncheck::properties {
 
 Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+namespace {
+
+/// Options that take a number, and the text of those that were not given.
+const std::map<std::string, std::string> kNumericOptions = {
+    {"cases", "-1"}, {"seconds", "0"}, {"large", "0"}, {"timeout", ""}, {"memory", ""}, {"samples", ""}};
+
+}  // namespace
+
+Json option_json(const std::string& name, const std::string& text) {
+    const auto numeric = kNumericOptions.find(name);
+    if (numeric == kNumericOptions.end()) return text;
+    if (text == numeric->second) return {};
+    const Json number = Json::parse(text, nullptr, false);
+    return number.is_number() ? number : Json(text);
+}
+
+std::string option_text(const std::string& name, const Json& value) {
+    const auto numeric = kNumericOptions.find(name);
+    if (value.is_null() && numeric != kNumericOptions.end()) return numeric->second;
+    if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
+    return value.is_number() ? fmt::format("{:g}", value.get<double>()) : value.get<std::string>();
+}
 
 double to_number(const Json& value) {
     if (value.is_number()) return value.get<double>();
@@ -320,7 +344,7 @@ std::string to_json(const RunReport& report) {
     if (!report.host.empty()) whole["hosts"] = {report.host};
     if (!report.sandbox.empty()) whole["sandbox"] = report.sandbox;
     if (!report.library_sha256.empty()) whole["library_sha256"] = report.library_sha256;
-    for (const auto& [name, value] : report.options) whole["options"][name] = value;
+    for (const auto& [name, value] : report.options) whole["options"][name] = option_json(name, value);
     if (!report.notes.empty()) whole["notes"] = report.notes;
     if (!report.agenda.empty()) whole["agenda"] = report.agenda;
     for (const auto& [op, taken] : report.taken)

@@ -23,6 +23,10 @@ Json parsed_report(const std::string& text);
 Json number_or_null(double value);
 double to_number(const Json& value);
 
+/// An option of a run: a number where the option takes one, null where it was not given; and back to its text.
+Json option_json(const std::string& name, const std::string& text);
+std::string option_text(const std::string& name, const Json& value);
+
 /// {"from": 0.25, "cases": 3}, ...: cases by worst error over bound, see ratio_histogram.h.
 Json ratios_json(const RatioHistogram& ratios);
 void add_ratios(const Json& property, RatioHistogram& all);

@@ -70,8 +70,9 @@ Replay replay_of(const std::string& path, int number) {
             replay.precision = options.value("precision", "");
             replay.profile = options.value("profile", "");
             replay.sandbox = options.value("sandbox", "");
-            if (const std::string samples = options.value("samples", ""); !samples.empty())
-                replay.samples = std::stoll(samples);
+            if (options.contains("samples"))
+                if (const std::string samples = option_text("samples", options["samples"]); !samples.empty())
+                    replay.samples = std::stoll(samples);
             return replay;
         }
     } catch (const Json::exception& e) {

@@ -55,7 +55,7 @@ InterruptedRun interrupted_run_from(const std::string& text,
         run.shard = shard_text(report.at("shard"));
         run.duration_s = report.at("duration_s");
         for (const auto& [name, value] : report.at("options").items())
-            run.options.emplace_back(name, value.get<std::string>());
+            run.options.emplace_back(name, option_text(name, value));
         for (const Json& one : report.at("finished"))
             run.finished.push_back(property_from_text(one.dump(), known));
         for (const Json& one : report.value("begun", Json::array()))

@@ -86,9 +86,12 @@ void print_counterexample(std::ostream& out, const RunReport& report,
                !picture.empty() && picture_of(found.message).empty()) {
         out << "  on the case as found, " << picture << "\n";
     }
-    out << "  found    " << print(found.original) << "\n";
-    out << "  smallest " << shaded(out, Shade::strong, print(found.spec)) << "\n";
+    const bool is_as_found = found.original == found.spec;
+    if (!is_as_found) out << "  found    " << print(found.original) << "\n";
+    out << (is_as_found ? "  found    " : "  smallest ") << shaded(out, Shade::strong, print(found.spec)) << "\n";
     if (!found.matters.empty()) out << fitted(out, "  matters  " + found.matters + "\n", 11);
+    if (found.tier == Tier::validation && found.message.starts_with("returned 0,"))
+        out << fitted(out, "  a library that checks no arguments: --no-validation leaves such calls out\n", 4);
     out << fitted(out,
                   fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
                               found.steps_taken, found.neighbours_tried, found.shrink_seconds),
@@ -174,7 +177,7 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
     const std::vector<BoundEvidence> bounds = observed_bounds(report);
     if (const std::string wider = wider_than_seen(report.precision, bounds); !wider.empty())
         out << fitted(out, fmt::format("precision: {}\n", wider), 2);
-    out << fitted(out, beside_rigorous(bounds), 2);
+    if (verbose) out << fitted(out, beside_rigorous(bounds), 2);
     std::int64_t differing = 0;
     for (const auto& p : report.properties) differing += p.differing;
     if (const std::string text = order_text(differing); !text.empty())

@@ -54,6 +54,20 @@ std::string shaded(std::ostream& out, Shade shade, const std::string& text) {
     return code + text + "\x1b[0m";
 }
 
+std::string broken_line(std::string line, std::size_t columns, std::size_t indent) {
+    std::string whole;
+    std::size_t from = line.find_first_not_of(' ');
+    while (line.size() > columns) {
+        std::size_t at = line.rfind(' ', columns);
+        if (at == std::string::npos || at <= from) at = line.find(' ', std::max(columns, from));
+        if (at == std::string::npos) break;
+        whole += line.substr(0, line.find_last_not_of(' ', at) + 1) + "\n";
+        line = std::string(indent, ' ') + line.substr(std::min(line.find_first_not_of(' ', at), line.size()));
+        from = indent;
+    }
+    return whole + line;
+}
+
 std::string fitted(std::ostream& out, const std::string& text, std::size_t indent) {
     const auto columns = static_cast<std::size_t>(out.iword(columns_place()));
     if (columns == 0) return text;
@@ -66,17 +80,7 @@ std::string fitted(std::ostream& out, const std::string& text, std::size_t inden
             whole += line;
             continue;
         }
-        // Blanks that align columns stay; a word that is longer than a line is not broken.
-        std::size_t from = line.find_first_not_of(' ');
-        while (line.size() > columns) {
-            std::size_t at = line.rfind(' ', columns);
-            if (at == std::string::npos || at <= from) at = line.find(' ', std::max(columns, from));
-            if (at == std::string::npos) break;
-            whole += line.substr(0, line.find_last_not_of(' ', at) + 1) + "\n";
-            line = std::string(indent, ' ') + line.substr(std::min(line.find_first_not_of(' ', at), line.size()));
-            from = indent;
-        }
-        whole += line;
+        whole += broken_line(line, columns, indent);
     }
     return text.ends_with('\n') ? whole + "\n" : whole;
 }

@@ -18,8 +18,11 @@ enum class Shade { good, bad, strong, faint };
 /// `text`, in colour where the stream has some.
 std::string shaded(std::ostream& out, Shade shade, const std::string& text);
 
-/// Breaks lines at blanks so that they fit the stream; what follows is indented by `indent` blanks.
-/// A word without blanks stays whole. Lines that begin with "    ", as tables do, stay as they are.
+/// A line of at most so many columns where it has blanks to break at; what follows is indented. Blanks that align
+/// columns stay, and a word that is longer than a line is not broken.
+std::string broken_line(std::string line, std::size_t columns, std::size_t indent);
+
+/// Breaks the lines so that they fit the stream. Lines that begin with "    ", as tables do, stay as they are.
 std::string fitted(std::ostream& out, const std::string& text, std::size_t indent);
 
 }  // namespace attncheck::properties

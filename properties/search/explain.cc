@@ -34,6 +34,7 @@ public:
         : smallest_(smallest), op_(op), is_taken_(is_taken), outcome_(outcome), is_over_(is_over) {}
 
     std::string text() {
+        vary_memory();  // first: a crash takes time, and few tensors of a smallest case are not dense
         for (std::size_t i = 0; i < smallest_.lists.size(); ++i) vary_list(i);
         for (std::size_t i = 0; i < smallest_.numbers.size(); ++i) vary_number(i);
         vary_data();
@@ -55,7 +56,7 @@ private:
         if (smallest_.lists[i].size() != 1) return;
         const std::int64_t now = smallest_.lists[i][0];
         Field field{list.key, false, now <= std::max<std::int64_t>(list.min, 1), std::to_string(now), {}, {}};
-        for (const std::int64_t other : {now + 1, 2 * now, 2 * now + 7}) {
+        for (const std::int64_t other : std::set{now + 1, 2 * now, 2 * now + 7}) {
             if (other <= now || other > list.max) continue;
             Spec spec = smallest_;
             spec.lists[i][0] = other;
@@ -82,6 +83,19 @@ private:
             attempt(field, word_of(number, other), spec);
         }
         fields_.push_back(std::move(field));
+    }
+
+    /// A dense tensor in place of another one.
+    void vary_memory() {
+        for (std::size_t i = 0; i < smallest_.layouts.size(); ++i) {
+            if (smallest_.layouts[i] == Layout::dense) continue;
+            Field field{op_.schema().tensors[i].name + ".layout", true, false,
+                        std::string(name_of(smallest_.layouts[i])), {}, {}};
+            Spec spec = smallest_;
+            spec.layouts[i] = Layout::dense;
+            attempt(field, std::string(name_of(Layout::dense)), spec);
+            fields_.push_back(std::move(field));
+        }
     }
 
     /// Ordinary data in place of the few elements that a case is written out with.

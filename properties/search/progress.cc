@@ -26,8 +26,8 @@ std::string cut_to(const std::string& line, std::size_t columns) {
 Progress::Progress(std::ostream* out, const Clock& clock)
     : out_(out), clock_(clock), start_(clock.now()) {}
 
-void Progress::show(const PropertyReport& now, std::size_t index, std::size_t total,
-                    std::int64_t wanted, double deadline, std::int64_t cases) {
+void Progress::show(const PropertyReport& now, std::size_t properties, std::int64_t wanted, double deadline,
+                    std::int64_t cases) {
     const double time = clock_.now();
     if (!out_ || time - last_ < 0.1) return;
     last_ = time;
@@ -38,10 +38,10 @@ void Progress::show(const PropertyReport& now, std::size_t index, std::size_t to
     else if (wanted > 0)
         left = fmt::format(
             ", about {:.0f} s left",
-            std::max(0.0, static_cast<double>(wanted * static_cast<std::int64_t>(total) - cases) /
+            std::max(0.0, static_cast<double>(wanted * static_cast<std::int64_t>(properties) - cases) /
                               std::max(rate, 1e-9)));
-    const std::string line = fmt::format("[{}/{}] {}.{}  {} cases, {:.0f} cases/s{}", index + 1, total,
-                                         now.op, now.property, cases, rate, left);
+    const std::string line =
+        fmt::format("{}.{}  {} cases, {:.0f} cases/s{}", now.op, now.property, cases, rate, left);
     const std::size_t columns = terminal_columns();  // the last one would break the line
     *out_ << "\r\x1b[K" << cut_to(line, columns > 1 ? columns - 1 : 0) << std::flush;
 }

@@ -18,9 +18,9 @@ public:
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
 
-    /// `now` is the property at `index`; `wanted` cases of each, 0: until the deadline, 0: none.
-    void show(const PropertyReport& now, std::size_t index, std::size_t total, std::int64_t wanted,
-              double deadline, std::int64_t cases);
+    /// `now` is one of so many properties that the candidate has; `wanted` cases of each, 0: until the deadline, 0: none.
+    void show(const PropertyReport& now, std::size_t properties, std::int64_t wanted, double deadline,
+              std::int64_t cases);
     void erase();
 
 private:

@@ -36,6 +36,8 @@ Run::Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& c
         if (!tasks_[i].op->implemented_by(info)) {
             done_[i] = unfinished(i);
             done_[i]->status = PropertyReport::Status::not_implemented;
+        } else {
+            ++implemented_;
         }
         if (done_[i]) rounds_->leave_out(i);
     }
@@ -66,7 +68,7 @@ PropertyReport Run::unfinished(std::size_t step) const {
 void Run::observe(std::size_t i, const PropertyReport& now) {
     if (findings_->has_more(i, now)) progress_.erase();
     findings_->update(i, *tasks_[i].op, now);
-    progress_.show(now, i, tasks_.size(), options_.engine.cases,
+    progress_.show(now, implemented_, options_.engine.cases,
                    options_.total_seconds > 0 ? start_ + options_.total_seconds : 0,
                    findings_->cases());
 }
@@ -80,17 +82,23 @@ void Run::finish(std::size_t i, const PropertyReport& one, bool is_over) {
 
 void Run::finish_shrinking(std::size_t step, const Counterexample& smallest) {
     const std::size_t i = property_of(step);
-    --shrinking_;
-    is_shrinking_[i] = false;
     progress_.erase();
     findings_->shrunk(i, *tasks_[i].op, smallest);
+    stop_shrinking(i);
+}
+
+void Run::stop_shrinking(std::size_t i) {
+    --shrinking_;
+    is_shrinking_[i] = false;
     if (!rounds_->goes_on(i)) finish_when_shrunk(i);
 }
 
 void Run::finish_without_answer(std::size_t step, const std::string& reason) {
     const std::size_t i = property_of(step);
     if (is_shrinking(step)) {
-        Counterexample left = *findings_->to_shrink(i);
+        const Counterexample* const waiting = findings_->to_shrink(i);
+        if (!waiting) return stop_shrinking(i);  // the search of the property came to its end with it
+        Counterexample left = *waiting;
         left.being_shrunk = false;
         left.certificate += ": " + (is_ending() ? "the run ended" : reason);
         return finish_shrinking(step, left);

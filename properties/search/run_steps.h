@@ -92,6 +92,7 @@ private:
     std::optional<std::size_t> next_to_shrink() const;
 
     std::size_t begin_shrinking(std::size_t i);
+    void stop_shrinking(std::size_t i);
 
     void finish_when_shrunk(std::size_t i);
 
@@ -117,6 +118,7 @@ private:
     std::vector<RunTask> tasks_;
     std::vector<std::optional<PropertyReport>> done_;
     std::vector<bool> is_shrinking_;  ///< one of its counterexamples
+    std::size_t implemented_ = 0;  ///< properties of operators that the library has
     int shrinking_ = 0;
     bool shrank_last_ = false;
     bool stopped_ = false;  ///< at the first counterexample

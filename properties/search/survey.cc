@@ -22,6 +22,7 @@ constexpr int kDeaths = 3;         ///< one behind another: to start it again ma
 constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is not asked further
 constexpr int kPlainCalls = 24;    ///< of what people run
 constexpr int kAnchorCalls = 200;  ///< until one is accepted
+constexpr Int kShort = 33;         ///< a sequence that is cheap, with a ragged tile
 constexpr int kPool = 600;         ///< cases whose values are asked for
 constexpr int kGuidedCalls =
     200;  ///< cases inside what was learned, to find what is refused together
@@ -174,9 +175,24 @@ private:
         if (taken.empty()) taken = first_taken_;
         if (taken.empty()) return false;
         std::ranges::stable_sort(taken, std::less<>(), features_of);
+        take_short_ones(taken);
         if (!scope_.is_declared()) scope_ = scope_.with_its_outputs_only();
         for (const Spec& spec : taken) scope_.accept(spec);
         return true;
+    }
+
+    /// The first and the last of the taken cases with short sequences in addition, where these are taken as well: all
+    /// further calls begin from them, and a kernel may need 30 ms for a plain one.
+    void take_short_ones(std::vector<Spec>& taken) {
+        if (scope_.is_declared()) return;
+        const auto shortened = [](Spec spec) {
+            for (auto& list : spec.lists)
+                for (Int& length : list) length = std::min(length, kShort);
+            return spec;
+        };
+        const Spec first = shortened(taken.front()), last = shortened(taken.back());
+        if (last != taken.back() && !op_.illegal(last) && takes(last)) taken.push_back(last);
+        if (first != taken.front() && !op_.illegal(first) && takes(first)) taken.insert(taken.begin(), first);
     }
 
     static std::int64_t features_of(const Spec& spec) {
@@ -197,7 +213,7 @@ private:
                                   : aspect.value(other);
             Spec next = spec;
             aspect.set(next, value);
-            if (!op_.illegal(next)) spec = next;
+            if (cases_.is_legal(next)) spec = next;
         }
     }
 

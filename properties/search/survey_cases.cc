@@ -9,6 +9,7 @@ namespace {
 using Int = std::int64_t;
 
 constexpr std::size_t kExtents = 9;  ///< sizes that are tried
+constexpr int kCommon = 10;          ///< one draw of so many has a common size
 constexpr Int kElements = 1 << 20;   ///< of all tensors of a case
 
 }  // namespace
@@ -16,15 +17,20 @@ constexpr Int kElements = 1 << 20;   ///< of all tensors of a case
 std::vector<Int> SurveyCases::values_of(const Aspect& aspect) const {
     std::map<Int, int> counts;
     for (const Spec& spec : pool_) ++counts[aspect.value(spec)];
-    std::vector<Int> values;
-    if (aspect.is_extent)
-        for (const Int value : kPopular)
-            if (counts.contains(value) || counts.size() > 12) values.push_back(value);
     std::vector<std::pair<int, Int>> drawn;
-    for (const auto& [value, count] : counts)
-        if (std::ranges::find(values, value) == values.end()) drawn.emplace_back(-count, value);
+    for (const auto& [value, count] : counts) drawn.emplace_back(-count, value);
     std::ranges::sort(drawn);
-    for (const auto& [count, value] : drawn) values.push_back(value);
+    std::vector<Int> values;
+    const auto add = [&](Int value) {
+        if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+    };
+    if (aspect.is_extent) {  // the values of a kind of their own first: no window, a causal one
+        for (const auto& [count, value] : drawn)
+            if (-count * kCommon >= std::ssize(pool_)) add(value);
+        for (const Int value : kPopular)
+            if (counts.contains(value) || counts.size() > 12) add(value);
+    }
+    for (const auto& [count, value] : drawn) add(value);
     std::erase(values, aspect.value(anchor()));
     if (aspect.is_extent) values.resize(std::min(values.size(), kExtents));
     return values;

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 
+#include "properties/case/spelling.h"
 #include "properties/report/causes.h"
 
 namespace attncheck::properties {
@@ -83,9 +85,19 @@ private:
         std::vector<const Operator*> meant;
         for (const auto& op : operators_)
             if (waiver.op == "*" || waiver.op == op->name()) meant.push_back(op.get());
-        if (meant.empty()) throw std::runtime_error(fmt::format("unknown operator {}", waiver.op));
-        if (waiver.op != "*" && waiver.property != "*" && !meant[0]->property(waiver.property))
-            throw std::runtime_error(fmt::format("{} has no property {}", waiver.op, waiver.property));
+        if (meant.empty()) {
+            std::vector<std::string> names;
+            for (const auto& op : operators_) names.push_back(op->name());
+            throw std::runtime_error(unknown_name("operator", waiver.op, names));
+        }
+        const auto has_property = [&](const Operator* op) { return op->property(waiver.property) != nullptr; };
+        if (waiver.property != "*" && std::ranges::none_of(meant, has_property)) {
+            std::vector<std::string> names;
+            for (const Operator* op : meant)
+                for (const Property& property : op->properties()) names.push_back(property.name);
+            throw std::runtime_error(fmt::format("{} property {}{}", op_text(waiver.op), waiver.property,
+                                                 suggestion(waiver.property, names)));
+        }
         for (const std::string& label : waiver.labels)
             if (std::ranges::none_of(meant, [&](const Operator* op) { return labels_of(*op).contains(label); }))
                 throw std::runtime_error(unknown_label(label, meant));
@@ -94,18 +106,36 @@ private:
             const int at = op->schema().tensor(waiver.output);
             return at >= 0 && op->schema().tensors[static_cast<std::size_t>(at)].output;
         };
-        if (std::ranges::none_of(meant, is_output))
-            throw std::runtime_error(fmt::format("{} has no output {}", waiver.op, waiver.output));
+        if (std::ranges::none_of(meant, is_output)) {
+            std::vector<std::string> names;
+            for (const Operator* op : meant)
+                for (const auto& tensor : op->schema().tensors)
+                    if (tensor.output) names.push_back(tensor.name);
+            throw std::runtime_error(fmt::format("{} output {}{}", op_text(waiver.op), waiver.output,
+                                                 suggestion(waiver.output, names)));
+        }
+    }
+
+    static std::string op_text(const std::string& op) { return op == "*" ? "no operator has the" : op + " has no"; }
+
+    /// ", did you mean 'agreement'?"; empty where no name resembles it.
+    static std::string suggestion(const std::string& name, const std::vector<std::string>& known) {
+        const std::string meant = resembling(name, known);
+        return meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant);
     }
 
     std::string unknown_label(const std::string& label, const std::vector<const Operator*>& meant) {
         const std::string kind = label.substr(0, label.find(':'));
-        std::vector<std::string> near;
+        std::vector<std::string> near, all;
+        for (const Operator* op : meant) std::ranges::copy(labels_of(*op), std::back_inserter(all));
         for (const Operator* op : meant)
             for (const std::string& one : labels_of(*op))
                 if (meant.size() == 1 && (kind == label || one.starts_with(kind + ":"))) near.push_back(one);
+        const std::string known = near.empty() ? "" : fmt::format(", known: {}", fmt::join(near, " ")),
+                          alike = suggestion(label, all);
+        const bool are_few = kind != label && !near.empty();  // the values of one field
         return fmt::format("no case of {} has the label {}{}", meant.size() == 1 ? meant[0]->name() : "any operator",
-                           label, near.empty() ? "" : fmt::format(", known: {}", fmt::join(near, " ")));
+                           label, are_few || alike.empty() ? known : alike);
     }
 
     const std::set<std::string>& labels_of(const Operator& op) {

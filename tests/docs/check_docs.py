@@ -1,4 +1,5 @@
-"""Every command of README and docs/ runs, or is listed here with the reason why it does not; generated tables are current.
+"""Every command of README and docs/ runs, or is listed here with the reason why it does not; generated tables are current; every
+field of a case is explained.
 
     check_docs.py SOURCE ATTNCHECK FAILING_CANDIDATE
 
@@ -171,6 +172,22 @@ def check_job_files(source, attncheck, library):
         check([one["property"] for one in merged["properties"]] == ["memory", "repeatable"], "properties of the merged report")
 
 
+def check_cases(source, attncheck):
+    """docs/cases.md explains every field of the neutral operators, and its cases can be replayed."""
+    text = (source / "docs/cases.md").read_text()
+    for op in ("attention", "attention_grad", "attention_decode", "attention_merge"):
+        printed = subprocess.run([attncheck, "cases", op], capture_output=True, text=True, check=True).stdout
+        fields = re.findall(r"^  ([\w.]+) ", printed, re.M)
+        check(len(fields) > 5, "the fields of", op, "were not read:", printed)
+        for field in fields:
+            check(f"`{field}`" in text, "docs/cases.md does not explain the field", field, "of", op)
+    lines = [line for _, block in blocks(text) for line in block.splitlines() if re.fullmatch(r"\w+\{.*\}", line)]
+    check(lines, "docs/cases.md has no case")
+    for line in lines:
+        done = subprocess.run([attncheck, "reproduce", line, "--property", "memory"], capture_output=True, text=True, timeout=60)
+        check(done.returncode == 0, line, "\n", done.stdout[-500:], done.stderr[-500:])
+
+
 def check_links(source):
     """Pages link to files that exist."""
     for page in (source / "README.md", *sorted((source / "docs").glob("*.md"))):
@@ -185,6 +202,7 @@ def main():
     check_links(source)
     check_tables(source)
     check_workflow(source, attncheck)
+    check_cases(source, attncheck)
     if not shutil.which("cc"):
         print("no cc: the commands did not run")
         return 77

@@ -132,7 +132,7 @@ function failures() {
       named ? make('p', {}, make('strong', {}, 'looks like '), diagnosis(named)) : '',
       details(first),
       program ? make('details', {class: 'program'}, make('summary', {}, 'as a program of its own (NumPy)'), copied(program)) : '',
-      others.length ? make('details', {}, make('summary', {}, `also fails: ${laws_by_failure(others, first)}`),
+      others.length ? make('details', {class: 'others'}, make('summary', {}, `also fails: ${laws_by_failure(others, first)}`),
         others.map(one => make('div', {}, make('h3', {}, `@${one.number} ${one.op}.${one.property}: ${one.failure}`), details(one)))) : '');
   });
   section(plural(report.causes.length, 'cause') + ' of failures', cards);
@@ -161,7 +161,7 @@ function laws() {
       const shade = {held: 'good', falsified: 'bad', error: 'bad', inconclusive: 'odd'}[one.status] || 'faint';
       rows.push(make('tr', {class: 'law'}, make('td', {}, one.property), make('td', {class: shade}, one.status.replace('_', ' ')),
         make('td', {class: 'number'}, String(one.cases)), make('td', {class: 'number'}, String(one.declined)),
-        make('td', {class: 'number'}, one.cases ? number(one.worst_error_ratio) : ''), make('td', {}, [one.note || '',
+        make('td', {class: 'number'}, one.cases ? number(one.worst_error_ratio) : ''), make('td', {class: 'note'}, [one.note || '',
           one.waived ? ` ${one.waived} waived: ${(one.waivers || []).join('; ')}` : ''].join(''))));
     }
   }
@@ -192,8 +192,8 @@ function coverage() {
   if (classes.some(Boolean)) section('classes of cases', classes);
   const takes = Object.entries(report.takes || {});
   if (takes.length) section('what the candidate takes', takes.map(([op, one]) => definitions([[op, one.cases], ['outside', one.outside]])));
-  const options = Object.entries(report.options || {}).filter(([, value]) => value !== '');
-  if (options.length) section('options', definitions(options));
+  const options = Object.entries(report.options || {}).filter(([, value]) => value !== '' && value !== null);
+  if (options.length) section('options', definitions(options.map(([name, value]) => [name, String(value)])));
 }
 
 // ---- plots ----
@@ -263,4 +263,4 @@ errors();
 coverage();
 drawPlots();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawPlots);
-addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('.cause details:not(.program)')) one.open = true; });
+addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('.cause > details:not(.program, .others)')) one.open = true; });

@@ -49,6 +49,20 @@ TEST(Loading, RefusesGigabytesOfText) {
                 AllOf(HasSubstr("announces_gigabytes.so"), HasSubstr("4294967280 bytes")));
 }
 
+// A library that crashes while it is loaded is said to, as one that ends with a signal that no handler takes.
+TEST(Loading, SaysThatLoadingCrashed) {
+    const std::string text = load_error(options_for("crashes_when_loaded"));
+    EXPECT_THAT(text, AllOf(HasSubstr("crashes_when_loaded.so"), HasSubstr("crashed: SIGSEGV while it was loaded")));
+}
+
+// The path is said once.
+TEST(Loading, NamesTheLibraryOnce) {
+    for (const char* name : {"wrong_version", "no_version_symbol"}) {
+        const std::string text = load_error(options_for(name));
+        EXPECT_EQ(text.find(".so"), text.rfind(".so")) << text;
+    }
+}
+
 TEST(Loading, NamesTheMissingSymbol) {
     EXPECT_THAT(load_error(options_for("no_version_symbol")),
                 AllOf(HasSubstr("no_version_symbol.so"), HasSubstr("attncheck_abi_version")));

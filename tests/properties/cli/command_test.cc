@@ -26,10 +26,13 @@ constexpr const char* kCase =
 
 // Help is no error, for the program and each of its parts.
 TEST_F(CommandTest, HelpOfEverySubcommandSucceeds) {
-    for (const char* name : {"", "list", "verify", "reproduce", "merge", "mutants"}) {
+    for (const char* name : {"", "list", "verify", "reproduce", "judge", "merge", "explain", "cases", "mutants"}) {
         const Ran help = attncheck(std::string(name) + " --help");
         EXPECT_EQ(help.status, 0) << name;
         EXPECT_THAT(help.printed, HasSubstr("Usage")) << name;
+        std::istringstream lines(help.printed);
+        for (std::string line; std::getline(lines, line);)
+            EXPECT_LE(line.starts_with("Usage") ? 0 : line.size(), 80u) << name << ": " << line;
     }
     EXPECT_THAT(attncheck("verify --help").printed,
                 AllOf(HasSubstr("--candidate"), HasSubstr("--shard"), HasSubstr("--junit"),
@@ -213,12 +216,27 @@ TEST_F(CommandTest, VersionIsTold) {
     EXPECT_THAT(ran.printed, testing::MatchesRegex("attncheck [0-9]+[.][0-9]+[.][0-9]+\n"));
 }
 
+// A library without checks is told so when the first illegal call is found and at the end, not for every argument.
+TEST_F(CommandTest, MissingChecksAreToldOnce) {
+    const Ran ran = attncheck("verify --property validation --cases 60 --seed 1 --shrink 1 --candidate " +
+                              quoted(candidate_path("slow_but_correct")));
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_THAT(ran.printed, HasSubstr("a library that checks no arguments: --no-validation leaves such calls out"));
+    EXPECT_THAT(ran.printed, HasSubstr("@1 nsa_compress: the library checks no arguments"));
+    EXPECT_THAT(ran.printed, Not(HasSubstr("also nsa_compress.validation")));
+    EXPECT_THAT(ran.printed, HasSubstr("falsified: 1 cause in 1 law\n"));
+}
+
 // Help and README say the same of every exit status.
 TEST_F(CommandTest, ExitStatusesAreDocumented) {
     std::string readme, help = attncheck("--help").printed;
     std::ifstream in(README_PATH);
     for (std::string line; std::getline(in, line);) readme += line + " ";
-    EXPECT_THAT(help, HasSubstr("Exit status: " + exit_meanings() + "."));
+    std::istringstream words(help);
+    std::string on_one_line;
+    for (std::string word; words >> word;) on_one_line += word + " ";
+    for (const ExitMeaning& one : kExitMeanings)
+        EXPECT_THAT(on_one_line, HasSubstr(" " + std::to_string(one.status) + " " + one.meaning + " "));
     EXPECT_THAT(readme, HasSubstr("Exit status: " + exit_meanings() + "."));
 }
 
@@ -300,7 +318,7 @@ TEST_F(CommandTest, ShardsMerge) {
     expect_refusal("merge " + file("1.json") + " " + file("1.json"), {"1.json", "shard 1"});
     const Json json = Json::parse(text_of("1.json"));
     EXPECT_EQ(json.at("library_sha256").get<std::string>().size(), 64u);
-    EXPECT_EQ(json.at("options").at("cases"), "10");
+    EXPECT_EQ(json.at("options").at("cases"), 10);
     EXPECT_EQ(json.at("exit_status"), 0);
     EXPECT_FALSE(json.at("version").get<std::string>().empty());
     EXPECT_EQ(json.at("hosts").size(), 1u);

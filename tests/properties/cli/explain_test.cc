@@ -29,6 +29,18 @@ TEST_F(ExplainTest, SaysWhyALawHolds) {
     expect_refusal("explain memory --op atention", {"did you mean 'attention'?"});
 }
 
+// What a report lists beside the laws is explained too, and a long list of operators has short lines.
+TEST_F(ExplainTest, SaysWhatRowsOfARunMean) {
+    for (const char* row : {"required_classes", "required_clauses"}) {
+        const Ran ran = attncheck(std::string("explain ") + row);
+        EXPECT_EQ(ran.status, 0) << row;
+        EXPECT_THAT(ran.printed, HasSubstr(std::string(row) + ": ")) << row;
+    }
+    std::istringstream lines(attncheck("explain agreement").printed);
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("  of ")) EXPECT_LE(line.size(), 80u) << line;
+}
+
 // Every law of the catalogue has a text.
 TEST_F(ExplainTest, EveryLawHasAText) {
     std::vector<std::string> laws;

@@ -35,6 +35,9 @@ TEST_F(ManualTest, HasEveryOption) {
         }
     }
     EXPECT_THAT(page, AllOf(HasSubstr(".SH \"EXIT STATUS\""), HasSubstr("NO_COLOR")));
+    EXPECT_THAT(page, AllOf(HasSubstr(".B attncheck reproduce\n.RI \"\" case \" [\" option ]..."),
+                            HasSubstr(".B attncheck cases\n.RI [ operator \"] [\" option ]..."),
+                            HasSubstr(".B attncheck verify\n.RI [ option ]...")));
     if (run_line("command -v groff >/dev/null").status != 0) return;
     EXPECT_EQ(attncheck("manual", "2>&1 | groff -man -ww -z 2>&1").printed, "");
 }

@@ -13,6 +13,7 @@
 namespace attncheck::properties {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -115,6 +116,7 @@ TEST(Causes, ArePrintedOnce) {
     std::ostringstream out;
     print_table(out, falsified_report(), false);
     EXPECT_THAT(out.str(), HasSubstr("@1 nsa_compress.exact_integers: output is wrong\n"));
+    EXPECT_THAT(out.str(), HasSubstr("  wrong       output differs in a message that has"));
     EXPECT_THAT(out.str(), HasSubstr("  also fails  agreement\n"));
     EXPECT_THAT(out.str(), HasSubstr("  matters     needs seq >= 17; fails with any heads\n"));
     EXPECT_THAT(out.str(), HasSubstr("attncheck reproduce @1\n"));
@@ -123,6 +125,38 @@ TEST(Causes, ArePrintedOnce) {
     std::ostringstream all;
     print_table(all, falsified_report(), true);
     EXPECT_THAT(all.str(), HasSubstr("@2"));
+}
+
+// A case that was not shrunk is printed once, a shrunk one with the case that it was found on.
+TEST(Causes, PrintCasesOnce) {
+    RunReport report = falsified_report();
+    Counterexample& found = report.properties[0].counterexamples[0];
+    std::ostringstream as_found, shrunk;
+    print_counterexample(as_found, report, report.properties[0], found);
+    EXPECT_THAT(as_found.str(), AllOf(HasSubstr("\n  found    "), Not(HasSubstr("\n  smallest "))));
+    found.original.seed += 1;
+    print_counterexample(shrunk, report, report.properties[0], found);
+    EXPECT_THAT(shrunk.str(), AllOf(HasSubstr("\n  found    "), HasSubstr("\n  smallest ")));
+}
+
+// The end of a run has the numbers of the worst element.
+TEST(Causes, AreShownWithTheirWorstElement) {
+    RunReport report = falsified_report();
+    for (PropertyReport& property : report.properties)
+        property.counterexamples[0].message = "output differs from the reference in 2 of 4 elements; worst:\n"
+                                              "  [batch 0, query 1]  expected 1  got 2\n  where: ...";
+    std::ostringstream out;
+    print_table(out, report, false);
+    EXPECT_THAT(out.str(), HasSubstr("  wrong       [batch 0, query 1]  expected 1  got 2\n"));
+}
+
+// A case that the run had no time to shrink is not called the smallest.
+TEST(Causes, SayWhatWasNotShrunk) {
+    RunReport report = falsified_report();
+    for (PropertyReport& property : report.properties) property.counterexamples[0].certificate = kNotShrunk;
+    std::ostringstream out;
+    print_table(out, report, false);
+    EXPECT_THAT(out.str(), AllOf(HasSubstr("  not shrunk  nsa_compress{"), Not(HasSubstr("  smallest  "))));
 }
 
 /// Columns of what people see: letters, without codes of colours.

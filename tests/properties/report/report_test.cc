@@ -246,7 +246,7 @@ TEST(Merge, NamesMissingShards) {
     EXPECT_THAT(whole.missing_shards, testing::IsEmpty());
     const Json json = Json::parse(whole.json);
     EXPECT_EQ(json.at("hosts"), Json({"host1", "host2", "host3", "host4"}));
-    EXPECT_EQ(json.at("options").at("cases"), "10");
+    EXPECT_EQ(json.at("options").at("cases"), 10);
     EXPECT_EQ(json.at("library_sha256"), "abc");
     EXPECT_THAT(refusal({{"whole", whole.json}, {"b", shard_text(2, 4)}}), HasSubstr("shard 2"));
 }

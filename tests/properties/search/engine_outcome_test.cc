@@ -68,6 +68,16 @@ TEST_F(EngineOutcomeTest, DeclinedIsNeverPassed) {
     EXPECT_THAT(report.labels, IsEmpty());
 }
 
+// The neutral operators may reject with any number, and the message asks for no particular one.
+TEST_F(EngineOutcomeTest, AnyRejectionIsAskedOfNeutralOperators) {
+    answer_calls(candidate, zeros_for);
+    options.cases = 3;
+    const Operator& op = *find_operator("attention");
+    const PropertyReport report = run(*op.property("validation"), op);
+    ASSERT_FALSE(report.counterexamples.empty());
+    EXPECT_THAT(report.counterexamples[0].message, HasSubstr("returned 0, expected a rejection: "));
+}
+
 // Some cases declined, the others checked: both are shown.
 TEST_F(EngineOutcomeTest, DeclinedAndCheckedCasesAddUp) {
     Property property = planted({});

@@ -236,6 +236,24 @@ TEST_F(EngineShrinkTest, AnotherFailureDoesNotCountAsHolding) {
         EXPECT_THAT(found.matters, Not(HasSubstr("dtype"))) << found.failure;
 }
 
+// The memory layout of a tensor matters as a field does.
+TEST_F(EngineShrinkTest, SaysWhichLayoutMatters) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec& s) { return s.layouts[1] == Layout::gap; }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_THAT(report.counterexamples[0].matters, HasSubstr("needs weight.layout=gap"));
+}
+
+// A value is tried once, and said once.
+TEST_F(EngineShrinkTest, NamesAValueOnce) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec& s) {
+        return s.lists[0].size() == 1 && s.lists[0][0] >= 1 && s.lists[0][0] != 2;
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_THAT(report.counterexamples[0].matters, HasSubstr("also with seq=9, not 2"));
+}
+
 // A defect of one width says so; nothing is said unless it was asked for.
 TEST_F(EngineShrinkTest, SaysThatOneValueMatters) {
     const Property property = planted_where([](const Spec& s) { return s.number("dim") == 48; });

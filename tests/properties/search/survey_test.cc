@@ -17,6 +17,7 @@
 namespace attncheck::properties {
 namespace {
 
+using Int = std::int64_t;
 using testing::HasSubstr;
 using Status = PropertyReport::Status;
 
@@ -80,6 +81,44 @@ TEST(Survey, CasesAreAcceptedOnes) {
     EXPECT_EQ(report.status, Status::held) << report.note;
     EXPECT_EQ(report.cases, 80);  // four times as many features as others have
     EXPECT_LE(report.declined, 16);
+}
+
+/// What a kernel without windows but causal ones answers: it takes fp32 and no extras.
+CallResult full_or_causal(const Call& call) {
+    const Int right = call.number("window_right");
+    const bool takes = call.tensor("query").type() == ref::Dtype::fp32 &&
+                       call.tensor("query").shape.size() == 4 && call.number("window_left") == -1 &&
+                       (right == -1 || right == 0) && call.real("softcap") == 0 &&
+                       !call.tensor("bias").present && !call.tensor("mask").present &&
+                       !call.tensor("sink").present && !call.array("kv_length").present;
+    CallResult result;
+    result.status = takes ? ATTNCHECK_OK : ATTNCHECK_DECLINED;
+    return result;
+}
+
+// A window that has few widths is none of the usual sizes: no window and a causal one are both found.
+TEST(Survey, LearnsBothOfCausalAndFull) {
+    testing::NiceMock<MockCandidate> kernel;
+    answer_calls(kernel, full_or_causal);
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+        const Survey known = survey(*find_operator("attention"), kernel, seed, Profile::ascend910b);
+        EXPECT_THAT(known.taken.text, HasSubstr(" window_right=-1,0 ")) << "seed " << seed;
+    }
+}
+
+// The calls of a survey are cheap: a naive kernel needs less than a second for any of them.
+TEST(Survey, AsksForNothingLarge) {
+    Int most = 0;
+    testing::NiceMock<MockCandidate> kernel;
+    answer_calls(kernel, [&](const Call& call) {
+        const Tensor &query = call.tensor("query"), &key = call.tensor("key");
+        if (query.shape.size() == 4)
+            most = std::max(most, static_cast<Int>(query.elements()) * key.shape[1]);
+        return full_or_causal(call);
+    });
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 492461122})
+        (void)survey(*find_operator("attention_grad"), kernel, seed, Profile::ascend910b);
+    EXPECT_LE(most, Int{1} << 28) << "products of a query and a key element";
 }
 
 /// Counts calls, and those that are declined, of those behind the first hundred.

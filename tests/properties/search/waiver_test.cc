@@ -61,7 +61,14 @@ TEST(Waiver, MatchesFailureAndOutput) {
 
 // A word that no case can have would waive nothing for ever: it is refused with what is known.
 TEST(Waiver, RefusesWhatNoCaseHas) {
-    EXPECT_THAT(refusal("atention agreement * why\n"), HasSubstr(":1: unknown operator atention"));
+    EXPECT_THAT(refusal("atention agreement * why\n"), HasSubstr(":1: unknown operator 'atention', did you mean 'attention'?"));
+    EXPECT_THAT(refusal("attention agrement * why\n"),
+                HasSubstr(":1: attention has no property agrement, did you mean 'agreement'?"));
+    EXPECT_THAT(refusal("* agrement * why\n"), HasSubstr(":1: no operator has the property agrement, did you mean"));
+    EXPECT_THAT(refusal("attention * bff16 why\n"),
+                HasSubstr(":1: no case of attention has the label bff16, did you mean 'bf16'?"));
+    EXPECT_THAT(refusal("attention * * output=outt why\n"),
+                HasSubstr(":1: attention has no output outt, did you mean 'out'?"));
     EXPECT_THAT(refusal("\nattention page_size * why\n"), HasSubstr(":2: attention has no property page_size"));
     EXPECT_THAT(refusal("attention agreement sprse:3 why\n"), HasSubstr("no case of attention has the label sprse:3"));
     EXPECT_THAT(refusal("attention agreement data:nrmal why\n"),
