@@ -50,7 +50,6 @@ private:
 class EarlierCalls : public OperatorTest {};
 
 TEST_P(EarlierCalls, AreLegalAndOfTheSameShapes) {
-    if (!op().property("history")) GTEST_SKIP();
     History history(op());
     Random random(3);
     for (int k = 0; k < 40; ++k) {
@@ -58,7 +57,7 @@ TEST_P(EarlierCalls, AreLegalAndOfTheSameShapes) {
         if (calls.empty()) continue;
         ASSERT_GE(calls.size(), 2u);
         const Call& judged = calls[1];
-        EXPECT_TRUE(rule(calls[0]).accepted()) << rule(calls[0]).reason;
+        EXPECT_TRUE(rule(calls[0]).accepted()) << rule(calls[0]).message;
         for (std::size_t i = 0; i < judged.tensors.size(); ++i)
             if (judged.tensors[i].present && calls[0].tensors[i].present) {
                 EXPECT_EQ(calls[0].tensors[i].shape, judged.tensors[i].shape) << judged.tensors[i].name;
@@ -66,7 +65,13 @@ TEST_P(EarlierCalls, AreLegalAndOfTheSameShapes) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, EarlierCalls, testing::ValuesIn(every_operator()), named_after_it);
+/// All but compositions, which have no call of their own.
+std::vector<const Operator*> operators_with_a_history() {
+    std::vector<const Operator*> all = every_operator();
+    std::erase_if(all, [](const Operator* op) { return !op->property("history"); });
+    return all;
+}
+INSTANTIATE_TEST_SUITE_P(Operators, EarlierCalls, testing::ValuesIn(operators_with_a_history()), named_after_it);
 
 /// A window that a library does not take costs no other change.
 TEST(EarlierCallsOfRestrictedLibraries, KeepTheOtherChanges) {
