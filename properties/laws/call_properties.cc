@@ -253,15 +253,16 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const MakeProb
                       const std::vector<EarlierChange>& changes) {
     const CaseProblem problem = problem_of(spec);
     Verdict all;
-    for (const auto& in_turn : earlier_cases(spec, changes, context)) {
+    for (const auto& [cases, most] : earlier_calls(spec, changes, context)) {
         context.candidate.restart();
-        const std::string* before = nullptr;
-        for (const auto& [earlier, words] : in_turn) {
+        std::string before;
+        std::size_t taken = 0;
+        for (const auto& [earlier, words] : cases) {
             const CallResult first = context.candidate.run(problem_of(earlier).call, {});
-            before = &words;
             if (is_declined(first)) continue;  // a refused call too may leave something behind
             if (auto verdict = verdict_unless_ok(first)) return *verdict;
-            break;
+            before += (taken == 0 ? "" : ", then one with ") + words;
+            if (++taken == most) break;
         }
         const CallResult result = context.candidate.run(problem.call, {});
         if (auto verdict = verdict_unless_ok(result)) return *verdict;
@@ -270,7 +271,8 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const MakeProb
         join(all, verdict);
         if (!verdict.failed()) continue;
         if (auto own = failure_alone(spec, context, problem)) return *own;
-        verdict.message = fmt::format("after a call with {}: {}", *before, verdict.message);
+        verdict.message =
+            fmt::format("after a call {}: {}", taken == 0 ? "that was declined" : "with " + before, verdict.message);
         return verdict;
     }
     return all;

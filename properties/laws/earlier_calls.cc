@@ -72,14 +72,14 @@ std::vector<EarlierChange> earlier_attention(const std::vector<EarlierChange>& m
     return changes;
 }
 
-std::vector<std::vector<EarlierCase>> earlier_cases(const Spec& spec,
-                                                    const std::vector<EarlierChange>& more,
-                                                    const PropertyContext& context) {
+std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,
+                                        const PropertyContext& context) {
+    constexpr std::size_t kAlone = 3;
     std::vector<EarlierChange> changes{kOtherData};
     changes.insert(changes.end(), more.begin(), more.end());
     // From one of them on, by the seed, so that a smaller case begins with the same change.
     Random random(spec.seed ^ 0xea57);
-    const bool is_alone = random.chance(60);
+    const bool is_alone = random.chance(75);
     std::ranges::rotate(changes, changes.begin() + random.between(0, std::ssize(changes) - 1));
     Spec all = spec;
     std::vector<std::string> words;
@@ -90,12 +90,12 @@ std::vector<std::vector<EarlierCase>> earlier_cases(const Spec& spec,
         if (auto with_more = changed(all, change, context))
             all = std::move(*with_more), words.push_back(change.word);
     }
-    if (words.empty()) return {{{spec, "the same arguments"}}};
+    if (words.empty()) return {{{{spec, "the same arguments"}}}};
     const EarlierCase together{std::move(all), listed(words)};
     cases.insert(is_alone ? cases.end() : cases.begin(), together);
-    if (spec.seed != 0) return {std::move(cases)};
-    std::vector<std::vector<EarlierCase>> each;
-    for (EarlierCase& one : cases) each.push_back({std::move(one)});
+    if (spec.seed != 0) return {{std::move(cases), is_alone ? kAlone : 1}};
+    std::vector<EarlierCalls> each;
+    for (EarlierCase& one : cases) each.push_back({{std::move(one)}});
     return each;
 }
 

@@ -2,6 +2,7 @@
 // shapes. A plan that a library keeps by a key that leaves something out shows in the judged call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -29,18 +30,23 @@ EarlierChange reversed_sequences();
 /// Another scale, another type and the opposite order of sequences, which every attention has, and more.
 std::vector<EarlierChange> earlier_attention(const std::vector<EarlierChange>& more);
 
-/// A case for the call before, and the words for it.
+/// A case for a call before, and the words for it.
 struct EarlierCase {
     Spec spec;
     std::string words;
 };
 
-/// The cases that come before `spec`, in turn until a library takes one: one change alone for most seeds, for
-/// a key that leaves out one argument; other data and all of `more` at once for the others, for a key that has
-/// none of the changed arguments. Where the seed is 0, each on its own: a case that is written out has no other
-/// seed, and what another seed showed is to be seen in it.
-std::vector<std::vector<EarlierCase>> earlier_cases(const Spec& spec,
-                                                    const std::vector<EarlierChange>& more,
-                                                    const PropertyContext& context);
+/// What comes before a judged call: calls of the cases in turn, until the library has taken so many.
+struct EarlierCalls {
+    std::vector<EarlierCase> cases;
+    std::size_t taken = 1;
+};
+
+/// For most seeds three calls, each with one change alone: they fill a plan whose key leaves out one of these
+/// arguments, and the last of them a plan of the last call. For the others one call with other data and all of
+/// `more` at once: it fills a plan whose key has none of the changed arguments. Where the seed is 0, a call for each,
+/// in several runs: a case that is written out has no other seed, and what another seed showed is to be seen in it.
+std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,
+                                        const PropertyContext& context);
 
 }  // namespace attncheck::properties
