@@ -124,6 +124,18 @@ void draw_data(Spec& spec, Random& random, const RecipeWeights& weights) {
     }
 }
 
+void draw_any_data(Spec& spec, Random& random, bool is_plain) {
+    spec.seed = random.next() >> 40;
+    spec.recipe = static_cast<Recipe>(
+        random.between(static_cast<int>(Recipe::ones), static_cast<int>(Recipe::specials)));
+    if (is_plain && random.chance(30))
+        spec.recipe = random.chance(70) ? Recipe::normal : Recipe::ints;
+}
+
+void draw_scale(Spec& spec, Random& random) {
+    spec.set("scale", random.pick<std::int64_t>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6}));
+}
+
 void draw_layouts(Spec& spec, Random& random, Layout most, int cases, int tensors) {
     if (!random.chance(cases)) return;
     for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
@@ -167,6 +179,14 @@ void with_power_of_two_keys(Spec& spec, Random& random) {
         if (length > 0) length = keys;
     if (keys > 128)  // few rows of many keys
         for (auto& length : spec.lists[0]) length = std::min<std::int64_t>(length, 32);
+}
+
+void ChangedCases::with_one_channel(std::initializer_list<const char*> cleared) {
+    with([&](Spec& to) {
+        to.set("dim", 1), to.set("value_dim", 1);
+        for (const char* field : cleared) to.set(field, 0);
+        to.set("scale", static_cast<std::int64_t>(ScaleKind::eighth));
+    });
 }
 
 void ChangedCases::with_one_group() {

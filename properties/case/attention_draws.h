@@ -49,6 +49,10 @@ void remove_sequence(Spec& spec, std::size_t b);
 /// these weights.
 using RecipeWeights = std::vector<std::pair<Recipe, int>>;
 void draw_data(Spec& spec, Random& random, const RecipeWeights& weights);
+/// Every recipe but zeros alike; where `is_plain`, three in ten cases have normal data or whole numbers.
+void draw_any_data(Spec& spec, Random& random, bool is_plain = true);
+/// Often 1/sqrt(D).
+void draw_scale(Spec& spec, Random& random);
 /// These weights of normal data and of whole numbers, 1 of each recipe else but zeros.
 RecipeWeights each_recipe(int normal, int ints);
 
@@ -93,6 +97,8 @@ public:
     }
     /// The key/value heads become members of one group.
     void with_one_group();
+    /// One channel, and a scale that shows: 1/sqrt(1) is none.
+    void with_one_channel(std::initializer_list<const char*> cleared = {});
     /// All sequences shorter at once, queries and keys apart and together.
     void with_shorter_sequences();
 

@@ -70,9 +70,6 @@ const LawText* best_text(const Operator& op, const std::string& law) {
 }  // namespace
 
 const LawText* law_text(const Operator& op, const std::string& law) {
-    if (op.name().ends_with("_grad"))
-        for (const LawText& text : law_texts())
-            if (text.name == law + "_of_gradient") return &text;
     if (const LawText* const own = best_text(op, law)) return own;
     for (const auto& [name, of] : kOtherNames)
         if (law == name) return best_text(op, std::string(of));

@@ -43,6 +43,22 @@ struct Tests {
     double elements = 0, slices = 0, filters = 0;
 };
 
+struct Measured {
+    std::vector<Measurement> tensors;
+    Tests tests;
+};
+
+Measured measured_of(const std::vector<TierTensor>& tensors) {
+    Measured all;
+    for (const TierTensor& tensor : tensors) {
+        const Measurement& one = all.tensors.emplace_back(tensor);
+        all.tests.elements += one.elements();
+        all.tests.slices += one.slices();
+        all.tests.filters += one.filters();
+    }
+    return all;
+}
+
 /// The finest coarser class under which the tensor would pass, or nothing.
 std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, const Tests& tests,
                                                    const ref::RoundingClass& declared,
@@ -100,15 +116,7 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
     for (const TierTensor& tensor : tensors)
         if (auto verdict = verdict_on_finite(tensor)) return *verdict;
     TierScores own;
-    Tests tests;
-    std::vector<Measurement> measured;
-    measured.reserve(tensors.size());
-    for (const TierTensor& tensor : tensors) {
-        measured.emplace_back(tensor);
-        tests.elements += measured.back().elements();
-        tests.slices += measured.back().slices();
-        tests.filters += measured.back().filters();
-    }
+    const auto [measured, tests] = measured_of(tensors);
     Verdict verdict;
     for (std::size_t k = 0; k < tensors.size(); ++k) {
         const TierTensor& tensor = tensors[k];
@@ -136,14 +144,7 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
 std::string describe_reach(const std::vector<TierTensor>& tensors,
                            const std::function<std::int64_t(const TierTensor&)>& terms) {
     constexpr double kMargin = 2.88;  // of a normal deviate: 0.998
-    std::vector<Measurement> measured;
-    Tests tests;
-    for (const TierTensor& tensor : tensors) {
-        measured.emplace_back(tensor);
-        tests.elements += measured.back().elements();
-        tests.slices += measured.back().slices();
-        tests.filters += measured.back().filters();
-    }
+    const auto [measured, tests] = measured_of(tensors);
     std::string text;
     for (std::size_t k = 0; k < tensors.size(); ++k) {
         if (measured[k].is_empty()) continue;

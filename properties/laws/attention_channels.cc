@@ -96,66 +96,9 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation =
         fmt::format("query times 2^{}, scale times 2^{}", exponent, -exponent);
-    Verdict all = verdict_on_equal_bits(
-        left, right, context, relation,
-        [&](const std::string& name, std::size_t) {
-            return !problem.output_named(name).is_logit_grad();
-        });
-    if (!problem.gradient) return all;
-    join(all, verdict_on_scaled(left, right, context, "dq", -exponent, relation));
-    join(all, verdict_on_scaled(left, right, context, "dk", 0, relation));
-    return all;
-}
-
-/// A constant added to all values and to the given output leaves dQ, dK and dV.
-/// Why     dP_ij = <dO_i, v_j> and delta_i = <dO_i, O_i> grow by the same <dO_i, c>, so that
-///         dS = P (dP - delta) stays; not with dropout, whose dP is cut, or a sink.
-/// Domain  values and given output rounded to multiples of 1/8, c whole numbers per key/value head:
-///         both sums are stored exactly.
-/// Bound   the bounds of both runs added; dV does not depend on V and keeps its bits.
-/// Kills   a delta that is not that of the given output: FAG-08. No mutant that it kills alone:
-///         `output_used` and agreement see the same.
-/// Shrinks to one query, one key or block of keys, one head, one non-zero dO element.
-Verdict value_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
-                                PropertyContext& context) {
-    AttentionProblem problem = of.problem(spec);
-    if (!problem.sink.empty() || problem.keep_prob != 1) return inapplicable();
-    quantise(problem.dtype, problem.value);
-    quantise(problem.result, problem.output);
-    const Int width = problem.shape.value_dim, group = problem.shape.group();
-    Random random(mix(spec.seed));
-    std::vector<double> constants(static_cast<std::size_t>(problem.shape.kv_heads * width));
-    for (double& constant : constants) constant = static_cast<double>(random.between(-3, 3));
-    AttentionProblem shifted = problem;
-    const auto add_for = [&](Int heads, Int per_head) {
-        return [&, heads, per_head](double value, std::size_t k) {
-            const Int head = static_cast<Int>(k) / width % heads / per_head;
-            return value + constants[static_cast<std::size_t>(head * width) +
-                                     k % static_cast<std::size_t>(width)];
-        };
-    };
-    if (!change_exactly(problem.dtype, shifted.value, add_for(problem.shape.kv_heads, 1)) ||
-        !change_exactly(problem.result, shifted.output,
-                        add_for(problem.shape.query_heads, group)))
-        return inapplicable();
-    const AttentionRun left(of, problem, context), right(of, shifted, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    constexpr const char* kRelation = "a constant added to all values and to the output";
-    const ExpectedOutputs expected = expected_of(problem, context.rounding),
-                          of_shifted = expected_of(shifted, context.rounding);
-    Verdict all = verdict_on_equal_bits(
-        left, right, context, kRelation,
-        [&](const std::string& name, std::size_t) {
-            return problem.output_named(name).is_value_grad();
-        });
-    for (const AttentionOutput& output : problem.outputs())
-        if (!output.is_value_grad() && !output.is_sum)
-            join(all, verdict_within(problem, output.name, left.values(output.name),
-                                     right.values(output.name),
-                                     sum_of(allowance(tensor_of(expected, output.name)),
-                                            allowance(tensor_of(of_shifted, output.name))),
-                                     kRelation));
-    return all;
+    return verdict_on_powers(left, right, context, relation, [=](const AttentionOutput& output) {
+        return output.is_logit_grad() ? std::optional(output.of_keys ? 0 : -exponent) : std::nullopt;
+    });
 }
 
 }  // namespace attncheck::properties

@@ -9,7 +9,5 @@ namespace attncheck::properties {
 Verdict channel_permutation(const AttentionOperator& of, const Spec& spec,
                             PropertyContext& context);
 Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict value_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
-                                PropertyContext& context);
 
 }  // namespace attncheck::properties

@@ -86,8 +86,7 @@ void add_attention_checks(std::vector<Property>& list, const AttentionOperator& 
     CallProperties call = call_properties_of(of);
     call.adapt_agreement = checks.adapt_agreement;
     call.adapt_history = checks.adapt_history;
-    call.earlier = checks.earlier;
-    call.earlier_words = checks.earlier_words;
+    call.earlier = earlier_attention(checks.earlier);
     add_call_properties(list, call);
     add_exact_lattice(list, of, checks.lattice);
     if (checks.effectless)
@@ -149,11 +148,9 @@ void add_attention_laws(std::vector<Property>& list, const AttentionOperator& of
     };
     if (gradient) {
         add_attention_gradient_laws(list, of, cases.has_pair);
-        add_for(cases.undropped, "value_shift", "V + c and O + c leave dQ, dK and dV",
-                value_shift_of_gradient);
+        add_for(cases.undropped, "value_shift", "V + c and O + c leave dQ, dK and dV", value_shift);
         undropped_only();
-        add_for(cases.several_runs, "key_shift", "K + c and row_max + scale <q, c> leave dK and dV",
-                key_shift_of_gradient);
+        add_for(cases.several_runs, "key_shift", "K + c and row_max + scale <q, c> leave dK and dV", key_shift);
         return;
     }
     if (cases.has_pair)

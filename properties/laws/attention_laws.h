@@ -47,13 +47,11 @@ Verdict group_permutation(const AttentionOperator& of, const Spec& spec, Propert
 Verdict gqa_repeat(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
+Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
 // Of the forward.
 Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict key_shift_of_gradient(const AttentionOperator& of, const Spec& spec,
-                              PropertyContext& context);
 Verdict statistics(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
 /// Every law above that holds for this direction, and those of attention_gradient_laws.h, as
@@ -77,8 +75,7 @@ void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
 struct AttentionChecks {
     void (*adapt_agreement)(Spec&, Random&) = nullptr;
     void (*adapt_history)(Spec&, Random&) = nullptr;
-    Spec (*earlier)(const Spec&);  ///< the case before, for `history`
-    const char* earlier_words;
+    std::vector<EarlierChange> earlier = {};  ///< of the call before, beside those of any attention
     void (*lattice)(Spec&, Random&);  ///< exact data
     void (*tier_case)(Spec&, Random&);
     bool (*is_tier_case)(const Spec&) = is_tier_data;

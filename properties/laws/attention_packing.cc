@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
@@ -52,23 +51,15 @@ Verdict packing(const AttentionOperator& of, const Spec& spec, PropertyContext& 
                        count = width * static_cast<std::size_t>(output.of_keys
                                                                     ? problem.kv_lengths[b]
                                                                     : problem.query_lengths[b]);
-            // The outputs of the packed run, with those of this sequence in their place.
-            const auto in_place = [&](auto values, const auto& own) {
-                std::copy_n(own.begin(), count, values.begin() + static_cast<std::ptrdiff_t>(first));
-                return values;
-            };
             if (output.is_list()) {
-                const Bits lists = in_place(packed.bits(name), run.bits(name));
+                Bits lists = packed.bits(name);
+                std::copy_n(run.bits(name).begin(), count,
+                            lists.begin() + static_cast<std::ptrdiff_t>(first));
                 add(verdict_on_lists(of, {problem, packed.bits(name)}, {problem, lists}, context,
                                      relation));
                 continue;
             }
-            const std::vector<double> together = packed.values(name),
-                                      bound = allowance(tensor_of(expected, name));
-            std::vector<double> allowed(together.size(), std::numeric_limits<double>::infinity());
-            for (std::size_t k = first; k < first + count; ++k) allowed[k] = 2 * bound[k];
-            add(verdict_within(problem, name, together, in_place(together, run.values(name)),
-                               allowed, relation));
+            add(verdict_on_part(packed, run, expected, name, first, count, relation));
         }
     }
     return all;

@@ -112,6 +112,19 @@ Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& righ
     return all;
 }
 
+Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
+                          const PropertyContext& context, const std::string& relation,
+                          const ExponentOf& exponent_of) {
+    Verdict all = verdict_on_equal_bits(
+        left, right, context, relation, [&](const std::string& name, std::size_t) {
+            return !exponent_of(left.problem.output_named(name));
+        });
+    for (const AttentionOutput& output : left.problem.outputs())
+        if (const std::optional<int> exponent = exponent_of(output))
+            join(all, verdict_on_scaled(left, right, context, output.name, *exponent, relation));
+    return all;
+}
+
 Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,
                          const PropertyContext& context, const std::string& relation) {
     if (left.bits == right.bits) return {};
@@ -192,17 +205,6 @@ CallProperties call_properties_of(const AttentionOperator& of) {
         return attention_case(of, spec, ref::Grant::rounding);
     };
     return properties;
-}
-
-Spec with_other_data(const Spec& spec) {
-    Spec other = with_other_values(spec, Recipe::normal);
-    const auto eighth = static_cast<std::int64_t>(ScaleKind::eighth);
-    other.set("scale", spec.number("scale") == eighth ? 0 : eighth);
-    return other;
-}
-
-void reverse_sequences(Spec& spec) {
-    for (auto& list : spec.lists) std::reverse(list.begin(), list.end());
 }
 
 }  // namespace attncheck::properties

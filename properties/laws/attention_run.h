@@ -79,6 +79,13 @@ Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& righ
                               const PropertyContext& context, const std::string& relation,
                               const OutputFilter& compared = {});
 
+/// Every output of two runs whose arguments differ by powers of two: times 2^exponent, where both are
+/// normal numbers; to the bit where it has no exponent.
+using ExponentOf = std::function<std::optional<int>(const AttentionOutput& output)>;
+Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
+                          const PropertyContext& context, const std::string& relation,
+                          const ExponentOf& exponent_of);
+
 /// Lists of blocks in packed order, and the problem that they belong to.
 struct BlockLists {
     const AttentionProblem& problem;
@@ -107,11 +114,5 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
 /// The properties of a call for an operator's cases; what is left is how its cases are adapted, and
 /// the case before.
 CallProperties call_properties_of(const AttentionOperator& of);
-
-/// A case of the same shapes with other data and another scale: what a plan cached by shapes would
-/// miss.
-Spec with_other_data(const Spec& spec);
-/// The sequences in the opposite order.
-void reverse_sequences(Spec& spec);
 
 }  // namespace attncheck::properties

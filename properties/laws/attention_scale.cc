@@ -28,14 +28,10 @@ Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyCont
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation =
         fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent);
-    Verdict all = verdict_on_equal_bits(left, right, context, relation,
-        [&](const std::string& name, std::size_t) {
-            return !problem.output_named(name).is_logit_grad();
-        });
-    if (!problem.gradient) return all;
-    join(all, verdict_on_scaled(left, right, context, "dq", -exponent, relation));
-    join(all, verdict_on_scaled(left, right, context, "dk", exponent, relation));
-    return all;
+    return verdict_on_powers(left, right, context, relation, [=](const AttentionOutput& output) {
+        return output.is_logit_grad() ? std::optional(output.of_keys ? exponent : -exponent)
+                                      : std::nullopt;
+    });
 }
 
 /// Twice V gives twice O, with any drop mask. In the gradient (2 V, 2 O, dO / 2) has the dS of
@@ -59,11 +55,11 @@ Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyConte
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation =
         problem.gradient ? "value and output doubled, output gradient halved" : "value doubled";
-    const std::string follows = problem.gradient ? "dv" : problem.output_name;
-    Verdict all = verdict_on_equal_bits(left, right, context, relation,
-        [&](const std::string& name, std::size_t) { return name != follows; });
-    join(all, verdict_on_scaled(left, right, context, follows, problem.gradient ? -1 : 1, relation));
-    return all;
+    return verdict_on_powers(left, right, context, relation, [&](const AttentionOutput& output) {
+        return output.is_value_grad()                 ? std::optional(-1)
+               : output.name == problem.output_name ? std::optional(1)
+                                                      : std::nullopt;
+    });
 }
 
 }  // namespace attncheck::properties

@@ -249,22 +249,33 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
     return {};
 }
 
-Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProblem& before,
-                      const CaseProblem& problem, const std::string& earlier) {
-    context.candidate.restart();
-    const CallResult first = context.candidate.run(before.call, {});
-    auto earlier_verdict =
-        verdict_unless_ok(first);  // a refused call too may leave something behind
-    if (earlier_verdict && earlier_verdict->kind != Verdict::Kind::declined)
-        return *earlier_verdict;
-    const CallResult result = context.candidate.run(problem.call, {});
-    if (auto verdict = verdict_unless_ok(result)) return *verdict;
-    Verdict verdict =
-        verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
-    if (!verdict.failed()) return verdict;
-    if (auto own = failure_alone(spec, context, problem)) return *own;
-    verdict.message = fmt::format("after a call with {}: {}", earlier, verdict.message);
-    return verdict;
+Verdict check_history(const Spec& spec, PropertyContext& context, const MakeProblem& problem_of,
+                      const std::vector<EarlierChange>& changes) {
+    const CaseProblem problem = problem_of(spec);
+    Verdict all;
+    for (const auto& [cases, most] : earlier_calls(spec, changes, context)) {
+        context.candidate.restart();
+        std::string before;
+        std::size_t taken = 0;
+        for (const auto& [earlier, words] : cases) {
+            const CallResult first = context.candidate.run(problem_of(earlier).call, {});
+            if (is_declined(first)) continue;  // a refused call too may leave something behind
+            if (auto verdict = verdict_unless_ok(first)) return *verdict;
+            before += (taken == 0 ? "" : ", then one with ") + words;
+            if (++taken == most) break;
+        }
+        const CallResult result = context.candidate.run(problem.call, {});
+        if (auto verdict = verdict_unless_ok(result)) return *verdict;
+        Verdict verdict =
+            verdict_on_result(spec, problem, result, problem.expected(context.rounding), context);
+        join(all, verdict);
+        if (!verdict.failed()) continue;
+        if (auto own = failure_alone(spec, context, problem)) return *own;
+        verdict.message =
+            fmt::format("after a call {}: {}", taken == 0 ? "that was declined" : "with " + before, verdict.message);
+        return verdict;
+    }
+    return all;
 }
 
 Verdict check_after_rejection(const Spec& spec, PropertyContext& context,
@@ -347,11 +358,7 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
     list.push_back({"history",
                     "a call does not depend on the one before it",
                     [of](const Spec& spec, PropertyContext& context) {
-                        if (const Spec before = of.earlier(spec); context.takes(before))
-                            return check_history(spec, context, of.problem(before),
-                                                 of.problem(spec), of.earlier_words);
-                        return check_history(spec, context, of.problem(with_other_values(spec)),
-                                             of.problem(spec), "other data");
+                        return check_history(spec, context, of.problem, of.earlier);
                     },
                     [of](Spec& spec, Random& random) {
                         without_extremes(spec);

@@ -10,6 +10,7 @@
 #include "properties/case/edit_groups.h"
 #include "properties/judge/half_composition.h"
 #include "properties/judge/verdict.h"
+#include "properties/laws/earlier_calls.h"
 #include "properties/laws/property.h"
 #include "properties/laws/relation_checks.h"
 
@@ -56,10 +57,10 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
 /// A result does not depend on the call before it, although that had tensors of the same shapes.
 /// Why     a call is a pure function of its arguments. Runs in a fresh process, so that the case
 ///         replays.
-/// Kills   ALL-09: plans cached by shape, scratch that keeps old sums. `earlier` says in words what
-///         the call before was.
-Verdict check_history(const Spec& spec, PropertyContext& context, const CaseProblem& before,
-                      const CaseProblem& problem, const std::string& earlier);
+/// Kills   ALL-09 AT-x312 to AT-x318: plans cached by shape or without one argument, scratch that keeps old
+///         sums.
+Verdict check_history(const Spec& spec, PropertyContext& context, const MakeProblem& problem_of,
+                      const std::vector<EarlierChange>& changes);
 
 /// A result does not depend on the call before it, which was rejected.
 /// Why     all rejection happens before anything is computed or kept. The illegal argument is drawn
@@ -89,17 +90,13 @@ EditGroups edits_of_description(const Spec& spec);
 void add_validation_properties(std::vector<Property>& list, void (*plain)(Spec&), int factor = 8,
                                EditGroups (*edits)(const Spec&) = edits_of_description);
 
-/// agreement, non_finite, memory, repeatable, concurrent, history and after_rejection of an operator; `earlier`
-/// turns a Spec into that of the call before (same shapes, other values), described by
-/// `earlier_words`. Only the problem has to be given.
+/// agreement, non_finite, memory, repeatable, concurrent, history and after_rejection of an operator. Only the
+/// problem has to be given.
 struct CallProperties {
     MakeProblem problem;
     std::function<void(Spec&, Random&)> adapt_agreement = {};
     std::function<void(Spec&, Random&)> adapt_history = {};
-    std::function<Spec(const Spec&)> earlier = [](const Spec& spec) {
-        return with_other_values(spec);
-    };
-    std::string earlier_words = "other data";
+    std::vector<EarlierChange> earlier = {};  ///< what the call before differs in, beside its data
 };
 void add_call_properties(std::vector<Property>& list, const CallProperties& of);
 

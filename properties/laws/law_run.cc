@@ -1,6 +1,8 @@
 #include "properties/laws/law_run.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace attncheck::properties {
 
@@ -67,6 +69,21 @@ Verdict verdict_on_moved_runs(const LawRun& left, const LawRun& right,
                                  times(moved(name, allowance(expected)), 2), relation,
                                  right.place(name)));
     return all;
+}
+
+Verdict verdict_on_part(const LawRun& whole, const LawRun& part, const ExpectedOutputs& expected,
+                        const std::string& output, std::size_t first, std::size_t count,
+                        const std::string& relation) {
+    const std::vector<double> together = whole.values(output), own = part.values(output),
+                              bound = allowance(tensor_of(expected, output));
+    std::vector<double> in_place = together,
+                        allowed(together.size(), std::numeric_limits<double>::infinity());
+    for (std::size_t k = 0; k < count; ++k) {
+        in_place[first + k] = own[k];
+        allowed[first + k] = 2 * bound[first + k];
+    }
+    return verdict_within(output, together, std::move(in_place), allowed, relation,
+                          whole.place(output));
 }
 
 Verdict verdict_on_sum(const LawRun& first, const LawRun& second, const LawRun& whole,

@@ -66,6 +66,12 @@ Verdict verdict_on_moved_runs(const LawRun& left, const LawRun& right,
                               const PropertyContext& context, const std::string& relation,
                               const MovedOutput& moved);
 
+/// Elements [first, first + count) of an output of the whole run against the first ones of a run of
+/// that part alone, which has the same rows: within twice the bound of the whole.
+Verdict verdict_on_part(const LawRun& whole, const LawRun& part, const ExpectedOutputs& expected,
+                        const std::string& output, std::size_t first, std::size_t count,
+                        const std::string& relation);
+
 /// Outputs that are linear in what was split between two runs: their sum is that of the whole, within
 /// the bounds of the three. An output for which `is_linear` is false is the same in all of them.
 Verdict verdict_on_sum(const LawRun& first, const LawRun& second, const LawRun& whole,

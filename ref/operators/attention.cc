@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "ref/operators/flash_attention.h"
+#include "ref/operators/row_columns.h"
 
 namespace attncheck::ref {
 namespace {
 
 /// Windows beyond any length mean the same as unlimited; clipping keeps sums inside int64.
-
 std::int64_t reach(std::int64_t window) {
     constexpr std::int64_t kFar = std::int64_t{1} << 40;
     return window < 0 ? kFar : std::min(window, kFar);
@@ -61,37 +61,25 @@ bool is_shown(const NeutralAttentionShape& s, std::int64_t b, std::int64_t h, st
     return !s.mask.present || s.mask.values[static_cast<std::size_t>(s.mask.place(b, h, i, j))] != 0;
 }
 
-/// The places of the rows of a problem, and the column of a pair of query and key.
+/// The rows of a problem, and the column of a pair of query and key.
 class NeutralColumns {
 public:
-    explicit NeutralColumns(const NeutralAttentionShape& shape)
-        : shape_(shape),
-          places_(static_cast<std::size_t>(shape.total_queries)),
-          first_key_(first_rows(shape.kv_lengths)) {
+    explicit NeutralColumns(const NeutralAttentionShape& shape) : shape_(shape) {
         require_neutral_shape(shape);
-        std::int64_t row = 0;
-        for (std::size_t b = 0; b < shape.query_lengths.size(); ++b)
-            for (std::int64_t i = 0; i < shape.query_lengths[b]; ++i)
-                places_.at(static_cast<std::size_t>(row++)) = {static_cast<std::int64_t>(b), i};
+        rows_ = packed_queries("attention", shape.query_lengths, shape.kv_lengths,
+                               shape.total_queries, shape.total_keys);
     }
-
-    struct Place {
-        std::int64_t sequence = -1, position = 0;
-    };
-    const Place& place(std::int64_t t) const { return places_[static_cast<std::size_t>(t)]; }
-    SeenKeys range(const Place& at) const {
-        return seen_keys(shape_, static_cast<std::size_t>(at.sequence), at.position);
-    }
-    std::int64_t first_key(const Place& at) const {
-        return first_key_[static_cast<std::size_t>(at.sequence)];
+    const PackedQuery& row(std::int64_t t) const { return rows_[static_cast<std::size_t>(t)]; }
+    SeenKeys range(const PackedQuery& row) const {
+        return seen_keys(shape_, static_cast<std::size_t>(row.sequence), row.position);
     }
 
     /// Key j of the row's range, unless mask or bias hide it.
-    void add(const Place& at, std::int64_t h, std::int64_t j,
+    void add(const PackedQuery& row, std::int64_t h, std::int64_t j,
              std::vector<KeyColumn>& columns) const {
-        const std::int64_t b = at.sequence, i = at.position;
+        const std::int64_t b = row.sequence, i = row.position;
         if (!is_shown(shape_, b, h, i, j)) return;
-        KeyColumn column{first_key(at) + j, 0, true};
+        KeyColumn column{row.first_key + j, 0, true};
         if (shape_.bias.present) {
             column.place = shape_.bias.place(b, h, i, j);
             column.bias = shape_.bias.values[static_cast<std::size_t>(column.place)];
@@ -102,8 +90,7 @@ public:
 
 private:
     NeutralAttentionShape shape_;
-    std::vector<Place> places_;
-    std::vector<std::int64_t> first_key_;
+    std::vector<PackedQuery> rows_;
 };
 
 }  // namespace
@@ -130,35 +117,12 @@ bool sees_key(const NeutralAttentionShape& s, std::size_t b, std::int64_t h, std
 }
 
 ColumnLister attention_columns(const NeutralAttentionShape& shape) {
-    return [of = NeutralColumns(shape)](std::int64_t t, std::int64_t h,
-                                        std::vector<KeyColumn>& columns) {
-        const auto& place = of.place(t);
-        if (place.sequence < 0) return false;
-        const SeenKeys keys = of.range(place);
-        for (std::int64_t j = keys.begin; j < keys.end; ++j) of.add(place, h, j, columns);
-        return true;
-    };
+    return columns_of_ranges(NeutralColumns(shape));
 }
 
 ColumnLister attention_columns_of(const NeutralAttentionShape& shape,
                                   std::span<const std::int64_t> keys) {
-    std::vector<std::vector<std::int64_t>> by_head(static_cast<std::size_t>(shape.kv_heads));
-    for (const std::int64_t key : keys)
-        by_head[static_cast<std::size_t>(key % shape.kv_heads)].push_back(key / shape.kv_heads);
-    for (auto& rows : by_head) std::sort(rows.begin(), rows.end());
-    const std::int64_t group = shape.query_heads / shape.kv_heads;
-    return [of = NeutralColumns(shape), by_head, group](std::int64_t t, std::int64_t h,
-                                                        std::vector<KeyColumn>& columns) {
-        const auto& place = of.place(t);
-        if (place.sequence < 0) return false;
-        const auto& rows = by_head[static_cast<std::size_t>(h / group)];
-        const SeenKeys seen = of.range(place);
-        const std::int64_t first = of.first_key(place);
-        auto row = std::lower_bound(rows.begin(), rows.end(), first + seen.begin);
-        for (; row != rows.end() && *row < first + seen.end; ++row)
-            of.add(place, h, *row - first, columns);
-        return true;
-    };
+    return columns_of_keys(NeutralColumns(shape), shape.dense(), keys);
 }
 
 ColumnLister attention_columns_of_bias(const NeutralAttentionShape& shape,
@@ -176,10 +140,10 @@ ColumnLister attention_columns_of_bias(const NeutralAttentionShape& shape,
     }
     return [of = NeutralColumns(shape), indices](std::int64_t t, std::int64_t h,
                                                  std::vector<KeyColumn>& columns) {
-        const auto& place = of.place(t);
-        if (place.sequence < 0) return false;
-        const SeenKeys keys = of.range(place);
-        const std::int64_t own[] = {place.sequence, h, place.position};
+        const PackedQuery& row = of.row(t);
+        if (row.sequence < 0) return false;
+        const SeenKeys keys = of.range(row);
+        const std::int64_t own[] = {row.sequence, h, row.position};
         for (std::size_t e = 0; e < indices.size(); ++e) {
             const auto& index = indices[e];
             bool serves = true;
@@ -188,7 +152,7 @@ ColumnLister attention_columns_of_bias(const NeutralAttentionShape& shape,
             const std::size_t first = columns.size();
             const std::int64_t begin = index[3] < 0 ? keys.begin : std::max(keys.begin, index[3]),
                                end = index[3] < 0 ? keys.end : std::min(keys.end, index[3] + 1);
-            for (std::int64_t j = begin; j < end; ++j) of.add(place, h, j, columns);
+            for (std::int64_t j = begin; j < end; ++j) of.add(row, h, j, columns);
             for (std::size_t c = first; c < columns.size(); ++c)
                 columns[c].place = static_cast<std::int64_t>(e);
         }

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "ref/operators/row_columns.h"
+
 namespace attncheck::ref {
 namespace {
 
@@ -166,17 +168,15 @@ double bias_at(const FlashAttentionShape& shape, std::size_t b, std::int64_t n, 
 
 namespace {
 
-/// The places of the rows of a problem, and the column of a pair of query and key.
+/// The rows of a problem, and the column of a pair of query and key.
 class FlashColumns {
 public:
     explicit FlashColumns(const FlashAttentionShape& shape)
         : shape_(shape),
-          places_(static_cast<std::size_t>(shape.total_queries)),
-          first_key_(first_rows(shape.kv_lengths)) {
-        std::int64_t row = 0, bit = 0;
+          rows_(packed_queries("flash attention", shape.query_lengths, shape.kv_lengths,
+                               shape.total_queries, shape.total_keys)) {
+        std::int64_t bit = 0;
         for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) {
-            for (std::int64_t i = 0; i < shape.query_lengths[b]; ++i)
-                places_.at(static_cast<std::size_t>(row++)) = {static_cast<std::int64_t>(b), i};
             first_bit_.push_back(bit);
             bit += shape.query_heads * shape.query_lengths[b] * shape.kv_lengths[b];
         }
@@ -186,25 +186,18 @@ public:
                                         std::to_string(shape.dropout.bytes.size()) + " bytes for " +
                                         std::to_string(bit) + " bits");
     }
-
-    struct Place {
-        std::int64_t sequence = -1, position = 0;
-    };
-    const Place& place(std::int64_t t) const { return places_[static_cast<std::size_t>(t)]; }
-    KeyRange range(const Place& at) const {
-        return visible_range(shape_, static_cast<std::size_t>(at.sequence), at.position);
-    }
-    std::int64_t first_key(const Place& at) const {
-        return first_key_[static_cast<std::size_t>(at.sequence)];
+    const PackedQuery& row(std::int64_t t) const { return rows_[static_cast<std::size_t>(t)]; }
+    KeyRange range(const PackedQuery& row) const {
+        return visible_range(shape_, static_cast<std::size_t>(row.sequence), row.position);
     }
 
     /// Key j of the row's range, unless the mask hides it.
-    void add(const Place& at, std::int64_t n, std::int64_t j,
+    void add(const PackedQuery& row, std::int64_t n, std::int64_t j,
              std::vector<KeyColumn>& columns) const {
-        const auto b = static_cast<std::size_t>(at.sequence);
-        const std::int64_t i = at.position;
+        const auto b = static_cast<std::size_t>(row.sequence);
+        const std::int64_t i = row.position;
         if (shape_.mask.present && !is_visible(shape_, b, n, i, j)) return;
-        KeyColumn column{first_key_[b] + j, bias_at(shape_, b, n, i, j), true};
+        KeyColumn column{row.first_key + j, bias_at(shape_, b, n, i, j), true};
         if (shape_.dropout.present) {
             const std::int64_t e =
                 first_bit_[b] + (n * shape_.query_lengths[b] + i) * shape_.kv_lengths[b] + j;
@@ -215,42 +208,18 @@ public:
 
 private:
     FlashAttentionShape shape_;
-    std::vector<Place> places_;
-    std::vector<std::int64_t> first_bit_, first_key_;
+    std::vector<PackedQuery> rows_;
+    std::vector<std::int64_t> first_bit_;
 };
 
 }  // namespace
 
 ColumnLister flash_columns(const FlashAttentionShape& shape) {
-    return [of = FlashColumns(shape)](std::int64_t t, std::int64_t n,
-                                      std::vector<KeyColumn>& columns) {
-        const auto& place = of.place(t);
-        if (place.sequence < 0) return false;
-        const KeyRange range = of.range(place);
-        for (std::int64_t j = range.begin; j < range.end; ++j) of.add(place, n, j, columns);
-        return true;
-    };
+    return columns_of_ranges(FlashColumns(shape));
 }
 
-ColumnLister flash_columns_of(const FlashAttentionShape& shape,
-                              std::span<const std::int64_t> keys) {
-    std::vector<std::vector<std::int64_t>> by_head(static_cast<std::size_t>(shape.kv_heads));
-    for (const std::int64_t key : keys)
-        by_head[static_cast<std::size_t>(key % shape.kv_heads)].push_back(key / shape.kv_heads);
-    for (auto& rows : by_head) std::sort(rows.begin(), rows.end());
-    const std::int64_t group = shape.query_heads / shape.kv_heads;
-    return [of = FlashColumns(shape), by_head, group](std::int64_t t, std::int64_t n,
-                                                      std::vector<KeyColumn>& columns) {
-        const auto& place = of.place(t);
-        if (place.sequence < 0) return false;
-        const auto& rows = by_head[static_cast<std::size_t>(n / group)];
-        const KeyRange range = of.range(place);
-        const std::int64_t first = of.first_key(place);
-        auto row = std::lower_bound(rows.begin(), rows.end(), first + range.begin);
-        for (; row != rows.end() && *row < first + range.end; ++row)
-            of.add(place, n, *row - first, columns);
-        return true;
-    };
+ColumnLister flash_columns_of(const FlashAttentionShape& shape, std::span<const std::int64_t> keys) {
+    return columns_of_keys(FlashColumns(shape), shape.dense(), keys);
 }
 
 std::vector<std::int64_t> statistics_order(const FlashAttentionShape& shape, bool same_as_input) {

@@ -1,8 +1,10 @@
 // The rulings on Attention and its gradient, and where their tensors lie.
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "attention_problem.h"
+#include "first_plan.h"
 #include "one_buffer.h"
 #include "ruling.h"
 
@@ -154,6 +156,36 @@ int accept(const NeutralArguments& a) {
     return ruling.is_undefined ? 1 : ATTNCHECK_OK;
 }
 
+void NeutralProblem::take_first_plan() {
+    using Part = std::vector<double>;
+    std::vector<Part> attributes{{scale},
+                                 {softcap},
+                                 {static_cast<double>(window_left)},
+                                 {static_cast<double>(window_right)},
+                                 {static_cast<double>(align)},
+                                 Part(used.begin(), used.end()),
+                                 Part(key.strides, key.strides + key.rank),
+                                 Part(query_len.begin(), query_len.end()),
+                                 Part(key_len.begin(), key_len.end()),
+                                 {static_cast<double>(heads), static_cast<double>(kv_heads),
+                                  static_cast<double>(dim), static_cast<double>(value_dim),
+                                  static_cast<double>(packed), static_cast<double>(gradient)}};
+    const auto without = [&](std::size_t attribute) {
+        std::vector<Part> others = attributes;
+        others[attribute].clear();
+        return others;
+    };
+    if (on<"AT-x312">()) scale = first_with(without(0), [&] { return scale; });
+    if (on<"AT-x313">()) softcap = first_with(without(1), [&] { return softcap; });
+    if (on<"AT-x314">()) window_left = first_with(without(2), [&] { return window_left; });
+    if (on<"AT-x315">()) window_right = first_with(without(3), [&] { return window_right; });
+    if (on<"AT-x316">()) align = first_with(without(4), [&] { return align; });
+    if (on<"AT-x317">()) used = first_with(without(5), [&] { return used; });
+    if (on<"AT-x318">())
+        std::ranges::copy(first_with(without(6), [&] { return std::to_array(key.strides); }),
+                          key.strides);
+}
+
 NeutralProblem::NeutralProblem(const NeutralArguments& args) : NeutralArguments(args) {
     packed = cu_seqlens_q.values != nullptr;
     if (on<"AT-x302">() && begins_inside(value, key))
@@ -162,7 +194,6 @@ NeutralProblem::NeutralProblem(const NeutralArguments& args) : NeutralArguments(
     heads = query.shape[head], kv_heads = key.shape[head];
     dim = query.shape[head + 1], value_dim = value.shape[head + 1];
     batches = packed ? cu_seqlens_q.size - 1 : query.shape[0];
-    scale_fp32 = static_cast<float>(scale), softcap_fp32 = static_cast<float>(softcap);
     for (std::int64_t b = 0; b < batches; ++b) {
         first_query.push_back(packed ? cu_seqlens_q.values[b] : 0);
         first_key.push_back(!packed ? 0
@@ -176,6 +207,8 @@ NeutralProblem::NeutralProblem(const NeutralArguments& args) : NeutralArguments(
         if (kv_length.values) used.back() = kv_length.values[on<"AT-06">() ? 0 : b];
         if (on<"WILD-36">() && window_right == 0 && window_left < 0) used.back() = key_len.back();
     }
+    take_first_plan();
+    scale_fp32 = static_cast<float>(scale), softcap_fp32 = static_cast<float>(softcap);
 }
 
 std::int64_t NeutralProblem::row_of(const attncheck_tensor& t, std::int64_t b, std::int64_t row,

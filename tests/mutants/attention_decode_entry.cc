@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention_decode_call.h"
+#include "first_plan.h"
 
 namespace attncheck::mutants {
 
@@ -207,6 +208,53 @@ private:
     std::vector<float> logits_;
 };
 
+/// A call, of which one attribute is that of the first call whose other ones were these.
+class Planned {
+public:
+    explicit Planned(const Args& args)
+        : args_(args),
+          lengths_(args.kv_length.values, args.kv_length.values + args.kv_length.size) {
+        const attncheck_tensor& table = args.block_table;
+        for (std::int64_t b = 0; b < table.shape[0]; ++b)
+            for (std::int64_t page = 0; page < table.shape[1]; ++page)
+                table_.push_back(static_cast<const std::int32_t*>(
+                    table.data)[b * table.strides[0] + page * table.strides[1]]);
+        if (on<"AD-x303">()) args_.scale = first_with(without(0), [&] { return args.scale; });
+        if (on<"AD-x304">()) args_.softcap = first_with(without(1), [&] { return args.softcap; });
+        if (on<"AD-x305">())
+            args_.window_left = first_with(without(2), [&] { return args.window_left; });
+        if (on<"AD-x306">()) {
+            lengths_ = first_with(without(3), [&] { return lengths_; });
+            args_.kv_length.values = lengths_.data();
+        }
+        if (on<"AD-x307">()) {
+            table_ = first_with(without(4), [&] { return table_; });
+            args_.block_table.data = table_.data();
+            args_.block_table.strides[0] = table.shape[1], args_.block_table.strides[1] = 1;
+        }
+    }
+
+    const Args& args() const { return args_; }
+
+private:
+    using Part = std::vector<double>;
+    std::vector<Part> without(std::size_t attribute) const {
+        std::vector<Part> others{{args_.scale},
+                                 {args_.softcap},
+                                 {static_cast<double>(args_.window_left)},
+                                 Part(lengths_.begin(), lengths_.end()),
+                                 Part(table_.begin(), table_.end())};
+        others[attribute].clear();
+        for (const attncheck_tensor* t : {&args_.query, &args_.key_cache, &args_.value_cache})
+            others.emplace_back(t->shape, t->shape + t->rank);
+        return others;
+    }
+
+    Args args_;
+    std::vector<std::int64_t> lengths_;
+    std::vector<std::int32_t> table_;
+};
+
 }  // namespace
 
 }  // namespace attncheck::mutants
@@ -216,11 +264,13 @@ int attncheck_attention_decode(const attncheck_attention_decode_args* args) {
     if (args == nullptr) return ATTNCHECK_ERR_NULLPTR;
     if (const int status = accept(*args))
         return status == kNothingComputed ? int{ATTNCHECK_OK} : status;
-    for (std::int64_t b = 0; b < args->query.shape[0]; ++b) {
-        const Sequence sequence(*args, b);
-        for (std::int64_t i = 0; i < args->query.shape[1]; ++i)
-            for (std::int64_t head = 0; head < args->query.shape[2]; ++head)
-                Row(*args, sequence, b, i, head).run();
+    const Planned planned(*args);
+    const attncheck_attention_decode_args& call = planned.args();
+    for (std::int64_t b = 0; b < call.query.shape[0]; ++b) {
+        const Sequence sequence(call, b);
+        for (std::int64_t i = 0; i < call.query.shape[1]; ++i)
+            for (std::int64_t head = 0; head < call.query.shape[2]; ++head)
+                Row(call, sequence, b, i, head).run();
     }
     return ATTNCHECK_OK;
 }

@@ -39,6 +39,9 @@ struct NeutralProblem : NeutralArguments {
 
     explicit NeutralProblem(const NeutralArguments& args);
 
+    /// One of its attributes becomes that of the first call whose other ones were these.
+    void take_first_plan();
+
     /// Offset of [b, row, head] of a tensor [B,S,H,width], or packed.
     std::int64_t row_of(const attncheck_tensor& t, std::int64_t b, std::int64_t row,
                         std::int64_t head, bool of_keys) const;

@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
-#include <mutex>
 
 #include "active_mutant.h"
 #include "compress_attention_problem.h"
+#include "first_plan.h"
 #include "module_defects.h"
 
 namespace attncheck::mutants {
@@ -36,15 +35,20 @@ CompressAttentionPlan fresh_plan(const CompressAttentionProblem& problem) {
 /// The plan of the first call with these shapes.
 CompressAttentionPlan first_plan(const CompressAttentionProblem& problem) {
     using PlanKey = std::array<std::int64_t, 9>;
-    static std::mutex mutex;
-    static std::map<PlanKey, CompressAttentionPlan> cache;
     const PlanKey key{problem.query_tokens, problem.num_query_heads, problem.head_dim,
                       problem.key.shape[0], problem.num_kv_heads,    problem.value_dim,
                       problem.is_m(),       problem.is_n(),          problem.list_size};
-    const std::lock_guard lock(mutex);
-    const auto found = cache.find(key);
-    return found != cache.end() ? found->second
-                                : cache.emplace(key, fresh_plan(problem)).first->second;
+    return first_with(key, [&] { return fresh_plan(problem); });
+}
+
+/// The block size of the first call that had these shapes and these other attributes.
+std::int64_t first_block_size(const CompressAttentionProblem& p) {
+    std::vector<double> key{p.scale};
+    for (const std::int64_t number :
+         {p.query_tokens, p.num_query_heads, p.head_dim, p.key.shape[0], p.num_kv_heads, p.value_dim,
+          p.compress_stride, p.select_block, p.list_size, p.sparse_mode})
+        key.push_back(static_cast<double>(number));
+    return first_with(key, [&] { return p.compress_block; });
 }
 
 CompressAttentionPlan make_plan(const CompressAttentionProblem& problem) {
@@ -87,6 +91,7 @@ int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args
     if (const int status = accept(composed.args(), problem)) return status;
     if (problem.is_undefined) return ATTNCHECK_OK;
     distort_views(problem);
+    if (on<"NCA-ALL-x303">()) problem.compress_block = first_block_size(problem);
     attend_compressed(problem, make_plan(problem));
     return ATTNCHECK_OK;
 }

@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
-#include <mutex>
 
 #include "active_mutant.h"
+#include "first_plan.h"
 #include "flash_problem.h"
 #include "flash_side.h"
 
@@ -93,25 +92,30 @@ FlashPlan fresh_plan(const FlashProblem& problem) {
     return plan;
 }
 
-using PlanKey = std::array<std::int64_t, 9>;
+/// The shapes of a call.
+std::vector<double> shapes_of(const FlashProblem& problem) {
+    std::vector<double> shapes;
+    for (const std::int64_t extent :
+         {std::int64_t{problem.is_gradient}, static_cast<std::int64_t>(problem.layout),
+          std::ssize(problem.query_lens), problem.query_rows, problem.num_query_heads,
+          problem.head_dim, problem.key_rows, problem.num_kv_heads, problem.value_dim})
+        shapes.push_back(static_cast<double>(extent));
+    return shapes;
+}
 
 /// The plan of the first call with these shapes.
 FlashPlan first_plan(const FlashProblem& problem) {
-    static std::mutex mutex;
-    static std::map<PlanKey, FlashPlan> cache;
-    const PlanKey key{problem.is_gradient,
-                      static_cast<std::int64_t>(problem.layout),
-                      static_cast<std::int64_t>(problem.query_lens.size()),
-                      problem.query_rows,
-                      problem.num_query_heads,
-                      problem.head_dim,
-                      problem.key_rows,
-                      problem.num_kv_heads,
-                      problem.value_dim};
-    const std::lock_guard lock(mutex);
-    const auto found = cache.find(key);
-    return found != cache.end() ? found->second
-                                : cache.emplace(key, fresh_plan(problem)).first->second;
+    return first_with(shapes_of(problem), [&] { return fresh_plan(problem); });
+}
+
+/// The scale of the first call that had these shapes, this mode and these tokens.
+float first_scale(const FlashProblem& problem, float scale) {
+    std::vector<double> key = shapes_of(problem);
+    for (const std::int64_t attribute :
+         {problem.sparse_mode, problem.pre_tokens, problem.next_tokens, problem.pse_type})
+        key.push_back(static_cast<double>(attribute));
+    key.push_back(problem.keep_prob);
+    return first_with(key, [&] { return scale; });
 }
 
 }  // namespace
@@ -126,6 +130,7 @@ FlashPlan make_plan(const FlashProblem& problem) {
     if (on<"FA-ALL-09c">()) plan.sparse_mode = first_plan(problem).sparse_mode;
     if (on<"FA-ALL-09d">()) plan.keep_factor = first_plan(problem).keep_factor;
     if (on<"FA-ALL-09e">()) plan.next_tokens = first_plan(problem).next_tokens;
+    if (on<"FA-ALL-x303">()) plan.scale = first_scale(problem, plan.scale);
     return plan;
 }
 

@@ -87,6 +87,8 @@ inline constexpr Mutant kCompressAttentionMutants[] = {
      "plan cached by shapes only: lengths of the first call reused"},
     {"NCA-ALL-09b", kCompressAttention, kFiendish,
      "plan cached by shapes only: scale of the first call reused"},
+    {"NCA-ALL-x303", kCompressAttention, kFiendish,
+     "plan cached by all but the block size of the compression: that of the first call reused"},
     {"NCA-ALL-10", kCompressAttention, kHard, "static scratch shared by concurrent calls"},
     {"NCA-ALL-11", kCompressAttention, kHard,
      "scratch regions placed without rounding up: they overlap for some shapes"},

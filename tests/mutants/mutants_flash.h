@@ -25,6 +25,8 @@ inline constexpr Mutant kFlashSharedMutants[] = {
      "plan cached by shapes only: keep_prob of the first call reused"},
     {"FA-ALL-09e", kFlashBoth, kFiendish,
      "plan cached by shapes only: next_tokens of the first call reused"},
+    {"FA-ALL-x303", kFlashBoth, kFiendish,
+     "plan cached by shapes, sparse mode, tokens and keep_prob: scale of the first call reused"},
     {"FA-ALL-10", kFlashBoth, kHard, "static scratch shared by concurrent calls"},
     {"FA-ALL-x301", kFlashBoth, kFiendish,
      "static scratch shared by forward and gradient, each of which waits for calls of its own alone"},

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <mutex>
 #include <vector>
 
 #include "active_mutant.h"
+#include "first_plan.h"
 #include "scratch.h"
 
 namespace attncheck::mutants {
@@ -47,14 +47,9 @@ Plan fresh_plan(const Problem& problem) {
 using PlanKey = std::array<std::int64_t, 7>;
 
 Plan cached_plan(const Problem& problem) {
-    static std::mutex mutex;
-    static std::map<PlanKey, Plan> cache;
     const PlanKey key{problem.is_gradient, problem.tokens, problem.heads, problem.head_dim,
                       problem.blocks,      problem.block,  problem.stride};
-    const std::lock_guard lock(mutex);
-    const auto found = cache.find(key);
-    return found != cache.end() ? found->second
-                                : cache.emplace(key, fresh_plan(problem)).first->second;
+    return first_with(key, [&] { return fresh_plan(problem); });
 }
 
 /// The last plan, whoever asked for it: another thread's, if that came in between.

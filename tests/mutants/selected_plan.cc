@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
-#include <mutex>
 
 #include "active_mutant.h"
+#include "first_plan.h"
 #include "selected_problem.h"
 
 namespace attncheck::mutants {
@@ -45,15 +44,10 @@ using PlanKey = std::array<std::int64_t, 9>;
 
 /// The plan of the first call with these shapes.
 SelectedPlan first_plan(const SelectedProblem& problem) {
-    static std::mutex mutex;
-    static std::map<PlanKey, SelectedPlan> cache;
     const PlanKey key{problem.is_gradient, problem.query_tokens, problem.num_query_heads,
                       problem.head_dim,    problem.key_tokens,   problem.num_kv_heads,
                       problem.value_dim,   problem.block_size,   problem.block_count};
-    const std::lock_guard lock(mutex);
-    const auto found = cache.find(key);
-    return found != cache.end() ? found->second
-                                : cache.emplace(key, fresh_plan(problem)).first->second;
+    return first_with(key, [&] { return fresh_plan(problem); });
 }
 
 }  // namespace

@@ -114,11 +114,8 @@ void sample_features(Random& random, Spec& spec) {
 }
 
 void sample_data(Random& random, Spec& spec) {
-    spec.seed = random.next() >> 40;
-    spec.recipe = static_cast<Recipe>(
-        random.between(static_cast<int>(Recipe::ones), static_cast<int>(Recipe::specials)));
-    if (random.chance(30)) spec.recipe = random.chance(70) ? Recipe::normal : Recipe::ints;
-    spec.set("scale", random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6}));
+    draw_any_data(spec, random);
+    draw_scale(spec, random);
     spec.set("logits", random.chance(45) ? 0 : random.between(0, 7));
     draw_layouts(spec, random);
     for (std::size_t i = 0; i < spec.layouts.size(); ++i)
@@ -310,10 +307,7 @@ std::vector<Spec> neutral_joint_shrinks(const Spec& spec) {
             });
     cases.with_shorter_sequences();
     cases.with_one_group();
-    with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same
-        to.set("dim", 1), to.set("value_dim", 1);
-        to.set("scale", number(ScaleKind::eighth));
-    });
+    cases.with_one_channel();
     return cases.take();
 }
 

@@ -34,17 +34,19 @@ void make_lattice(Spec& spec, Random& random) {
     with_power_of_two_keys(spec, random);
 }
 
-/// Another window or order of sequences at the same shapes: what a plan cached by shapes would miss.
-Spec earlier_case(const Spec& spec) {
-    Spec before = with_other_data(spec);
-    change_if_legal(before, reverse_sequences);
-    change_if_legal(before, [&](Spec& to) {
-        to.set("window_right", spec.number("window_right") == 0 ? -1 : 0);
-    });
-    if (spec.number("softcap") != 0)
-        change_if_legal(before,
-                        [&](Spec& to) { to.set("softcap", spec.number("softcap") + 1); });
-    return before;
+std::vector<EarlierChange> earlier_changes() {
+    const auto shared = static_cast<Int>(PairForm::shared);
+    const auto all = static_cast<Int>(KvLength::all), some = static_cast<Int>(KvLength::some);
+    return {other_value("layout", {0, 1, 2}),
+            other_value("window_left", {-1, 0}),
+            other_value("window_right", {0, -1}),
+            other_value("align", {0, 1}),
+            other_value("softcap", {0, 1}),
+            other_value("kv_length", {some, all, 0}),
+            other_value("sink", {0, 1}),
+            other_value("mask", {0, shared}),
+            other_value("bias", {0, shared}),
+            other_value("lse", {0, 1})};
 }
 
 /// Three in four cases with long sums over queries: dbias and dsink are such sums, where one row of a bias serves all
@@ -218,8 +220,7 @@ std::vector<Property> neutral_properties(bool gradient) {
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
     std::vector<Property> list = attention_checks(of,
                          {.adapt_agreement = with_far_positions,
-                          .earlier = earlier_case,
-                          .earlier_words = "other data, scale, window, softcap or order of sequences",
+                          .earlier = earlier_changes(),
                           .lattice = make_lattice,
                           .tier_case = make_neutral_tier_case,
                           .is_tier_case = is_neutral_tier_data,

@@ -75,7 +75,7 @@ void sample_data(Random& random, Spec& spec) {
         {Recipe::normal, Recipe::normal, Recipe::normal, Recipe::normal, Recipe::ints, Recipe::ints,
          Recipe::ones, Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky,
          Recipe::huge, Recipe::subnormal, Recipe::specials});
-    spec.set("scale", random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6}));
+    draw_scale(spec, random);
     spec.set("logits", random.chance(58) ? 0 : random.between(1, 8));
     draw_layouts(spec, random);
 }

@@ -30,13 +30,14 @@ void make_lattice(Spec& spec, Random& random) {
         if (length > 0) length = window ? keys + random.between(0, 40) : keys;
 }
 
-/// Other attributes at the same shapes: what a plan cached by shapes would miss.
-Spec earlier_case(const Spec& spec) {
-    Spec before = with_other_data(spec);
-    reverse_sequences(before);
-    before.set("window_left", spec.number("window_left") < 0 ? 0 : -1);
-    before.set("softcap", spec.number("softcap") == 0 ? 1 : 0);
-    return before;
+/// A key less, or more, in every sequence: the block table has room for both but at a page's edge.
+EarlierChange other_lengths() {
+    return {"other lengths", [](const Spec& spec) {
+                Spec less = spec, more = spec;
+                for (auto& length : less.lists[1]) length = std::max<Int>(length - 1, 0);
+                for (auto& length : more.lists[1]) ++length;
+                return std::vector<Spec>{std::move(less), std::move(more)};
+            }};
 }
 
 /// A window that reaches beyond every position.
@@ -181,8 +182,10 @@ std::vector<Property> decode_properties() {
     std::vector<Property> list = attention_checks(
         of,
         {.adapt_agreement = now_and_then_far,
-         .earlier = earlier_case,
-         .earlier_words = "the sequences in the opposite order, other data, scale, window and softcap",
+         .earlier = {other_value("window_left", {-1, 0}), other_value("softcap", {0, 1}),
+                     other_value("cache", {0, 1, 2}),
+                     other_value("pages", {static_cast<Int>(PageOrder::shuffled), 1}),
+                     other_value("sink", {0, 1}), other_value("lse", {0, 1}), other_lengths()},
          .lattice = make_lattice,
          .tier_case = make_decode_tier_case,
          .is_tier_case = is_decode_tier_case,

@@ -60,11 +60,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
                 std::accumulate(to.lists[0].begin(), to.lists[0].end(), std::int64_t{0})};
             to.lists[1].resize(1);
         });
-    with([](Spec& to) {  // 1/sqrt(1) is no scale: another one shows the same
-        to.numbers[kFaDim] = to.numbers[kFaValueDim] = 1;
-        to.numbers[kFaRope] = 0;
-        to.numbers[kFaScale] = static_cast<std::int64_t>(ScaleKind::eighth);
-    });
+    cases.with_one_channel({"rope"});
     return cases.take();
 }
 

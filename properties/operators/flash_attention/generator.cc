@@ -295,12 +295,11 @@ void sample_data(Random& random, Spec& spec) {
     const bool flat = pse_of(spec) == FlashPse::flat_keys || pse_of(spec) == FlashPse::flat_pairs;
     const bool rare = is_compressed(spec) || flat || mode == 5 || mode >= 7 ||
                       spec.numbers[kFaMaskForm] == static_cast<Int>(FlashMaskForm::packed);
-    spec.seed = random.next() >> 40;
-    spec.recipe = static_cast<Recipe>(
-        random.between(static_cast<int>(Recipe::ones), static_cast<int>(Recipe::specials)));
-    if (!rare && random.chance(30)) spec.recipe = random.chance(70) ? Recipe::normal : Recipe::ints;
-    spec.numbers[kFaScale] =
-        rare ? random.between(0, 6) : random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
+    draw_any_data(spec, random, !rare);
+    if (rare)
+        spec.numbers[kFaScale] = random.between(0, 6);
+    else
+        draw_scale(spec, random);
     spec.numbers[kFaLogits] = random.chance(rare ? 0 : 45) ? 0 : random.between(0, 7);
     if (spec.recipe == Recipe::signs && random.chance(30))
         spec.numbers[kFaLogits] = 1;  // outputs half way between two numbers

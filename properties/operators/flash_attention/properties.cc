@@ -27,25 +27,27 @@ void make_lattice(Spec& spec, Random& random) {
     with_power_of_two_keys(spec, random);
 }
 
-/// Other attributes at the same shapes: what a plan cached by shapes would miss.
-Spec earlier_case(const Spec& spec) {
-    Spec before = with_other_data(spec);
-    change_if_legal(before, reverse_sequences);
-    const std::int64_t mode = spec.number("sparse");
-    if (spec.number("mask") != 0 && mode >= 2 && mode <= 4)
-        change_if_legal(before, [&](Spec& to) { to.set("sparse", mode == 2 ? 3 : 2); });
-    if (spec.number("mask") != 0 && (mode == 0 || mode == 4))
-        change_if_legal(before, [&](Spec& to) {
-            const auto tokens = static_cast<FlashTokens>(spec.numbers[kFaTokens]);
-            const bool sees_none_ahead = spec.number("next") == 0 && tokens != FlashTokens::next_unlimited &&
-                                         tokens != FlashTokens::unlimited;
-            to.set("tokens", static_cast<Int>(FlashTokens::pre_unlimited));
-            to.set("next", sees_none_ahead ? longest(spec.lists[1]) : 0);
-        });
-    if (spec.number("drop") != 0)
-        change_if_legal(before,
-                        [](Spec& to) { to.set("keep", to.number("keep") == 1 ? 2 : 1); });
-    return before;
+/// Another sparse mode or other tokens where a mask follows them.
+std::vector<EarlierChange> earlier_changes() {
+    const auto mode_of = [](const Spec& spec) { return spec.number("mask") != 0 ? spec.number("sparse") : -1; };
+    return {other_value("sparse", {2, 3}, [=](const Spec& spec) { return mode_of(spec) >= 2 && mode_of(spec) <= 4; }),
+            {"other tokens", [=](const Spec& spec) {
+                 std::vector<Spec> ways;
+                 if (mode_of(spec) != 0 && mode_of(spec) != 4) return ways;
+                 const auto tokens = static_cast<FlashTokens>(spec.numbers[kFaTokens]);
+                 const bool sees_none_ahead = spec.number("next") == 0 && tokens != FlashTokens::next_unlimited &&
+                                              tokens != FlashTokens::unlimited;
+                 ways.push_back(spec);
+                 ways[0].set("tokens", static_cast<Int>(FlashTokens::pre_unlimited));
+                 ways[0].set("next", sees_none_ahead ? longest(spec.lists[1]) : 0);
+                 return ways;
+             }},
+            other_value("prefix", {static_cast<Int>(FlashPrefix::full), static_cast<Int>(FlashPrefix::lowest)},
+                        [=](const Spec& spec) { return mode_of(spec) == 5 || mode_of(spec) == 6; }),
+            other_value("keep", {1, 2}, [](const Spec& spec) { return spec.number("drop") != 0; }),
+            other_value("pse_type", {1, 0, 2, 3},
+                        [](const Spec& spec) { return pse_of(spec) != FlashPse::absent; }),
+            other_value("stats_order", {0, 1})};
 }
 
 /// 1 / 0.9 is no number of the storage type: the cast of P / keep_prob then errs the same way for
@@ -158,8 +160,7 @@ std::vector<Property> flash_properties(bool gradient) {
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
     std::vector<Property> list = attention_checks(
         of,
-        {.earlier = earlier_case,
-         .earlier_words = "other data, scale, sparse mode, keep probability or order of sequences",
+        {.earlier = earlier_changes(),
          .lattice = make_lattice,
          .tier_case = make_flash_tier_case,
          .is_tier_case = is_flash_tier_data});

@@ -71,12 +71,7 @@ CallProperties agreement() {
         if (spec.lists[0].size() < 2)
             spec.lists[0].push_back(spec.number("block") + random.between(0, 40));
     };
-    of.earlier = [](const Spec& spec) {
-        Spec before = with_other_values(spec);
-        std::ranges::reverse(before.lists[0]);
-        return before;
-    };
-    of.earlier_words = "seq in the opposite order and other data";
+    of.earlier = {reversed_sequences(), other_value("dtype", {0, 1})};
     return of;
 }
 

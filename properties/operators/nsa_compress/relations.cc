@@ -129,41 +129,35 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
     const CompressRun packed(spec, problem, context);
     if (packed.trouble) return *packed.trouble;
     const ExpectedOutputs expected = problem.expected(context.rounding);
-    const Int row = s.heads * s.head_dim;
-    const std::string rows = output_names(problem.gradient)[0];
-    const std::vector<double> together = packed.values(rows), bound = allowance(expected[0].second);
+    const auto row = static_cast<std::size_t>(s.heads * s.head_dim);
     std::vector<double> weights, weight_bound;
     if (problem.gradient) {
         weights.assign(expected[1].second.size(), 0);
         weight_bound = allowance(expected[1].second);
     }
+    Verdict all;
     Int token = 0, block = 0;
     for (std::size_t b = 0; b < s.seq_lengths.size(); ++b) {
         const Int length = s.seq_lengths[b], blocks = s.blocks_of(length);
-        const Int first = problem.gradient ? token : block,
-                  count = problem.gradient ? length : blocks;
+        const auto first = static_cast<std::size_t>(problem.gradient ? token : block),
+                   count = static_cast<std::size_t>(problem.gradient ? length : blocks);
         const CompressProblem one = single_sequence(problem, b, token, block);
         token += length;
         block += blocks;
         if (length == 0) continue;
         const CompressRun alone(spec, one, context);
         if (alone.trouble) return *alone.trouble;
-        const ExpectedOutputs of_one = one.expected(context.rounding);
-        Verdict verdict = verdict_within(
-            rows, slice(together, first, count, row), alone.values(rows),
-            sum_of(allowance(of_one[0].second), slice(bound, first, count, row)),
-            fmt::format("sequence {} packed against alone", b), [&](std::size_t k) {
-                return packed.place(rows)(static_cast<std::size_t>(first * row) + k);
-            });
-        if (verdict.failed()) return verdict;
+        join(all, verdict_on_part(packed, alone, expected, expected[0].first, first * row, count * row,
+                                  fmt::format("sequence {} packed against alone", b)));
         if (!problem.gradient) continue;
         weights = sum_of(std::move(weights), alone.values("weight_grad"));
-        weight_bound = sum_of(std::move(weight_bound), allowance(of_one[1].second));
+        weight_bound = sum_of(std::move(weight_bound), allowance(one.expected(context.rounding)[1].second));
     }
-    if (!problem.gradient) return {};
-    return verdict_within("weight_grad", packed.values("weight_grad"), weights, weight_bound,
-                          "packed against the sum over single sequences",
-                          packed.place("weight_grad"));
+    if (problem.gradient)
+        join(all, verdict_within("weight_grad", packed.values("weight_grad"), weights, weight_bound,
+                                 "packed against the sum over single sequences",
+                                 packed.place("weight_grad")));
+    return all;
 }
 
 /// A leading, middle or trailing empty sequence changes nothing.

@@ -37,13 +37,6 @@ void make_lattice(Spec& spec, Random& random) {
     spec.numbers[kCount] = std::min(spec.numbers[kCount], fits);
 }
 
-/// Other attributes at the same shapes: what a plan cached by shapes would miss.
-Spec earlier_case(const Spec& spec) {
-    Spec before = with_other_data(spec);
-    reverse_sequences(before);
-    return before;
-}
-
 /// One case in twenty has thousands of keys: byte offsets of a head that leave 16 bits, more blocks
 /// than a sort has room for, the longest sequence there may be.
 void now_and_then_long(Spec& spec, Random& random) {
@@ -247,8 +240,9 @@ std::vector<Property> properties_of_attention() {
         of,
         {.adapt_agreement = now_and_then_long,
          .adapt_history = with_another_sequence,
-         .earlier = earlier_case,
-         .earlier_words = "the sequences in the opposite order, other data and scale",
+         .earlier = {other_value("block", {16, 32}), other_value("stride", {16, 32}),
+                     other_value("select", {16, 32, 64, 128}), other_value("sparse", {0, 1}),
+                     other_value("mask", {0, 1}), other_value("topk_mask", {0, 1})},
          .lattice = make_lattice,
          .tier_case = make_tier_case_of_blocks});
     add_validation(list);

@@ -92,7 +92,7 @@ void sample_mask(Random& random, Spec& spec) {
 
 void sample_data(Random& random, Spec& spec) {
     draw_data(spec, random, each_recipe(4, 2));
-    spec.numbers[kSelScale] = random.pick<Int>({1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
+    draw_scale(spec, random);
     spec.numbers[kSelTopk] = random.between(1, 11);
     spec.numbers[kSelLogits] = random.chance(58) ? 0 : random.between(1, 7);
     draw_layouts(spec, random);

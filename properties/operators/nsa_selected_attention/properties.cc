@@ -32,15 +32,6 @@ void make_lattice(Spec& spec, Random& random) {
     set_if_present(spec, "out", 0);
 }
 
-/// Other attributes at the same shapes: what a plan cached by shapes would miss.
-Spec earlier_case(const Spec& spec) {
-    Spec before = with_other_data(spec);
-    reverse_sequences(before);
-    if (spec.number("mask") != 0 && spec.number("mask_shape") == 0)
-        before.set("sparse", 2 - spec.number("sparse"));
-    return before;
-}
-
 /// One forward case in sixteen, and one gradient in a hundred, has tens of thousands of keys:
 /// positions that leave 16 bits.
 void now_and_then_far(Spec& spec, Random& random) {
@@ -218,8 +209,9 @@ std::vector<Property> selected_properties(bool gradient) {
         selected_attention_operator(),
         {.adapt_agreement = now_and_then_far,
          .adapt_history = with_another_sequence,
-         .earlier = earlier_case,
-         .earlier_words = "the sequences in the opposite order, other data, scale and sparse mode",
+         .earlier = {other_value("sparse", {0, 2}), other_value("mask", {0, 1}),
+                     other_value("topk", {static_cast<Int>(TopkKind::shuffled),
+                                          static_cast<Int>(TopkKind::first)})},
          .lattice = make_lattice,
          .tier_case = make_tier_case_of_lists,
          .is_tier_case = is_tier_case});

@@ -10,7 +10,6 @@ namespace attncheck::properties {
 namespace {
 
 using testing::HasSubstr;
-using testing::Property;
 using testing::Throws;
 
 constexpr std::string_view kText =
@@ -25,7 +24,7 @@ constexpr std::string_view kText =
     "    heads=8\n";
 
 auto refuses(const std::string& words) {
-    return Throws<std::invalid_argument>(Property(&std::invalid_argument::what, HasSubstr(words)));
+    return Throws<std::invalid_argument>(testing::Property(&std::invalid_argument::what, HasSubstr(words)));
 }
 
 // Each part of a row comes from its line; the operator is the word before the brace.
