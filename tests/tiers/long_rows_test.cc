@@ -198,6 +198,41 @@ TEST(LongRows, FiltersDoNotAccuseRoundedScales) {
                     "flash_attention_score_grad{dtype=fp16 q=[9] kv=[1365] layout=BSND kv_heads=1 group=3 dim=1 "
                     "value_dim=1 mask=bool sparse=6 prefix=random drop=keep_all keep=tenth scale=tenth data=normal "
                     "seed=6565327}");
+    // And K as it is scaled once for all queries.
+    expect_no_alarm("scale=half",
+                    "attention_grad{dtype=bf16 q=[301] kv=[9] layout=bhsd kv_heads=2 group=2 dim=1 value_dim=1 scale=tenth "
+                    "bias=per_query sink=mixed data=normal seed=166289}");
+    expect_no_alarm("scale=half",
+                    "attention_grad{dtype=fp16 q=[1365] kv=[7] layout=sbhd kv_heads=2 group=2 dim=1 value_dim=1 "
+                    "scale=eighth bias=per_key sink=normal data=normal seed=3976821}");
+}
+
+// A query of one small channel: all P lie within a few steps of bf16 next to 1, and the row sum of the rounded ones errs
+// by their mean error.
+TEST(LongRows, RowSumsOfCloseProbabilitiesAreNotAccused) {
+    const Spec spec = parse("attention{dtype=bf16 q=[9] kv=[1067] layout=bshd kv_heads=1 group=4 dim=1 value_dim=1 "
+                            "scale=tenth align=bottom_right kv_length=some data=normal seed=15626514}",
+                            schemas());
+    const AttentionProblem problem = find_operator("attention")->attention()->problem(spec);
+    Emulation emulation;
+    emulation.sum_of_cast = true;
+    const Outputs got = emulate(problem, emulation);
+    const Verdict verdict = judge_attention(problem, emulation.rounding(), [&](const std::string& name) { return got.at(name); });
+    EXPECT_FALSE(verdict.failed()) << verdict.message;
+}
+
+// An alarm of an hour's run is known when it is found, not at the end.
+TEST(Validity, AlarmsAreWrittenWhenTheyAreFound) {
+    Validity validity({"scores=half", false});
+    std::ostringstream log;
+    validity.log_alarms(log);
+    const Spec spec = parse("attention{dtype=bf16 q=[96] kv=[80] layout=bhsd kv_heads=2 group=2 dim=16 value_dim=16 "
+                            "scale=rsqrt data=normal seed=3}",
+                            schemas());
+    validity.run_line(spec, 1, 0);
+    ASSERT_EQ(validity.alarms(), 1);
+    EXPECT_NE(log.str().find("ALARM attention: "), std::string::npos);
+    EXPECT_NE(log.str().find(print(spec)), std::string::npos) << log.str();
 }
 
 // The sums over few queries next to a large sink are nearly the same for all keys, and so are their rounding errors. The
