@@ -96,8 +96,11 @@ public:
         const Array read = rows.gain.square() *
                            flushed_products(finite_part(dout).matrix(),
                                             finite_part(rows.value()).matrix(), of_.flush);
-        if (of_.own_forward)
+        Eigen::ArrayXd of_given;
+        if (of_.own_forward) {
             delta_variance += of_own_output(rows, dout, p, omega, prob_grad_variance);
+            of_given = of_given_output(rows, dout);
+        }
         // A cast near zero, before or after the scale.
         const double most_scale = std::max(1.0, std::fabs(scale));
         const double lost = of_.rounds_score_grad ? of_.underflow * square(most_scale) : 0;
@@ -109,7 +112,7 @@ public:
                     ds.square() * omega;
         if (in_.bias_elements > 0)
             bias_.add_bias(rows, ds, own + (of_.rounds_score_grad ? of_.underflow : 0), p,
-                           delta_variance);
+                           delta_variance, of_given);
         if (cap > 0) {
             shares.value *= slope, shares.prob *= slope, shares.scale *= slope;
             own = slope.square() * own + ds.square() * slope_variance;
@@ -161,6 +164,15 @@ private:
                 out[i] += square(dout(i, c)) * (2 * of_.stored(dtype_, o) + of_values(i, c) +
                                                 weights.row(i).sum() * square(o));
             }
+        return out;
+    }
+
+    /// Variance of <dO, O> by the rounding of the given output.
+    Eigen::ArrayXd of_given_output(const SharedRows<double>& rows, const Matrix<double>& dout) const {
+        Eigen::ArrayXd out = Eigen::ArrayXd::Zero(dout.rows());
+        for (std::int64_t i = 0; i < out.size(); ++i)
+            for (std::int64_t c = 0; c < shape_.value_dim; ++c)
+                out[i] += square(dout(i, c)) * of_.stored(dtype_, view(in_.output, shape_.value_dim)(rows.row(i), c));
         return out;
     }
 

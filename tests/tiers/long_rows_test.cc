@@ -253,6 +253,14 @@ TEST(LongRows, SumsThatLieCloseTogetherAreNotAccused) {
                     "scale=tenth sink=large data=normal seed=197776}");
 }
 
+// dbias of one number for each query sums dS over all keys, which is 0 but for the rounding of the given output. A kernel with
+// an output of its own has another rounding there.
+TEST(LongRows, BiasesOfQueriesAreNotAccusedUnderOwnForwards) {
+    expect_no_alarm("scale=half forward=own",
+                    "attention_grad{dtype=fp16 q=[1500] kv=[4] layout=bhsd kv_heads=2 group=4 dim=1 value_dim=1 "
+                    "bias=per_query scale=rsqrt data=normal seed=7344009}");
+}
+
 // The same errors in the sums of the filters, which add up over the keys of a row: those of delta, and of a row sum that
 // loses alike from every key next to a large sink. The last one is a channel of dV, whose keys share row sums.
 TEST(LongRows, FiltersDoNotAccuseOwnForwards) {
