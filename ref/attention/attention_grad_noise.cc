@@ -88,6 +88,11 @@ public:
             const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
             sum_alike = lost_alike(s, p);
             sum_variance = of_.of_own_sum(static_cast<double>(rows.count()), tiles) + sum_alike.square();
+            // And the errors of its logits; that of Q as it is scaled is the same for all keys: sum_d (q_d sum_j P_j k_jd)^2.
+            sum_variance += (p == 0).select(0.0, p.square() * omega).rowwise().sum();
+            if (of_.scaling > 0)
+                sum_variance += of_.scaling * square(scale) *
+                                rows.query.cwiseProduct(product(p.matrix(), rows.key())).rowwise().squaredNorm().array();
             omega.colwise() += sum_variance;
         }
         const Array prob_grad_variance =

@@ -261,6 +261,25 @@ TEST(LongRows, BiasesOfQueriesAreNotAccusedUnderOwnForwards) {
                     "bias=per_query scale=rsqrt data=normal seed=7344009}");
 }
 
+// The row sum of an own forward has the errors of all logits of its row, also for a key whose own logit is 0.
+TEST(LongRows, OwnRowSumsOfRoundedLogitsAreNotAccused) {
+    const Spec spec = parse("attention_grad{dtype=fp16 q=[9] kv=[42] layout=sbhd kv_heads=2 group=2 dim=1 value_dim=16 "
+                            "scale=rsqrt window_right=0 align=bottom_right data=normal seed=4666899}",
+                            schemas());
+    const AttentionProblem problem = find_operator("attention_grad")->attention()->problem(spec);
+    Emulation emulation;
+    emulation.own_forward = emulation.base_two = emulation.scale_has_log = true;
+    emulation.prob_cast = emulation.score_grad_cast = false;
+    emulation.scaling = ref::Scaling::half;
+    for (const bool key : {false, true}) {
+        emulation.scale_key = key;
+        const Outputs got = emulate(problem, emulation);
+        const Verdict verdict =
+            judge_attention(problem, emulation.rounding(), [&](const std::string& name) { return got.at(name); });
+        EXPECT_FALSE(verdict.failed()) << verdict.message;
+    }
+}
+
 // The same errors in the sums of the filters, which add up over the keys of a row: those of delta, and of a row sum that
 // loses alike from every key next to a large sink. The last one is a channel of dV, whose keys share row sums.
 TEST(LongRows, FiltersDoNotAccuseOwnForwards) {
