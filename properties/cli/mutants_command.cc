@@ -153,10 +153,10 @@ CLI::App* add_mutants_command(CLI::App& app, MutantsArguments& arguments) {
                      "mutants is killed under each")
         ->type_name("FILE");
     command
-        ->add_option("--time", arguments.time,
-                     "with --words: time for the whole suite against one mutant")
-        ->type_name("SECONDS")
-        ->check(seconds_between(0.001, 1e9))
+        ->add_option("--cases", arguments.cases,
+                     "with --words: cases of each property of the whole suite against one mutant")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1'000'000))
         ->capture_default_str();
     command->add_flag("--no-clean", arguments.no_clean,
                       "do not check that the libraries hold without a mutant");
@@ -227,11 +227,15 @@ int grade_mutants(const MutantsArguments& arguments) {
 
     if (!arguments.words.empty()) {
         const std::vector<WordScore> words =
-            grade_words(mutants, options, arguments.time, std::cout);
+            grade_words(mutants, options, arguments.cases, std::cout);
         std::cout << "\n" << words_table(words);
         if (words.size() <= graded_words().size()) return kInterrupted;
         rewrite_words(arguments.words, words);
-        return 0;
+        const bool whole = std::ranges::none_of(words, [](const WordScore& word) {
+            return std::ranges::any_of(word.scores, &MutantScore::cut_off);
+        });
+        if (!whole) say("the limit of time cut off mutants; --limit gives them more\n");
+        return whole ? 0 : 1;
     }
     std::vector<Mutant> work;
     if (!arguments.no_clean && arguments.only.empty()) work = without_mutant(mutants);

@@ -12,8 +12,8 @@ struct MutantsArguments {
     std::vector<std::string> libraries, only, families;
     std::string ids = "all", json, earlier, counts, details, minima, rule, words;
     std::uint64_t seed = 1;
-    double shrink = 30, limit = 300, time = 20;
-    int jobs = 0, every = 1;
+    double shrink = 30, limit = 300;
+    int jobs = 0, every = 1, cases = 20;
     bool list = false, no_clean = false, counted = false;
 };
 

@@ -171,9 +171,9 @@ private:
                 return score;
         MutantScore score =
             run_one(mutant, number,
-                    options_.run_seconds > 0 ? fmt::format(" --time {}", options_.run_seconds)
-                                             : std::string(" --thorough"));
-        if (score.killed || interrupted_ || mutant.of_rulings || options_.run_seconds > 0) return score;
+                    options_.run_cases > 0 ? fmt::format(" --cases {}", options_.run_cases)
+                                           : std::string(" --thorough"));
+        if (score.killed || interrupted_ || mutant.of_rulings || options_.run_cases > 0) return score;
         // What needs sums that a run of many cases has no time for.
         MutantScore large = run_one(mutant, number, kLarge);
         return large.killed ? large : score;

@@ -52,6 +52,10 @@ struct MutantScore {
     double shrink_seconds = 0;  ///< from the first failing case to the smallest
     std::int64_t elements = 0;  ///< of all tensors of the smallest case
 
+    /// The limit of time ended the program: it is not known whether the mutant survives.
+    bool cut_off() const { return !killed && exit_status == kCutOff; }
+    static constexpr int kCutOff = 124;  ///< of timeout(1)
+
     /// A defect that the suite should have seen and did not.
     bool gap() const { return !killed && mutant.counted(); }
 };
@@ -64,7 +68,7 @@ struct MutationOptions {
     int jobs = 2;
     std::function<std::int64_t(const std::string& case_line)> elements_of;
     std::string precision;   ///< what the candidate declares; empty: what its library does
-    double run_seconds = 0;  ///< of a whole run; 0: the usual number of cases
+    int run_cases = 0;       ///< of each property in a whole run, which is all then; 0: the usual number
     std::string rule;     ///< tolerance_rules(): it is graded in place of the suite
     std::string earlier;  ///< JSON of an earlier run: what killed a mutant then is tried first
 };

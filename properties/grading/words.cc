@@ -41,7 +41,7 @@ std::string share_of(const std::vector<MutantScore>& scores, const std::string& 
 std::string survivors_of(const std::vector<MutantScore>& scores) {
     std::vector<std::string> ids;
     for (const MutantScore& score : scores)
-        if (!score.killed) ids.push_back(score.mutant.id);
+        if (!score.killed) ids.push_back(score.mutant.id + (score.cut_off() ? " (cut off)" : ""));
     const std::size_t more = ids.size() > kNamed ? ids.size() - kNamed : 0;
     ids.resize(ids.size() - more);
     return fmt::format("{}{}", fmt::join(ids, " "),
@@ -61,7 +61,7 @@ const std::vector<std::string>& graded_words() {
 }
 
 std::vector<WordScore> grade_words(const std::vector<Mutant>& mutants, MutationOptions options,
-                                   double seconds, std::ostream& out) {
+                                   int cases, std::ostream& out) {
     std::vector<WordScore> all;
     const std::string killers =
         (std::filesystem::temp_directory_path() / fmt::format("attncheck.words.{}.json", getpid()))
@@ -70,7 +70,7 @@ std::vector<WordScore> grade_words(const std::vector<Mutant>& mutants, MutationO
     all.push_back({{}, std::move(grades.scores)});
     write_file(killers, scores_json(all.front().scores));
     options.earlier = killers;
-    options.run_seconds = seconds;
+    options.run_cases = cases;
     std::vector<Mutant> killed;
     for (const MutantScore& score : all.front().scores)
         if (score.killed) killed.push_back(score.mutant);

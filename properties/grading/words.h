@@ -19,11 +19,13 @@ struct WordScore {
 const std::vector<std::string>& graded_words();
 
 /// Every mutant as its library declares itself, then those that were killed under each word. What killed a mutant is
-/// tried first; else a run of the whole suite has `seconds`. The first entry has no word.
+/// tried first; else a run of the whole suite has so many cases of each property, so that no other work on the machine
+/// changes the table. The first entry has no word.
 std::vector<WordScore> grade_words(const std::vector<Mutant>& mutants, MutationOptions options,
-                                   double seconds, std::ostream& out);
+                                   int cases, std::ostream& out);
 
-/// Mutants killed of those that are killed without the word, by family, and ids of the others.
+/// Mutants killed of those that are killed without the word, by family, and ids of the others; those that the limit of
+/// time cut off are named apart.
 std::string words_table(const std::vector<WordScore>& words);
 
 /// Rewrites what stands between "<!-- words:begin -->" and "<!-- words:end -->". Throws std::runtime_error when the

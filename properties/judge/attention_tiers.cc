@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "properties/case/attention_data.h"
 #include "properties/case/derived.h"
 #include "properties/judge/attention_hypotheses.h"
+#include "ref/attention/scaled_inputs.h"
 
 namespace attncheck::properties {
 namespace {
@@ -14,10 +16,19 @@ namespace {
 /// row_max + log(row_sum), where a class says that only this is defined (stats=lse).
 constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
-/// Whether keys of a row share an error: of delta in dK, of an own row sum in both.
+/// Whether keys of a row share an error: of delta in dK, of an own row sum in both, of Q as it is scaled; or queries one of
+/// the keys as they are scaled.
 bool shares_errors(const ref::RoundingClass& rounding, Role role) {
-    return (role == Role::key_grad && (rounding.delta_rounded || rounding.scaling == ref::Scaling::half)) ||
+    return rounding.scaling == ref::Scaling::half || (role == Role::key_grad && rounding.delta_rounded) ||
            ((role == Role::key_grad || role == Role::value_grad) && rounding.own_forward);
+}
+
+/// Fewest rows of the other side that a sequence has: of queries, with the heads of a group, or of keys.
+double fewest_rows(const AttentionProblem& problem, bool of_queries) {
+    double rows = static_cast<double>(of_queries ? problem.query_rows() : problem.shape.kv_rows);
+    for (const std::int64_t length : of_queries ? problem.query_lengths : problem.kv_lengths)
+        if (length > 0) rows = std::min(rows, static_cast<double>(of_queries ? length * problem.shape.group() : length));
+    return rows;
 }
 
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
@@ -42,11 +53,7 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     if (role == Role::query_grad || (role == Role::key_grad && !close))
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
-    if (!shares) return tensor;
-    double rows = static_cast<double>(problem.query_rows());
-    for (const std::int64_t length : problem.query_lengths)
-        if (length > 0) rows = std::min(rows, static_cast<double>(length * problem.shape.group()));
-    tensor.most_independent = rows;
+    if (shares) tensor.most_independent = fewest_rows(problem, of_keys);
     return tensor;
 }
 
@@ -111,11 +118,7 @@ std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std:
     return longest;
 }
 
-}  // namespace
-
-std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
-                                     const ref::RoundingClass& declared) {
-    const ref::RoundingClass rounding = with_casts(problem, declared);
+std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::RoundingClass& rounding) {
     const ref::AttentionShape& s = problem.shape;
     const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
                keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
@@ -129,7 +132,7 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
         auto noise = ref::attention_grad_noise(s, problem.columns, in, queries, keys, dtype,
                                                rounding);
         out.push_back(make_tensor(problem, "dq", Role::query_grad, s.head_dim, queries,
-                                  std::move(noise.query_grad), "ds"));
+                                  std::move(noise.query_grad), "ds", shares_errors(rounding, Role::query_grad)));
         out.push_back(make_tensor(problem, "dk", Role::key_grad, s.head_dim, keys,
                                   std::move(noise.key_grad), "ds", shares_errors(rounding, Role::key_grad)));
         out.push_back(make_tensor(problem, "dv", Role::value_grad, s.value_dim, keys,
@@ -140,7 +143,7 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     auto noise =
         ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
     out.push_back(make_tensor(problem, problem.output_name.c_str(), Role::output, s.value_dim, queries,
-                              std::move(noise.output), "p"));
+                              std::move(noise.output), "p", shares_errors(rounding, Role::output)));
     if (problem.statistics == Statistics::none) return out;
     if (problem.statistics == Statistics::lse) {
         out.push_back(make_tensor(problem, "lse", Role::lse, 1, queries, std::move(noise.lse), "sum"));
@@ -159,9 +162,8 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
     return out;
 }
 
-std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
-                                        const ref::RoundingClass& declared) {
-    const ref::RoundingClass rounding = with_casts(problem, declared);
+std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const ChosenRows& chosen,
+                                       const ref::RoundingClass& rounding) {
     const ref::AttentionShape& s = problem.shape;
     const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
                keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
@@ -218,6 +220,65 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
             ref::bias_grad_noise(s, chosen.bias_columns, few, queries, keys, problem.result, rounding),
             1, 1));
     }
+    return out;
+}
+
+std::optional<ref::Result> result_of(const TierTensor& tensor) {
+    switch (tensor.role) {
+        case Role::output: return ref::Result::output;
+        case Role::row_max: return ref::Result::row_max;
+        case Role::row_sum: return ref::Result::row_sum;
+        case Role::lse: return ref::Result::lse;
+        case Role::query_grad: return ref::Result::query_grad;
+        case Role::key_grad: return ref::Result::key_grad;
+        case Role::value_grad: return ref::Result::value_grad;
+        default: break;
+    }
+    if (tensor.name == kLseTensor) return ref::Result::lse;
+    if (tensor.name == "dbias") return ref::Result::bias_grad;
+    return std::nullopt;
+}
+
+/// scale=half: what the roundings of Q and K as they are scaled do to sums of the elements. The tensors then refer to
+/// the problem and to the chosen rows, nothing for all of them.
+void count_scaled_inputs(const AttentionProblem& problem, const ChosenRows* chosen, const ref::RoundingClass& rounding,
+                         std::vector<TierTensor>& tensors) {
+    if (rounding.scaling != ref::Scaling::half || problem.result == ref::Dtype::fp32) return;
+    for (TierTensor& tensor : tensors) {
+        const auto result = result_of(tensor);
+        if (!result) continue;
+        tensor.shared_variance = [&problem, chosen, rounding, result = *result](std::span<const double> weights) {
+            const AttentionNumbers numbers(problem);
+            const ref::AttentionGradInputs in = numbers.gradient_inputs();
+            ref::WeightedResult sum{result, weights};
+            ref::ColumnLister columns = problem.columns;
+            if (chosen && result == ref::Result::bias_grad) {
+                columns = chosen->bias_columns;
+            } else if (chosen && (result == ref::Result::key_grad || result == ref::Result::value_grad)) {
+                sum.chosen = chosen->keys;
+                if (chosen->key_columns) columns = chosen->key_columns;
+            } else if (chosen) {
+                sum.chosen = chosen->rows;
+            }
+            return ref::scaled_inputs_variance(problem.shape, columns, in, problem.result, rounding, sum);
+        };
+    }
+}
+
+}  // namespace
+
+std::vector<TierTensor> tier_tensors(const AttentionProblem& problem, const ref::RoundingClass& declared) {
+    const ref::RoundingClass rounding = with_casts(problem, declared);
+    auto out = all_tensors(problem, rounding);
+    count_scaled_inputs(problem, nullptr, rounding, out);
+    return out;
+}
+
+std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const ChosenRows& chosen,
+                                        const ref::RoundingClass& declared) {
+    const ref::RoundingClass rounding = with_casts(problem, declared);
+    auto out = chosen_tensors(problem, chosen, rounding);
+    count_scaled_inputs(problem, &chosen, rounding, out);
     return out;
 }
 

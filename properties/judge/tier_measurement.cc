@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -16,7 +17,7 @@ Measurement::Measurement(const TierTensor& tensor) : tensor_(tensor) {
         z_[i] = variance > 0 ? (tensor.got[i] - tensor.noise.value[i]) / std::sqrt(variance)
                              : std::nan("");
     }
-    if (!tensor.noise.shared.empty())
+    if (!tensor.noise.shared.empty() || tensor.shared_variance)
         counted_.resize(z_.size() / static_cast<std::size_t>(tensor.width));
     measure_rows();
     measure_shared();
@@ -47,7 +48,7 @@ double Measurement::least_gain(double limit, double margin) const {
                tensor_.noise.probes[one.first.first].defect == ref::Defect::gain;
     });
     if (gain == filters_.end()) return std::numeric_limits<double>::infinity();
-    const FilterSums& f = gain->second;
+    const FilterSums f = with_shared(gain->first.first, gain->first.second);
     const double shift = f.coherent();
     // Noise of a_r has the variance w_r.
     for (double b = 1e-6; b < 1; b *= 1.05) {
@@ -204,24 +205,19 @@ void Measurement::measure_shared() {
             weighted[i] = std::isnan(z_[i]) ? 0 : noise.probes[k].direction[i] / noise.variance[i];
         std::vector<double> variances(numbers.size());
         for (const ref::SharedErrors& errors : noise.shared) {
-            const std::size_t keys = errors.places.size(), channels = errors.by_channel ? width : 1,
-                              joined = width / channels;
+            const std::size_t keys = errors.places.size();
             for (std::size_t i = 0; i * width < errors.factor.size(); ++i) {
                 const double* const factor = errors.factor.data() + i * width;
-                sums.assign(numbers.size() * channels, 0.0);
+                sums.assign(numbers.size(), 0.0);
                 for (std::size_t c = 0; c < keys; ++c) {
                     const auto unit = static_cast<std::size_t>(errors.places[c]);
                     if (slices[unit].empty()) continue;
-                    const auto share = static_cast<double>(errors.share[i * keys + c]);
-                    for (std::size_t d = 0; d < channels; ++d) {
-                        const std::size_t from = d * joined;
-                        const double product =
-                            std::inner_product(factor + from, factor + from + joined,
-                                               weighted.data() + unit * width + from, 0.0);
-                        for (const std::size_t slice : slices[unit]) sums[slice * channels + d] += share * product;
-                    }
+                    const double product =
+                        static_cast<double>(errors.share[i * keys + c]) *
+                        std::inner_product(factor, factor + width, weighted.data() + unit * width, 0.0);
+                    for (const std::size_t slice : slices[unit]) sums[slice] += product;
                 }
-                for (std::size_t at = 0; at < sums.size(); ++at) variances[at / channels] += ref_square(sums[at]);
+                for (std::size_t at = 0; at < sums.size(); ++at) variances[at] += ref_square(sums[at]);
             }
         }
         for (const auto& [name, number] : numbers) {
@@ -231,29 +227,52 @@ void Measurement::measure_shared() {
     }
 }
 
+FilterSums Measurement::with_shared(std::size_t probe, const SliceName& slice) const {
+    FilterSums sums = filters_.at({probe, slice});
+    if (!tensor_.shared_variance) return sums;
+    const ref::RoundingNoise& noise = tensor_.noise;
+    const auto width = static_cast<std::size_t>(tensor_.width);
+    std::vector<double> weights(z_.size());
+    for (std::size_t unit = 0; unit < counted_.size(); ++unit) {
+        if (!counted_[unit] || !std::ranges::count(names(static_cast<std::int64_t>(unit)), slice)) continue;
+        for (std::size_t i = unit * width; i < (unit + 1) * width; ++i)
+            if (!std::isnan(z_[i])) weights[i] = noise.probes[probe].direction[i] / noise.variance[i];
+    }
+    sums.shared += tensor_.shared_variance(weights);
+    return sums;
+}
+
 std::optional<Finding> Measurement::judge_filters(double limit, TierScores& scores) const {
-    std::optional<Finding> best;
-    double most = 0;
-    for (const auto& [key, filter] : filters_) {
-        const double t = filter.statistic();
+    const auto score = [&](double t) {
         scores.filter = std::max(scores.filter, t / limit);
         scores.worst_t = std::max(scores.worst_t, t);
-        if (!(t > limit)) continue;
-        const double weight = key.second.kind == SliceName::Kind::all ? 1.5 : 1;
-        const double explained = weight * std::fabs(filter.t());
-        if (!(explained > most)) continue;
-        most = explained;
+    };
+    std::vector<std::pair<double, const decltype(filters_)::value_type*>> candidates;
+    for (const auto& one : filters_) {
+        const double t = one.second.statistic();
+        if (!(t > limit)) {
+            score(t);
+            continue;
+        }
+        const double weight = one.first.second.kind == SliceName::Kind::all ? 1.5 : 1;
+        candidates.emplace_back(weight * std::fabs(one.second.t()), &one);
+    }
+    std::ranges::stable_sort(candidates, std::greater<>(), [](const auto& one) { return one.first; });
+    for (const auto& [explained, one] : candidates) {
+        const FilterSums filter = with_shared(one->first.first, one->first.second);
+        score(filter.statistic());
+        if (!(filter.statistic() > limit)) continue;
         Finding found;
         found.kind = Finding::Kind::filter;
-        found.probe = key.first;
-        found.slice = key.second;
+        found.probe = one->first.first;
+        found.slice = one->first.second;
         found.coefficient = filter.coefficient();
         found.statistic = filter.t();
         found.limit = limit;
         found.rows = filter.rows;
-        best = found;
+        return found;
     }
-    return best;
+    return std::nullopt;
 }
 
 std::optional<Finding> Measurement::judge_slices(double tests, TierScores& scores) const {

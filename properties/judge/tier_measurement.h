@@ -110,6 +110,9 @@ private:
     /// (sum_r share_ir <factor_i, direction_r / sigma_r^2>)^2 of its variance.
     void measure_shared();
 
+    /// The same with what the tensor counts on demand (TierTensor::shared_variance).
+    FilterSums with_shared(std::size_t probe, const SliceName& slice) const;
+
     /// The filter that explains most; the whole tensor before its parts.
     std::optional<Finding> judge_filters(double limit, TierScores& scores) const;
 

@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct TierTensor {
     /// No more of what goes together is independent in any slice: errors of delta, one for each row.
     double most_independent = std::numeric_limits<double>::infinity();
     double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
+    /// Variance of a sum of the elements by errors that they share, given the weight of each; empty: none. It takes
+    /// about as long as the tensor itself and is asked for where a filter would fire.
+    std::function<double(std::span<const double>)> shared_variance;
     std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
 
     const ref::SequencePlace& place_of(std::int64_t unit) const {

@@ -8,7 +8,8 @@
 #include "ref/attention/logit_gradients.h"
 #include "ref/attention/logit_noise.h"
 #include "ref/attention/rounding_variance.h"
-#include "ref/attention/shared_rows.h"
+#include "ref/attention/scaled_inputs.h"
+#include "ref/attention/score_gradients.h"
 
 namespace attncheck::ref {
 namespace {
@@ -29,7 +30,7 @@ public:
           bias_(in.bias_elements, in.bias_dtype, of_) {
         const auto dout = view(in.output_grad, shape.value_dim),
                    o = view(in.output, shape.value_dim);
-        delta_ = dout.cwiseProduct(o).rowwise().sum();
+        delta_ = row_deltas(shape, in);
         delta_variance_ = of_.of_sum(static_cast<double>(shape.value_dim)) *
                           dout.cwiseProduct(o).rowwise().squaredNorm();
         if (of_.delta > 0) delta_variance_ += of_.delta * delta_.square() + of_.underflow;
@@ -41,38 +42,34 @@ public:
         const double scale = in_.forward.scale, unit = square(of_.unit);
         const double dim = static_cast<double>(shape_.head_dim),
                      value_dim = static_cast<double>(shape_.value_dim);
-        Matrix<double> dout(g, shape_.value_dim);
-        Eigen::ArrayXd m(g), log_sum(g);
-        RowTerms row_terms{Eigen::ArrayXd(g), Eigen::ArrayXd(g), Eigen::ArrayXd(g)};
-        auto& [delta, other_delta, delta_variance] = row_terms;
-        Array p(g, rows.count());
-        Array plain = scale * product_transposed(rows.query, rows.key()).array();
-        Array capped, slope;
+        const ScoreGradients exact = score_gradients(shape_, in_, rows, delta_);
+        const Matrix<double>& dout = exact.output_grad;
+        const Eigen::ArrayXd &m = exact.row_max, &log_sum = exact.log_sum;
+        const Array &p = exact.prob, &s = exact.logits, &capped = exact.capped, &centred = exact.centred,
+                    &ds = exact.score_grad;
+        Array plain = exact.plain, slope = exact.slope;
         const double cap = in_.forward.softcap;
-        if (cap > 0) {
-            capped = softcapped<double>(plain.matrix(), cap).array();
-            slope = 1 - (capped / cap).square();
-        }
-        const Array s = (cap > 0 ? capped : plain) + rows.bias;
+        const Mask kept = rows.kept();
+        RowTerms row_terms{exact.delta, Eigen::ArrayXd(g), Eigen::ArrayXd(g)};
+        auto& [delta, other_delta, delta_variance] = row_terms;
         for (std::int64_t i = 0; i < g; ++i) {
             const std::int64_t at = rows.row(i);
-            const double l = in_.row_sum[static_cast<std::size_t>(at)];
-            dout.row(i) = view(in_.output_grad, shape_.value_dim).row(at);
-            m[i] = in_.row_max[static_cast<std::size_t>(at)], log_sum[i] = std::log(l);
-            delta[i] = delta_[at], delta_variance[i] = delta_variance_[at];
+            delta_variance[i] = delta_variance_[at];
             other_delta[i] = sums_.place_of(at).position > 0 ? delta_[at - heads] : delta_[at];
-            p.row(i) = exponential(s.row(i) - m[i]) / l;
         }
-        const Mask kept = rows.kept();
-        const Array prob_grad = kept.select(
-            rows.gain * product_transposed(dout, rows.value()).array(), 0.0);
-        const Array centred = prob_grad.colwise() - delta, ds = p * centred;
         Array scored =
             stored_scores(s, rows.bias) +
             square(scale) * flushed_products(rows.query, rows.key(), of_.flush) +
             scaled_near_zero(rows.query, rows.key(), scale, of_.scaling_underflow) +
-            square(scale) * of_.of_scaled_products(dim, 2) * 2 / dim *
+            square(scale) * of_.of_products(dim) * 2 / dim *
                 (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array();
+        // Q and K as they are scaled, half of it each.
+        Array scaled;
+        if (of_.scaling > 0) {
+            scaled = 2 * of_.scaling * square(scale) * squared_products(rows.query, rows.key());
+            scored += scaled;
+            if (cap > 0) scaled *= slope.square();
+        }
         Array slope_variance;
         if (cap > 0) {
             scored = slope.square() * scored + 16 * unit * capped.square();
@@ -91,6 +88,11 @@ public:
             const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
             sum_alike = lost_alike(s, p);
             sum_variance = of_.of_own_sum(static_cast<double>(rows.count()), tiles) + sum_alike.square();
+            // And the errors of its logits; that of Q as it is scaled is the same for all keys: sum_d (q_d sum_j P_j k_jd)^2.
+            sum_variance += (p == 0).select(0.0, p.square() * omega).rowwise().sum();
+            if (of_.scaling > 0)
+                sum_variance += of_.scaling * square(scale) *
+                                rows.query.cwiseProduct(product(p.matrix(), rows.key())).rowwise().squaredNorm().array();
             omega.colwise() += sum_variance;
         }
         const Array prob_grad_variance =
@@ -99,8 +101,11 @@ public:
         const Array read = rows.gain.square() *
                            flushed_products(finite_part(dout).matrix(),
                                             finite_part(rows.value()).matrix(), of_.flush);
-        if (of_.own_forward)
+        Eigen::ArrayXd of_given;
+        if (of_.own_forward) {
             delta_variance += of_own_output(rows, dout, p, omega, prob_grad_variance);
+            of_given = of_given_output(rows, dout);
+        }
         // A cast near zero, before or after the scale.
         const double most_scale = std::max(1.0, std::fabs(scale));
         const double lost = of_.rounds_score_grad ? of_.underflow * square(most_scale) : 0;
@@ -112,7 +117,7 @@ public:
                     ds.square() * omega;
         if (in_.bias_elements > 0)
             bias_.add_bias(rows, ds, own + (of_.rounds_score_grad ? of_.underflow : 0), p,
-                           delta_variance);
+                           delta_variance, of_given);
         if (cap > 0) {
             shares.value *= slope, shares.prob *= slope, shares.scale *= slope;
             own = slope.square() * own + ds.square() * slope_variance;
@@ -121,6 +126,7 @@ public:
         if (of_.rounds_score_grad) shares.take_alike(of_.least * most_scale);
         shares.share_alike(sum_alike);
         shares.of_row = sum_variance;
+        if (of_.stores_scaled) shares.scaled = 0.5 * shares.value.square() * scaled;
         sums_.add_to_queries(rows, shares, row_terms);
         if (!sums_.has_keys()) return;
         sums_.add_to_keys(rows, shares, row_terms);
@@ -134,6 +140,7 @@ public:
             weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
         weights.share_alike(sum_alike);
         weights.of_row = sum_variance;
+        if (of_.stores_scaled) weights.scaled = 0.5 * weights.value.square() * scaled;
         sums_.add_to_values(rows, weights, dout, kept);
     }
 
@@ -162,6 +169,15 @@ private:
                 out[i] += square(dout(i, c)) * (2 * of_.stored(dtype_, o) + of_values(i, c) +
                                                 weights.row(i).sum() * square(o));
             }
+        return out;
+    }
+
+    /// Variance of <dO, O> by the rounding of the given output.
+    Eigen::ArrayXd of_given_output(const SharedRows<double>& rows, const Matrix<double>& dout) const {
+        Eigen::ArrayXd out = Eigen::ArrayXd::Zero(dout.rows());
+        for (std::int64_t i = 0; i < out.size(); ++i)
+            for (std::int64_t c = 0; c < shape_.value_dim; ++c)
+                out[i] += square(dout(i, c)) * of_.stored(dtype_, view(in_.output, shape_.value_dim)(rows.row(i), c));
         return out;
     }
 
@@ -228,13 +244,19 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
     noise.finish_keys();
     if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
+    const auto common = [&](std::span<const double> scaled) {
+        return of.stores_scaled ? common_scaling_error(scaled, in.forward.scale, dtype) : 0;
+    };
+    const double of_query = common(in.forward.query), of_key = common(in.forward.key),
+                 logits = of.coherent_logits(static_cast<double>(shape.head_dim)) + of_query + of_key;
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
-        add_coherent(*one, Defect::scale, of.coherent_logits(static_cast<double>(shape.head_dim)));
+        add_coherent(*one, Defect::scale, logits);
         if (of.delta > 0 && one != &out.value_grad)
             add_coherent(*one, Defect::row_term, unit_roundoff(dtype));
         add_gain(*one);
         one->coherent = of.coherent(terms) + tiles * std::sqrt(of.exponential);
     }
+    out.query_grad.coherent += of_key, out.key_grad.coherent += of_query;
     return out;
 }
 

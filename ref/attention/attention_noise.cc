@@ -5,6 +5,7 @@
 
 #include "ref/attention/parts.h"
 #include "ref/attention/rounding_variance.h"
+#include "ref/attention/scaled_inputs.h"
 #include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
@@ -24,7 +25,7 @@ public:
           key_squares_(view(in.key, shape.head_dim).rowwise().squaredNorm()),
           value_squares_(finite_squares(in.value)),
           out_(out) {
-        if (of_.truncating) out.output.truncated.resize(out.output.size());
+        if (of_.truncating || of_.stores_scaled) out.output.truncated.resize(out.output.size());
     }
 
     void add(const SharedRows<double>& rows) {
@@ -40,10 +41,15 @@ public:
                              square(in_.scale) *
                                  flushed_products(rows.query, rows.key(), of_.flush) +
                              scaled_near_zero(rows.query, rows.key(), in_.scale, of_.scaling_underflow);
-        Array scored = square(in_.scale) * of_.of_scaled_products(dim, 2) * 2 / dim * products + stored;
+        Array scored = square(in_.scale) * of_.of_products(dim) * 2 / dim * products + stored;
+        // Q and K as they are scaled, half of it each; K for all rows.
+        Array scaled = Array::Zero(s.rows(), s.cols());
+        if (of_.scaling > 0)
+            scaled = 2 * of_.scaling * square(in_.scale) * squared_products(rows.query, rows.key());
         if (in_.softcap > 0) {
             const Array capped = s - rows.bias, slope = 1 - (capped / in_.softcap).square();
             scored = slope.square() * scored + 16 * unit * capped.square();
+            scaled *= slope.square();
         }
         const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
         const double exponential = of_.exponential * square(1 + tiles);
@@ -55,7 +61,9 @@ public:
             exponential;
         Squares of;
         of.largest = omega.isNaN().select(0.0, omega).rowwise().maxCoeff();
-        of.weighted = (p.square() * omega).rowwise().sum();
+        if (of_.scaling > 0) of.scaled = p.square() * scaled.isNaN().select(0.0, scaled);
+        of.weighted = (p.square() * (omega + scaled)).rowwise().sum();
+        of.of_max = (omega + scaled).isNaN().select(0.0, omega + scaled).rowwise().maxCoeff();
         of.probs = p.square().rowwise().sum();
         const double count = static_cast<double>(rows.count());
         of.exponential = exponential;
@@ -69,9 +77,12 @@ public:
     }
 
 private:
-    /// Of every row: largest variance of a logit, sum p^2 omega, sum p^2; relative variance of l.
+    /// Of every row: largest variance of a logit but for Q and K as they are scaled, sum p^2 omega, sum p^2; relative
+    /// variance of l.
     struct Squares {
         Eigen::ArrayXd largest, weighted, probs;
+        Eigen::ArrayXd of_max;  ///< largest variance of a logit, Q and K as they are scaled included
+        Array scaled;           ///< p^2 times the variance that these give a logit, by pair; empty: none
         double row_sum = 0, exponential = 0;  ///< relative variances of l, and the part of exp=N
         /// What terms next to a much larger one lose of l, and P in its cast, where they err alike.
         Eigen::ArrayXd sum_alike, cast_alike;
@@ -82,6 +93,8 @@ private:
         of.sum_alike = of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
         const Eigen::ArrayXd spreads = spreads_of(s, p);
         const double cast_step = of_.rounds_prob || of_.rounds_sum ? of_.least : 0;
+        // Logits that spread over few steps of the rounded P next to 1: these err alike in the row sum.
+        const double cast_unit = std::sqrt(3 * of_.cast);
         for (std::int64_t i = 0; i < p.rows(); ++i) {
             const auto row = p.row(i);
             if (RoundingVariance::any_alike(row, of_.sum, spreads[i]))
@@ -93,6 +106,8 @@ private:
                 of.prob_alike(i, j) = RoundingVariance::alike(p(i, j), cast_step, spreads[i]);
             of.cast_alike[i] = of.prob_alike.row(i).sum();
         }
+        for (std::int64_t i = 0; of_.rounds_sum && i < p.rows(); ++i)
+            if (RoundingVariance::alike(1, cast_unit, spreads[i]) > 0) of.cast_alike[i] = cast_unit;
     }
 
     /// Scores that are stored, and parts merged by stored LSE.
@@ -112,12 +127,12 @@ private:
         const double m = exact.row_max[i], l = exact.row_sum[i];
         RoundingNoise& max = out_.row_max;
         max.value[at] = m;
-        max.variance[at] = max.rest[at] = of.largest[i] + of_.stored(Dtype::fp32, m);
+        max.variance[at] = max.rest[at] = of.of_max[i] + of_.stored(Dtype::fp32, m);
         RoundingNoise& sum = out_.row_sum;
         sum.value[at] = l;
         const double alike = square(of.sum_alike[i]) +
                              (of_.rounds_sum ? square(of.cast_alike[i]) : 0);
-        sum.rest[at] = square(l) * (of.weighted[i] + of.largest[i] + of.row_sum +
+        sum.rest[at] = square(l) * (of.weighted[i] + of.of_max[i] + of.row_sum +
                                     square(of.sum_alike[i])) +
                        of_.stored(Dtype::fp32, l);
         sum.cast[at] = of_.cast * of.probs[i] * square(l) + of_.underflow * count +
@@ -127,7 +142,7 @@ private:
         RoundingNoise& lse = out_.lse;
         lse.value[at] = m + std::log(l);
         lse.cast[at] = sum.cast[at] / square(l);
-        lse.rest[at] = of.weighted[i] + of.largest[i] + of.row_sum + square(of.sum_alike[i]) +
+        lse.rest[at] = of.weighted[i] + of.of_max[i] + of.row_sum + square(of.sum_alike[i]) +
                        of_.stored(Dtype::fp32, lse.value[at]) +
                        square(of_.unit) * (4 * (square(m) + square(lse.value[at])) + 16);
         lse.variance[at] = lse.rest[at] + (of_.rounds_sum ? lse.cast[at] : 0);
@@ -149,14 +164,23 @@ private:
         Array alike = Array::Zero(plain.rows(), plain.cols());  // of the cast of P
         if (of.prob_alike.size() > 0)
             alike = product((rows.gain * of.prob_alike).square().matrix(), value2_.view()).array();
+        // sum (p y - p o)^2 omega of Q and K as they are scaled.
+        Array scaled;
+        if (of.scaled.size() > 0) {
+            const Matrix<double> by = rows.gain * of.scaled,
+                                 means = product(by, Matrix<double>(finite_part(rows.value())));
+            scaled = product(Matrix<double>(rows.gain.square() * of.scaled), value2_.view()).array() +
+                     exact.output.array() * (exact.output.array().colwise() * of.scaled.rowwise().sum() - 2 * means.array());
+        }
         RoundingNoise& noise = out_.output;
         for (std::int64_t i = 0; i < products.rows(); ++i) {
             const auto at = rows.place(i);
             const Array o = exact.output.row(i).array(), o2 = o.square();
             const Array stored = o.unaryExpr([&](double x) { return of_.stored(dtype_, x); });
-            const Array rest = 2 * of.largest[i] * (products.row(i) + o2 * of.probs[i]) +
-                               sums * products.row(i) +
-                               o2 * (of.row_sum + square(of.sum_alike[i])) + stored;
+            Array rest = 2 * of.largest[i] * (products.row(i) + o2 * of.probs[i]) +
+                         sums * products.row(i) +
+                         o2 * (of.row_sum + square(of.sum_alike[i])) + stored;
+            if (scaled.size() > 0) rest += scaled.row(i);
             if (of_.rounds_sum) alike.row(i) += o2 * square(of.cast_alike[i]);
             const Array cast =
                 of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
@@ -170,6 +194,7 @@ private:
             row(noise.cast, at) = cast;
             row(noise.variance, at) = rest + flushed + (casts ? 1 : 0) * cast;
             if (of_.truncating) row(noise.truncated, at) = lost * products.row(i);
+            if (of_.stores_scaled && scaled.size() > 0) row(noise.truncated, at) += 0.5 * scaled.row(i);
             row(noise.alike, at) =
                 o2 * square(of.sum_alike[i]) + (casts ? 1 : 0) * alike.row(i) +
                 of.exponential * (products.row(i) + o2) +
@@ -241,6 +266,10 @@ Array flushed_products(const Rows& a, const Rows& b, double flush) {
     const Eigen::VectorXd a_lost = lost(a), b_lost = lost(b), a_all = a.rowwise().squaredNorm(),
                           b_all = b.rowwise().squaredNorm();
     return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
+}
+
+Array squared_products(const Rows& a, const Rows& b) {
+    return product_transposed(Matrix<double>(a.array().square()), Matrix<double>(b.array().square())).array();
 }
 
 Array scaled_near_zero(const Rows& query, const Rows& key, double scale, double underflow) {
@@ -341,8 +370,10 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
             skip_row);
     });
     const RoundingVariance of(dtype, rounding);
-    add_coherent(out.output, Defect::scale,
-                 of.coherent_logits(static_cast<double>(shape.head_dim)));
+    double logits = of.coherent_logits(static_cast<double>(shape.head_dim));
+    if (of.stores_scaled)
+        logits += common_scaling_error(in.query, in.scale, dtype) + common_scaling_error(in.key, in.scale, dtype);
+    add_coherent(out.output, Defect::scale, logits);
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
         one->coherent =

@@ -45,7 +45,8 @@ GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> 
       key_(out.key_grad, shape.head_dim),
       value_(out.value_grad, shape.value_dim) {
     for (TensorSums* sums : {&query_, &key_, &value_})
-        if (of_.truncating || (sums == &key_ && (shares_delta() || shares_scaling())) || (sums == &value_ && of_.own_forward))
+        if (of_.truncating || of_.stores_scaled || (sums == &key_ && shares_delta()) ||
+            (sums == &value_ && of_.own_forward))
             sums->noise.truncated.resize(sums->noise.size());
     if (of_.group > 0 && shape.group() > 1) {
         head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
@@ -143,6 +144,8 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
                          prob_key = product(shares.prob.matrix(), k);
     Matrix<double> alike;
     if (shares.alike.size() > 0) alike = product(shares.alike.matrix(), k2);
+    Matrix<double> scaled;
+    if (shares.scaled.size() > 0) scaled = product(shares.scaled.matrix(), k2);
     for (std::int64_t i = 0; i < value.rows(); ++i) {
         const std::int64_t at = rows.place(i);
         query_.value(at) = value.row(i);
@@ -150,6 +153,7 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
         query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
         query_.rest(at).array() += square(of_.flush) * shares.value.row(i).square().sum();
         if (shares.alike.size() > 0) query_.alike(at) = alike.row(i);
+        if (shares.scaled.size() > 0) query_.row(query_.noise.truncated, at) = scaled.row(i);
         query_.probe(at, Defect::scale) = scale.row(i);
         query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
         query_.probe(at, Defect::other_row) = (delta[i] - other_delta[i]) * prob_key.row(i);
@@ -184,6 +188,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
         if (of_.delta > 0 && !of_.own_forward) add_product(key_.row(key_.noise.truncated, to), of_delta, j, q2);
         key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
         if (shares.alike.size() > 0) add_product(key_.alike(to), shares.alike, j, q2);
+        if (shares.scaled.size() > 0) add_product(key_.row(key_.noise.truncated, to), shares.scaled, j, q2);
         add_product(key_.probe(to, Defect::scale), shares.scale, j, q);
         add_product(key_.probe(to, Defect::row_term), row_term, j, q);
         add_product(key_.probe(to, Defect::other_row), other_row, j, q);
@@ -191,14 +196,12 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
     }
     if (of_.own_forward) add_shared(key_, rows, shares.prob.colwise() * delta_variance.sqrt(), q);
     if (shares.of_row.size() > 0) add_shared(key_, rows, shares.value.colwise() * shares.of_row.sqrt(), q);
-    if (shares_scaling()) add_shared(key_, rows, shares.value * std::sqrt(of_.scaling), q, true);
     add_tiles(key_, rows, shares.value, q);
 }
 
 void GradientSums::add_shared(TensorSums& sums, const SharedRows<double>& rows, const Array& deviations,
-                              const Matrix<double>& x, bool by_channel) const {
+                              const Matrix<double>& x) const {
     SharedErrors errors;
-    errors.by_channel = by_channel;
     for (std::int64_t j = 0; j < rows.count(); ++j) errors.places.push_back(slot(rows, j));
     errors.share.reserve(static_cast<std::size_t>(deviations.size()));
     for (std::int64_t i = 0; i < deviations.rows(); ++i)
@@ -225,6 +228,7 @@ void GradientSums::add_to_values(const SharedRows<double>& rows, const PairShare
         add_product(value_.rest(to), weights.own, j, tame2);
         value_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
         if (weights.alike.size() > 0) add_product(value_.alike(to), weights.alike, j, tame2);
+        if (weights.scaled.size() > 0) add_product(value_.row(value_.noise.truncated, to), weights.scaled, j, tame2);
         add_product(value_.probe(to, Defect::scale), weights.scale, j, tame);
     }
     if (weights.of_row.size() > 0) add_shared(value_, rows, weights.value.colwise() * weights.of_row.sqrt(), tame);
@@ -263,6 +267,7 @@ void GradientSums::finish(TensorSums& sums, std::int64_t at, double terms, bool 
         noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
         noise.alike[i] += of_.stored_alike(dtype_, x) + of_.exponential * squares;
         if (of_.truncating) noise.truncated[i] += of_.of_truncation(terms) * squares;
+        if (of_.stores_scaled && &sums != &value_) noise.truncated[i] += of_.scaling * squares;
     }
 }
 

@@ -41,6 +41,8 @@ struct PairShares {
     Array prob;   ///< scale P: what delta is multiplied with
     Array alike;  ///< square of the error of a cast near zero, in own too; empty: none
 
+    Array scaled;  ///< variance by Q, or by K, as it is scaled for the logits, in own too; empty: none
+
     Eigen::ArrayXd of_row;  ///< relative variance of an error that all pairs of a row share, in own too; empty: none
 
     void take_alike(double half_step, const Eigen::ArrayXd& spreads = {});
@@ -84,11 +86,9 @@ private:
     void add_heads(TensorSums& sums, std::int64_t key, const Matrix<double>& heads);
     void add_to_heads(const SharedRows<double>& rows, const Array& share, const Matrix<double>& x,
                       std::int64_t j, std::int64_t to, Matrix<double>& heads);
-    /// Whether a row of Q is rounded where it is scaled, to what all keys of the row are summed with.
-    bool shares_scaling() const { return of_.scaling > square(of_.unit); }
-    /// What an error of `deviations`, one number for each row, or for each channel of x, adds to all of its keys.
+    /// What an error of `deviations`, one number for each row, adds to all of its keys.
     void add_shared(TensorSums& sums, const SharedRows<double>& rows, const Array& deviations,
-                    const Matrix<double>& x, bool by_channel = false) const;
+                    const Matrix<double>& x) const;
     void add_tiles(TensorSums& sums, const SharedRows<double>& rows, const Array& share,
                    const Matrix<double>& x);
     void finish(TensorSums& sums, std::int64_t at, double terms, bool casts);

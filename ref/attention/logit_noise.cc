@@ -6,7 +6,8 @@
 namespace attncheck::ref {
 
 void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const Array& own,
-                          const Array& prob, const Eigen::ArrayXd& delta_variance) {
+                          const Array& prob, const Eigen::ArrayXd& delta_variance,
+                          const Eigen::ArrayXd& of_given) {
     for (std::int64_t i = 0; i < ds.rows(); ++i) {
         const auto columns = rows.columns_of(i);
         double shared = 0;  // sum of P over neighbours of the same element
@@ -21,6 +22,7 @@ void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const
                 alike_[element] += RoundingVariance::alike(ds(i, at), of_.least);
             add(element, ds(i, at),
                 own(i, at) + (is_last ? square(shared) * delta_variance[i] : 0));
+            if (is_last && of_given.size() > 0) given_[element] += square(shared) * of_given[i];
             if (is_last) shared = 0;
         }
     }
@@ -44,7 +46,7 @@ RoundingNoise LogitNoise::finish() const {
         noise.rest[e] = own_[e] + square(alike_[e]) + of_.of_sum(terms_[e]) * squares_[e] +
                         (4 * square(of_.unit) + of_.exponential) * square(value_[e]) +
                         of_.stored(dtype_, value_[e]);
-        noise.alike[e] = square(alike_[e]) + of_.stored_alike(dtype_, value_[e]) +
+        noise.alike[e] = square(alike_[e]) + given_[e] + of_.stored_alike(dtype_, value_[e]) +
                          of_.exponential * squares_[e];
         noise.variance[e] = noise.rest[e] + (of_.rounds_score_grad ? noise.cast[e] : 0);
     }

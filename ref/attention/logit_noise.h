@@ -13,12 +13,15 @@ class LogitNoise {
 public:
     LogitNoise(std::size_t elements, Dtype dtype, const RoundingVariance& of)
         : dtype_(dtype), of_(of), value_(elements), own_(elements), squares_(elements),
-          alike_(elements), terms_(elements) {}
+          alike_(elements), given_(elements), terms_(elements) {}
 
     /// dS of rows, by the places of their columns. own: variance of dS but for its cast and the part
     /// of delta; delta's error is one number for a row, whose pairs of one element share it.
+    /// of_given: the part of it that the rounding of the given output has in the value, where a kernel
+    /// goes by an output of its own; empty: it goes by the given one. A sum over all keys of a row, 0 but for that, is
+    /// another number then, so that any part of the value may be missing.
     void add_bias(const SharedRows<double>& rows, const Array& ds, const Array& own,
-                  const Array& prob, const Eigen::ArrayXd& delta_variance);
+                  const Array& prob, const Eigen::ArrayXd& delta_variance, const Eigen::ArrayXd& of_given);
     void add(std::size_t element, double term, double variance);
 
     RoundingNoise finish() const;
@@ -28,6 +31,7 @@ private:
     const RoundingVariance& of_;
     std::vector<double> value_, own_, squares_;
     std::vector<double> alike_;  ///< sum of the errors that casts near zero may share
+    std::vector<double> given_;  ///< variance of the value by the rounding of the given output
     std::vector<double> terms_;
 };
 

@@ -49,12 +49,11 @@ struct Probe {
 };
 
 /// Errors that rows of queries make once for all of their keys: row i adds a number of deviation 1 times
-/// share[i,c] factor[i] to the key in places[c]; or a number for each channel of factor[i].
+/// share[i,c] factor[i] to the key in places[c].
 struct SharedErrors {
     std::vector<std::int64_t> places;  ///< [c]
     std::vector<float> share;          ///< [g,c]
     std::vector<double> factor;        ///< [g,width]
-    bool by_channel = false;
     bool close = false;  ///< roundings of numbers that lie close together, of one channel each
 };
 
@@ -68,11 +67,12 @@ struct RoundingNoise {
     std::vector<double> alike;  ///< square of the part whose errors may share their sign
     /// Part of the variance that truncation takes from sums, which goes with their partial sums. Rows
     /// that add the same factors in the same order, such as all keys of dV, have partial sums that
-    /// rise and fall together. Of dK also what an error of delta takes, one number for the keys of its row, where a
+    /// rise and fall together. With scale=half, of dQ what the keys as they are scaled take, which are the same for all
+    /// rows, and of dK the queries. Of dK also what an error of delta takes, one number for the keys of its row, where a
     /// kernel stores delta in half or forms its own, and of dK and dV what one of an own row sum takes. Empty: nothing of these.
     std::vector<double> truncated;
-    /// forward=own, dK and dV: of delta and of own row sums; scale=half, dK: of Q as it is scaled; of sums that
-    /// lie close together (close_numbers.h). In `truncated` too.
+    /// forward=own, dK and dV: of delta and of own row sums; of sums that lie close together (close_numbers.h). In
+    /// `truncated` too. Those of scale=half are in scaled_inputs.h.
     std::vector<SharedErrors> shared;
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants

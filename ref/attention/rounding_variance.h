@@ -25,6 +25,7 @@ struct RoundingVariance {
     double factors;              ///< of a product whose factors are rounded first (in=)
     double scaling;              ///< of an element of q or k that is scaled (scale=)
     double scaling_underflow;    ///< absolute, near zero
+    bool stores_scaled;          ///< scale=half of a half type; what these errors have in common: scaled_inputs.h
     bool lse_split, lse_statistics;
     bool own_forward;
     /// exp=N beyond the usual: squared relative error of an exponential, N u. Not a third of it: the same
@@ -50,7 +51,9 @@ struct RoundingVariance {
           // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
           // rows makes it smaller.
           factors(2 * factor_roundoff(rounding, storage) * factor_roundoff(rounding, storage)),
-          scaling(square(scaling_roundoff(rounding, storage))),
+          // As other casts where it is one; the errors that rows share are counted as such.
+          scaling(square(scaling_roundoff(rounding, storage)) /
+                  (rounding.scaling == Scaling::half && storage != Dtype::fp32 ? 3 : 1)),
           lse_split(rounding.lse_split),
           lse_statistics(rounding.lse_statistics),
           own_forward(rounding.own_forward),
@@ -59,6 +62,7 @@ struct RoundingVariance {
         const double eta = half_ulp(rounding.cast.value_or(storage), 0);
         underflow = std::max(eta * eta / 3, flush * flush);
         scaling_underflow = rounding.scaling == Scaling::half ? underflow : 0;
+        stores_scaled = rounding.scaling == Scaling::half && storage != Dtype::fp32;
         least = std::max(eta, flush);
     }
 
@@ -74,10 +78,8 @@ struct RoundingVariance {
     }
     /// The same for products of stored numbers, or of P or dS with such.
     double of_products(double terms) const { return of_sum(terms) + factors; }
-    /// Of products of stored numbers one of which is q or k as they were scaled: <q, k> has two such.
-    double of_scaled_products(double terms, int scaled = 1) const {
-        return of_products(terms) + scaled * scaling;
-    }
+    /// Of products of stored numbers one of which is q or k as they were scaled.
+    double of_scaled_products(double terms) const { return of_products(terms) + scaling; }
     /// Of a logit that is stored, before its bias or behind it, and of the LSE of the parts that are
     /// merged by it.
     double of_score(double logit, double bias, double lse) const {
@@ -122,7 +124,8 @@ struct RoundingVariance {
     /// The same of logits, relative: scale and log2 e, and what truncation takes from the `terms` of
     /// a product.
     double coherent_logits(double terms) const {
-        return 4 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * (factors + scaling));
+        return 4 * unit + (sum > 0x1p-24 ? terms * sum : 0) +
+               std::sqrt(2 * (factors + (stores_scaled ? 0 : scaling)));
     }
     double stored(Dtype dtype, double value) const {
         const double size = std::fabs(value), half = half_ulp(dtype, size);

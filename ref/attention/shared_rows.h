@@ -219,6 +219,9 @@ Array finite_part(const Eigen::MatrixBase<X>& x) {
 /// read as 0: |a'|^2 |b|^2 + |a|^2 |b'|^2 with a' and b' the numbers that are lost.
 Array flushed_products(const Rows& a, const Rows& b, double flush);
 
+/// [rows of a, rows of b]: sum a^2 b^2, for products of which each factor has a relative error of its own.
+Array squared_products(const Rows& a, const Rows& b);
+
 /// Variance of scores of which q s, or q and k times the root of s, were stored with an absolute error
 /// of variance `underflow` near zero (scale=half).
 Array scaled_near_zero(const Rows& query, const Rows& key, double scale, double underflow);

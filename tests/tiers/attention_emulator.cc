@@ -3,6 +3,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <numbers>
 
 #include "rounded_sums.h"
 #include "rounding_emulator.h"
@@ -96,12 +97,19 @@ private:
         if (e_.scaling == ref::Scaling::scores) return;
         const double root = as_float(std::sqrt(std::fabs(p_.scale))),
                      sign = p_.scale < 0 ? -1 : 1;
-        multiply(n_.query, e_.root_scale ? root : p_.scale);
-        score_scale_ = key_grad_scale_ = 1;
+        // A softcap comes between the scale and log2 e.
+        logits_have_log_ = e_.scale_has_log && e_.base_two && p_.softcap == 0;
+        const double log = logits_have_log_ ? std::numbers::log2e : 1;
+        std::vector<double> &first = e_.scale_key ? n_.key : n_.query, &other = e_.scale_key ? n_.query : n_.key;
+        double &of_first = e_.scale_key ? query_grad_scale_ : key_grad_scale_,
+               &of_other = e_.scale_key ? key_grad_scale_ : query_grad_scale_;
+        multiply(first, (e_.root_scale ? root : p_.scale) * log);
+        score_scale_ = 1;
+        of_first = 1 / log;
         if (!e_.root_scale) return;
-        multiply(n_.key, root);
+        multiply(other, root);
         score_scale_ = sign;
-        query_grad_scale_ = key_grad_scale_ = sign * root;
+        of_first = sign * root / log, of_other = sign * root;
     }
     void multiply(std::vector<double>& values, double by) const {
         for (double& x : values) {
@@ -143,8 +151,8 @@ private:
         slopes_.assign(columns_.size(), 1);
         const bool caps = p_.softcap > 0;
         const float unit = e_.base_two ? 1.4426950408889634f : 1.0f;
-        const double factor =
-            as_float((caps ? score_scale_ : as_float(score_scale_) * unit) * planted_.scale);
+        const double factor = as_float(
+            (caps || logits_have_log_ ? score_scale_ : as_float(score_scale_) * unit) * planted_.scale);
         for (Size j = 0; j < columns_.size(); ++j) {
             const double product =
                 dot(e_.sums, row(n_.query, at, p_.shape.head_dim),
@@ -355,6 +363,7 @@ private:
     std::vector<double> logits_, acc_, output_, max_, sum_, dq_, dk_, dv_, dbias_, dsink_, head_dk_,
         head_dv_;
     double m_ = 0, l_ = 0;
+    bool logits_have_log_ = false;  ///< as Q or K are scaled
     double score_scale_ = p_.scale, query_grad_scale_ = p_.scale, key_grad_scale_ = p_.scale;
 };
 

@@ -198,6 +198,41 @@ TEST(LongRows, FiltersDoNotAccuseRoundedScales) {
                     "flash_attention_score_grad{dtype=fp16 q=[9] kv=[1365] layout=BSND kv_heads=1 group=3 dim=1 "
                     "value_dim=1 mask=bool sparse=6 prefix=random drop=keep_all keep=tenth scale=tenth data=normal "
                     "seed=6565327}");
+    // And K as it is scaled once for all queries.
+    expect_no_alarm("scale=half",
+                    "attention_grad{dtype=bf16 q=[301] kv=[9] layout=bhsd kv_heads=2 group=2 dim=1 value_dim=1 scale=tenth "
+                    "bias=per_query sink=mixed data=normal seed=166289}");
+    expect_no_alarm("scale=half",
+                    "attention_grad{dtype=fp16 q=[1365] kv=[7] layout=sbhd kv_heads=2 group=2 dim=1 value_dim=1 "
+                    "scale=eighth bias=per_key sink=normal data=normal seed=3976821}");
+}
+
+// A query of one small channel: all P lie within a few steps of bf16 next to 1, and the row sum of the rounded ones errs
+// by their mean error.
+TEST(LongRows, RowSumsOfCloseProbabilitiesAreNotAccused) {
+    const Spec spec = parse("attention{dtype=bf16 q=[9] kv=[1067] layout=bshd kv_heads=1 group=4 dim=1 value_dim=1 "
+                            "scale=tenth align=bottom_right kv_length=some data=normal seed=15626514}",
+                            schemas());
+    const AttentionProblem problem = find_operator("attention")->attention()->problem(spec);
+    Emulation emulation;
+    emulation.sum_of_cast = true;
+    const Outputs got = emulate(problem, emulation);
+    const Verdict verdict = judge_attention(problem, emulation.rounding(), [&](const std::string& name) { return got.at(name); });
+    EXPECT_FALSE(verdict.failed()) << verdict.message;
+}
+
+// An alarm of an hour's run is known when it is found, not at the end.
+TEST(Validity, AlarmsAreWrittenWhenTheyAreFound) {
+    Validity validity({"scores=half", false});
+    std::ostringstream log;
+    validity.log_alarms(log);
+    const Spec spec = parse("attention{dtype=bf16 q=[96] kv=[80] layout=bhsd kv_heads=2 group=2 dim=16 value_dim=16 "
+                            "scale=rsqrt data=normal seed=3}",
+                            schemas());
+    validity.run_line(spec, 1, 0);
+    ASSERT_EQ(validity.alarms(), 1);
+    EXPECT_NE(log.str().find("ALARM attention: "), std::string::npos);
+    EXPECT_NE(log.str().find(print(spec)), std::string::npos) << log.str();
 }
 
 // The sums over few queries next to a large sink are nearly the same for all keys, and so are their rounding errors. The
@@ -216,6 +251,33 @@ TEST(LongRows, SumsThatLieCloseTogetherAreNotAccused) {
     expect_no_alarm("group=half",
                     "attention_grad{dtype=bf16 q=[2] kv=[1365] layout=bhsd kv_heads=2 group=3 dim=4 value_dim=1 "
                     "scale=tenth sink=large data=normal seed=197776}");
+}
+
+// dbias of one number for each query sums dS over all keys, which is 0 but for the rounding of the given output. A kernel with
+// an output of its own has another rounding there.
+TEST(LongRows, BiasesOfQueriesAreNotAccusedUnderOwnForwards) {
+    expect_no_alarm("scale=half forward=own",
+                    "attention_grad{dtype=fp16 q=[1500] kv=[4] layout=bhsd kv_heads=2 group=4 dim=1 value_dim=1 "
+                    "bias=per_query scale=rsqrt data=normal seed=7344009}");
+}
+
+// The row sum of an own forward has the errors of all logits of its row, also for a key whose own logit is 0.
+TEST(LongRows, OwnRowSumsOfRoundedLogitsAreNotAccused) {
+    const Spec spec = parse("attention_grad{dtype=fp16 q=[9] kv=[42] layout=sbhd kv_heads=2 group=2 dim=1 value_dim=16 "
+                            "scale=rsqrt window_right=0 align=bottom_right data=normal seed=4666899}",
+                            schemas());
+    const AttentionProblem problem = find_operator("attention_grad")->attention()->problem(spec);
+    Emulation emulation;
+    emulation.own_forward = emulation.base_two = emulation.scale_has_log = true;
+    emulation.prob_cast = emulation.score_grad_cast = false;
+    emulation.scaling = ref::Scaling::half;
+    for (const bool key : {false, true}) {
+        emulation.scale_key = key;
+        const Outputs got = emulate(problem, emulation);
+        const Verdict verdict =
+            judge_attention(problem, emulation.rounding(), [&](const std::string& name) { return got.at(name); });
+        EXPECT_FALSE(verdict.failed()) << verdict.message;
+    }
 }
 
 // The same errors in the sums of the filters, which add up over the keys of a row: those of delta, and of a row sum that

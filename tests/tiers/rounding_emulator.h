@@ -38,7 +38,9 @@ struct Emulation {
     bool group_cast = false;         ///< dK and dV of each query head likewise
     ref::Factor factor = ref::Factor::fp32;  ///< of fp32 factors
     ref::Scaling scaling = ref::Scaling::scores;
-    bool root_scale = false;  ///< scaling: the root of the scale into q and k rather than all into q
+    bool root_scale = false;  ///< scaling: the root of the scale into q and k rather than all into one of them
+    bool scale_key = false;   ///< and that one is k
+    bool scale_has_log = false;  ///< log2 e is multiplied into the first of them, too
     double exp_units = 0;  ///< an exponential is off by up to so many units of 2^-24, exp(0) by most
     bool own_forward = false;  ///< a gradient goes by an output and statistics that it forms itself
     bool flush = false;              ///< subnormals of the storage type are zero when read or written

@@ -209,6 +209,24 @@ TEST(Tiers, GainsThatCoherentRoundingsMayCauseAreNotAccused) {
                    "gain +0.00");
 }
 
+/// Q and K that are rounded where they are scaled have errors of their own, each, and none that hides a gain.
+TEST(Tiers, GainsAreNamedWhereScaledInputsAreRounded) {
+    Emulation emulation;
+    emulation.scaling = ref::Scaling::half;
+    for (const bool root : {false, true}) {
+        emulation.root_scale = root;
+        const auto judged_so = [&](const char* line, const Planted& planted) {
+            return judged(line, planted, emulation, "scale=half");
+        };
+        EXPECT_FALSE(judged_so(kForward, {}).failed());
+        EXPECT_FALSE(judged_so(kGradient, {}).failed());
+        expect_gain(judged_so(kForward, {.output = 1.002}), "attention_out", 0.2);
+        expect_gain(judged_so(kHalfForward, {.output = 1.00025}), "attention_out", 0.025);
+        expect_gain(judged_so(kGradient, {.query_grad = 1.006}), "dq", 0.6);
+        expect_gain(judged_so(kGradient, {.key_grad = 0.994}), "dk", -0.6);
+    }
+}
+
 TEST(Tiers, WrongTermsAreNamed) {
     expect_finding(judged(kGradient, {.delta = 0}), "deviation", "dq deviates",
                    "dq: row term wrong (delta left out?)");

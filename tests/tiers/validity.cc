@@ -70,6 +70,8 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
     } else if (word.starts_with("scale=")) {
         e.scaling = ref::parse_rounding_class(word).scaling;
         e.root_scale = random.chance(50);
+        e.scale_key = random.chance(30);
+        e.scale_has_log = random.chance(50);
         e.scale_before_cast = false;
     } else {
         throw std::invalid_argument("no emulation has the word '" + word + "'");
@@ -337,13 +339,16 @@ void Validity::judge(const Operator& op, const Spec& spec, const Emulation& emul
     line.scores.join(one.scores);
     line.worst_bound = std::max(line.worst_bound, one.worst_bound);
     line.alarms += alarm;
-    if (alarm && line.alarm.empty())
-        line.alarm = fmt::format("{}, tile {}{}{}{}, declared '{}':\n  {}\n  {}", emulation.name(),
-                                 emulation.tile, emulation.normalised_first ? ", normalised" : "",
-                                 emulation.base_two ? ", base 2" : "",
-                                 emulation.scale_before_cast ? ", scaled first" : "",
-                                 ref::print_rounding_class(declared), properties::print(spec),
-                                 verdict.failed() ? verdict.message : "bound broken");
+    if (!alarm) return;
+    const std::string text =
+        fmt::format("{}, tile {}{}{}{}, declared '{}':\n  {}\n  {}", emulation.name(),
+                    emulation.tile, emulation.normalised_first ? ", normalised" : "",
+                    emulation.base_two ? ", base 2" : "",
+                    emulation.scale_before_cast ? ", scaled first" : "",
+                    ref::print_rounding_class(declared), properties::print(spec),
+                    verdict.failed() ? verdict.message : "bound broken");
+    if (line.alarm.empty()) line.alarm = text;
+    if (alarm_log_ != nullptr) *alarm_log_ << "ALARM " << op.name() << ": " << text << std::endl;
 }
 
 void Validity::print(std::ostream& out) const {

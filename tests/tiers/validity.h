@@ -37,6 +37,9 @@ public:
     /// Throws std::invalid_argument for a word without an emulation, and for words that no operator has together.
     explicit Validity(WordOfClass word = {});
 
+    /// Every alarm is written there when it is found.
+    void log_alarms(std::ostream& out) { alarm_log_ = &out; }
+
     /// Case number `index` of a seed: operator, case, emulation and declared class follow from
     /// both.
     void run_case(std::uint64_t seed, std::uint64_t index);
@@ -61,6 +64,7 @@ private:
     WordOfClass word_;
     std::vector<std::string> words_;
     std::map<std::pair<std::string, std::string>, ValidityLine> lines_;
+    std::ostream* alarm_log_ = nullptr;
     mutable std::mutex mutex_;
 };
 

@@ -2,7 +2,7 @@
 // tiers went: tier_validity [CASES] [SEED] [WORD [undeclared]] [small] [CASE LINE]. A case line is the
 // case of all of them, with an emulation each; small: all cases are cut down and dear ones left out. With a word of the rounding class, such
 // as scores=half, or several in one argument, every emulation has its roundings, and declares them or not;
-// "words" stands for each of them in turn, declared, in one table. Progress goes to the error stream. Exit
+// "words" stands for each of them in turn, declared, in one table. Progress, and every alarm when it is found, go to the error stream. Exit
 // status 1 when a tier accused one of them, 2 when an argument is wrong.
 #include <algorithm>
 #include <atomic>
@@ -54,9 +54,9 @@ bool run_words(std::uint64_t cases, std::uint64_t seed, bool small) {
     std::cout << attncheck::tiers::validity_head("word") << std::flush;
     for (const std::string& word : attncheck::tiers::emulated_words()) {
         attncheck::tiers::Validity validity({word, true, small});
+        validity.log_alarms(std::cerr);
         run(validity, cases, seed);
         std::cout << validity.row("`" + word + "`") << std::flush;
-        validity.print_alarms(std::cerr);
         any |= validity.alarms() > 0;
     }
     return any;
@@ -77,6 +77,7 @@ int main(int argc, char** argv) try {
     if (word.word == "words") return run_words(cases, seed, word.small) ? 1 : 0;
     if (argc > 4) word.declared = std::strcmp(argv[4], "undeclared") != 0;
     attncheck::tiers::Validity validity(word);
+    validity.log_alarms(std::cerr);
     run(validity, cases, seed, given ? &*given : nullptr);
     validity.print(std::cout);
     return validity.alarms() == 0 ? 0 : 1;

@@ -68,12 +68,21 @@ TEST_F(MutantsCommandTest, ListRunsNothing) {
 // Which mutants are still killed under each word of --precision; one that is not killed without a word does not count.
 TEST_F(MutantsCommandTest, WordsAreGraded) {
     write("words.md", "before\n<!-- words:begin -->\nold\n<!-- words:end -->\nafter\n");
-    const Ran ran = grade("--only 'NC-0?' --every 9 --time 1 --words " + file("words.md"));
+    const Ran ran = grade("--only 'NC-0?' --every 9 --cases 2 --words " + file("words.md"));
     ASSERT_EQ(ran.status, 0) << ran.printed;
     const std::string text = text_of("words.md");
     EXPECT_THAT(text, AllOf(HasSubstr("before\n"), HasSubstr("| none | 1/1 | 1/1 |  |"),
                             HasSubstr("| `acc=half` | 1/1 |"), Not(HasSubstr("old")),
                             HasSubstr("<!-- words:end -->\nafter")));
+}
+
+// A limit of time, which a busy machine reaches sooner, makes no survivors.
+TEST_F(MutantsCommandTest, WordsNameMutantsThatWereCutOff) {
+    write("words.md", "<!-- words:begin -->\n<!-- words:end -->\n");
+    const Ran ran = grade("--only NC-01 --cases 2 --limit 0.01 --words " + file("words.md"));
+    EXPECT_EQ(ran.status, 1) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("the limit of time cut off mutants"));
+    EXPECT_THAT(text_of("words.md"), HasSubstr("| none | 0/1 | 0/1 | NC-01 (cut off) |"));
 }
 
 TEST_F(MutantsCommandTest, UnknownNamesAreRefused) {

@@ -1,0 +1,42 @@
+// Q and K that are rounded as the scale is multiplied into them (scale=half). An element of K has one error in all
+// rows that see its key, and one of Q in all keys of its row. So the errors of results are sums of few numbers where
+// queries, keys or channels are few, and a filter that adds up many results adds them up, too.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "ref/attention/dense_attention.h"
+
+namespace attncheck::ref {
+
+enum class Result : std::uint8_t { output, row_max, row_sum, lse, query_grad, key_grad, value_grad, bias_grad };
+
+/// A sum of the elements of a result, each times its weight.
+struct WeightedResult {
+    Result result;
+    std::span<const double> weight;  ///< [rows, width] of the result, or of the chosen rows
+    /// t * N1 + n of query rows, or j * N2 + n of keys; nothing: all.
+    std::optional<std::span<const std::int64_t>> chosen = std::nullopt;
+};
+
+/// Variance of such a sum that these roundings cause, to first order. With A = d sum / d x it is, over all elements x
+/// of Q and K,
+///
+///   sum (u^2 x^2 / 3 + eta^2 / scale^2) A^2
+///
+/// Of a gradient dQ = scale dS' K may read the rounded K, dK = scale dS'^T Q the rounded Q. The forward is the given one,
+/// or with forward=own rounded likewise, which doubles the variance of its own and of the other part: both may have the
+/// same errors. in.forward alone is read for results of the forward.
+double scaled_inputs_variance(const AttentionShape& shape, const ColumnLister& list_columns,
+                              const AttentionGradInputs& in, Dtype dtype, const RoundingClass& rounding,
+                              const WeightedResult& sum);
+
+/// The relative error that all elements of a tensor have in common when they are multiplied and rounded so: the mean
+/// weighted with x^2, as a product with many such elements has it. The largest one over the factors scale and its root,
+/// with log2 e or without, but at least u / 32: of factors drawn at random nine in ten have less on normal data (0.031 u in
+/// bf16, 0.007 u in fp16); more of it is in factors next to a power of two.
+double common_scaling_error(std::span<const double> values, double scale, Dtype dtype);
+
+}  // namespace attncheck::ref
