@@ -53,7 +53,7 @@ def self_attention(heads, dim):
     return made
 
 
-def attend(query, key, value, kv_length, mask, window_right, need_weights, fast=False, any_row=False):
+def attend(query, key, value, kv_length, mask, window_right, need_weights, fast=False, any_row=False, grad=False):
     if mask is not None and window_right == 0:
         raise attncheck.Declined("one mask")
     if query.numel() == 0 or key.numel() == 0 or not all(t.isfinite().all() for t in (query, key, value)):
@@ -79,7 +79,7 @@ def attend(query, key, value, kv_length, mask, window_right, need_weights, fast=
             out = self_attention(heads, dim)(x, x, x, attn_mask=hidden, key_padding_mask=padding, is_causal=window_right == 0,
                                              need_weights=False)[0]
         return out[..., :heads * dim].reshape(query.shape)
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         out, _ = module(heads, dim)(*(t.reshape(batch, -1, heads * dim) for t in (query, key, value)), attn_mask=hidden,
                                     key_padding_mask=padding, is_causal=window_right == 0, need_weights=need_weights)
     return out.reshape(query.shape)
