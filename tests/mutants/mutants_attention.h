@@ -99,6 +99,8 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"ATG-x205", kNeutralGrad, kFiendish, "dq summed in half from key 1024 on"},
     {"ATG-x206", kNeutralGrad, kFiendish, "dk summed in half from query 1024 on"},
     {"ATG-x207", kNeutralGrad, kFiendish, "dv summed in half from query 1024 on"},
+    {"ATG-x208", kNeutralGrad, kFiendish,
+     "dk and dv summed in half behind the first head of a group (zoo PREC-5)"},
 
     {"AT-x301", kNeutralBoth, kHard, "windows in 32 bits: one of 2^32 keys hides all before the query"},
     {"AT-x302", kNeutralBoth, kFiendish,
@@ -119,6 +121,10 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"AT-x310", kNeutral, kFiendish, "window one key too long on the left from query 512 on"},
     {"AT-x311", kNeutral, kMedium,
      "several key heads with a group each: the result of an earlier call (zoo OV-2)"},
+    {"AT-x312", kNeutral, kMedium,
+     "causal with a mask of one row: every query sees the keys of the first (zoo ONNX-1)"},
+    {"AT-x313", kNeutral, kFiendish,
+     "a hidden key keeps e^-64 of the largest probability (zoo PD-1)"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

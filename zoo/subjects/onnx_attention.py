@@ -114,8 +114,7 @@ def opset_24_settled(query, key, value, bias, mask, kv_length, scale, softcap, w
     return attend(24, query, key, value, bias, mask, kv_length, scale, softcap, window_right)
 
 
-# As in opset 24 no window with kv_length, from whose end it counts. ONNX Runtime expands the operator as the specification has it, which has
-# no root of a negative scale.
-@attncheck.kernel("attention", precision=PRECISION, features=ANY_WINDOW + ROWS + "dtype=fp32 align=top_left kv_length=none scale=one,rsqrt,eighth,zero,tenth,large")
+# No kv_length, from whose end a window would count; no negative scale: the operator is expanded as specified, with its root in Q and K.
+@attncheck.kernel("attention", precision=PRECISION + " scale=half", features=ANY_WINDOW + ROWS + "dtype=fp32 align=top_left kv_length=none scale=one,rsqrt,eighth,zero,tenth,large")
 def opset_25(query, key, value, bias, mask, scale, softcap, window_left, window_right):
     return attend(25, query, key, value, bias, mask, None, scale, softcap, window_right, window_left=window_left)

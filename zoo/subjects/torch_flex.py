@@ -1,13 +1,10 @@
-"""PyTorch on the CPU: flex_attention without and with torch.compile, its gradient, and nested tensors.
+"""PyTorch on the CPU: flex_attention without torch.compile, forward and through autograd, and nested tensors.
 
 Declared from the documentation: query (B, Hq, L, E), key (B, Hkv, S, E), value (B, Hkv, S, Ev); score_mod changes a scaled score, and
 mask_mod of a BlockMask says which pairs are seen; enable_gqa; the log-sum-exp is returned on demand, natural. Softcap, bias, window,
 alignment, kv_length and mask are written as such functions. jagged: scaled_dot_product_attention of nested tensors of jagged layout, whose
-sequences have the lengths of their offsets; is_causal has "No viable backend" there. There is no sink. `compiled` is torch.compile with
-dynamic=True: a kernel of any lengths takes 3 to 85 s for each kind of call, so that it is asked for few kinds.
+sequences have the lengths of their offsets; is_causal has "No viable backend" there. There is no sink.
 """
-
-import functools
 
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
@@ -15,8 +12,7 @@ from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, fle
 import attncheck
 
 ZOO = {"title": "PyTorch flex_attention and nested tensors", "environments": ["torch-2.13"], "distribution": "torch",
-       "kernels": ["eager", "eager_grad", "jagged", "compiled"], "properties": {"compiled": ["agreement", "causality", "written_mask"]},
-       "timeout": 300,
+       "kernels": ["eager", "eager_grad", "jagged"],
        "source": "https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html"}
 torch.set_num_threads(1)
 FEATURES = "layout=bshd,bhsd,sbhd sink=none "
@@ -25,6 +21,19 @@ PRECISION = "acc=fp32 p=half ds=half scores=half scale=half hidden=times_zero"
 # Measured: in fp16 two scores that differ by rounding alone give an error of 1.6 bounds of the dense form, whose steps are of fp32;
 # results of bf16 below 2^-126 are 0.
 JAGGED = "acc=half p=half ds=half scores=half scale=half exp=20 ftz=bf16 hidden=times_zero"
+
+
+def mask_of(left, right, ahead, lengths, mask):
+    def mask_mod(b, h, i, j):
+        seen = j >= 0
+        if left >= 0:
+            seen = seen & (j >= i + ahead - left)
+        if right >= 0:
+            seen = seen & (j <= i + ahead + right)
+        if lengths is not None:
+            seen = seen & (j < lengths[b])
+        return seen if mask is None else seen & mask[b, h, i, j]
+    return mask_mod
 
 
 def attend(query, key, value, kv_length, bias, mask, scale, softcap, left, right, align):
@@ -40,16 +49,7 @@ def attend(query, key, value, kv_length, bias, mask, scale, softcap, left, right
             score = softcap * torch.tanh(score / softcap)
         return score if bias is None else score + bias[b, h, i, j]
 
-    def mask_mod(b, h, i, j):
-        seen = j >= 0
-        if left >= 0:
-            seen = seen & (j >= i + ahead - left)
-        if right >= 0:
-            seen = seen & (j <= i + ahead + right)
-        if lengths is not None:
-            seen = seen & (j < lengths[b])
-        return seen if mask is None else seen & mask[b, h, i, j]
-
+    mask_mod = mask_of(left, right, ahead, lengths, mask)
     shape = (len(q) if mask is not None or lengths is not None else None, q.shape[1] if mask is not None else None, q.shape[2], k.shape[2])
     hides = left >= 0 or right >= 0 or lengths is not None or mask is not None
     blocks = create_block_mask(mask_mod, *shape, device="cpu") if hides else None
@@ -90,23 +90,3 @@ def jagged(query, key, value, cu_seqlens_q, cu_seqlens_kv, scale):
             raise attncheck.Declined(str(error)) from error
         raise
     return out.transpose(1, 2).contiguous().values()
-
-
-@functools.cache
-def compiled_form():
-    return torch.compile(flex_attention, dynamic=True)
-
-
-def causal(b, h, i, j):
-    return j <= i
-
-
-# "torch.compile on CPU only supports inference and `return_lse` is not supported yet." Lengths of 1 would be kernels of their own. A mask_mod
-# with numbers from outside may not compile, see PT-7.
-@attncheck.kernel("attention", tensors="torch", precision="acc=fp32 p=half exp=20 hidden=times_zero",
-                  features="layout=bshd dtype=fp32 sequences=1 q=2..300 kv=2..300 kv_heads=2 group=1,2 dim=32 value_dim=32 scale=rsqrt softcap=0 "
-                           "align=top_left window_left=-1 window_right=-1,0 kv_length=none bias=none mask=none sink=none outputs=out")
-def compiled(query, key, value, scale, window_right):
-    q, k, v = (t.transpose(1, 2) for t in (query, key, value))
-    blocks = create_block_mask(causal, None, None, q.shape[2], k.shape[2], device="cpu") if window_right == 0 else None
-    return compiled_form()(q, k, v, None, blocks, scale, q.shape[1] != k.shape[1]).transpose(1, 2)

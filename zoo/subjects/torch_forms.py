@@ -3,23 +3,16 @@
 Declared from the documentation: as torch_sdpa.py, and the form is chosen by PyTorch ("default"); a float attn_mask may require a gradient.
 torch.nn.attention.bias.causal_lower_right is the causal mask from the lower right corner, with NaN where there are more queries than keys.
 Nested tensors of the strided layout: a list of [H, L, E], each attends to its own keys. The operators below the function,
-aten::_scaled_dot_product_flash_attention_for_cpu and ..._backward, give and take the log-sum-exp [B, H, L], natural, of fp32. The
-last function is nn.MultiheadAttention through autograd, with unit matrices as projections.
+aten::_scaled_dot_product_flash_attention_for_cpu and ..._backward, give and take the log-sum-exp [B, H, L], natural, of fp32.
 """
-
-import sys
-from pathlib import Path
 
 import torch
 from torch.nn.attention.bias import causal_lower_right
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 import attncheck
-import torch_mha
-from pairs import has_empty_row
 
 ZOO = {"title": "PyTorch, other ways into attention", "environments": ["torch-2.13"], "distribution": "torch",
-       "kernels": ["default", "default_grad", "lower_right", "nested", "operator", "operator_grad", "multi_head_grad"],
+       "kernels": ["default", "default_grad", "lower_right", "nested", "operator", "operator_grad"],
        "properties": {"lower_right": ["agreement", "causality", "written_mask"], "nested": ["agreement", "row_view", "packing"]},
        "source": "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html"}
 torch.set_num_threads(1)
@@ -27,7 +20,7 @@ COMMON = "window_left=-1 softcap=0 kv_length=none sink=none "
 PADDED = COMMON + "layout=bshd,bhsd,sbhd "
 CAUSAL = "window_right=-1,0 align=top_left "
 GRADIENT = "lse=absent out=reference "
-# exp_u20 and P in the type of the inputs (flash), or the root of the scale in query and key (math), see torch_sdpa.py.
+# In gradients ftz=bf16, see torch_sdpa.py. exp_u20 and P in the type of the inputs (flash), or the root of the scale in query and key (math), see torch_sdpa.py.
 FLASH = "acc=fp32 p=half ds=half exp=20 hidden=times_zero"
 EITHER = FLASH + " scale=fp32"
 sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -62,8 +55,7 @@ def default(query, key, value, bias, mask, scale, window_right):
     return attend(query, key, value, given, scale, window_right)
 
 
-# Autograd goes by the output of its own forward. Measured: products of bf16 take subnormal numbers for 0, and the gradients of the
-# query heads of a group are rounded before they are added.
+# Autograd goes by the output of its own forward. Measured: the gradients of the query heads of a group are rounded before they are added.
 @attncheck.kernel("attention_grad", tensors="torch", features=PADDED + CAUSAL + GRADIENT, precision=EITHER + " ftz=bf16 group=half forward=own")
 def default_grad(dout, query, key, value, bias, mask, scale, window_right, dbias):
     given = one_mask(query, bias, mask, window_right)
@@ -105,7 +97,8 @@ def operator(query, key, value, bias, scale, window_right, lse):
     return {"out": out.transpose(1, 2)} | ({} if lse is None else {"lse": sums})
 
 
-@attncheck.kernel("attention_grad", tensors="torch", features=PADDED + CAUSAL + "value_dim=dim group=1 mask=none lse=given", precision=FLASH)
+@attncheck.kernel("attention_grad", tensors="torch", features=PADDED + CAUSAL + "value_dim=dim group=1 mask=none lse=given",
+                  precision=FLASH + " ftz=bf16")
 def operator_grad(dout, query, key, value, out, lse, bias, scale, window_right, dbias):
     given = one_mask(query, bias, None, window_right)
     if dbias is not None:
@@ -116,11 +109,3 @@ def operator_grad(dout, query, key, value, out, lse, bias, scale, window_right, 
         raise attncheck.Declined("channels that do not lie side by side: autograd gives none")
     found = flash_backward(dout, q, k, v, out, lse, 0.0, window_right == 0, attn_mask=given, scale=scale)
     return dict(zip(("dq", "dk", "dv"), (t.transpose(1, 2) for t in found)))
-
-
-@attncheck.kernel("attention_grad", tensors="torch", precision=EITHER + " forward=own", features=torch_mha.FEATURES.replace("outputs=out", GRADIENT))
-def multi_head_grad(dout, query, key, value, kv_length, mask, window_right):
-    leaves = [t.detach().clone().requires_grad_() for t in (query, key, value)]
-    with torch.enable_grad():
-        out = torch_mha.attend(*leaves, kv_length, mask, window_right, False, grad=True)
-    return dict(zip(("dq", "dk", "dv"), torch.autograd.grad(out, leaves, dout)))
