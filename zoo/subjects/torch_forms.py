@@ -13,14 +13,15 @@ import attncheck
 
 ZOO = {"title": "PyTorch, other ways into attention", "environments": ["torch-2.13"], "distribution": "torch",
        "kernels": ["default", "default_grad", "lower_right", "nested", "operator", "operator_grad"],
-       "properties": {"lower_right": ["agreement", "causality", "written_mask"], "nested": ["agreement", "row_view", "packing"]},
+       "properties": {"default_grad": ["agreement", "exact_lattice", "gqa_repeat"], "operator_grad": ["agreement", "exact_lattice"],
+                      "lower_right": ["agreement", "causality", "written_mask"], "nested": ["agreement", "row_view", "packing"]},
        "source": "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html"}
 torch.set_num_threads(1)
 COMMON = "window_left=-1 softcap=0 kv_length=none sink=none "
 PADDED = COMMON + "layout=bshd,bhsd,sbhd "
 CAUSAL = "window_right=-1,0 align=top_left "
 GRADIENT = "lse=absent out=reference "
-# In gradients ftz=bf16, see torch_sdpa.py. exp_u20 and P in the type of the inputs (flash), or the root of the scale in query and key (math), see torch_sdpa.py.
+# exp_u20 and P in the type of the inputs (flash), or the root of the scale in query and key (math); in gradients ftz=bf16: see torch_sdpa.py.
 FLASH = "acc=fp32 p=half ds=half exp=20 hidden=times_zero"
 EITHER = FLASH + " scale=fp32"
 sdpa = torch.nn.functional.scaled_dot_product_attention

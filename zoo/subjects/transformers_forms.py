@@ -56,7 +56,7 @@ def sdpa(query, key, value, bias, mask, scale, window_right):
 
 
 @attncheck.kernel("attention", tensors="torch", precision=EITHER,
-                  features=COMMON + "window_right=-1,0 softcap=0 sink=none bias=full,one_batch,one_head,shared bias_values=normal")
+                  features=COMMON + "window_right=-1,0 softcap=0 sink=none bias=full,one_batch,one_head,shared bias_type=input bias_values=normal")
 def position_bias(query, key, value, bias, mask, scale, window_right):
     if mask is not None and window_right == 0:
         raise attncheck.Declined("a mask takes the place of is_causal")
