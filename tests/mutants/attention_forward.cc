@@ -97,7 +97,7 @@ private:
     void add(Int j, bool seen, float s) {
         if (!seen) {
             if (reads_hidden()) add_weighted(j, 0);
-            if (!p_.gradient && on<"AT-x313">()) add_weighted(j, std::exp(-64.0f));
+            if (!p_.gradient && on<"AT-x320">()) add_weighted(j, std::exp(-64.0f));
             return;
         }
         const float weight = std::exp(s - max_);

@@ -121,9 +121,9 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"AT-x310", kNeutral, kFiendish, "window one key too long on the left from query 512 on"},
     {"AT-x311", kNeutral, kMedium,
      "several key heads with a group each: the result of an earlier call (zoo OV-2)"},
-    {"AT-x312", kNeutral, kMedium,
+    {"AT-x319", kNeutral, kMedium,
      "causal with a mask of one row: every query sees the keys of the first (zoo ONNX-1)"},
-    {"AT-x313", kNeutral, kFiendish,
+    {"AT-x320", kNeutral, kFiendish,
      "a hidden key keeps e^-64 of the largest probability (zoo PD-1)"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
