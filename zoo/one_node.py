@@ -1,6 +1,7 @@
-"""One operator of ONNX as a model of one node, run by ONNX Runtime on the CPU without graph optimisations, or by OpenVINO's front end of ONNX.
+"""One operator of ONNX as a model of one node, run by ONNX Runtime on the CPU without graph optimisations, by OpenVINO's front end of ONNX,
+or by the reference evaluator of the package onnx.
 
-The environment has one of the two. RELEASE is that of ONNX Runtime; under OpenVINO every form is asked.
+The environment has one of the three. RELEASE is that of ONNX Runtime; of the others every form is asked.
 """
 
 import functools
@@ -10,17 +11,22 @@ from onnx import TensorProto, helper
 
 try:
     import onnxruntime
+    openvino = None
     RELEASE = tuple(int(n) for n in onnxruntime.__version__.split(".")[:2])
 except ModuleNotFoundError:
-    import openvino
     onnxruntime, RELEASE = None, (99, 0)
+    try:
+        import openvino
+    except ModuleNotFoundError:
+        from onnx.reference import ReferenceEvaluator
+        openvino = None
 
 import attncheck
 
 ONNX_TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "bool": TensorProto.BOOL,
               "int64": TensorProto.INT64, "int32": TensorProto.INT32}
 # Whether heads and channels are open, too, as batch and lengths always are. OpenVINO compiles for the numbers that are given.
-OPEN_HEADS = onnxruntime is not None
+OPEN_HEADS = openvino is None
 SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}  # of OpenVINO
 
 
@@ -40,6 +46,8 @@ def session(op, domain, opset, inputs, outputs, attributes):
                               [helper.make_tensor_value_info(n, ONNX_TYPES[t], [None] * r) for n, t, r in outputs if n])
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    if onnxruntime is None and openvino is None:
+        return ReferenceEvaluator(model)
     if onnxruntime is None:
         core = openvino.Core()
         return core.compile_model(core.read_model(model), "CPU", SETTINGS)
@@ -66,4 +74,4 @@ def run(op, domain, opset, given, outputs, **attributes):
                                                "OpConversionFailure")):
             raise attncheck.Declined(str(error)) from error
         raise
-    return model.run(None, feeds) if onnxruntime else list(model(list(feeds.values())).values())
+    return list(model(list(feeds.values())).values()) if openvino else model.run(None, feeds)

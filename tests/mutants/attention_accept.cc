@@ -263,6 +263,8 @@ bool NeutralProblem::in_window(std::int64_t b, std::int64_t i, std::int64_t j) c
         return true;
     if (on<"AT-x307">() && !gradient && right == 0 && i + 1 == query_len[sequence] && end > i + 1)
         return true;
+    if (on<"AT-x319">() && !gradient && right == 0 && mask.data && mask.shape[2] == 1 && i > 0)
+        return in_window(b, 0, j);
     if (on<"AT-x303">() && !gradient && left >= 0) j = static_cast<std::int16_t>(j);
     const std::int64_t late = on<"AT-x310">() && !gradient && i >= 512;
     const std::int64_t wider = on<"AT-x308">() && !gradient;

@@ -97,6 +97,7 @@ private:
     void add(Int j, bool seen, float s) {
         if (!seen) {
             if (reads_hidden()) add_weighted(j, 0);
+            if (!p_.gradient && on<"AT-x320">()) add_weighted(j, std::exp(-64.0f));
             return;
         }
         const float weight = std::exp(s - max_);

@@ -118,12 +118,14 @@ private:
             if (tail || !last) continue;
             float& dk = dk_[size(to_k + d)];
             dk += poisoned ? NAN : scaled * at(p_.query, q, d);
-            if (on<"ATG-x206">() && i >= kLongSum) dk = stored_half(dk);
+            if ((on<"ATG-x206">() && i >= kLongSum) || (on<"ATG-x208">() && h % group > 0))
+                dk = stored_half(dk);
         }
         for (Int d = 0; d < p_.value_dim && !tail; ++d) {
             float& dv = dv_[size(to_v + d)];
             dv += weight * at(p_.dout, dout, d);
-            if (on<"ATG-x207">() && i >= kLongSum) dv = stored_half(dv);
+            if ((on<"ATG-x207">() && i >= kLongSum) || (on<"ATG-x208">() && h % group > 0))
+                dv = stored_half(dv);
         }
     }
 

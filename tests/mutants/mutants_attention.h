@@ -99,6 +99,8 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"ATG-x205", kNeutralGrad, kFiendish, "dq summed in half from key 1024 on"},
     {"ATG-x206", kNeutralGrad, kFiendish, "dk summed in half from query 1024 on"},
     {"ATG-x207", kNeutralGrad, kFiendish, "dv summed in half from query 1024 on"},
+    {"ATG-x208", kNeutralGrad, kFiendish,
+     "dk and dv summed in half behind the first head of a group (zoo PREC-5)"},
 
     {"AT-x301", kNeutralBoth, kHard, "windows in 32 bits: one of 2^32 keys hides all before the query"},
     {"AT-x302", kNeutralBoth, kFiendish,
@@ -130,6 +132,10 @@ inline constexpr Mutant kNeutralMutants[] = {
      "plan cached by all but kv_length: lengths of the first call reused"},
     {"AT-x318", kNeutralBoth, kFiendish,
      "plan cached by all but the strides: those of the first call's keys reused"},
+    {"AT-x319", kNeutral, kMedium,
+     "causal with a mask of one row: every query sees the keys of the first (zoo ONNX-1)"},
+    {"AT-x320", kNeutral, kFiendish,
+     "a hidden key keeps e^-64 of the largest probability (zoo PD-1)"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

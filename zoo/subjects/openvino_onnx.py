@@ -17,7 +17,7 @@ import onnxruntime_contrib as contrib
 from onnx_attention import opset_23, opset_23_past, opset_23_rank_3, opset_23_settled  # noqa: F401
 from onnxruntime_contrib import multi_head, multi_head_any_row, multi_head_causal  # noqa: F401
 
-ZOO = {"title": "OpenVINO, operators of ONNX", "distribution": "openvino", "environments": ["openvino-onnx-2026.4"],
+ZOO = {"title": "OpenVINO, operators of ONNX", "distribution": "openvino", "environments": ["openvino-onnx-2026.4", "openvino-onnx-2025.4"],
        "kernels": ["opset_23", "opset_23_settled", "opset_23_rank_3", "opset_23_past", "open_heads", "open_heads_one_thread", "multi_head", "multi_head_any_row",
                    "multi_head_causal", "group_query", "group_query_batch", "group_query_decode"],
        "properties": {"": ["agreement", "causality", "gqa_repeat", "row_view", "repeatable"], "open_heads": ["agreement"], "open_heads_one_thread": ["agreement"],

@@ -23,6 +23,19 @@ PRECISION = "acc=fp32 p=half ds=half scores=half scale=half hidden=times_zero"
 JAGGED = "acc=half p=half ds=half scores=half scale=half exp=20 ftz=bf16 hidden=times_zero"
 
 
+def mask_of(left, right, ahead, lengths, mask):
+    def mask_mod(b, h, i, j):
+        seen = j >= 0
+        if left >= 0:
+            seen = seen & (j >= i + ahead - left)
+        if right >= 0:
+            seen = seen & (j <= i + ahead + right)
+        if lengths is not None:
+            seen = seen & (j < lengths[b])
+        return seen if mask is None else seen & mask[b, h, i, j]
+    return mask_mod
+
+
 def attend(query, key, value, kv_length, bias, mask, scale, softcap, left, right, align):
     if query.numel() == 0 or key.numel() == 0 or value.numel() == 0:
         raise attncheck.Declined("an empty tensor")
@@ -36,16 +49,7 @@ def attend(query, key, value, kv_length, bias, mask, scale, softcap, left, right
             score = softcap * torch.tanh(score / softcap)
         return score if bias is None else score + bias[b, h, i, j]
 
-    def mask_mod(b, h, i, j):
-        seen = j >= 0
-        if left >= 0:
-            seen = seen & (j >= i + ahead - left)
-        if right >= 0:
-            seen = seen & (j <= i + ahead + right)
-        if lengths is not None:
-            seen = seen & (j < lengths[b])
-        return seen if mask is None else seen & mask[b, h, i, j]
-
+    mask_mod = mask_of(left, right, ahead, lengths, mask)
     shape = (len(q) if mask is not None or lengths is not None else None, q.shape[1] if mask is not None else None, q.shape[2], k.shape[2])
     hides = left >= 0 or right >= 0 or lengths is not None or mask is not None
     blocks = create_block_mask(mask_mod, *shape, device="cpu") if hides else None

@@ -19,7 +19,8 @@ import attncheck
 from pairs import has_empty_row, window_mask
 
 ZOO = {"title": "PyTorch nn.MultiheadAttention", "environments": ["torch-2.13"], "distribution": "torch",
-       "kernels": ["output_alone", "with_weights", "fast_path", "fast_path_any_row"], "properties": {"fast_path_any_row": ["agreement"]},
+       "kernels": ["output_alone", "with_weights", "fast_path", "fast_path_any_row", "gradient"],
+       "properties": {"fast_path_any_row": ["agreement"]},
        "control": ["output_alone"],
        "source": "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"}
 torch.set_num_threads(1)
@@ -53,7 +54,7 @@ def self_attention(heads, dim):
     return made
 
 
-def attend(query, key, value, kv_length, mask, window_right, need_weights, fast=False, any_row=False):
+def attend(query, key, value, kv_length, mask, window_right, need_weights, fast=False, any_row=False, grad=False):
     if mask is not None and window_right == 0:
         raise attncheck.Declined("one mask")
     if query.numel() == 0 or key.numel() == 0 or not all(t.isfinite().all() for t in (query, key, value)):
@@ -79,7 +80,7 @@ def attend(query, key, value, kv_length, mask, window_right, need_weights, fast=
             out = self_attention(heads, dim)(x, x, x, attn_mask=hidden, key_padding_mask=padding, is_causal=window_right == 0,
                                              need_weights=False)[0]
         return out[..., :heads * dim].reshape(query.shape)
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         out, _ = module(heads, dim)(*(t.reshape(batch, -1, heads * dim) for t in (query, key, value)), attn_mask=hidden,
                                     key_padding_mask=padding, is_causal=window_right == 0, need_weights=need_weights)
     return out.reshape(query.shape)
@@ -103,3 +104,11 @@ def fast_path(query, key, value, kv_length, mask, window_right):
 @attncheck.kernel("attention", tensors="torch", features=FEATURES.replace("dim=1..96", "q=kv dim=1..32"), precision=PRECISION + " scale=half")
 def fast_path_any_row(query, key, value, kv_length, mask, window_right):
     return attend(query, key, value, kv_length, mask, window_right, False, fast=True, any_row=True)
+
+
+# Autograd goes by the output of its own forward.
+@attncheck.kernel("attention_grad", tensors="torch", features=FEATURES.replace("outputs=out", "lse=absent out=reference"), precision=PRECISION + " scale=fp32 forward=own")
+def gradient(dout, query, key, value, kv_length, mask, window_right):
+    leaves = [t.detach().clone().requires_grad_() for t in (query, key, value)]
+    out = attend(*leaves, kv_length, mask, window_right, False, grad=True)
+    return dict(zip(("dq", "dk", "dv"), torch.autograd.grad(out, leaves, dout)))
