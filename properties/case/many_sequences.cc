@@ -10,6 +10,7 @@
 namespace attncheck::properties {
 namespace {
 
+constexpr int kPercent = 4;
 constexpr std::int64_t kFew = 7, kTable = 33, kLargeTable = 1025;
 constexpr double kMostOfAll = 400'000;  ///< of all tensors together
 
@@ -33,7 +34,9 @@ Spec repeated(const Spec& spec, std::int64_t count, std::size_t cuts, bool all_a
         for (std::size_t k = 0; k < many.lists.size(); ++k) {
             const std::int64_t length = spec.lists[k][std::min(from, spec.lists[k].size() - 1)];
             const std::int64_t most = random.pick<std::int64_t>({0, 1, 1, 2, 3, 5, length, length});
-            many.lists[k].push_back(k < cuts ? std::min(length, most) : length);
+            // Keys behind the first lists: a defect may need more of them than a tile has, in a late sequence.
+            const bool is_kept = k > 0 && random.chance(50);
+            many.lists[k].push_back(k < cuts && !is_kept ? std::min(length, most) : length);
         }
     };
     for (std::int64_t b = 0; b < count; ++b) {
@@ -51,8 +54,8 @@ Spec repeated(const Spec& spec, std::int64_t count, std::size_t cuts, bool all_a
 void draw_many_sequences(Spec& spec) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
     Random random(mix(spec.seed) ^ static_cast<std::uint64_t>(spec.lists[0].size()));
-    if (!random.chance(2)) return;
-    const std::int64_t table = random.chance(5) ? kLargeTable : kTable;
+    if (!random.chance(kPercent)) return;
+    const std::int64_t table = random.chance(3) ? kLargeTable : kTable;
     const std::int64_t most = std::min(table, spec.schema->lists[0].max_size);
     if (most < kFew) return;
     const std::int64_t count = table == kLargeTable ? most : random.between(kFew, most);
