@@ -23,7 +23,8 @@ TEST_F(ExplainTest, SaysWhyALawHolds) {
                                    HasSubstr("\nWhy     sum_j P_ij (v_j + c) = o_i + c"), HasSubstr("\nBound "),
                                    HasSubstr("\nKills "), HasSubstr("properties/laws/attention_shift.cc")));
     EXPECT_THAT(attncheck("explain value_shift --op attention_grad").printed,
-                Not(HasSubstr("added to the output.")));
+                AllOf(HasSubstr("value_shift: V + c and O + c leave dQ, dK and dV\n  of attention_grad\n"),
+                      Not(HasSubstr("V + c gives O + c"))));
     expect_refusal("explain adjont", {"unknown property 'adjont', did you mean 'adjoint'?"});
     expect_refusal("explain page_size --op attention", {"attention has no property 'page_size'"});
     expect_refusal("explain memory --op atention", {"did you mean 'attention'?"});
