@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-/// The competitor that people run: PyTorch's fused attention for the CPU, in a process of its own
-/// (torch_attention.py beside this file), started once in every round, so that it sees the machine
+/// The competitor that people run: the fused attention of PyTorch for the CPU, in a separate process
+/// (bench/torch_attention.py). It is started once in every round, so that it sees the machine
 /// that the ceilings and the built-in operators see.
 namespace attncheck::bench {
 

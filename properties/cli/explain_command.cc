@@ -108,7 +108,11 @@ int explain_command(const std::string& law, const std::vector<std::string>& ops)
     for (const Part& part : parts) {
         say("{}: {}\n{}\n", law, part.summary,
             broken_line(fmt::format("  of {}", fmt::join(part.ops, ", ")), kHeadColumns, 5));
-        if (part.text) say("\n{}\n  from {}\n", part.text->text, part.text->path);
+        // One text may be that of several directions: it stands below the last of them.
+        const bool comes_again = std::any_of(parts.begin() + (&part - parts.data()) + 1, parts.end(), [&](const Part& later) {
+            return later.text == part.text;
+        });
+        if (part.text && !comes_again) say("\n{}\n  from {}\n", part.text->text, part.text->path);
         if (&part != &parts.back()) say("\n");
     }
     return kHeld;

@@ -25,6 +25,10 @@ TEST_F(ExplainTest, SaysWhyALawHolds) {
     EXPECT_THAT(attncheck("explain value_shift --op attention_grad").printed,
                 AllOf(HasSubstr("value_shift: V + c and O + c leave dQ, dK and dV\n  of attention_grad\n"),
                       Not(HasSubstr("V + c gives O + c"))));
+    // Both directions have one text, which is printed once.
+    const std::string both = attncheck("explain value_shift").printed;
+    EXPECT_THAT(both, AllOf(HasSubstr("V + c gives O + c"), HasSubstr("leave dQ, dK and dV")));
+    EXPECT_EQ(both.find("\nWhy "), both.rfind("\nWhy "));
     expect_refusal("explain adjont", {"unknown property 'adjont', did you mean 'adjoint'?"});
     expect_refusal("explain page_size --op attention", {"attention has no property 'page_size'"});
     expect_refusal("explain memory --op atention", {"did you mean 'attention'?"});
