@@ -80,6 +80,7 @@ expect "$everything" verify --candidate=aclnn:
 expect "$everything" verify --candidate ./mine.so --op nsa_module
 expect "$everything" verify --candidate ./mine.so --large 4096
 expect "$everything" mutants
+expect "$everything" reproduce "attention_grad{...}" --property sampled --candidate ./mine.so
 expect "$everything" setup
 # What was built once has to follow its sources.
 mkdir -p -- "$folder/build/release/lib" && touch -- "$folder/build/release/lib/libattncheck_builtin.so"
