@@ -33,6 +33,27 @@ std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len) {
     return query_len + tile * random.between(0, 2) + random.pick<std::int64_t>({tile - 2, tile - 1, 0, 1});
 }
 
+namespace {
+
+/// Most cases keep to what one head of 128 rows costs. Widths and lengths stay: they are what is plain.
+void fit_plain_budget(Spec& spec, Random& random) {
+    constexpr std::int64_t kUsual = 1'500'000, kRare = 12'000'000;
+    const std::int64_t most = random.chance(85) ? kUsual : kRare;
+    while (attention_cost_of(spec, 0) > most) {
+        const bool many_heads = spec.number("kv_heads") * spec.number("group") > 1;
+        const bool many_sequences = spec.lists[0].size() > 1;
+        if (!many_heads && !many_sequences) return;
+        if (!many_heads || (many_sequences && random.chance(50)))
+            remove_sequence(spec, spec.lists[0].size() - 1);
+        else if (spec.number("group") > 1 && (spec.number("kv_heads") == 1 || random.chance(50)))
+            spec.set("group", spec.number("group") / 2);
+        else
+            spec.set("kv_heads", 1);
+    }
+}
+
+}  // namespace
+
 void draw_plain_shape(Spec& spec, Random& random, bool packed) {
     using Int = std::int64_t;
     spec.set("kv_heads", random.pick<Int>({1, 1, 2}));
@@ -53,6 +74,7 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed) {
         spec.lists[0].push_back(q);
         spec.lists[1].push_back(kv);
     }
+    fit_plain_budget(spec, random);
 }
 
 void draw_lengths(Spec& spec, Random& random, bool packed) {

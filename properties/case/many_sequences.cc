@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPercent = 4;
 constexpr std::int64_t kFew = 7, kTable = 33, kLargeTable = 1025;
-constexpr double kMostOfAll = 400'000;  ///< of all tensors together
+constexpr double kMostOfAll = 200'000;  ///< of all tensors together
 
 /// Elements of all tensors; what the case costs is a small multiple.
 double size_of(const Spec& spec) {

@@ -29,9 +29,12 @@ struct NsaModuleObserved {
     struct Branch {
         std::vector<double> output, output_grad;  ///< [T,N1,Dv]; output_grad as passed
         std::vector<double> row_max, row_sum;     ///< [T,N1]
+        bool operator==(const Branch&) const = default;
     };
     std::array<Branch, kModuleBranches> branch;
     std::vector<double> key_blocks_grad, value_blocks_grad;  ///< as the flash gradient wrote them
+
+    bool operator==(const NsaModuleObserved&) const = default;
 };
 
 /// Which stages are asked for; the others are left empty.

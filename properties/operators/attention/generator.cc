@@ -166,7 +166,7 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         else if (random.chance(6))
             make_long(random, spec);
         else
-            fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
+            fit_budget(random, spec, (Int{1} << 17) + (Int{6} << 10) * size);
         sample_features(random, spec);
         if (is_band) draw_band(random, spec);
         sample_data(random, spec);

@@ -159,7 +159,7 @@ Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
     spec.set("page", random.pick<Int>({16, 16, 16, 32, 64, 1, 2, 3, 4, 5, 8, 8, 12, 17, 128, 256,
                                        random.between(1, 40)}));
     sample_sequences(random, spec);
-    fit_budget(random, spec, (Int{1} << 18) + (Int{12} << 10) * size);
+    fit_budget(random, spec, (Int{1} << 17) + (Int{8} << 10) * size);
     sample_pages(random, spec);
     sample_features(random, spec);
     sample_data(random, spec);

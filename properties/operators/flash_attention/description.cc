@@ -35,10 +35,9 @@ Int tokens(const Extents& e, const char* key, FlashTokens negative, FlashTokens 
 /// Bytes of the drop mask: a bit for each head, query and key of a sequence.
 Int drop_bytes(const Extents& e) {
     const auto &q = e.lengths("q"), &kv = e.lengths("kv");
-    Int bits = 0;
-    for (std::size_t b = 0; b < std::min(q.size(), kv.size()); ++b)
-        bits += e["query_heads"] * q[b] * kv[b];
-    return (bits + 7) / 8;
+    Int pairs = 0;  // sequences may be millions
+    for (std::size_t b = 0; b < std::min(q.size(), kv.size()); ++b) pairs += q[b] * kv[b];
+    return (e["query_heads"] * pairs + 7) / 8;
 }
 
 /// Keys that every query of a sequence sees: from those that the last query sees anyway to all.

@@ -325,7 +325,7 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     } else {
         sample_rope(random, spec);
         sample_bias(random, spec);
-        fit_budget(random, spec, (Int{1} << 18) + (Int{8} << 10) * size);
+        fit_budget(random, spec, (Int{1} << 17) + (Int{6} << 10) * size);
         if (has_slopes(spec) || is_compressed(spec)) spec.lists[1] = spec.lists[0];
         if (pse_of(spec) != FlashPse::absent && pse_of(spec) <= FlashPse::one_batch_row)
             for (auto& list : spec.lists) list.assign(list.size(), list[0]);

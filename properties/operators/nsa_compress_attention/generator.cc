@@ -233,7 +233,7 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
     const bool wide = random.chance(4);
     if (wide) sample_wide_rows(random, spec);
     sample_masks(random, spec);
-    if (!wide) fit_budget(random, spec, (Int{1} << 17) + (Int{4} << 10) * size);
+    if (!wide) fit_budget(random, spec, (Int{1} << 16) + (Int{3} << 10) * size);
     if (random.chance(10)) spec.numbers[kBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kBeyondCmp] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kBeyondQ] == 0) spec.numbers[kBeyondQ] = 1;

@@ -67,11 +67,12 @@ Int sample_length(Random& random, const Spec& spec) {
 /// are zero or tied as long as a token sees few compressed ones.
 void sample_selection(Random& random, Spec& spec) {
     auto& n = spec.numbers;
-    n[kKvHeads] = random.pick<Int>({1, 2});
-    n[kGroup] = random.pick<Int>({1, 2});
+    const Int heads = random.pick<Int>({1, 1, 2, 3});
+    n[kKvHeads] = heads == 3 ? 2 : 1;
+    n[kGroup] = heads == 2 ? 2 : 1;
     n[kDim] = n[kValueDim] = 128;
     n[kCount] = random.between(1, 2);
-    const Int longest = n[kKvHeads] * n[kGroup] > 2 ? 130 : 180;
+    const Int longest = heads > 1 ? 130 : 180;
     spec.lists[0] = {std::min(longest, n[kSelect] * random.between(4, 8) + random.between(0, 15))};
     if (random.chance(50)) spec.lists[0].push_back(random.between(0, 5));
 }
@@ -91,7 +92,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
     // Heads first, lengths last: blocks that a list leaves out need long sequences.
     for (int tries = 0; tries < 100 && cost(spec) > budget; ++tries) {
         const auto longest = std::max_element(lengths.begin(), lengths.end());
-        switch (random.between(0, tries < 12 ? 2 : 3)) {
+        switch (random.between(0, tries < 6 ? 2 : 3)) {
             case 0:
                 if (n[kGroup] > 1 + random.between(0, 1)) n[kGroup] /= 2;
                 break;
@@ -99,7 +100,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (n[kKvHeads] > 1 + random.between(0, 1)) --n[kKvHeads];
                 break;
             case 2:
-                if (lengths.size() > 2) lengths.erase(longest);
+                if (lengths.size() > 1) lengths.erase(longest);
                 break;
             default:
                 *longest -= *longest / 4;
@@ -129,8 +130,8 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     auto& n = spec.numbers;
     n[kDtype] = random.between(0, 1);
-    n[kKvHeads] = random.pick<Int>({1, 1, 2, 2, 3});
-    n[kGroup] = random.pick<Int>({1, 2, 2, 4});
+    n[kKvHeads] = random.pick<Int>({1, 1, 2, 2, 2, 3});
+    n[kGroup] = random.pick<Int>({1, 2, 2, 2, 4});
     n[kDim] = random.chance(85) ? 128 : 192;
     n[kValueDim] = n[kDim] == 192 && random.chance(60) ? 192 : 128;
     sample_windows(random, spec);
@@ -142,8 +143,8 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
     n[kTied] = random.between(0, 1);
     n[kForced] = random.chance(35);
     sample_data(random, spec);
-    fit_budget(random, spec, 2'500'000 + 60'000 * static_cast<Int>(size));
-    if (random.chance(20)) sample_selection(random, spec);
+    fit_budget(random, spec, 600'000 + 20'000 * static_cast<Int>(size));
+    if (random.chance(10)) sample_selection(random, spec);
     if (std::all_of(spec.lists[0].begin(), spec.lists[0].end(), [](Int s) { return s == 0; }) &&
         n[kBeyond] == 0)
         spec.lists[0].back() = n[kBlock];

@@ -326,10 +326,13 @@ Verdict tied_is_the_sum(const Spec& spec, PropertyContext& context) {
         spec, tied, left, right, context, relation,
         [](const std::string& name, std::size_t) { return name == "attention_out"; });
     if (context.rounding.any_order && left.bits(kLists) != right.bits(kLists)) return all;
-    const Exact left_exact(tied, left), right_exact(apart, right);
-    const auto left_bounds = of_module(tied, left, left_exact, context.rounding);
-    const auto right_bounds =
-        of_module(apart, right, right_exact, context.rounding);
+    const Exact right_exact(apart, right);
+    const auto stages = expected_stages(apart, right, right_exact, context.rounding);
+    const auto right_bounds = of_module(apart, right, right_exact, stages);
+    // Operators that pass the same numbers on have the same exact values and bounds.
+    const auto left_bounds = left.topk == right.topk && left.observed == right.observed
+                                 ? of_module(tied, right, right_exact, stages)
+                                 : of_module(tied, left, Exact(tied, left), context.rounding);
     for (const std::string kind : {"key", "value"}) {
         const std::string name = kind + "_compress_grad";
         std::vector<double> sum(left.bits(name).size()),
