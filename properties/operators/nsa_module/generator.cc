@@ -100,7 +100,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (n[kKvHeads] > 1 + random.between(0, 1)) --n[kKvHeads];
                 break;
             case 2:
-                if (lengths.size() > 1) lengths.erase(longest);
+                if (lengths.size() > 1 + static_cast<std::size_t>(random.between(0, 1))) lengths.erase(longest);
                 break;
             default:
                 *longest -= *longest / 4;

@@ -116,7 +116,7 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
         spec.lists = {{random.pick<Int>({1, 2, 3})}, {4096 + 128 * random.between(0, 1)}};
     }
     // Group 16 and more need few queries: the budget halves those first.
-    fit_budget(random, spec, limit ? Int{12} << 20 : (Int{1} << 18) + (Int{8} << 10) * size);
+    fit_budget(random, spec, limit ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
     if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;
