@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "impl/kernels/half_vectors-inl.h"
+#include "impl/kernels/kernel_versions.h"
 #include "impl/kernels/row_vectors-inl.h"
 #include "impl/kernels/transpose-inl.h"
 
@@ -358,18 +359,10 @@ HWY_AFTER_NAMESPACE();
 namespace attncheck::impl {
 namespace {
 
-HWY_EXPORT(attention_kernels);
+ATTNCHECK_VERSIONS(attention_kernels)
 
-// A private choice of target: Highway's global one belongs to the whole process and may be in use
-// elsewhere.
 AttentionKernels kernels_of(const InstructionSet& set) {
-#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-    AttentionKernels kernels = *HWY_STATIC_DISPATCH(attention_kernels)();
-#else
-    hwy::ChosenTarget choice;
-    choice.Update(set.targets);
-    AttentionKernels kernels = *HWY_DISPATCH_TABLE(attention_kernels)[choice.GetIndex()]();
-#endif
+    AttentionKernels kernels = *versions_of_attention_kernels(set);
     kernels.isa = set.name;
     kernels.bf16_dot = set.bf16_dot != nullptr ? set.bf16_dot() : nullptr;
     use_matrix_unit_for_floats(kernels);

@@ -21,9 +21,34 @@ const InstructionSet kSets[] = {
     {"amx", HWY_AVX3, &amx_kernels},
 };
 
+/// What Highway's target needs of the processor and of the system. Highway's library, which would say it too, measures
+/// its timer for 5 ms whenever a process loads it, and every worker is a process.
+bool machine_has(std::int64_t target) {
+#if HWY_ARCH_X86
+    const bool ssse3 = __builtin_cpu_supports("ssse3");
+    const bool sse4 = ssse3 && __builtin_cpu_supports("sse4.1") && __builtin_cpu_supports("sse4.2") &&
+                      __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
+    const bool avx2 = sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                      __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("f16c");
+    const bool avx3 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd");
+    switch (target) {
+        case HWY_SSSE3: return ssse3;
+        case HWY_SSE4: return sse4;
+        case HWY_AVX2: return avx2;
+        case HWY_AVX3: return avx3;
+        default: return false;
+    }
+#else
+    return target == HWY_NEON && HWY_ARCH_ARM;
+#endif
+}
+
 bool is_available(const InstructionSet& set) {
     if (set.targets == kScalarTargets) return true;
-    return (set.targets & hwy::SupportedTargets() & HWY_TARGETS) != 0 &&
+    return (set.targets & HWY_TARGETS) != 0 && machine_has(set.targets) &&
            (set.bf16_dot == nullptr || set.bf16_dot() != nullptr);
 }
 

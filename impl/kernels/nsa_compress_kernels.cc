@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "impl/kernels/half_vectors-inl.h"
+#include "impl/kernels/kernel_versions.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attncheck::impl {
@@ -245,18 +246,10 @@ HWY_AFTER_NAMESPACE();
 namespace attncheck::impl {
 namespace {
 
-HWY_EXPORT(kernel_table);
+ATTNCHECK_VERSIONS(kernel_table)
 
-// A private choice of target: Highway's global one belongs to the whole process and may be in use
-// elsewhere.
 KernelTable kernels_of(const InstructionSet& set) {
-#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-    KernelTable kernels = *HWY_STATIC_DISPATCH(kernel_table)();
-#else
-    hwy::ChosenTarget choice;
-    choice.Update(set.targets);
-    KernelTable kernels = *HWY_DISPATCH_TABLE(kernel_table)[choice.GetIndex()]();
-#endif
+    KernelTable kernels = *versions_of_kernel_table(set);
     kernels.isa = set.name;
     kernels.requests = default_line_requests();
     if (set.bf16_dot != nullptr) kernels.pairs = compress_pair_kernels();
