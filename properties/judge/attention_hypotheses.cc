@@ -1,7 +1,12 @@
 #include "properties/judge/attention_hypotheses.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "ref/attention/rounding_variance.h"
 
 namespace attncheck::properties {
 namespace {
@@ -34,6 +39,68 @@ Hypothesis with_problem(std::string text, AttentionProblem changed, bool queries
             }};
 }
 
+/// Attention in tiles of keys whose earlier sums keep their weights when a later tile has a larger logit: P V, and the
+/// row sum, too, or not.
+class UnscaledTiles {
+public:
+    UnscaledTiles(const AttentionProblem& problem, std::int64_t tile, bool of_sum)
+        : problem_(problem), tile_(tile), of_sum_(of_sum) {}
+
+    std::vector<TierTensor> tensors() const {
+        const ref::AttentionShape& s = problem_.shape;
+        const AttentionNumbers numbers(problem_);
+        const auto places = ref::sequence_places(problem_.kv_lengths, s.kv_rows);
+        TierTensor output;
+        output.name = problem_.output_name;
+        output.noise.value.resize(static_cast<std::size_t>(problem_.query_rows() * s.value_dim));
+        for (std::int64_t row = 0; row < problem_.query_rows(); ++row)
+            fill_row(numbers, places, row, output.noise.value.data() + row * s.value_dim);
+        return {std::move(output)};
+    }
+
+private:
+    void fill_row(const AttentionNumbers& numbers, const std::vector<ref::SequencePlace>& places,
+                  std::int64_t row, double* output) const {
+        const ref::AttentionShape& s = problem_.shape;
+        const std::int64_t width = s.head_dim, head = row % s.query_heads,
+                           kv_head = head / s.group();
+        Columns columns;
+        if (!problem_.columns(row / s.query_heads, head, columns) || columns.empty()) return;
+        std::ranges::sort(columns, before);
+        std::vector<double> logits, largest;  // of each column, and up to the end of its tile
+        for (const ref::KeyColumn& column : columns) {
+            const double* const key = numbers.key.data() + (column.key * s.kv_heads + kv_head) * width;
+            double logit = numbers.scale *
+                           std::inner_product(key, key + width, numbers.query.data() + row * width, 0.0);
+            if (numbers.softcap > 0) logit = numbers.softcap * std::tanh(logit / numbers.softcap);
+            logits.push_back(logit + column.bias);
+        }
+        largest = logits;
+        const auto tile_of = [&](std::size_t c) {
+            return places[static_cast<std::size_t>(columns[c].key)].position / tile_;
+        };
+        for (std::size_t c = 1; c < largest.size(); ++c) largest[c] = std::max(largest[c], largest[c - 1]);
+        for (std::size_t c = largest.size() - 1; c-- > 0;)
+            if (tile_of(c) == tile_of(c + 1)) largest[c] = largest[c + 1];
+        double sum = problem_.sink.empty()
+                         ? 0
+                         : std::exp(problem_.sink[static_cast<std::size_t>(head)] - largest.back());
+        for (std::size_t c = 0; c < logits.size(); ++c) {
+            const double weight = std::exp(logits[c] - largest[c]);
+            sum += of_sum_ ? weight : std::exp(logits[c] - largest.back());
+            if (!columns[c].kept) continue;
+            const double* const value =
+                numbers.value.data() + (columns[c].key * s.kv_heads + kv_head) * s.value_dim;
+            for (std::int64_t d = 0; d < s.value_dim; ++d) output[d] += weight * value[d] / numbers.keep_prob;
+        }
+        for (std::int64_t d = 0; d < s.value_dim; ++d) output[d] /= sum;
+    }
+
+    AttentionProblem problem_;
+    std::int64_t tile_;
+    bool of_sum_;
+};
+
 class Lister {
 public:
     explicit Lister(const AttentionProblem& problem) : problem_(problem) {}
@@ -43,6 +110,7 @@ public:
         features();
         heads();
         scales();
+        tiles();
         return std::move(out_);
     }
 
@@ -86,6 +154,13 @@ private:
         add_columns("mask shifted by one key (one key too many at the beginning)", show(-1));
         const auto queries =
             ref::sequence_places(problem_.query_lengths, problem_.shape.query_rows);
+        add_columns("last key of each sequence left out",
+                    [places](std::int64_t, std::int64_t, Columns& columns) {
+                        std::erase_if(columns, [&](const ref::KeyColumn& column) {
+                            const ref::SequencePlace& place = places[static_cast<std::size_t>(column.key)];
+                            return place.position + 1 == place.length;
+                        });
+                    });
         add_columns("mask not applied",
                     [places, queries](std::int64_t t, std::int64_t, Columns& columns) {
                         const auto sequence = queries[static_cast<std::size_t>(t)].sequence;
@@ -178,6 +253,18 @@ private:
         add("scale negated", -problem_.scale);
         add("scale taken as 1/sqrt(D)",
             1 / std::sqrt(static_cast<double>(problem_.shape.head_dim)));
+    }
+
+    /// The usual sizes that cut some sequence.
+    void tiles() {
+        if (problem_.gradient || problem_.kv_lengths.empty()) return;
+        const std::int64_t longest = *std::ranges::max_element(problem_.kv_lengths);
+        for (const std::int64_t tile : ref::kProbedTiles)
+            for (const bool of_sum : {false, true})
+                if (tile < longest)
+                    out_.push_back({fmt::format("{} of earlier tiles of {} keys not rescaled",
+                                                of_sum ? "output and row sum" : "output", tile),
+                                    [unscaled = UnscaledTiles(problem_, tile, of_sum)] { return unscaled.tensors(); }});
     }
 
     const AttentionProblem& problem_;

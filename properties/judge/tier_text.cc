@@ -179,10 +179,11 @@ void describe_finding(const TierTensor& tensor, const Finding& found,
     verdict.message += map_of(tensor, found);
 }
 
-std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses) {
+std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses, double rms,
+                         bool hypothesis_only) {
     constexpr double kMost = 0.9;
     std::string cause;
-    double best = kMost;
+    double best = kMost * (1 - 1 / (rms * rms));
     const ref::RoundingNoise& noise = tensor.noise;
     const auto consider = [&](const Match& match, const std::string& text) {
         if (!(match.share > best)) return;
@@ -198,13 +199,14 @@ std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>
             const Match match = match_of(tensor, direction);
             if (is_about(match.coefficient, 1)) consider(match, hypothesis.text);
         }
+    const std::string of_hypothesis = cause;
     Finding found;
     for (found.probe = 0; found.probe < noise.probes.size(); ++found.probe) {
         const Match match = match_of(tensor, noise.probes[found.probe].direction);
         found.coefficient = match.coefficient;
         consider(match, words_of_defect(tensor, found));
     }
-    return cause;
+    return hypothesis_only && cause != of_hypothesis ? std::string() : cause;
 }
 
 /// The variance of a cast is predicted for the worst significand: half of it on average, less where

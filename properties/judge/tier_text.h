@@ -32,9 +32,10 @@ void describe_finding(const TierTensor& tensor, const Finding& found,
                       const std::optional<ref::RoundingClass>& coarser, const std::string& cause,
                       Verdict& verdict);
 
-/// The cause of an error far beyond rounding: the defect or hypothesis whose direction it has, with
-/// its size; empty when none has nine tenths of it.
-std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses);
+/// The cause of an error that is `rms` times as large as rounding: the defect or hypothesis whose direction it has, with
+/// its size; empty when none has nine tenths of what rounding leaves. hypothesis_only: nor when a defect has more of it.
+std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses, double rms,
+                         bool hypothesis_only);
 
 /// "p=half" or "p=fp32" as the evidence of a run has it; empty when there is too little.
 std::string looks_like(const CastEvidence& evidence);

@@ -13,7 +13,8 @@ namespace {
 
 /// Root mean squares of a whole tensor in units of its deviation: from the first on, an error is so
 /// much larger than rounding that its direction shows without weights; from the second on it is not
-/// left to a filter to name.
+/// left to a filter to name. Between them a hypothesis is told with the filter that fired, where it has more of the error
+/// than any filter.
 constexpr double kBeyondRounding = 3, kFarBeyondRounding = 10;
 
 /// Classes that are coarser than the declared one: casts first, then sums, then both.
@@ -124,12 +125,13 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
             verdict.casts.push_back(measured[k].evidence());
         auto found = measured[k].judge(tests.elements, tests.slices, tests.filters, own);
         if (!found || verdict.failed()) continue;
-        const bool large = found->rms > (found->kind == Finding::Kind::filter ? kFarBeyondRounding
-                                                                              : kBeyondRounding);
+        const bool is_filter = found->kind == Finding::Kind::filter;
+        const bool is_left_to_filter = is_filter && found->rms <= kFarBeyondRounding;
         std::string cause;
-        if (large)
-            cause = likely_cause(tensor, hypotheses ? hypotheses() : std::vector<Hypothesis>{});
-        if (!cause.empty()) found = measured[k].deviation();
+        if (found->rms > kBeyondRounding)
+            cause = likely_cause(tensor, hypotheses ? hypotheses() : std::vector<Hypothesis>{}, found->rms,
+                                 is_left_to_filter);
+        if (!cause.empty() && !is_left_to_filter) found = measured[k].deviation();
         std::optional<ref::RoundingClass> coarser;
         if (found->kind != Finding::Kind::filter && cause.empty())
             coarser = explaining_class(tensor, tests, declared, noise_of);

@@ -67,16 +67,20 @@ Verdict verdict_within(const AttentionProblem& problem, const std::string& name,
 Verdict verdict_on_equal_problems(const AttentionOperator& of, const AttentionProblem& left,
                                   const AttentionProblem& right, PropertyContext& context,
                                   const std::string& relation) {
-    const AttentionRun a(of, left, context), b(of, right, context);
-    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    const AttentionRun a(of, left, context);
+    if (a.trouble) return *a.trouble;
+    const AttentionRun b(of, right, context);
+    if (b.trouble) return *b.trouble;
     return verdict_on_equal_runs(a, b, context, relation);
 }
 
 Verdict verdict_on_rounded_problems(const AttentionOperator& of, const AttentionProblem& left,
                                     const AttentionProblem& right, PropertyContext& context,
                                     const std::string& relation) {
-    const AttentionRun a(of, left, context), b(of, right, context);
-    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    const AttentionRun a(of, left, context);
+    if (a.trouble) return *a.trouble;
+    const AttentionRun b(of, right, context);
+    if (b.trouble) return *b.trouble;
     const ExpectedOutputs of_right = expected_of(right, context.rounding);
     Verdict all;
     for (const auto& [name, from] : expected_of(left, context.rounding)) {
@@ -93,8 +97,10 @@ Verdict verdict_on_rounded_problems(const AttentionOperator& of, const Attention
 Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation) {
-    const AttentionRun a(of, left, context), b(of, right, context);
-    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    const AttentionRun a(of, left, context);
+    if (a.trouble) return *a.trouble;
+    const AttentionRun b(of, right, context);
+    if (b.trouble) return *b.trouble;
     return verdict_on_equal_bits(a, b, context, relation);
 }
 

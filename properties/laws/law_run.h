@@ -31,6 +31,11 @@ public:
     }
 };
 
+/// The candidate does not take the call: where there are several ways to write it, another may be tried.
+inline bool is_declined(const LawRun& run) {
+    return run.trouble && run.trouble->kind == Verdict::Kind::declined;
+}
+
 /// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
 /// run.
 OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output);

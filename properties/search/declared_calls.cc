@@ -1,20 +1,14 @@
 #include "properties/search/declared_calls.h"
 
-#include <attncheck/candidate.h>
-
 #include <algorithm>
 
 #include "properties/case/case_of_call.h"
+#include "properties/search/foreseen_declines.h"
 
 namespace attncheck::properties {
 namespace {
 
-CallResult declined() {
-    CallResult result;
-    result.status = ATTNCHECK_DECLINED;
-    result.detail = "not among the features that are declared";
-    return result;
-}
+CallResult declined() { return declined_call("not among the features that are declared"); }
 
 }  // namespace
 

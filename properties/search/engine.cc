@@ -9,12 +9,27 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
+#include "properties/case/case_of_call.h"
 #include "properties/search/case_evidence.h"
 #include "properties/search/case_sequence.h"
 #include "properties/search/declared_calls.h"
 #include "properties/search/walk.h"
 
 namespace attncheck::properties {
+
+namespace {
+
+/// Calls of cases inside of what a survey learned; what is declared is DeclaredCalls' concern. A call of
+/// another operator says nothing.
+ForeseenDeclines::Inside calls_inside(const Survey* survey) {
+    if (!survey || survey->scope.is_open() || survey->scope.is_declared()) return {};
+    return [&scope = survey->scope](const Call& call) {
+        const std::optional<CaseOfCall> of = case_of(call);
+        return !of || !scope.is_of(of->spec) || scope.holds(of->spec);
+    };
+}
+
+}  // namespace
 
 /// The search for one property.
 class Search {
@@ -27,7 +42,7 @@ public:
           clock_(clock),
           known_(known),
           evidence_(op, property, options_),
-          foreseen_(candidate),
+          foreseen_(candidate, calls_inside(options_.survey)),
           declared_(foreseen_, options_.declared),
           sequence_(op, property, options_, foreseen_),
           context_{declared_, options_.rounding, options_.rule, options_.samples,
@@ -58,7 +73,7 @@ public:
 
     /// The way from a case that another process found to its local minimum.
     Counterexample shrunk(const Counterexample& found) {
-        foreseen_.turn(false);
+        foreseen_.turn(ForeseenDeclines::Mode::off);
         start_walk(found.original, Verdict::fail(found.failure, found.found_message));
         if (!walk_->has_failed_again() && clock_.interrupted()) {  // nothing is known of it
             Counterexample out = found;
@@ -187,7 +202,9 @@ private:
 
     /// A generated case. Leaves a walk when it starts a counterexample.
     void fresh_case(const Spec& spec) {
-        foreseen_.turn(options_.survey && !property_.validation && !replaying_ && !sequence_.explores());
+        foreseen_.turn(!options_.survey || property_.validation || replaying_ ? ForeseenDeclines::Mode::off
+                       : sequence_.explores() ? ForeseenDeclines::Mode::exploring
+                                              : ForeseenDeclines::Mode::on);
         was_stopped_ = false;
         const Verdict verdict = evaluate(spec);
         if (was_stopped_) return;  // nothing is known of the case
@@ -232,7 +249,7 @@ private:
         if (known_classes_.contains(verdict.failure) && verdict.failure == kTimedOut) ++known_timeouts_;
         if (!is_new) return;
         known_classes_.insert(verdict.failure);
-        foreseen_.turn(false);  // a certificate is of calls that were made
+        foreseen_.turn(ForeseenDeclines::Mode::off);  // a certificate is of calls that were made
         start_walk(spec, verdict);
     }
 

@@ -34,6 +34,9 @@ std::int64_t memory_kind(const Tensor& tensor) {
     return kind;
 }
 
+/// Extent of the last dimension; many kernels want the same of keys and values.
+std::int64_t width_of(const Tensor& tensor) { return tensor.shape.empty() ? 0 : tensor.shape.back(); }
+
 /// A mode as it is; of other numbers the sign.
 std::int64_t kind_of(std::int64_t value) {
     constexpr std::int64_t kModes = 8;
@@ -46,7 +49,7 @@ std::int64_t kind_of(double value) {
 
 /// Of a call of another operator they are others: a forward that is taken says nothing of its gradient.
 std::vector<std::uint64_t> traits_of(const Call& call) {
-    enum Kind { presence, type, rank, order, emptiness, text, number, real, repetition, entry };
+    enum Kind { presence, type, rank, order, emptiness, text, number, real, repetition, entry, width };
     std::vector<std::uint64_t> out;
     for (const Tensor& tensor : call.tensors) {
         out.push_back(trait(tensor.name, presence, tensor.present && !tensor.withheld));
@@ -55,6 +58,7 @@ std::vector<std::uint64_t> traits_of(const Call& call) {
         out.push_back(trait(tensor.name, rank, tensor.rank));
         out.push_back(trait(tensor.name, order, memory_kind(tensor)));
         out.push_back(trait(tensor.name, emptiness, std::ranges::count(tensor.shape, 0) > 0));
+        out.push_back(trait(tensor.name, width, width_of(tensor) == width_of(call.tensors.front())));
     }
     for (const HostArray& array : call.arrays) {
         out.push_back(trait(array.name, presence, array.present));
@@ -82,35 +86,75 @@ std::uint64_t list_of(const std::vector<std::uint64_t>& traits) {
     return hash;
 }
 
+bool is_declined(const CallResult& result) {
+    return result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
+}
+
 }  // namespace
 
-CallResult ForeseenDeclines::run(const Call& call, const RunOptions& options) {
-    if (!is_on_) return candidate_.run(call, options);
-    const Traits traits = traits_of(call);
-    if (is_foreseen(traits) && ++foreseen_ % kTried != 0) {
-        CallResult declined;
-        declined.status = ATTNCHECK_DECLINED;
-        return declined;
-    }
-    CallResult result = candidate_.run(call, options);
-    note(traits,
-         result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED);
+CallResult declined_call(std::string detail) {
+    CallResult result;
+    result.status = ATTNCHECK_DECLINED;
+    result.detail = std::move(detail);
     return result;
 }
 
+CallResult ForeseenDeclines::run(const Call& call, const RunOptions& options) {
+    if (mode_ == Mode::exploring && is_case_declined_) return declined_call();
+    const Traits traits = mode_ == Mode::on ? traits_of(call) : Traits();
+    if (mode_ == Mode::on && declines(call, traits)) return declined_call();
+    CallResult result = candidate_.run(call, options);
+    is_case_declined_ |= is_declined(result);
+    if (mode_ == Mode::on) learn(traits, is_declined(result));
+    return result;
+}
+
+/// All of them are declined when one is: a law compares what calls give side by side.
+std::vector<CallResult> ForeseenDeclines::run_together(std::span<const Call* const> calls,
+                                                       int repetitions) {
+    std::vector<Traits> traits;
+    bool any_declined = mode_ == Mode::exploring && is_case_declined_;
+    for (const Call* call : calls)
+        if (mode_ == Mode::on && !any_declined) {
+            traits.push_back(traits_of(*call));
+            any_declined = declines(*call, traits.back());
+        }
+    if (any_declined) return std::vector<CallResult>(calls.size(), declined_call());
+    std::vector<CallResult> results = candidate_.run_together(calls, repetitions);
+    for (std::size_t k = 0; k < traits.size() && traits.size() == results.size(); ++k)
+        learn(traits[k], is_declined(results[k]));
+    is_case_declined_ |= std::ranges::any_of(results, is_declined);
+    return results;
+}
+
+bool ForeseenDeclines::declines(const Call& call, const Traits& traits) {
+    is_trial_ = false;
+    if (accepted_.contains(list_of(traits))) return false;
+    if (is_foreseen(traits)) return ++foreseen_ % kTried != 0;
+    if (!is_inside_trusted_ || !inside_ || inside_(call)) return false;
+    is_trial_ = outside_++ % kTried == 0;
+    return !is_trial_;
+}
+
+/// What was learned may be wrong: the first call outside of it is made, and if it is accepted, all are.
+void ForeseenDeclines::learn(const Traits& traits, bool is_declined) {
+    if (is_trial_ && !is_declined) is_inside_trusted_ = false;
+    note(traits, is_declined);
+}
+
 bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
-    const auto is_declined = [&](std::uint64_t key, int times) {
+    const auto is_known = [&](std::uint64_t key, int times) {
         const auto it = counts_.find(key);
         return it != counts_.end() && it->second.accepted == 0 && it->second.declined >= times;
     };
-    if (!any_declined_ || accepted_.contains(list_of(traits))) return false;
+    if (!any_declined_) return false;
     for (const std::uint64_t one : traits)
-        if (is_declined(one, kOfOne)) return true;
+        if (is_known(one, kOfOne)) return true;
     const auto of_operator = counts_.find(traits.back());
     if (of_operator == counts_.end() || of_operator->second.accepted < kKnownCalls) return false;
     for (std::size_t i = 0; i < traits.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
-            if (is_declined(pair_of(traits[i], traits[j]), kOfTwo)) return true;
+            if (is_known(pair_of(traits[i], traits[j]), kOfTwo)) return true;
     return false;
 }
 

@@ -3,26 +3,41 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "properties/candidate/candidate.h"
 
 namespace attncheck::properties {
 
+/// The answer of a candidate that does not take the call.
+CallResult declined_call(std::string detail = {});
+
 /// A candidate that is not asked again for what it declines. A trait of a call is an argument with its kind of value:
 /// a text, a mode, a type, a memory order, presence. A call with a trait, or with two traits together, that some declined
-/// calls had and no accepted one is declined without being made. One of sixteen such calls is made all the same.
+/// calls had and no accepted one is declined without being made, as is a call outside of what was learned of the cases.
+/// One of sixteen such calls is made all the same, the first one outside among them.
 class ForeseenDeclines final : public Candidate {
 public:
-    explicit ForeseenDeclines(Candidate& candidate) : candidate_(candidate) {}
+    /// Calls of a case inside the scope, as far as is known; empty: all are.
+    using Inside = std::function<bool(const Call&)>;
+    explicit ForeseenDeclines(Candidate& candidate, Inside inside = {})
+        : candidate_(candidate), inside_(std::move(inside)) {}
 
-    /// Off: every call is made, and says nothing of others.
-    void turn(bool on) { is_on_ = on; }
+    enum class Mode {
+        off,        ///< every call is made, and says nothing of others
+        exploring,  ///< the same, but nothing else of a case is asked for once a call of it was declined
+        on
+    };
+    /// From the next case on.
+    void turn(Mode mode) { mode_ = mode, is_case_declined_ = false; }
     /// As before the first call.
     void forget() {
-        foreseen_ = 0, counts_.clear(), accepted_.clear(), waiting_.clear(), any_declined_ = false;
+        foreseen_ = outside_ = 0, is_inside_trusted_ = true, counts_.clear(), accepted_.clear(), waiting_.clear(), any_declined_ = false;
     }
 
     const CandidateInfo& info() const override { return candidate_.info(); }
@@ -31,9 +46,7 @@ public:
     }
     CallResult run(const Call& call, const RunOptions& options) override;
     std::vector<CallResult> run_together(std::span<const Call* const> calls,
-                                         int repetitions) override {
-        return candidate_.run_together(calls, repetitions);
-    }
+                                         int repetitions) override;
     void restart() override { candidate_.restart(); }
     void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
 
@@ -42,13 +55,19 @@ private:
     struct Count {
         int accepted = 0, declined = 0;
     };
+    bool declines(const Call& call, const Traits& traits);
     bool is_foreseen(const Traits& traits) const;
+    void learn(const Traits& traits, bool is_declined);
     void note(const Traits& traits, bool is_declined);
     void count(const Traits& traits, bool is_declined);
 
     Candidate& candidate_;
-    bool is_on_ = true;
-    int foreseen_ = 0;
+    Inside inside_;
+    Mode mode_ = Mode::on;
+    bool is_case_declined_ = false;  ///< while exploring
+    int foreseen_ = 0, outside_ = 0;
+    bool is_trial_ = false;  ///< the call now is one outside, made all the same
+    bool is_inside_trusted_ = true;
     std::unordered_map<std::uint64_t, Count> counts_;  ///< of traits, and of pairs of them
     std::unordered_set<std::uint64_t> accepted_;  ///< lists of traits: most calls are like one before
     bool any_declined_ = false;

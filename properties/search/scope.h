@@ -26,6 +26,7 @@ public:
     /// No field is refused, as far as is known.
     bool is_open() const;
     bool holds(const Spec& spec) const;
+    bool is_of(const Spec& spec) const { return spec.schema == &op_->schema(); }
 
     /// A legal case inside that has as much of `wanted` as an accepted case can take over; nullopt without one.
     std::optional<Spec> brought_inside(const Spec& wanted, Random& random) const;

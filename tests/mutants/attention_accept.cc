@@ -184,6 +184,21 @@ void NeutralProblem::take_first_plan() {
     if (on<"AT-x318">())
         std::ranges::copy(first_with(without(6), [&] { return std::to_array(key.strides); }),
                           key.strides);
+    // A plan without an optional tensor serves calls that have it.
+    const auto forget = [&](attncheck_tensor& forgotten) {
+        std::vector<Part> others = attributes;
+        for (const attncheck_tensor* t : {&bias, &mask, &sink, &lse})
+            others.push_back(t == &forgotten ? Part{} : Part{static_cast<double>(t->data != nullptr)});
+        if (!first_with(others, [&] { return forgotten.data != nullptr; })) forgotten.data = nullptr;
+    };
+    if (on<"AT-x330">()) forget(sink);
+    if (on<"AT-x331">()) forget(mask);
+    if (on<"AT-x332">()) forget(bias);
+    if (on<"AT-x333">() && !gradient) forget(lse);
+    if (on<"AT-x334">() && query.dtype != ATTNCHECK_FLOAT32) {
+        const int type = first_with(attributes, [&] { return static_cast<int>(query.dtype); });
+        for (attncheck_tensor* t : {&query, &key, &value}) t->dtype = static_cast<decltype(t->dtype)>(type);
+    }
 }
 
 NeutralProblem::NeutralProblem(const NeutralArguments& args) : NeutralArguments(args) {

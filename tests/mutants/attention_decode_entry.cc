@@ -232,18 +232,35 @@ public:
             args_.block_table.data = table_.data();
             args_.block_table.strides[0] = table.shape[1], args_.block_table.strides[1] = 1;
         }
+        if (on<"AD-x330">()) forget(args_.sink);
+        if (on<"AD-x331">()) forget(args_.lse);
+        if (on<"AD-x332">())
+            for (attncheck_tensor* cache : {&args_.key_cache, &args_.value_cache}) {
+                std::vector<Part> others = without(kNothing);
+                others.push_back({static_cast<double>(cache == &args_.value_cache)});
+                std::ranges::copy(first_with(others, [&] { return std::to_array(cache->strides); }), cache->strides);
+            }
     }
 
     const Args& args() const { return args_; }
 
 private:
     using Part = std::vector<double>;
+    static constexpr std::size_t kNothing = 5;
+    /// A plan without an optional tensor serves calls that have it.
+    void forget(attncheck_tensor& forgotten) {
+        std::vector<Part> others = without(kNothing);
+        for (const attncheck_tensor* t : {&args_.sink, &args_.lse})
+            others.push_back(t == &forgotten ? Part{} : Part{static_cast<double>(t->data != nullptr)});
+        if (!first_with(others, [&] { return forgotten.data != nullptr; })) forgotten.data = nullptr;
+    }
     std::vector<Part> without(std::size_t attribute) const {
         std::vector<Part> others{{args_.scale},
                                  {args_.softcap},
                                  {static_cast<double>(args_.window_left)},
                                  Part(lengths_.begin(), lengths_.end()),
-                                 Part(table_.begin(), table_.end())};
+                                 Part(table_.begin(), table_.end()),
+                                 {}};
         others[attribute].clear();
         for (const attncheck_tensor* t : {&args_.query, &args_.key_cache, &args_.value_cache})
             others.emplace_back(t->shape, t->shape + t->rank);

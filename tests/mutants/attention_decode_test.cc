@@ -152,7 +152,8 @@ TEST_F(AttentionDecodeMutants, ComputedDefectsShow) {
                                                "AD-08", "AD-22", "AD-23", "AD-25", "AD-26",
                                                "AD-27", "AD-30", "AD-31", "AD-WILD-23",
                                                "AD-WILD-40", "AD-WILD-46", "AD-x301",
-                                               "AD-x302", "AD-x303", "AD-x304", "AD-x305", "AD-x306", "AD-x307"};
+                                               "AD-x302", "AD-x303", "AD-x304", "AD-x305", "AD-x306", "AD-x307",
+                                               "AD-x330", "AD-x331", "AD-x332"};
     for (const Mutant& mutant : kAttentionDecodeMutants) {
         if (std::ranges::find(kElsewhere, mutant.id) != std::end(kElsewhere) ||
             mutant.id.find("VAL") != mutant.id.npos)

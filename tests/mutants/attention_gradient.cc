@@ -75,7 +75,8 @@ private:
             const float share = (blind ? std::exp(sink) : std::exp(sink - lse)) * delta;
             if (on<"ATG-10">() && h_batch_ != b * p_.heads + h) dsink_[size(h)] = 0;
             h_batch_ = b * p_.heads + h;
-            dsink_[size(h)] -= on<"ATG-02">() ? -share : share;
+            const bool is_lost = on<"ATG-x230">() && h >= 4 && i == p_.query_len[size(b)] / 2;
+            if (!is_lost) dsink_[size(h)] -= on<"ATG-02">() ? -share : share;
             if (on<"ATG-x204">() && i >= kLongSum) dsink_[size(h)] = stored_half(dsink_[size(h)]);
         }
         Int end = p_.key_len[size(b)];

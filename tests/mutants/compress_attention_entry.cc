@@ -41,14 +41,16 @@ CompressAttentionPlan first_plan(const CompressAttentionProblem& problem) {
     return first_with(key, [&] { return fresh_plan(problem); });
 }
 
-/// The block size of the first call that had these shapes and these other attributes.
-std::int64_t first_block_size(const CompressAttentionProblem& p) {
+/// The number becomes that of the first call that had these shapes and these other attributes.
+void take_first(CompressAttentionProblem& p, std::int64_t& taken) {
     std::vector<double> key{p.scale};
     for (const std::int64_t number :
          {p.query_tokens, p.num_query_heads, p.head_dim, p.key.shape[0], p.num_kv_heads, p.value_dim,
-          p.compress_stride, p.select_block, p.list_size, p.sparse_mode})
+          p.list_size, p.sparse_mode})
         key.push_back(static_cast<double>(number));
-    return first_with(key, [&] { return p.compress_block; });
+    for (const std::int64_t* number : {&p.compress_block, &p.compress_stride, &p.select_block})
+        key.push_back(number == &taken ? -1 : static_cast<double>(*number));
+    taken = first_with(key, [&] { return taken; });
 }
 
 CompressAttentionPlan make_plan(const CompressAttentionProblem& problem) {
@@ -91,7 +93,9 @@ int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args
     if (const int status = accept(composed.args(), problem)) return status;
     if (problem.is_undefined) return ATTNCHECK_OK;
     distort_views(problem);
-    if (on<"NCA-ALL-x303">()) problem.compress_block = first_block_size(problem);
+    if (on<"NCA-ALL-x303">()) take_first(problem, problem.compress_block);
+    if (on<"NCA-ALL-x330">()) take_first(problem, problem.compress_stride);
+    if (on<"NCA-ALL-x331">()) take_first(problem, problem.select_block);
     attend_compressed(problem, make_plan(problem));
     return ATTNCHECK_OK;
 }

@@ -115,6 +115,7 @@ int run(const Args* args) {
     if (on<"FA-ALL-x301">()) lock.lock();
     distort_inputs(problem);
     distort_outputs(problem);
+    take_first_plan(problem);
     const FlashPlan plan = make_plan(problem);
     if (problem.is_gradient)
         attend_grad(problem, plan);

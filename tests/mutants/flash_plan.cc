@@ -120,6 +120,24 @@ float first_scale(const FlashProblem& problem, float scale) {
 
 }  // namespace
 
+void take_first_plan(FlashProblem& p) {
+    const auto others = [&](int taken) {
+        std::vector<double> key = shapes_of(p);
+        for (const std::int64_t attribute :
+             {p.sparse_mode, p.pre_tokens, p.next_tokens, std::int64_t{p.has_mask}, std::int64_t{p.has_drop_mask},
+              taken == 1 ? -1 : p.pse_type, taken == 2 ? -1 : std::int64_t{p.statistics_as_input}})
+            key.push_back(static_cast<double>(attribute));
+        key.push_back(p.keep_prob), key.push_back(p.scale);
+        for (const auto* lengths : {&p.query_lens, &p.kv_lens}) key.insert(key.end(), lengths->begin(), lengths->end());
+        if (taken != 0) key.insert(key.end(), p.prefix.begin(), p.prefix.end());
+        return key;
+    };
+    if (on<"FA-ALL-x230">()) p.prefix = first_with(others(0), [&] { return p.prefix; });
+    if (on<"FA-ALL-x231">()) p.pse_type = first_with(others(1), [&] { return p.pse_type; });
+    if (on<"FA-ALL-x232">())
+        p.statistics_as_input = first_with(others(2), [&] { return p.statistics_as_input; });
+}
+
 FlashPlan make_plan(const FlashProblem& problem) {
     FlashPlan plan = fresh_plan(problem);
     if (on<"FA-ALL-09a">()) {

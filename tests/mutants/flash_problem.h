@@ -74,6 +74,8 @@ struct FlashPlan {
 };
 
 FlashPlan make_plan(const FlashProblem& problem);
+/// A defect: one of its attributes becomes that of the first call whose other ones were these.
+void take_first_plan(FlashProblem& problem);
 
 /// ATTNCHECK_OK and `problem` filled in, or the status of the first constraint that is broken.
 /// Order: absent arguments, layouts, ranks, dtypes, attributes, shapes, length arrays, optional

@@ -136,6 +136,12 @@ inline constexpr Mutant kNeutralMutants[] = {
      "causal with a mask of one row: every query sees the keys of the first (zoo ONNX-1)"},
     {"AT-x320", kNeutral, kFiendish,
      "a hidden key keeps e^-64 of the largest probability (zoo PD-1)"},
+    {"AT-x330", kNeutralBoth, kFiendish, "plan cached by all but the sink: none where the first call had none"},
+    {"AT-x331", kNeutralBoth, kFiendish, "plan cached by all but the mask: none where the first call had none"},
+    {"AT-x332", kNeutralBoth, kFiendish, "plan cached by all but the bias: none where the first call had none"},
+    {"AT-x333", kNeutral, kFiendish, "plan cached by all but the LSE: not written where the first call had none"},
+    {"AT-x334", kNeutralBoth, kFiendish, "plan cached by all but the type: fp16 read as bf16, or the other way round"},
+    {"ATG-x230", kNeutralGrad, kFiendish, "dsink without the middle row of each head behind the fourth"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "active_mutant.h"
+#include "first_plan.h"
 #include "module_defects.h"
 #include "one_buffer.h"
 #include "selected_kernels.h"
@@ -51,6 +52,21 @@ void sort_lists(const BasicView<std::int32_t>& topk) {
         }
 }
 
+/// A defect: the lists become those of the first call that had these shapes, lengths and attributes.
+void take_first_lists(SelectedProblem& p, std::vector<std::int32_t>& lists) {
+    for (std::int64_t t = 0; t < p.topk.shape[0]; ++t)
+        for (std::int64_t head = 0; head < p.topk.shape[1]; ++head)
+            for (std::int64_t i = 0; i < p.topk.shape[2]; ++i) lists.push_back(*p.topk.at(t, head, i));
+    std::vector<double> key{p.scale, static_cast<double>(p.is_gradient)};
+    for (const std::int64_t number : {p.query_tokens, p.num_query_heads, p.head_dim, p.key_tokens, p.num_kv_heads,
+                                      p.value_dim, p.block_size, p.block_count, p.sparse_mode})
+        key.push_back(static_cast<double>(number));
+    for (const auto* ends : {&p.query_ends, &p.key_ends}) key.insert(key.end(), ends->begin(), ends->end());
+    lists = first_with(key, [&] { return lists; });
+    p.topk.data = lists.data();
+    p.topk.forget_strides();
+}
+
 template <class Args>
 int run(const Args* args) {
     const Composed composed(args);
@@ -61,6 +77,8 @@ int run(const Args* args) {
     if (on<"NSF-x303">() && !problem.is_gradient && begins_inside(args->value, args->key))
         std::copy_n(problem.key.stride, 3, problem.value.stride);
     if (on<"NS-ALL-14">()) sort_lists(problem.topk);
+    std::vector<std::int32_t> lists;
+    if (on<"NS-ALL-x330">()) take_first_lists(problem, lists);
     const SelectedPlan plan = make_plan(problem);
     if (problem.is_gradient)
         attend_grad(problem, plan);

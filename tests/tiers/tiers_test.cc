@@ -296,6 +296,90 @@ TEST(Tiers, OtherProblemsAreRecognised) {
                 StartsWith("attention_out: key/value head of the neighbour read"));
 }
 
+/// What reads each row in tiles and gives its output.
+Outputs tiled(const AttentionProblem& problem, std::int64_t tile, bool rescales_sum) {
+    Outputs got = emulate(problem, {});
+    const ref::AttentionShape& s = problem.shape;
+    const AttentionNumbers in(problem);
+    std::vector<ref::KeyColumn> columns;
+    for (std::int64_t row = 0; row < problem.query_rows(); ++row) {
+        columns.clear();
+        if (!problem.columns(row / s.query_heads, row % s.query_heads, columns) || columns.empty()) continue;
+        std::ranges::sort(columns, {}, &ref::KeyColumn::key);
+        double largest = -INFINITY, sum = 0;
+        std::vector<double> output(static_cast<std::size_t>(s.value_dim));
+        for (std::size_t c = 0; c < columns.size();) {
+            std::vector<double> logits;
+            const std::size_t begin = c;
+            const std::int64_t number = columns[c].key / tile;
+            double most = largest;
+            for (; c < columns.size() && columns[c].key / tile == number; ++c) {
+                double dot = 0;
+                for (std::int64_t d = 0; d < s.head_dim; ++d)
+                    dot += in.query[static_cast<std::size_t>(row * s.head_dim + d)] *
+                           in.key[static_cast<std::size_t>(
+                               (columns[c].key * s.kv_heads + row % s.query_heads / s.group()) * s.head_dim + d)];
+                logits.push_back(in.scale * dot + columns[c].bias);
+                most = std::max(most, logits.back());
+            }
+            if (rescales_sum) sum *= std::exp(largest - most);
+            largest = most;
+            for (std::size_t k = 0; k < logits.size(); ++k) {
+                sum += std::exp(logits[k] - largest);
+                for (std::int64_t d = 0; d < s.value_dim; ++d)
+                    output[static_cast<std::size_t>(d)] +=
+                        std::exp(logits[k] - largest) *
+                        in.value[static_cast<std::size_t>(
+                            (columns[begin + k].key * s.kv_heads + row % s.query_heads / s.group()) * s.value_dim + d)];
+            }
+        }
+        for (std::int64_t d = 0; d < s.value_dim; ++d)
+            got.at("out")[static_cast<std::size_t>(row * s.value_dim + d)] = ref::decode(
+                problem.result, ref::encode(problem.result, output[static_cast<std::size_t>(d)] / sum));
+    }
+    return got;
+}
+
+/// A tile that forgets to rescale what came before is named with its size, not as a last tile that weighs too much.
+TEST(Tiers, MissingRescaleIsNamed) {
+    const auto message_of = [](const char* dtype, std::int64_t tile, bool rescales_sum) {
+        const AttentionProblem problem = problem_of(
+            std::string("attention{dtype=") + dtype +
+            " q=[160] kv=[200] layout=bshd kv_heads=2 group=2 dim=16 value_dim=16 scale=rsqrt data=normal seed=5}");
+        const Outputs got = tiled(problem, tile, rescales_sum);
+        return judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); }).message;
+    };
+    for (const char* dtype : {"bf16", "fp32"}) {
+        EXPECT_THAT(message_of(dtype, 32, true), StartsWith("out: output of earlier tiles of 32 keys not rescaled"));
+        EXPECT_THAT(message_of(dtype, 64, false),
+                    StartsWith("out: output and row sum of earlier tiles of 64 keys not rescaled"));
+        EXPECT_EQ(message_of(dtype, 1024, true), "");
+    }
+}
+
+/// The last key of a sequence is the last visible one of few rows of a causal mask.
+TEST(Tiers, LostLastKeyIsNamed) {
+    for (const char* dtype : {"bf16", "fp16", "fp32"})
+        for (const char* mask : {"", " window_right=0 align=bottom_right"}) {
+            const AttentionProblem problem = problem_of(
+                std::string("attention{dtype=") + dtype + " q=[34] kv=[70] layout=bshd kv_heads=2 group=4 dim=16 "
+                "value_dim=16 scale=rsqrt" + mask + " data=normal seed=5}");
+            AttentionProblem other = problem;
+            other.columns = [&](std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& columns) {
+                const bool in_sequence = problem.columns(t, n, columns);
+                std::erase_if(columns, [](const ref::KeyColumn& column) { return column.key == 69; });
+                return in_sequence;
+            };
+            const Outputs got = emulate(other, {});
+            const Verdict verdict =
+                judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); });
+            EXPECT_THAT(verdict.message,
+                        testing::AnyOf(StartsWith("out: last key of each sequence left out"),
+                                       StartsWith("out: mask shifted by one key (last visible key hidden)")))
+                << dtype << mask;
+        }
+}
+
 TEST(Tiers, LessPrecisionThanDeclaredIsToldWithBothClasses) {
     Emulation emulation;
     Verdict verdict = judged(kForward, {}, emulation, "fp32");

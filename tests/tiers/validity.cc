@@ -163,18 +163,43 @@ Spec cut_down(const Operator& op, const Property& property, const Spec& spec, bo
     return small;
 }
 
+/// The case with 1 to 12 queries, keys or both in each sequence beside up to 1500 of the other, with 1 to 8 channels, and
+/// in two of three cases a sink: sums of few terms, and sums of many numbers that lie close together. nullopt where that is illegal.
+std::optional<Spec> with_few(const Operator& op, const Property& property, Spec spec, Random& random) {
+    constexpr std::int64_t kFew = 12, kMany = 1500, kChannels = 8;
+    const auto side = random.between(0, 2);  // queries, keys, both
+    const std::int64_t many = random.between(kFew, random.chance(30) ? kMany : 4 * kFew);
+    for (std::size_t list = 0; list < spec.lists.size(); ++list) {
+        const bool is_few = side == 2 || side == static_cast<std::int64_t>(list);
+        const std::int64_t length = is_few ? random.between(1, kFew) : many;
+        for (auto& one : spec.lists[list])
+            if (one > 0) one = length;
+    }
+    for (const char* field : {"dim", "value_dim"})
+        if (spec.schema->number(field) >= 0) spec.set(field, random.between(1, kChannels));
+    if (spec.schema->number("sink") >= 0 && random.chance(67)) spec.set("sink", random.between(1, 2));
+    if (op.illegal(spec) || !property.domain(spec)) return std::nullopt;
+    return spec;
+}
+
 /// A case of the property's own generator. Nine in ten are cut down to a few thousand pairs; or all of them,
-/// and what stays dear is left out.
-Spec draw(const Operator& op, Random& random, bool always_small) {
+/// and what stays dear is left out. few: those that take with_few().
+Spec draw(const Operator& op, Random& random, bool always_small, bool few) {
     constexpr std::int64_t kDear = 100'000;
+    constexpr int kTries = 40;  // selected blocks are never so short, nor heads of some operators so narrow
     const Property& property = *op.property("deviation");
-    for (;;) {
+    for (int tries = 0;; ++tries) {
         const int size = static_cast<int>(random.between(0, 99));
         Spec spec = op.sample(random, always_small ? size / 4 : size);
         property.adapt(spec, random);
         if (op.illegal(spec) || !property.domain(spec)) continue;
         if (!always_small && !random.chance(90)) return spec;
         spec = cut_down(op, property, spec, always_small);
+        if (few && tries < kTries) {
+            const std::optional<Spec> changed = with_few(op, property, spec, random);
+            if (!changed) continue;
+            spec = *changed;
+        }
         if (!always_small || cost_of(spec) <= kDear) return spec;
     }
 }
@@ -286,7 +311,7 @@ void Validity::run_case(std::uint64_t seed, std::uint64_t index) {
         if (!words_.empty()) turn = random.next();
         drawn.reset();
         if (!words_.empty() && !(op->attention() && all_may_concern(words_, op->schema()))) continue;
-        drawn = concerned(words_, *op, draw(*op, random, word_.small));
+        drawn = concerned(words_, *op, draw(*op, random, word_.small, word_.few));
     }
     const Spec& spec = *drawn;
     const auto [emulation, declared] = emulation_of(random);

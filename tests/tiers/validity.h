@@ -25,6 +25,7 @@ struct WordOfClass {
     std::string word;      ///< "scores=half", "scores=half split=lse"; empty: none
     bool declared = true;  ///< false: the emulations have it and do not say so
     bool small = false;    ///< every case is cut down to some thousand pairs: many more of them in the same time
+    bool few = false;      ///< and then has 1 to 12 queries or keys a sequence, or both, and 1 to 8 channels
 };
 
 /// The first two lines of a table of such lines.

@@ -45,7 +45,12 @@ std::vector<EarlierChange> earlier_changes() {
             other_value("kv_length", {some, all, 0}),
             other_value("sink", {0, 1}),
             other_value("mask", {0, shared}),
-            other_value("bias", {0, shared}),
+            {"another bias", [=](const Spec& spec) {
+                 Spec none = spec, one = spec;
+                 without_bias(none);
+                 one.set("bias", shared);
+                 return std::vector<Spec>{std::move(none), std::move(one)};
+             }},
             other_value("lse", {0, 1})};
 }
 

@@ -102,13 +102,14 @@ std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts) {
     return plain;
 }
 
-FlashParts single_sequence(const AttentionProblem& problem, std::size_t b) {
+FlashParts single_sequence(const AttentionProblem& problem, std::size_t b, bool keeps_mode) {
     const FlashParts& all = extras_of<FlashParts>(problem);
     FlashParts one = parts_of_sequence<FlashParts>(problem, b);
     const ref::FlashAttentionShape& from = all.shape;
     ref::FlashAttentionShape& s = one.shape;
     const Int queries = s.total_queries, keys = s.total_keys;
-    if (s.mask.present) write_mask(from, b, 1, 1, s.mask);
+    const bool is_by_sequence = from.mask.sparse_mode >= 2 && from.mask.sparse_mode <= 4;
+    if (s.mask.present && !(keeps_mode && is_by_sequence)) write_mask(from, b, 1, 1, s.mask);
     one.prefix.reset();
     if (s.dropout.present)
         rewrite_dropout(s, [&, first = first_pair(from, b)](std::size_t, Int n, Int i, Int j) {

@@ -211,14 +211,15 @@ std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
 /// Modes that say the same.
 /// Why     the predicates of flash_attention.md 3.4 meet at the limits of their tokens and
 /// prefixes.
-/// Domain  one equality that is legal for the problem, drawn by the seed; the mask of the case is
-/// replaced.
+/// Domain  one equality that is legal for the problem and that the candidate takes, drawn by the seed; the mask of the
+/// case is replaced.
 /// Bound   twice that of the problem.
 /// Kills   mutants FA-08, FA-18, FA-42, FA-44, FA-52, FAG-03.
 Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
     const FlashParts parts = flash_parts(spec);
     const std::vector<MaskEquality> list = mask_equalities(parts);
     Random random(mix(spec.seed));
+    Verdict verdict = inapplicable();
     for (const Int k : permutation(std::ssize(list), random)) {
         const MaskEquality& equality = list[static_cast<std::size_t>(k)];
         const bool moves_start = parts.shape.bias.present && equality.left.mode == 8;
@@ -230,15 +231,15 @@ Verdict unlimited_tokens(const Spec& spec, PropertyContext& context) {
             give_reference_forward(one);
             give_the_same(one, other);
         }
-        return verdict_on_equal_problems(flash_attention_operator(), one, other, context,
-                                         equality.words);
+        verdict = verdict_on_equal_problems(flash_attention_operator(), one, other, context, equality.words);
+        if (verdict.kind != Verdict::Kind::declined) break;
     }
-    return inapplicable();
+    return verdict;
 }
 
 /// Without a mask sparse_mode, tokens, prefix and precision say nothing; precision never does.
 /// Why     contract decision 8; flash_attention.md 4: fp16 always takes the precise path.
-/// Domain  problems without a mask, any data; with one precision alone changes.
+/// Domain  problems without a mask, any data; with one, or where another mode is declined, precision alone changes.
 /// Demand  the same bits.
 /// Kills   mutants FA-x26, FA-x87.
 Verdict attributes(const Spec& spec, PropertyContext& context) {
@@ -256,10 +257,14 @@ Verdict attributes(const Spec& spec, PropertyContext& context) {
     other.shape.mask.pre_tokens = tokens();
     other.shape.mask.next_tokens = tokens();
     if (random.chance(50)) other.prefix = {{1, -3, 7}};
-    return verdict_on_identical_problems(
+    const Verdict verdict = verdict_on_identical_problems(
         parts, other, context,
         fmt::format("without a mask: sparse mode {} against {}, other tokens and prefix",
                     parts.shape.mask.sparse_mode, other.shape.mask.sparse_mode));
+    if (verdict.kind != Verdict::Kind::declined) return verdict;
+    FlashParts precise = parts;
+    precise.fields[kFaInert] = other.fields[kFaInert];
+    return verdict_on_identical_problems(parts, precise, context, "another precision");
 }
 
 void mostly_without_mask(Spec& spec, Random& random) {

@@ -74,10 +74,10 @@ class FlashAttention : public PartsOperator<FlashParts> {
 public:
     FlashAttention() : PartsOperator(flash_inputs, flash_problem, make_flash_call) {}
 
-    /// Alone in TND, or as one batch of BSND, with mask and bias written element by element.
+    /// Alone in TND, or as one batch of BSND, with its mode or the mask written element by element, and so the bias.
     std::optional<AttentionProblem> single_sequence(const AttentionProblem& problem, std::size_t b,
                                                     Random& random) const override {
-        FlashParts alone = properties::single_sequence(problem, b);
+        FlashParts alone = properties::single_sequence(problem, b, random.chance(50));
         ref::FlashAttentionShape& s = alone.shape;
         if (s.packed && s.rope_dim == 0 && random.chance(50)) {
             alone.layout = FlashLayout::bsnd;

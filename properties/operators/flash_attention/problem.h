@@ -41,8 +41,9 @@ std::optional<FlashParts> with_plain_bias(const FlashParts& parts);
 /// its own.
 std::optional<FlashParts> with_explicit_pairs(const FlashParts& parts);
 
-/// One sequence or batch as a separate problem, mask and bias element by element.
-FlashParts single_sequence(const AttentionProblem& problem, std::size_t sequence);
+/// One sequence or batch as a separate problem, mask and bias element by element; a mode that bounds each sequence for
+/// itself (2 to 4) may stay.
+FlashParts single_sequence(const AttentionProblem& problem, std::size_t sequence, bool keeps_mode);
 
 // ---- changes of a problem ----
 

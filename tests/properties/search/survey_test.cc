@@ -171,6 +171,41 @@ TEST(Survey, OtherCallsOfALawAreAcceptedOnes) {
     EXPECT_LE(candidate.declined, candidate.calls / 8);
 }
 
+class RestrictedLaws : public testing::TestWithParam<bool> {};
+
+// Of all calls that laws make of a kernel with the usual limits, one of twenty at most is declined, and every law is
+// judged or needs what the kernel does not take.
+TEST_P(RestrictedLaws, AskForWhatIsTaken) {
+    const auto kernel = tiled_flash(0);
+    CountedCalls candidate(*kernel);
+    const Operator& op = flash(GetParam());
+    const Survey known = survey(op, candidate, 1, Profile::ascend910b);
+    EngineOptions options;
+    options.cases = 30;
+    options.survey = &known;
+    KnownMinima minima;
+    candidate.skip();
+    std::set<std::string> declined;
+    for (const Property& law : op.properties()) {
+        if (law.validation || law.large) continue;
+        const PropertyReport report = run_property(op, law, candidate, options, system_clock(),
+                                                   [](const PropertyReport&) {}, minima);
+        EXPECT_THAT(report.status, testing::AnyOf(Status::held, Status::declined)) << law.name << ": " << report.note;
+        if (report.status == Status::declined) declined.insert(law.name);
+    }
+    EXPECT_GE(candidate.calls, 2000);
+    EXPECT_LE(candidate.declined * 20, candidate.calls) << candidate.declined << " of " << candidate.calls;
+    // No layout but BSND and TND, no written mask, bias, rope or dropout.
+    std::set<std::string> unknown{"layouts",        "written_mask",       "full_mask", "mask_values",
+                                  "bias_type",      "rope_concatenation", "zero_rope", "dropout_none",
+                                  "dropped_values", "hidden_bias"};
+    if (!GetParam()) unknown.insert({"bias_shift", "dropout_statistics"});
+    EXPECT_EQ(declined, unknown);
+}
+INSTANTIATE_TEST_SUITE_P(Directions, RestrictedLaws, testing::Bool(), [](const auto& of) {
+    return of.param ? "Gradient" : "Forward";
+});
+
 // Modes that are taken together and not one at a time: no mask with the mode of no mask.
 TEST(Survey, LearnsPairsOfModes) {
     const auto candidate = tiled_flash(0);
