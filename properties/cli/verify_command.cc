@@ -191,7 +191,6 @@ void leave_out_completions(const Candidate& candidate, std::vector<std::string>&
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
-    const double start = system_clock().now();
     check_names(arguments);
     check_report_paths(arguments);
     VerifyOptions options;
@@ -234,7 +233,9 @@ int verify_command(const Arguments& arguments) {
     if (!arguments.waive.empty()) options.engine.waivers = read_waivers(arguments.waive, operators());
 
     options.engine.samples = arguments.samples;
+    const double start = system_clock().now();
     auto candidate = completed(open_candidate(arguments, false), arguments.ops, arguments);
+    options.loading_seconds = system_clock().now() - start;
     if (arguments.large > 0) {
         candidate = with_forwards(std::move(candidate), arguments);
         leave_out_completions(*candidate, options.operators);
@@ -287,13 +288,6 @@ int verify_command(const Arguments& arguments) {
         auto again = completed(open_candidate(arguments, false), arguments.ops, arguments);
         return arguments.large > 0 ? with_forwards(std::move(again), arguments) : std::move(again);
     };
-    if (seconds > 0) {
-        const double loading = system_clock().now() - start;
-        options.total_seconds = std::max(0.001, seconds - loading);
-        if (2 * loading > seconds)
-            report.notes.push_back(fmt::format("loading took {:.0f} s of --time {:g}", loading,
-                                               seconds));
-    }
     if (arguments.large == 0) note_sources(*candidate, options, report);
     candidate.reset();  // each process opens its own
     if (arguments.large > 0) {

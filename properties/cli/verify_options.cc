@@ -24,7 +24,7 @@ CLI::App* add_verify_command(CLI::App& app, Arguments& arguments) {
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     verify
         ->add_option("--time", arguments.seconds,
-                     fmt::format("time for the whole run, in seconds [{} unless --cases or --thorough is given]",
+                     fmt::format("time for the run, without loading the library, in seconds [{} unless --cases or --thorough is given]",
                                  kUsualSeconds))
         ->check(seconds_between(0.001, 1e9));
     CLI::Option* const thorough = verify->add_flag(

@@ -49,8 +49,7 @@ public:
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
         if (cause.has_name) line("looks like", diagnosis_of(failures_[cause.named].message));
         if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
-        const bool is_shrunk = first.certificate.find("not shrunk") == std::string::npos;
-        out_ << fmt::format("  {:<11} {}\n", is_shrunk ? "smallest" : "not shrunk", first.case_line);
+        out_ << fmt::format("  {:<11} {}\n", is_of_shrunk(first.certificate) ? "smallest" : "not shrunk", first.case_line);
         if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", matters);
         if (const auto others = others_of(cause); !others.empty())
             line("also fails", fmt::format("{}", fmt::join(others, "; ")));

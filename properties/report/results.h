@@ -99,6 +99,8 @@ struct Counterexample {
 
 /// How the certificate of a counterexample begins that was left to be shrunk.
 inline constexpr const char* kNotShrunk = "not shrunk to its end";
+/// What a certificate says of its case: the case is as it was found where this is false.
+inline bool is_of_shrunk(std::string_view certificate) { return certificate.find("not shrunk") == std::string_view::npos; }
 
 /// Cases that a property must meet to say that it holds, where as many were asked for.
 inline constexpr std::int64_t kConclusiveCases = 30;

@@ -78,12 +78,13 @@ bool is_stopped(pid_t pid) {
            (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
 }
 
-/// In front of what a process says.
-constexpr char kNews = 'n', kAnswer = 'a';
+/// In front of what a process says; the first, of which nothing follows, is that it has started.
+constexpr char kReady = 'r', kNews = 'n', kAnswer = 'a';
 
 [[noreturn]] void serve_until_closed(int fd, const std::function<Processes::Serve()>& start) {
     try {
         const Processes::Serve serve = start();
+        if (!write_text(fd, std::string(1, kReady))) _exit(1);
         const auto tell = [&](const std::string& news) {
             if (!write_text(fd, kNews + news)) _exit(1);
         };
@@ -200,6 +201,13 @@ void Processes::end_stopped() {
     }
 }
 
+void Processes::wait_for_first(const std::function<bool()>& is_over) const {
+    std::vector<pollfd> fds;
+    for (const Child& child : children_) fds.push_back({child.fd, POLLIN, 0});
+    constexpr int kLookEveryMs = 50;
+    while (poll(fds.data(), fds.size(), kLookEveryMs) == 0 && !is_over()) {}
+}
+
 bool Processes::wait(double seconds, Answer& answer) {
     end_stopped();
     std::vector<pollfd> fds;
@@ -224,6 +232,7 @@ bool Processes::wait(double seconds, Answer& answer) {
         answer.process = child.process;
         answer.lost = !read_text(child.fd, answer.text) || answer.text.empty();
         answer.is_final = answer.lost || answer.text.front() == kAnswer;
+        if (!answer.lost && answer.text.front() == kReady) return false;
         if (!answer.lost) answer.text.erase(0, 1);
         child.busy = !answer.is_final;
         if (!answer.lost) replacements_left_ = kMostReplacements;

@@ -41,6 +41,9 @@ public:
     std::vector<int> idle();
     bool any_busy() const;
 
+    /// Waits until one of the processes has started or ended, or `is_over` says so.
+    void wait_for_first(const std::function<bool()>& is_over) const;
+
     /// Waits for an answer or news, at most `seconds`. Returns false when none came.
     bool wait(double seconds, Answer& answer);
 

@@ -23,6 +23,8 @@ public:
 
     Rounds(const std::vector<const Property*>& properties, Limits limits);
 
+    /// The run starts now.
+    void begin(double now) { limits_.start = now; }
     /// Properties that need no slice.
     void leave_out(std::size_t i) { properties_[i].state = State::done; }
 

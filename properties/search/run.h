@@ -19,6 +19,7 @@ struct VerifyOptions {
     EngineOptions engine;
     Corpus* corpus = nullptr;  ///< replayed first and extended; may be null
     double total_seconds = 0;  ///< shared out over the properties; 0: no limit
+    double loading_seconds = 0;  ///< that the candidate took when it was opened: those of the processes take about as long; 0: the time is for loading, too
     bool validation = true;
     bool stop_at_first = false;  ///< end the run with the first counterexample
     std::vector<PropertyReport> finished;  ///< by an earlier run that this one goes on with

@@ -23,6 +23,7 @@ Run::Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& c
       report_(report),
       out_(out),
       start_(clock.now()),
+      begun_(start_),
       processes_(processes),
       progress_(progress, clock) {
     list_tasks();
@@ -41,6 +42,11 @@ Run::Run(const CandidateInfo& info, const VerifyOptions& options, const Clock& c
         }
         if (done_[i]) rounds_->leave_out(i);
     }
+}
+
+void Run::begin() {
+    begun_ = clock_.now();
+    rounds_->begin(begun_);
 }
 
 std::size_t Run::next(int process) {
@@ -69,7 +75,7 @@ void Run::observe(std::size_t i, const PropertyReport& now) {
     if (findings_->has_more(i, now)) progress_.erase();
     findings_->update(i, *tasks_[i].op, now);
     progress_.show(now, implemented_, options_.engine.cases,
-                   options_.total_seconds > 0 ? start_ + options_.total_seconds : 0,
+                   options_.total_seconds > 0 ? begun_ + options_.total_seconds : 0,
                    findings_->cases());
 }
 
@@ -150,7 +156,7 @@ void Run::list_tasks() {
 
 bool Run::is_past(double limits) const {
     return options_.total_seconds > 0 &&
-           clock_.now() > start_ + limits * options_.total_seconds;
+           clock_.now() > begun_ + limits * options_.total_seconds;
 }
 
 std::vector<const Property*> Run::properties_of_tasks() const {
@@ -161,7 +167,7 @@ std::vector<const Property*> Run::properties_of_tasks() const {
 
 /// Of a slow candidate some laws wait for their first slice until the end.
 bool Run::is_past_first_round() const {
-    return seconds_of_first_round() > 0 && clock_.now() > start_ + seconds_of_first_round();
+    return seconds_of_first_round() > 0 && clock_.now() > begun_ + seconds_of_first_round();
 }
 
 double Run::seconds_of_first_round() const {

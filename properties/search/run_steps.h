@@ -60,6 +60,9 @@ public:
 
     void save() { findings_->save(); }
 
+    /// The time counts from now on.
+    void begin();
+
     /// Nothing is begun any more, and what goes on is stopped.
     bool is_ending() const { return clock_.interrupted() || stopped_ || is_past_end(); }
 
@@ -110,7 +113,7 @@ private:
     const Clock& clock_;
     RunReport& report_;
     std::ostream& out_;
-    double start_;
+    double start_, begun_;  ///< the limits count from the second
     int processes_;
     Progress progress_;
     std::optional<Findings> findings_;  ///< made when the list is

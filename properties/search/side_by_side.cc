@@ -101,6 +101,13 @@ void verify_side_by_side(const CandidateInfo& info,
         };
     });
     run.save();
+    // Of the time nothing goes to loading the library; one that hangs when it is loaded again keeps the limit all the same.
+    if (options.loading_seconds > 0) {
+        constexpr double kSlower = 3, kLeast = 0.5;
+        const double loaded_by = clock.now() + kSlower * options.loading_seconds + kLeast;
+        pool.wait_for_first([&] { return clock.interrupted() || clock.now() > loaded_by; });
+        run.begin();
+    }
     constexpr double kGrace = 0.5;  ///< seconds in which a process that was told to stop answers
     int asks = 0;  // the process that has nothing to do
     Agenda agenda({run.end(), [&] { return run.next(asks); },

@@ -10,7 +10,7 @@ import numpy as np
 
 from attncheck import _arguments
 from attncheck._errors import CandidateError, OutputError
-from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of, text_of
+from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of, tell_whole, text_of
 
 # Numbers of the neutral operators with which they do nothing (attncheck/candidate.h).
 WITHOUT_EFFECT = {"softcap": 0.0, "window_left": -1, "window_right": -1}
@@ -84,6 +84,7 @@ class Caller:
         except OutputError as error:
             return INTERNAL, f"wrong output {error.output}: {self._kernel.place}: {error}"
         except BaseException as error:  # noqa: BLE001: a kernel may raise anything
+            tell_whole(error)
             status = INVALID if isinstance(error, (ValueError, TypeError)) else INTERNAL
             return status, self._raised(error)
         return OK, ""

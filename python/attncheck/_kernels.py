@@ -6,7 +6,9 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -192,8 +194,11 @@ def load_module(target: str) -> ModuleType:
 
 
 def describe_error(error: BaseException, inside: str = "") -> str:
-    """ "TypeError: text (kernel.py:12)" in one line; the place is the last one in `inside`'s file."""
-    text = _shortened(" ".join(text_of(error).split()))
+    """ "TypeError: text (kernel.py:12)" in one line; the place is the last one in `inside`'s file.
+
+    A long text has lines of its own behind the first, see ends_of.
+    """
+    text, *more = ends_of(text_of(error))
     place = ""
     if isinstance(error, SyntaxError) and error.filename:
         text = error.msg or text
@@ -203,7 +208,8 @@ def describe_error(error: BaseException, inside: str = "") -> str:
         own = [frame for frame in frames if frame[0] == inside] or frames[-1:]
         if own and not own[-1][0].startswith("<frozen"):
             place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})"
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    first = f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    return "\n    ".join([first, *more])
 
 
 def text_of(error: BaseException) -> str:
@@ -214,11 +220,43 @@ def text_of(error: BaseException) -> str:
         return f"(its text raises {type(second).__name__})"
 
 
-def _shortened(text: str, most: int = 400) -> str:
-    """Without its middle where it is long: compilers quote the source first and give the reason last."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 4]} ... {text[-(most - most // 4) :]}"
+_LONGEST_TEXT = 400  # of the 1024 bytes of a message, which has the calls that led to it, too
+_LONGEST_LINE = 240
+_told: set[str] = set()
+
+
+def ends_of(text: str) -> list[str]:
+    """A text in one line; of a long one the first line, the first with an error and the last ones, whole.
+
+    Compilers quote commands and sources first and give the reason last, but build tools have the last word.
+    """
+    flat = " ".join(text.split())
+    if len(flat) <= _LONGEST_TEXT:
+        return [flat]
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    last = len(lines) - 1
+    kept = {0, last} | set([k for k, line in enumerate(lines) if re.search(r"error\b[^:]{0,20}:", line, re.IGNORECASE)][:1])
+    for k in range(last - 1, 0, -1):
+        if sum(min(len(lines[one]), _LONGEST_LINE) for one in kept | {k}) > _LONGEST_TEXT:
+            break
+        kept.add(k)
+    out = []
+    for k in range(last + 1):
+        if k in kept:
+            is_long = len(lines[k]) > _LONGEST_LINE
+            out.append(f"{lines[k][: _LONGEST_LINE // 2]} ... {lines[k][-_LONGEST_LINE // 2 :]}" if is_long else lines[k])
+        elif k - 1 in kept:
+            out.append(f"... {min(one for one in kept if one > k) - k} lines ...")
+    return [*out, "(`attncheck reproduce` shows the whole text)"]
+
+
+def tell_whole(error: BaseException) -> None:
+    """Writes an error to standard error once where its message has only a part of its text."""
+    text = text_of(error)
+    if len(ends_of(text)) == 1 or text in _told:
+        return
+    _told.add(text)
+    print("".join(traceback.format_exception(type(error), error, error.__traceback__)), file=sys.stderr, flush=True)
 
 
 def _frames(error: BaseException) -> Iterable[tuple[str, int]]:

@@ -41,6 +41,9 @@ def _bytes(text: str) -> bytes:
 
 def _fail(library: ctypes.CDLL, error: BaseException) -> int:
     """Says in one line why there are no kernels: the exit status."""
+    from attncheck._kernels import tell_whole
+
+    tell_whole(error.__cause__ or error)
     what = str(error)
     if isinstance(error, ImportError):
         what = f"{sys.executable} lacks a package that attncheck needs: {error}"

@@ -38,7 +38,7 @@ foreach(standard IN ITEMS 11 17)
 endforeach()
 
 add_executable(aclnn_examples_test operators_examples_test.cc)
-attncheck_test_program(aclnn_examples_test)
+attncheck_test_program(aclnn_examples_test UNOPTIMISED)
 target_compile_definitions(aclnn_examples_test PRIVATE ACLNN_EXAMPLES="${aclnn_examples_folder}")
 target_link_libraries(aclnn_examples_test PRIVATE GTest::gtest_main)
 add_dependencies(aclnn_examples_test ${aclnn_examples})

@@ -82,6 +82,22 @@ expect "$everything" verify --candidate ./mine.so --large 4096
 expect "$everything" mutants
 expect "$everything" reproduce "attention_grad{...}" --property sampled --candidate ./mine.so
 expect "$everything" setup
+# A compiler that fails gives its reason first and ends with what it counted: both are shown, and where the rest is.
+cp -- "$folder/bin/cmake" "$folder/bin/cmake.good"
+cat >"$folder/bin/cmake" <<'CMAKE'
+#!/bin/sh
+seq 60
+echo 'FAILED: kernel.o'
+echo 'kernel.cc:3:5: error: the reason'
+seq 300 | sed 's/$/: note: a candidate/'
+echo 'ninja: build stopped'
+exit 1
+CMAKE
+output=$(cd -- "$folder" && PATH=$folder/bin:$PATH ATTNCHECK_SKIP_PACKAGES=1 ./attncheck list 2>&1) && fail "a failed build has status 0"
+for shown in 'error: the reason' '... 263 lines ...' 'ninja: build stopped' "the whole log is $folder/build/release/setup.log"; do
+    [[ $output == *"$shown"* ]] || fail "a failed build does not show '$shown': $output"
+done
+mv -- "$folder/bin/cmake.good" "$folder/bin/cmake"
 # What was built once has to follow its sources.
 mkdir -p -- "$folder/build/release/lib" && touch -- "$folder/build/release/lib/libattncheck_builtin.so"
 expect "$everything" verify --candidate ./mine.so

@@ -251,6 +251,30 @@ def test_a_module_is_imported_once_for_all_workers_where_that_is_sound(attncheck
     assert ("crashed: SIGSEGV" in said) == (dies != "False")
 
 
+COMPILER = """
+def attention_merge(parts, lses):
+    lines = ["C++ compile error", "g++ " + "-Iinclude " * 60, "", "kernel.cpp: In function 'run':"]
+    lines += [f"kernel.cpp:{k}:8: note: candidate expects {k} arguments" for k in range(40)]
+    lines.insert(20, "kernel.cpp:9:5: error: 'stride' was not declared in this scope; did you mean 'std::stride'?")
+    raise RuntimeError("\\n".join(lines + ["ninja: build stopped: subcommand failed."]))
+"""
+
+
+def test_lines_of_a_compiler_are_whole(attncheck, verify, tmp_path):
+    status, said = verify(COMPILER, CASE)
+    assert status == 1
+    message = said[said.index("raised RuntimeError"):]
+    assert "raised RuntimeError: C++ compile error (kernel.py:6)\n" in message, said
+    assert "    kernel.cpp:9:5: error: 'stride' was not declared in this scope; did you mean 'std::stride'?\n" in message, said
+    assert "    ninja: build stopped: subcommand failed.\n" in message, said
+    assert "    ... 18 lines ...\n" in message, said  # the command, and notes
+    # What is shown while it is replayed is the whole.
+    assert "kernel.cpp:11:8: note: candidate expects 11 arguments" in said, said
+    options = ["--property", "agreement", "--cases", 3, "--shrink", 0, "--no-validation"]
+    _, said = attncheck("verify", "--candidate", f"python:{tmp_path / 'kernel.py'}", *options)
+    assert "`attncheck reproduce` shows the whole text" in said and "candidate expects 11 arguments" not in said, said
+
+
 def test_a_long_message_keeps_its_end(verify):
     source = "def attention_merge(parts, lses):\n    raise RuntimeError('source ' * 500 + 'the reason')\n"
     _, said = verify(source, CASE)

@@ -210,6 +210,13 @@ TEST_F(CommandTest, RepetitionsOfSlowCallsKeepTheLimit) {
     EXPECT_EQ(ran.status, 0) << ran.printed;
 }
 
+// --time is for cases: a library that takes as long to load gets them all the same.
+TEST_F(CommandTest, LoadingTakesNothingFromTheTime) {
+    const Ran ran = attncheck("verify --op nsa_compress --property agreement --time 0.8 --jobs 1 --json " + file("out.json") +
+                              " --candidate " + quoted(candidate_path("loads_slowly")));
+    EXPECT_GT(Json::parse(text_of("out.json")).at("properties").at(0).at("cases"), 5) << ran.printed;
+}
+
 TEST_F(CommandTest, VersionIsTold) {
     const Ran ran = attncheck("--version");
     EXPECT_EQ(ran.status, 0);

@@ -18,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using Status = PropertyReport::Status;
 
 // JUnit: well formed, every message escaped, and the counts of its head are those of its body.
@@ -28,7 +29,7 @@ TEST(JunitReport, IsWellFormedAndCounts) {
     report.properties.push_back(property_report("history", Status::error, 1));
     report.properties.back().note = "<oops> & \"so\"";
     report.properties.push_back(property_report("locality", Status::declined, 0));
-    report.properties.push_back(property_report("packing", Status::not_implemented, 0));
+    report.properties.push_back(property_report("packing", Status::inconclusive, 0));
     const std::string xml = to_junit(report);
     EXPECT_EQ(xml_error(xml), "");
     EXPECT_THAT(xml, AllOf(HasSubstr("<testsuites>"), HasSubstr("tests=\"5\""), HasSubstr("failures=\"1\""),
@@ -38,6 +39,31 @@ TEST(JunitReport, IsWellFormedAndCounts) {
     EXPECT_THAT(xml, AllOf(HasSubstr("name=\"agreement\""), HasSubstr("crashed: SIGSEGV"),
                            HasSubstr("a &lt; b &amp; &quot;c&quot;"), HasSubstr("seq=[16]")));
     EXPECT_THAT(xml, HasSubstr("message=\"crashed: SIGSEGV: a &lt; b &amp; &quot;c&quot;\">"));  // one line
+}
+
+// A library has one operator of twelve: the laws of the others would be hundreds of skipped cases. They are named once.
+TEST(JunitReport, LeavesOutOperatorsThatAreNotThere) {
+    RunReport report = run_report(Status::held);
+    report.properties.push_back(property_report("agreement", Status::not_implemented, 0));
+    report.properties.back().op = "attention";
+    report.properties.push_back(property_report("causality", Status::not_implemented, 0));
+    report.properties.back().op = "attention";
+    const std::string xml = to_junit(report);
+    EXPECT_EQ(xml_error(xml), "");
+    EXPECT_THAT(xml, AllOf(HasSubstr("skipped=\"0\""), HasSubstr("<property name=\"not_implemented\" value=\"attention\"/>"),
+                           Not(HasSubstr("causality"))));
+    std::erase_if(report.properties, [](const PropertyReport& one) { return one.op != "attention"; });
+    const std::string nothing = to_junit(report);  // a file without cases looks as if nothing had run
+    EXPECT_EQ(xml_error(nothing), "");
+    EXPECT_THAT(nothing, AllOf(HasSubstr("tests=\"1\""), HasSubstr("<skipped message=\"not implemented: attention\"/>")));
+}
+
+// Of a case that nobody shrank nothing says that it is the smallest.
+TEST(JunitReport, CallsACaseSmallestThatWasShrunk) {
+    RunReport report = run_report(Status::falsified);
+    EXPECT_THAT(to_junit(report), HasSubstr("&#10;smallest nsa_compress{"));
+    report.properties[0].counterexamples[0].certificate = kNotShrunk;
+    EXPECT_THAT(to_junit(report), AllOf(HasSubstr("&#10;case     nsa_compress{"), Not(HasSubstr("smallest"))));
 }
 
 /// Elements and attributes of a report that no reader refuses: those that both schemas in use have, Apache Ant's
