@@ -5,23 +5,10 @@
 #include "properties/laws/attention_channels.h"
 #include "properties/laws/attention_gradient_laws.h"
 #include "properties/laws/attention_run.h"
+#include "properties/laws/exact_lattice.h"
 
 namespace attncheck::properties {
 namespace {
-
-/// Data on which softmax attention is exact: probabilities are powers of two, values small
-/// integers.
-/// Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P = 2^-k in
-///         any arithmetic; every later sum has few bits (verification.md 4.8). Importance scores
-///         are then equal to the bit or differ by 2^-k at least, and a list has one right answer.
-/// Bound   the exact number, to the bit where it can be stored and is not zero; one list.
-/// Domain  integer data with equal or dominated logits and no bias; rows that are not so get the
-///         usual bound.
-/// Kills   every defect of index, window, mask, head, dropout bit or tail, and the order of ties,
-///         without any tolerance.
-Verdict exact_lattice(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
-    return check_agreement(spec, context, attention_case(of, spec, ref::Grant::lattice));
-}
 
 /// Second and third tier.
 /// Why     roundings of zero-mean data are independent errors of known size; a defect that the
@@ -43,8 +30,9 @@ Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
                        void (*adapt)(Spec&, Random&)) {
     Property property =
-        attention_property(of, "exact_lattice",
-                           "data with exact probabilities: equal bits, no tolerance", exact_lattice);
+        exact_lattice_property([&of](const Spec& spec, PropertyContext& context, ref::Grant grant) {
+            return check_agreement(spec, context, attention_case(of, spec, grant));
+        });
     property.adapt = [adapt](Spec& spec, Random& random) {
         spec.recipe = Recipe::ints;
         adapt(spec, random);
