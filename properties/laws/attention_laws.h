@@ -7,6 +7,7 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/judge/attention_tiers.h"
+#include "properties/judge/tier_cases.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
 #include "properties/laws/relation_checks.h"

@@ -87,6 +87,24 @@ Verdict verdict_on_rounded_problems(const AttentionOperator& of, const Attention
     return all;
 }
 
+Verdict verdict_on_split(const AttentionOperator& of, AttentionProblem whole,
+                         Bits AttentionProblem::*tensor, std::uint64_t seed,
+                         PropertyContext& context, const std::string& relation,
+                         const std::function<bool(const std::string&)>& is_linear) {
+    quantise(whole.dtype, whole.*tensor);
+    AttentionProblem first = whole, second = whole;
+    Random random(mix(seed));
+    if (!split_exactly(whole.dtype, whole.*tensor, random, first.*tensor, second.*tensor))
+        return inapplicable();
+    const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
+    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
+    Verdict all = verdict_on_equal_bits(
+        sum, a, context, relation,
+        [&](const std::string& name, std::size_t) { return !is_linear(name); });
+    join(all, verdict_on_sum(a, b, sum, context, relation, is_linear));
+    return all;
+}
+
 Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation) {

@@ -77,6 +77,13 @@ Verdict verdict_on_rounded_problems(const AttentionOperator& of, const Attention
                                     const AttentionProblem& right, PropertyContext& context,
                                     const std::string& relation);
 
+/// A tensor of the problem in multiples of 1/8, split into whole numbers and the rest: outputs that
+/// are linear in the tensor add up, the others keep their bits.
+Verdict verdict_on_split(const AttentionOperator& of, AttentionProblem whole,
+                         Bits AttentionProblem::*tensor, std::uint64_t seed,
+                         PropertyContext& context, const std::string& relation,
+                         const std::function<bool(const std::string& output)>& is_linear);
+
 /// Every output of two problems to the bit.
 Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
                                       const AttentionProblem& right, PropertyContext& context,

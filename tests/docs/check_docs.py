@@ -82,7 +82,7 @@ def check(condition, *what):
 
 
 def run_commands(source, attncheck, failing):
-    pages = [source / "README.md", *sorted((source / "docs").rglob("*.md"))]
+    pages = [source / "README.md", *sorted((source / "docs").glob("*.md"))]
     unused, ran, listed = set(NOT_RUN), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
