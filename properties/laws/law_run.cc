@@ -14,6 +14,13 @@ Verdict LawRun::verdict_on_open_lists(const LawRun&, const PropertyContext&, con
     return {};
 }
 
+std::vector<std::string> CallRun::outputs() const {
+    std::vector<std::string> names;
+    for (const Tensor& tensor : call.tensors)
+        if (tensor.output && tensor.present) names.push_back(tensor.name);
+    return names;
+}
+
 void BoundedOutput::add_product(std::size_t first, std::span<const double> weights,
                                 std::vector<double>& side, Identity& identity,
                                 std::size_t slot) const {

@@ -43,14 +43,24 @@ public:
 
 /// A run of one call, with outputs as the call has them.
 struct CallRun : LawRun {
+    using Expectation = std::function<ExpectedOutputs(const ref::RoundingClass&)>;
     Spec spec;  ///< for the words of the case
     Call call;
     CallResult result;
+    Expectation expectation;
 
     explicit CallRun(Spec of) : spec(std::move(of)) {}
-    CallRun(Spec of, Call made, PropertyContext& context)
-        : spec(std::move(of)), call(std::move(made)), result(context.candidate.run(call, {})) {
+    CallRun(Spec of, Call made, PropertyContext& context, Expectation values)
+        : spec(std::move(of)),
+          call(std::move(made)),
+          result(context.candidate.run(call, {})),
+          expectation(std::move(values)) {
         trouble = verdict_unless_ok(result);
+    }
+    /// All that the call asks for.
+    std::vector<std::string> outputs() const override;
+    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override {
+        return expectation(rounding);
     }
     const std::vector<std::uint32_t>& bits(std::string_view output) const override {
         return result.outputs[tensor_index(call, output)];

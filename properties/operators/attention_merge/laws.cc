@@ -49,25 +49,18 @@ CaseProblem case_problem(const Spec& spec) {
 
 // ---- relations ----
 
-struct MergeRun : CallRun {
-    const MergeProblem& problem;
-
-    MergeRun(const Spec& of, const MergeProblem& problem_of_run, PropertyContext& context)
-        : CallRun(of, problem_of_run.call(), context), problem(problem_of_run) {}
-    std::vector<std::string> outputs() const override {
-        if (problem.gives_lse) return {"out", "lse"};
-        return {"out"};
-    }
-    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override {
-        return outputs_of(problem.expected(rounding), problem.gives_lse);
-    }
-};
+/// One call; refers to the problem.
+CallRun merge_run(const Spec& spec, const MergeProblem& problem, PropertyContext& context) {
+    return {spec, problem.call(), context, [&problem](const ref::RoundingClass& rounding) {
+                return outputs_of(problem.expected(rounding), problem.gives_lse);
+            }};
+}
 
 /// Both problems give the same numbers within the bounds of both, but for what the second adds to
 /// every LSE. An LSE that is not finite is agreement's concern.
 Verdict same_merge(const Spec& spec, const MergeProblem& one, const MergeProblem& other,
                    PropertyContext& context, const std::string& relation, double lse_shift = 0) {
-    const MergeRun left(spec, one, context), right(spec, other, context);
+    const CallRun left = merge_run(spec, one, context), right = merge_run(spec, other, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const ExpectedOutputs of_left = left.expected(context.rounding, ref::Grant::rounding),
                           of_right = right.expected(context.rounding, ref::Grant::rounding);
@@ -185,13 +178,13 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     std::vector<ref::ExpectedMerge> first;
     for (const auto& half : halves) {
         const MergeProblem part = with_parts(problem, half);
-        const MergeRun run(spec, part, context);
+        const CallRun run = merge_run(spec, part, context);
         if (run.trouble) return *run.trouble;
         last.parts.insert(last.parts.end(), run.bits("out").begin(), run.bits("out").end());
         last.lses.insert(last.lses.end(), run.bits("lse").begin(), run.bits("lse").end());
         first.push_back(part.expected(context.rounding));
     }
-    const MergeRun whole(spec, problem, context), merged(spec, last, context);
+    const CallRun whole = merge_run(spec, problem, context), merged = merge_run(spec, last, context);
     if (auto trouble = first_trouble({&whole, &merged})) return *trouble;
     const ref::ExpectedMerge a = problem.expected(context.rounding),
                              b = last.expected(context.rounding);
@@ -278,7 +271,7 @@ Verdict row_alone(const Spec& spec, PropertyContext& context) {
     const auto rows = static_cast<std::int64_t>(problem.row_count());
     alone.parts = gather_heads(problem.parts, rows, {row}, problem.shape.value_dim);
     alone.lses = gather_heads(problem.lses, rows, {row}, 1);
-    const MergeRun whole(spec, problem, context), one(spec, alone, context);
+    const CallRun whole = merge_run(spec, problem, context), one = merge_run(spec, alone, context);
     if (auto trouble = first_trouble({&whole, &one})) return *trouble;
     const std::vector<double> allowed = allowance(alone.expected(context.rounding).output);
     return verdict_within(

@@ -10,11 +10,10 @@ struct CompressRun : CallRun {
     const CompressProblem& problem;
 
     CompressRun(const Spec& of, const CompressProblem& problem_of_run, PropertyContext& context)
-        : CallRun(of, problem_of_run.call(), context), problem(problem_of_run) {}
-    std::vector<std::string> outputs() const override;
-    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override {
-        return problem.expected(rounding);
-    }
+        : CallRun(of, problem_of_run.call(), context,
+                  [this](const ref::RoundingClass& rounding) { return problem.expected(rounding); }),
+          problem(problem_of_run) {}
+    CompressRun(const CompressRun&) = delete;
 };
 
 /// Elements of the weight's gradient are numbered [window position, head]; the other outputs have
@@ -22,11 +21,6 @@ struct CompressRun : CallRun {
 inline bool is_weight_grad(const CompressProblem& problem, const std::string& output) {
     const Description& of = compress_description(problem.gradient);
     return of.tensors[static_cast<std::size_t>(of.tensor(output))].role == Role::weight_grad;
-}
-
-inline std::vector<std::string> CompressRun::outputs() const {
-    if (problem.gradient) return {"input_grad", "weight_grad"};
-    return {"output"};
 }
 
 /// "input", as relations name an argument.

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cmath>
+#include <span>
 
 #include "properties/case/values.h"
 #include "properties/operators/flash_attention/case.h"
@@ -104,13 +104,10 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
         Identity tokens(heads), weights(heads);
         const auto add = [&](const std::vector<double>& factor, const std::string& name,
                              std::size_t row, std::vector<double>& side, Identity& identity) {
-            const auto got = run.values(name), allowed = allowance(tensor_of(bounds, name));
-            for (std::size_t k = 0; k < got.size(); ++k) {
-                const std::size_t head = k / row % heads;
-                side[head] += got[k] * factor[k];
-                identity.size[head] += std::fabs(got[k] * factor[k]);
-                if (factor[k] != 0) identity.allowed[head] += allowed[k] * std::fabs(factor[k]);
-            }
+            const BoundedOutput output(run, bounds, name);
+            for (std::size_t k = 0; k < factor.size(); k += row)
+                output.add_product(k, std::span(factor).subspan(k, row), side, identity,
+                                   k / row % heads);
         };
         const auto block_grads = run.values(kind + "_blocks_grad");
         for (Identity* identity : {&tokens, &weights}) {
