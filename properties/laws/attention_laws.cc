@@ -25,8 +25,7 @@ Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext
                            [&](const std::string& name) { return run.first_lanes(name); });
 }
 
-}  // namespace
-
+/// agreement on data whose probabilities are exact; `adapt` makes such data of whole numbers.
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
                        void (*adapt)(Spec&, Random&)) {
     Property property =
@@ -45,6 +44,19 @@ void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
     list.push_back(std::move(property));
 }
 
+/// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
+Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&)) {
+    Property property = attention_property(
+        of, "deviation", "errors on zero-mean data are as rounding predicts: no gain, no lost part",
+        deviation);
+    property.adapt = adapt;
+    property.domain = is_tier_data;
+    property.case_divisor = 4;
+    return property;
+}
+
+}  // namespace
+
 void make_dense_tier_case(Spec& spec, Random& random, bool gradient) {
     make_tier_case(spec, random, 1, 1,
                    2'000'000 / (spec.number("dim") + spec.number("value_dim") + 16));
@@ -57,16 +69,6 @@ void make_dense_tier_case(Spec& spec, Random& random, bool gradient) {
     make_long_tier_case(
         spec, random,
         {.work = gradient ? 80'000'000 : 180'000'000, .of_queries = gradient && random.chance(50)});
-}
-
-Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&)) {
-    Property property = attention_property(
-        of, "deviation", "errors on zero-mean data are as rounding predicts: no gain, no lost part",
-        deviation);
-    property.adapt = adapt;
-    property.domain = is_tier_data;
-    property.case_divisor = 4;
-    return property;
 }
 
 void add_attention_checks(std::vector<Property>& list, const AttentionOperator& of,
