@@ -1,4 +1,8 @@
-"""Arguments of `attention` in the forms that libraries take: positions of sequences, masks, repeated heads."""
+"""Arguments of `attention` in the forms that libraries take, positions of sequences, masks, repeated heads, and kernels that are asked for
+everything beside those that are judged.
+"""
+
+import functools
 
 import numpy as np
 
@@ -36,3 +40,23 @@ def has_empty_row(query, key, bias=None, mask=None, kv_length=None, left=-1, rig
     if bias is not None:
         seen = seen & ~np.isneginf(np.asarray(bias, np.float32))
     return not seen.any(axis=-1).all()
+
+
+def judged_and_any(call, decline, **mark):
+    """The kernel that `decline` keeps from what the documentation leaves open, and the one that takes every call."""
+    import attncheck
+
+    @functools.wraps(call)
+    def judged(**given):
+        decline(**given)
+        return call(**given)
+
+    marked = attncheck.kernel("attention", **mark)
+    return marked(judged), marked(call)
+
+
+def decline_unsaid(query, key, bias, mask, window_right):
+    """Declines rows without keys, and a causal mask of which no corner is named."""
+    import attncheck
+    if has_empty_row(query, key, bias, mask, right=window_right) or window_right == 0 and query.shape[1] != key.shape[1]:
+        raise attncheck.Declined("a row without keys, or causal with other queries than keys")

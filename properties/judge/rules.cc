@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "properties/judge/attention_tiers.h"
+#include "properties/judge/tier_cases.h"
 
 namespace attncheck::properties {
 namespace {

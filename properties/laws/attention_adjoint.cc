@@ -79,7 +79,8 @@ struct Adjoint {
     /// Adds <grad, r> of one row to the left side.
     void add_gradient(const std::string& name, std::size_t row, const std::vector<double>& direction,
                       Identity& identity, std::size_t slot) {
-        gradients.at(name).add_product(row, direction, identity.left, identity, slot);
+        gradients.at(name).add_product(row * direction.size(), direction, identity.left, identity,
+                                       slot);
         identity.place[slot] = problem.place(name, row * direction.size());
     }
 };

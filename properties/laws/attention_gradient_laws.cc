@@ -23,16 +23,8 @@ bool has_reference_output(const Spec& spec) { return spec.number("out") == 0 && 
 /// Bound   the bounds of the three runs added.
 /// Kills   FAG-08, NSG-17 x17 x18 x24 x29.
 Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
-    AttentionProblem whole = of.problem(spec);
-    quantise(whole.dtype, whole.output_grad);
-    AttentionProblem first = whole, second = whole;
-    Random random(mix(spec.seed));
-    if (!split_exactly(whole.dtype, whole.output_grad, random, first.output_grad,
-                       second.output_grad))
-        return inapplicable();
-    const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
-    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    return verdict_on_sum(a, b, sum, context, "output gradient split in two");
+    return verdict_on_split(of, of.problem(spec), &AttentionProblem::output_grad, spec.seed, context,
+                            "output gradient split in two", [](const std::string&) { return true; });
 }
 
 /// Twice dO gives twice every gradient.

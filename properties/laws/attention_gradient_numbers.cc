@@ -37,25 +37,6 @@ double GradientNumbers::statistics_error() const {
     return largest;
 }
 
-BoundedGradient::BoundedGradient(const AttentionRun& run, const ExpectedOutputs& expected,
-                                 std::string_view name)
-    : values(run.values(name)),
-      allowed(allowance(tensor_of(expected, name))),
-      width(static_cast<std::size_t>(run.problem.output_named(name).width)) {}
-
-void BoundedGradient::add_product(std::size_t row, std::span<const double> weights,
-                                  std::vector<double>& side, Identity& identity,
-                                  std::size_t slot) const {
-    for (std::size_t d = 0; d < width; ++d) {
-        if (weights[d] == 0) continue;  // an overflowed element is not judged
-        const double product = values[row * width + d] * weights[d];
-        side[slot] += product;
-        // A NaN where none is allowed must not widen what is allowed.
-        if (std::isfinite(product)) identity.size[slot] += std::fabs(product);
-        identity.allowed[slot] += allowed[row * width + d] * std::fabs(weights[d]);
-    }
-}
-
 void for_each_slot(const AttentionProblem& problem, bool of_keys,
                    const std::function<void(std::size_t, std::size_t)>& visit) {
     const ref::AttentionShape& s = problem.shape;

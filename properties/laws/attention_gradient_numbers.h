@@ -38,16 +38,14 @@ struct GradientNumbers : AttentionNumbers {
     double statistics_error() const;
 };
 
-/// A gradient of a run in packed order, and what its elements may be off by.
-struct BoundedGradient {
-    std::vector<double> values, allowed;
+/// A gradient of a run in packed order, by rows.
+struct BoundedGradient : BoundedOutput {
     std::size_t width;
 
     BoundedGradient(const AttentionRun& run, const ExpectedOutputs& expected,
-                    std::string_view name);
-    /// Adds <row of the gradient, weights> to a side of a sum.
-    void add_product(std::size_t row, std::span<const double> weights, std::vector<double>& side,
-                     Identity& identity, std::size_t slot) const;
+                    const std::string& name)
+        : BoundedOutput(run, expected, name),
+          width(static_cast<std::size_t>(run.problem.output_named(name).width)) {}
 };
 
 /// Calls visit(row * heads + head, slot) for every row of queries or keys that belongs to a

@@ -25,7 +25,8 @@ void add_key_sums(const AttentionProblem& problem, const BoundedGradient& grad,
 void add_products(const AttentionProblem& problem, bool of_keys, const BoundedGradient& grad,
                   std::span<const double> weights, std::vector<double>& side, Identity& identity) {
     for_each_slot(problem, of_keys, [&](std::size_t row, std::size_t slot) {
-        grad.add_product(row, weights.subspan(row * grad.width, grad.width), side, identity, slot);
+        grad.add_product(row * grad.width, weights.subspan(row * grad.width, grad.width), side,
+                         identity, slot);
     });
 }
 

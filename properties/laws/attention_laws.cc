@@ -5,23 +5,10 @@
 #include "properties/laws/attention_channels.h"
 #include "properties/laws/attention_gradient_laws.h"
 #include "properties/laws/attention_run.h"
+#include "properties/laws/exact_lattice.h"
 
 namespace attncheck::properties {
 namespace {
-
-/// Data on which softmax attention is exact: probabilities are powers of two, values small
-/// integers.
-/// Why     the largest logit is attained by 2^k keys and leads by 200 or more, so that P = 2^-k in
-///         any arithmetic; every later sum has few bits (verification.md 4.8). Importance scores
-///         are then equal to the bit or differ by 2^-k at least, and a list has one right answer.
-/// Bound   the exact number, to the bit where it can be stored and is not zero; one list.
-/// Domain  integer data with equal or dominated logits and no bias; rows that are not so get the
-///         usual bound.
-/// Kills   every defect of index, window, mask, head, dropout bit or tail, and the order of ties,
-///         without any tolerance.
-Verdict exact_lattice(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
-    return check_agreement(spec, context, attention_case(of, spec, ref::Grant::lattice));
-}
 
 /// Second and third tier.
 /// Why     roundings of zero-mean data are independent errors of known size; a defect that the
@@ -38,13 +25,13 @@ Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext
                            [&](const std::string& name) { return run.first_lanes(name); });
 }
 
-}  // namespace
-
+/// agreement on data whose probabilities are exact; `adapt` makes such data of whole numbers.
 void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
                        void (*adapt)(Spec&, Random&)) {
     Property property =
-        attention_property(of, "exact_lattice",
-                           "data with exact probabilities: equal bits, no tolerance", exact_lattice);
+        exact_lattice_property([&of](const Spec& spec, PropertyContext& context, ref::Grant grant) {
+            return check_agreement(spec, context, attention_case(of, spec, grant));
+        });
     property.adapt = [adapt](Spec& spec, Random& random) {
         spec.recipe = Recipe::ints;
         adapt(spec, random);
@@ -56,6 +43,19 @@ void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
     property.case_factor = 2;
     list.push_back(std::move(property));
 }
+
+/// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
+Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&)) {
+    Property property = attention_property(
+        of, "deviation", "errors on zero-mean data are as rounding predicts: no gain, no lost part",
+        deviation);
+    property.adapt = adapt;
+    property.domain = is_tier_data;
+    property.case_divisor = 4;
+    return property;
+}
+
+}  // namespace
 
 void make_dense_tier_case(Spec& spec, Random& random, bool gradient) {
     make_tier_case(spec, random, 1, 1,
@@ -69,16 +69,6 @@ void make_dense_tier_case(Spec& spec, Random& random, bool gradient) {
     make_long_tier_case(
         spec, random,
         {.work = gradient ? 80'000'000 : 180'000'000, .of_queries = gradient && random.chance(50)});
-}
-
-Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&)) {
-    Property property = attention_property(
-        of, "deviation", "errors on zero-mean data are as rounding predicts: no gain, no lost part",
-        deviation);
-    property.adapt = adapt;
-    property.domain = is_tier_data;
-    property.case_divisor = 4;
-    return property;
 }
 
 void add_attention_checks(std::vector<Property>& list, const AttentionOperator& of,

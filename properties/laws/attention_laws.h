@@ -7,6 +7,7 @@
 
 #include "properties/case/attention_draws.h"
 #include "properties/judge/attention_tiers.h"
+#include "properties/judge/tier_cases.h"
 #include "properties/laws/attention_operator.h"
 #include "properties/laws/property.h"
 #include "properties/laws/relation_checks.h"
@@ -67,10 +68,6 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
                                const std::vector<std::int64_t>& kv_source,
                                const std::string& relation);
 
-/// agreement on data whose probabilities are exact; `adapt` makes such data of whole numbers.
-void add_exact_lattice(std::vector<Property>& list, const AttentionOperator& of,
-                       void (*adapt)(Spec&, Random&));
-
 /// How cases are made for what an operator is checked against the reference with.
 struct AttentionChecks {
     void (*adapt_agreement)(Spec&, Random&) = nullptr;
@@ -87,9 +84,6 @@ void add_attention_checks(std::vector<Property>& list, const AttentionOperator& 
 
 /// A tier case of an operator without blocks: any lengths will do. Some have long rows.
 void make_dense_tier_case(Spec& spec, Random& random, bool gradient);
-
-/// The second and third tier (judge/attention_tiers.h); `adapt` makes a case that they can judge.
-Property deviation_property(const AttentionOperator& of, void (*adapt)(Spec&, Random&));
 
 /// A list that begins with them.
 inline std::vector<Property> attention_checks(const AttentionOperator& of,

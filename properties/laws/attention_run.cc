@@ -7,29 +7,6 @@
 
 namespace attncheck::properties {
 
-namespace {
-
-/// Lists that differ where they are compared, if each is right for the left problem: what a list
-/// depends on is the same in both.
-Verdict verdict_on_open_lists(const AttentionRun& left, const AttentionRun& right,
-                              const PropertyContext& context, const std::string& relation,
-                              const std::function<bool(std::size_t)>& looked_at) {
-    const AttentionProblem& problem = left.problem;
-    const auto list = std::ranges::find_if(problem.outputs(), &AttentionOutput::is_list);
-    const Bits& own = left.bits(list->name);
-    Bits other = right.bits(list->name);
-    std::int64_t differing = 0;
-    for (std::size_t k = 0; k < other.size(); ++k) {
-        if (!looked_at(k)) other[k] = own[k];
-        differing += other[k] != own[k];
-    }
-    Verdict all = verdict_on_lists(left.of, {problem, own}, {problem, other}, context, relation);
-    all.differing = differing;
-    return all;
-}
-
-}  // namespace
-
 AttentionRun::AttentionRun(const AttentionOperator& of_run, const AttentionProblem& problem_of_run,
                            PropertyContext& context, const std::function<void(Call&)>& change)
     : of(of_run), problem(problem_of_run) {
@@ -39,12 +16,32 @@ AttentionRun::AttentionRun(const AttentionOperator& of_run, const AttentionProbl
     trouble = verdict_unless_ok(result);
     if (trouble) return;
     for (const AttentionOutput& output : problem.outputs())
-        outputs.push_back(packed_bits(output, call, result));
+        bits_.push_back(packed_bits(output, call, result));
+}
+
+std::vector<std::string> AttentionRun::outputs() const {
+    std::vector<std::string> names;
+    for (const AttentionOutput& output : problem.outputs()) names.push_back(output.name);
+    return names;
 }
 
 const Bits& AttentionRun::bits(std::string_view name) const {
-    return outputs[static_cast<std::size_t>(&problem.output_named(name) -
-                                            problem.outputs().data())];
+    return bits_[static_cast<std::size_t>(&problem.output_named(name) - problem.outputs().data())];
+}
+
+Verdict AttentionRun::verdict_on_open_lists(const LawRun& right, const PropertyContext& context,
+                                            const std::string& name, const std::string& relation,
+                                            const OutputFilter& compared) const {
+    const Bits& own = bits(name);
+    Bits other = right.bits(name);
+    std::int64_t differing = 0;
+    for (std::size_t k = 0; k < other.size(); ++k) {
+        if (compared && !compared(name, k)) other[k] = own[k];
+        differing += other[k] != own[k];
+    }
+    Verdict all = verdict_on_lists(of, {problem, own}, {problem, other}, context, relation);
+    all.differing = differing;
+    return all;
 }
 
 std::vector<double> AttentionRun::first_lanes(std::string_view name) const {
@@ -94,6 +91,24 @@ Verdict verdict_on_rounded_problems(const AttentionOperator& of, const Attention
     return all;
 }
 
+Verdict verdict_on_split(const AttentionOperator& of, AttentionProblem whole,
+                         Bits AttentionProblem::*tensor, std::uint64_t seed,
+                         PropertyContext& context, const std::string& relation,
+                         const std::function<bool(const std::string&)>& is_linear) {
+    quantise(whole.dtype, whole.*tensor);
+    AttentionProblem first = whole, second = whole;
+    Random random(mix(seed));
+    if (!split_exactly(whole.dtype, whole.*tensor, random, first.*tensor, second.*tensor))
+        return inapplicable();
+    const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
+    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
+    Verdict all = verdict_on_equal_bits(
+        sum, a, context, relation,
+        [&](const std::string& name, std::size_t) { return !is_linear(name); });
+    join(all, verdict_on_sum(a, b, sum, context, relation, is_linear));
+    return all;
+}
+
 Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation) {
@@ -102,20 +117,6 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
     const AttentionRun b(of, right, context);
     if (b.trouble) return *b.trouble;
     return verdict_on_equal_bits(a, b, context, relation);
-}
-
-Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
-                              const PropertyContext& context, const std::string& relation,
-                              const OutputFilter& compared) {
-    Verdict all;
-    for (const AttentionOutput& output : left.problem.outputs()) {
-        const std::string& name = output.name;
-        const auto looked_at = [&](std::size_t k) { return !compared || compared(name, k); };
-        join(all, output.is_list() && context.rounding.any_order
-                      ? verdict_on_open_lists(left, right, context, relation, looked_at)
-                      : verdict_on_equal_bits(left, right, context, name, relation, compared));
-    }
-    return all;
 }
 
 Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,

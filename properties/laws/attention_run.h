@@ -17,10 +17,10 @@ namespace attncheck::properties {
 struct AttentionRun : LawRun {
     const AttentionOperator& of;
     const AttentionProblem& problem;
-    std::vector<Bits> outputs;  ///< packed, as problem.outputs()
 
     AttentionRun(const AttentionOperator& of, const AttentionProblem& problem,
                  PropertyContext& context, const std::function<void(Call&)>& change = {});
+    std::vector<std::string> outputs() const override;
     const Bits& bits(std::string_view name) const override;
     ref::Dtype type(std::string_view name) const override {
         return problem.output_named(name).dtype;
@@ -31,8 +31,18 @@ struct AttentionRun : LawRun {
     PlaceOf place(const std::string& name) const override {
         return [this, name](std::size_t k) { return problem.place(name, k); };
     }
+    bool is_list(const std::string& name) const override {
+        return problem.output_named(name).is_list();
+    }
+    /// Each right for the left problem: what a list depends on is the same in both.
+    Verdict verdict_on_open_lists(const LawRun& other, const PropertyContext& context,
+                                  const std::string& name, const std::string& relation,
+                                  const OutputFilter& compared) const override;
     /// The first lane of a statistic; other outputs as they are.
     std::vector<double> first_lanes(std::string_view name) const;
+
+private:
+    std::vector<Bits> bits_;  ///< packed, as problem.outputs()
 };
 
 // ---- verdicts; all elements are in packed order ----
@@ -67,17 +77,17 @@ Verdict verdict_on_rounded_problems(const AttentionOperator& of, const Attention
                                     const AttentionProblem& right, PropertyContext& context,
                                     const std::string& relation);
 
+/// A tensor of the problem in multiples of 1/8, split into whole numbers and the rest: outputs that
+/// are linear in the tensor add up, the others keep their bits.
+Verdict verdict_on_split(const AttentionOperator& of, AttentionProblem whole,
+                         Bits AttentionProblem::*tensor, std::uint64_t seed,
+                         PropertyContext& context, const std::string& relation,
+                         const std::function<bool(const std::string& output)>& is_linear);
+
 /// Every output of two problems to the bit.
 Verdict verdict_on_identical_problems(const AttentionOperator& of, const AttentionProblem& left,
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation);
-
-/// Every output of two runs to the bit, or as sums in an open order leave it (order=any): within
-/// two bounds of the left problem, lists each right for its problem. Elements for which `compared`
-/// is false are skipped.
-Verdict verdict_on_equal_bits(const AttentionRun& left, const AttentionRun& right,
-                              const PropertyContext& context, const std::string& relation,
-                              const OutputFilter& compared = {});
 
 /// Every output of two runs whose arguments differ by powers of two: times 2^exponent, where both are
 /// normal numbers; to the bit where it has no exponent.

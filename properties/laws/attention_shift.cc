@@ -10,11 +10,6 @@
 namespace attncheck::properties {
 namespace {
 
-/// Every output but that of the attention itself.
-OutputFilter all_but_output(const AttentionProblem& problem) {
-    return [&problem](const std::string& name, std::size_t) { return name != problem.output_name; };
-}
-
 /// A vector for every head, added to each of its rows [rows,heads,width]; false when a sum cannot be
 /// stored exactly.
 bool add_to_heads(ref::Dtype dtype, Bits& bits, const std::vector<double>& vectors) {
@@ -55,18 +50,10 @@ std::vector<double> moves_of_logits(const AttentionProblem& problem,
 /// Bound   the bounds of the three runs added; statistics and lists keep their bits.
 /// Kills   FA-13 15 19 35 38 44, NSF-02 04 08 19 x16 x42, NCA-12 x11 x17 x23 x26 x27.
 Verdict value_linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
-    AttentionProblem whole = of.problem(spec);
-    quantise(whole.dtype, whole.value);
-    AttentionProblem first = whole, second = whole;
-    Random random(mix(spec.seed));
-    if (!split_exactly(whole.dtype, whole.value, random, first.value, second.value))
-        return inapplicable();
-    const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
-    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
-    Verdict all = verdict_on_equal_bits(sum, a, context, "other values", all_but_output(whole));
-    join(all, verdict_on_sum(a, b, sum, context, "values split in two",
-                             [&](const std::string& name) { return name == whole.output_name; }));
-    return all;
+    const AttentionProblem whole = of.problem(spec);
+    return verdict_on_split(of, whole, &AttentionProblem::value, spec.seed, context,
+                            "values split in two",
+                            [&](const std::string& name) { return name == whole.output_name; });
 }
 
 /// A constant added to all values is added to the output. Added to the given output as well, it

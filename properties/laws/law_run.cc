@@ -1,10 +1,38 @@
 #include "properties/laws/law_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 namespace attncheck::properties {
+
+bool LawRun::is_list(const std::string&) const { return false; }
+
+Verdict LawRun::verdict_on_open_lists(const LawRun&, const PropertyContext&, const std::string&,
+                                      const std::string&, const OutputFilter&) const {
+    return {};
+}
+
+std::vector<std::string> CallRun::outputs() const {
+    std::vector<std::string> names;
+    for (const Tensor& tensor : call.tensors)
+        if (tensor.output && tensor.present) names.push_back(tensor.name);
+    return names;
+}
+
+void BoundedOutput::add_product(std::size_t first, std::span<const double> weights,
+                                std::vector<double>& side, Identity& identity,
+                                std::size_t slot) const {
+    for (std::size_t k = 0; k < weights.size(); ++k) {
+        if (weights[k] == 0) continue;  // an overflowed element is not judged
+        const double product = values[first + k] * weights[k];
+        side[slot] += product;
+        // A NaN where none is allowed must not widen what is allowed.
+        if (std::isfinite(product)) identity.size[slot] += std::fabs(product);
+        identity.allowed[slot] += allowed[first + k] * std::fabs(weights[k]);
+    }
+}
 
 OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output) {
     if (!context.rounding.any_order) return {};
@@ -21,6 +49,17 @@ Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,
         left.place(output),
         [&](std::size_t k) { return !compared || compared(output, k); },
         open_order(left, context, output));
+}
+
+Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& relation,
+                              const OutputFilter& compared) {
+    Verdict all;
+    for (const std::string& name : left.outputs())
+        join(all, left.is_list(name) && context.rounding.any_order
+                      ? left.verdict_on_open_lists(right, context, name, relation, compared)
+                      : verdict_on_equal_bits(left, right, context, name, relation, compared));
+    return all;
 }
 
 Verdict verdict_on_scaled(const LawRun& left, const LawRun& right, const PropertyContext& context,

@@ -1,11 +1,13 @@
-// A run as relations see it, whatever the operator, and what follows for two or three runs: sums,
-// powers of two, rearranged outputs.
+// A run as relations see it, whatever the operator, and what follows for one run, two or three: sums,
+// powers of two, rearranged outputs, products with what a gradient belongs to.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "properties/laws/relation_checks.h"
@@ -19,12 +21,20 @@ public:
     std::optional<Verdict> trouble;
 
     virtual ~LawRun() = default;
+    /// The outputs that relations compare.
+    virtual std::vector<std::string> outputs() const = 0;
     virtual const std::vector<std::uint32_t>& bits(std::string_view output) const = 0;
     virtual ref::Dtype type(std::string_view output) const = 0;
     /// Of its outputs; lists have no expectation.
     virtual ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant grant) const = 0;
     /// The words of the case for an element.
     virtual PlaceOf place(const std::string& output) const = 0;
+    virtual bool is_list(const std::string& output) const;
+    /// A list of this run and that of another one, both of which sums in any order (order=any) may move:
+    /// right or not.
+    virtual Verdict verdict_on_open_lists(const LawRun& other, const PropertyContext& context,
+                                          const std::string& output, const std::string& relation,
+                                          const OutputFilter& compared) const;
 
     std::vector<double> values(std::string_view output) const {
         return decode_all(type(output), bits(output));
@@ -36,6 +46,49 @@ inline bool is_declined(const LawRun& run) {
     return run.trouble && run.trouble->kind == Verdict::Kind::declined;
 }
 
+/// A run of one call, with outputs as the call has them.
+struct CallRun : LawRun {
+    using Expectation = std::function<ExpectedOutputs(const ref::RoundingClass&)>;
+    Spec spec;  ///< for the words of the case
+    Call call;
+    CallResult result;
+    Expectation expectation;
+
+    explicit CallRun(Spec of) : spec(std::move(of)) {}
+    CallRun(Spec of, Call made, PropertyContext& context, Expectation values)
+        : spec(std::move(of)),
+          call(std::move(made)),
+          result(context.candidate.run(call, {})),
+          expectation(std::move(values)) {
+        trouble = verdict_unless_ok(result);
+    }
+    /// All that the call asks for.
+    std::vector<std::string> outputs() const override;
+    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override {
+        return expectation(rounding);
+    }
+    const std::vector<std::uint32_t>& bits(std::string_view output) const override {
+        return result.outputs[tensor_index(call, output)];
+    }
+    ref::Dtype type(std::string_view output) const override { return call.tensor(output).type(); }
+    PlaceOf place(const std::string& output) const override {
+        return [this, output](std::size_t k) { return place_of(spec, call, output, k); };
+    }
+};
+
+/// An output of a run, and what its elements may be off by.
+struct BoundedOutput {
+    std::vector<double> values, allowed;
+
+    BoundedOutput(std::vector<double> of, std::vector<double> off_by)
+        : values(std::move(of)), allowed(std::move(off_by)) {}
+    BoundedOutput(const LawRun& run, const ExpectedOutputs& expected, const std::string& output)
+        : values(run.values(output)), allowed(allowance(tensor_of(expected, output))) {}
+    /// Adds <elements from `first` on, weights> to a side of a sum.
+    void add_product(std::size_t first, std::span<const double> weights, std::vector<double>& side,
+                     Identity& identity, std::size_t slot) const;
+};
+
 /// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
 /// run.
 OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output);
@@ -45,6 +98,12 @@ OpenOrder open_order(const LawRun& run, const PropertyContext& context, const st
 Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,
                               const PropertyContext& context, const std::string& output,
                               const std::string& relation, const OutputFilter& compared = {});
+
+/// Every output of two runs to the bit, or as sums in an open order leave it: likewise, and each list
+/// right for its run.
+Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,
+                              const PropertyContext& context, const std::string& relation,
+                              const OutputFilter& compared = {});
 
 /// left * 2^exponent == right for one output, where both stay away from subnormal and infinite
 /// numbers; likewise.

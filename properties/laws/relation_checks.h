@@ -25,25 +25,6 @@ inline Verdict needs(const std::string& outputs) {
     return verdict;
 }
 
-/// One call of the candidate; trouble is set when it did not return 0.
-struct CallRun {
-    Call call;
-    CallResult result;
-    std::optional<Verdict> trouble;
-
-    CallRun() = default;
-    CallRun(Call made, PropertyContext& context)
-        : call(std::move(made)),
-          result(context.candidate.run(call, {})),
-          trouble(verdict_unless_ok(result)) {}
-    const std::vector<std::uint32_t>& bits(std::string_view name) const {
-        return result.outputs[tensor_index(call, name)];
-    }
-    std::vector<double> values(std::string_view name) const {
-        return decode_all(call.tensor(name).type(), bits(name));
-    }
-};
-
 /// A case of the same shapes with other values.
 Spec with_other_values(const Spec& spec, Recipe instead_of_zeros = Recipe::ones);
 

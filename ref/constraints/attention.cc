@@ -1,7 +1,6 @@
 #include "ref/constraints/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ref/constraints/examination.h"
 
@@ -55,13 +54,12 @@ public:
     }
 
 private:
-    static bool is_finite_in_fp32(double x) { return std::isfinite(static_cast<float>(x)); }
     static bool is_given(const ArrayArgument& array) { return array.present || array.size != 0; }
 
     void attributes() {
-        rule(is_finite_in_fp32(a_.scale), kInvalid, "scale", "is " + show(a_.scale),
+        rule(is_finite_as_fp32(a_.scale), kInvalid, "scale", "is " + show(a_.scale),
              "a number that is finite in fp32");
-        rule(is_finite_in_fp32(a_.softcap) && a_.softcap >= 0, kInvalid, "softcap",
+        rule(is_finite_as_fp32(a_.softcap) && a_.softcap >= 0, kInvalid, "softcap",
              "is " + show(a_.softcap), "0 or a positive number that is finite in fp32",
              a_.softcap < 0 ? "below" : "not finite");
         number(a_.window_left >= -1, "window_left", a_.window_left, "-1 or more");

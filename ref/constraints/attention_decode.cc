@@ -1,53 +1,43 @@
 #include "ref/constraints/attention_decode.h"
 
-#include <cmath>
-
 #include "ref/constraints/examination.h"
 
 namespace attncheck::ref {
 namespace {
 
 constexpr std::int64_t kMostQueries = 16, kLargestPage = 256;
-constexpr double kFloatOverflow = 0x1.ffffffp127;  ///< rounds to infinity in fp32, as all above
+/// Required tensors on both sides of kv_length, and those that are given of the optional ones.
+struct DecodeOperands {
+    Operands inputs, outputs, optional;
 
-bool is_finite_float(double value) { return std::abs(value) < kFloatOverflow; }
+    explicit DecodeOperands(const AttentionDecodeArguments& a)
+        : inputs{{a.query, "query", "[B,Sq,Hq,D]"},
+                 {a.key_cache, "key_cache", "[pages,page_size,Hkv,D]"},
+                 {a.value_cache, "value_cache", "[pages,page_size,Hkv,Dv]"},
+                 {a.block_table, "block_table", "[B,max_pages]", Stores::int32}},
+          outputs{{a.out, "out", "[B,Sq,Hq,Dv]"}} {
+        if (a.sink.present) optional.push_back({a.sink, "sink", "[Hq]", Stores::fp32});
+        if (a.lse.present) optional.push_back({a.lse, "lse", "[B,Hq,Sq]", Stores::fp32});
+    }
+};
 
-void examine_types(Examination& e, const AttentionDecodeArguments& a) {
-    e.present(a.query.present, "query", "a tensor [B,Sq,Hq,D]");
-    e.present(a.key_cache.present, "key_cache", "a tensor [pages,page_size,Hkv,D]");
-    e.present(a.value_cache.present, "value_cache", "a tensor [pages,page_size,Hkv,Dv]");
-    e.present(a.block_table.present, "block_table", "a tensor [B,max_pages]");
+void examine_types(Examination& e, const AttentionDecodeArguments& a, const DecodeOperands& of) {
+    e.present(of.inputs);
     e.present(a.kv_length.present, "kv_length", "an array of B lengths");
-    e.present(a.out.present, "out", "a tensor [B,Sq,Hq,Dv]");
-    e.rank(a.query, "query", 4);
-    e.rank(a.key_cache, "key_cache", 4);
-    e.rank(a.value_cache, "value_cache", 4);
-    e.rank(a.block_table, "block_table", 2);
-    e.rank(a.out, "out", 4);
-    e.dtype(a.query, "query", {Dtype::fp16, Dtype::bf16, Dtype::fp32});
-    e.same_dtype(a.key_cache, "key_cache", a.query, "query");
-    e.same_dtype(a.value_cache, "value_cache", a.query, "query");
-    e.same_dtype(a.out, "out", a.query, "query");
-    e.dtype(a.block_table, "block_table", {Dtype::int32});
-    if (a.sink.present) {
-        e.rank(a.sink, "sink", 1);
-        e.dtype(a.sink, "sink", {Dtype::fp32});
-    }
-    if (a.lse.present) {
-        e.rank(a.lse, "lse", 3);
-        e.dtype(a.lse, "lse", {Dtype::fp32});
-    }
+    e.present(of.outputs);
+    e.form({of.inputs, of.outputs, of.optional}, of.inputs[0],
+           {Dtype::fp16, Dtype::bf16, Dtype::fp32});
 }
 
 void examine_numbers(Examination& e, const AttentionDecodeArguments& a) {
-    e.rule(is_finite_float(a.scale), kInvalid, "scale", "is " + show(a.scale),
+    e.rule(is_finite_as_fp32(a.scale), kInvalid, "scale", "is " + show(a.scale),
            "values that are finite in fp32");
-    e.rule(is_finite_float(a.softcap) && a.softcap >= 0, kInvalid, "softcap",
+    e.rule(is_finite_as_fp32(a.softcap) && a.softcap >= 0, kInvalid, "softcap",
            "is " + show(a.softcap), "0 and positive values that are finite in fp32");
     e.number(a.window_left >= -1, "window_left", a.window_left, "-1, 0 and positive values");
 }
 
-void examine_shapes(Examination& e, const AttentionDecodeArguments& a) {
+void examine_shapes(Examination& e, const AttentionDecodeArguments& a, const DecodeOperands& of) {
     const std::int64_t batches = a.query.shape[0], queries = a.query.shape[1];
     const std::int64_t heads = a.query.shape[2], dim = a.query.shape[3];
     const std::int64_t pages = a.key_cache.shape[0], page_size = a.key_cache.shape[1];
@@ -64,13 +54,11 @@ void examine_shapes(Examination& e, const AttentionDecodeArguments& a) {
     e.extent(most_pages >= 0, "block_table", "max_pages", most_pages, "max_pages >= 0");
     if (!e.accepted()) return;
     e.extent(heads % kv_heads == 0, "query", "Hq", heads, "a multiple of Hkv");
-    e.shape(a.key_cache, "key_cache", "[pages,page_size,Hkv,D]", {pages, page_size, kv_heads, dim});
-    e.shape(a.value_cache, "value_cache", "[pages,page_size,Hkv,Dv]",
-            {pages, page_size, kv_heads, value_dim});
-    e.shape(a.block_table, "block_table", "[B,max_pages]", {batches, most_pages});
-    e.shape(a.out, "out", "[B,Sq,Hq,Dv]", {batches, queries, heads, value_dim});
-    if (a.lse.present) e.shape(a.lse, "lse", "[B,Hq,Sq]", {batches, heads, queries});
-    if (a.sink.present) e.shape(a.sink, "sink", "[Hq]", {heads});
+    const Letters letters{{"B", batches},     {"Sq", queries},          {"Hq", heads},
+                          {"D", dim},         {"pages", pages},         {"page_size", page_size},
+                          {"Hkv", kv_heads},  {"Dv", value_dim},        {"max_pages", most_pages}};
+    for (const Operands* operands : {&of.inputs, &of.outputs, &of.optional})
+        e.shapes(*operands, letters);
     e.array_size(a.kv_length.size == batches, a.kv_length, "kv_length", "B lengths");
     if (!e.accepted()) return;
     for (std::size_t b = 0; b < a.kv_length.values.size(); ++b) {
@@ -88,9 +76,10 @@ void examine_shapes(Examination& e, const AttentionDecodeArguments& a) {
 
 Ruling rule_attention_decode(const AttentionDecodeArguments& a) {
     Examination e;
-    examine_types(e, a);
+    const DecodeOperands operands(a);
+    examine_types(e, a, operands);
     examine_numbers(e, a);
-    if (e.accepted()) examine_shapes(e, a);
+    if (e.accepted()) examine_shapes(e, a, operands);
     e.ruling.any_status = !e.accepted();
     return e.ruling;
 }

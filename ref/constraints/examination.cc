@@ -1,7 +1,10 @@
 #include "ref/constraints/examination.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <stdexcept>
 
 namespace attncheck::ref {
 
@@ -27,6 +30,12 @@ std::string show(double value) {
     std::snprintf(text, sizeof text, "%.17g", value);
     return text;
 }
+
+std::string show_range(std::int64_t smallest, std::int64_t largest) {
+    return std::to_string(smallest) + ".." + std::to_string(largest);
+}
+
+bool is_finite_as_fp32(double value) { return std::abs(value) < 0x1.ffffffp127; }
 
 std::string side_of(std::int64_t value, std::int64_t smallest, std::int64_t largest) {
     return value < smallest ? "below" : value > largest ? "above" : "between";
@@ -110,6 +119,28 @@ std::string without_values(std::string_view text) {
     return out;
 }
 
+std::int32_t rank_of(std::string_view extents) {
+    return static_cast<std::int32_t>(std::ranges::count(extents, ',')) + 1;
+}
+
+/// "[T1,N1,8]" by what the letters stand for.
+std::vector<std::int64_t> shape_of(std::string_view extents, const Letters& letters) {
+    std::vector<std::int64_t> shape;
+    for (std::size_t first = 1, last = 0; first < extents.size(); first = last + 1) {
+        last = extents.find_first_of(",]", first);
+        const std::string_view letter = extents.substr(first, last - first);
+        std::int64_t extent = 0;
+        if (std::from_chars(letter.begin(), letter.end(), extent).ec != std::errc{}) {
+            const auto found = std::ranges::find(letters, letter, &Letters::value_type::first);
+            if (found == letters.end())
+                throw std::logic_error("no extent " + std::string(letter));
+            extent = found->second;
+        }
+        shape.push_back(extent);
+    }
+    return shape;
+}
+
 }  // namespace
 
 void Examination::rule(bool holds, int status, const char* parameter, std::string_view value,
@@ -131,6 +162,12 @@ void Examination::present(bool holds, const char* parameter, std::string_view al
     rule(holds, kAbsent, parameter, "is absent", allowed);
 }
 
+void Examination::present(std::span<const Operand> operands) {
+    for (const Operand& each : operands)
+        if (!passes(each.tensor.present))
+            present(false, each.name, std::string("a tensor ") + each.extents);
+}
+
 void Examination::number(bool holds, const char* parameter, std::int64_t value,
                          std::string_view allowed, std::string_view side) {
     if (passes(holds)) return;
@@ -140,8 +177,7 @@ void Examination::number(bool holds, const char* parameter, std::int64_t value,
 void Examination::number_within(const char* parameter, std::int64_t value, std::int64_t smallest,
                                 std::int64_t largest) {
     if (passes(value >= smallest && value <= largest)) return;
-    number(false, parameter, value,
-           std::to_string(smallest) + ".." + std::to_string(largest),
+    number(false, parameter, value, show_range(smallest, largest),
            side_of(value, smallest, largest));
 }
 
@@ -179,6 +215,21 @@ void Examination::same_dtype(const TensorArgument& t, const char* parameter,
              : "of another size");
 }
 
+void Examination::form(std::initializer_list<std::span<const Operand>> sides,
+                       const Operand& leading, std::initializer_list<Dtype> allowed) {
+    for (const auto& side : sides)
+        for (const Operand& each : side) rank(each.tensor, each.name, rank_of(each.extents));
+    dtype(leading.tensor, leading.name, allowed);
+    for (const auto& side : sides)
+        for (const Operand& each : side)
+            if (each.stores == Stores::int32)
+                dtype(each.tensor, each.name, {Dtype::int32});
+            else if (each.stores == Stores::fp32)
+                dtype(each.tensor, each.name, {Dtype::fp32});
+            else
+                same_dtype(each.tensor, each.name, leading.tensor, leading.name);
+}
+
 void Examination::extent(bool holds, const char* parameter, const char* name, std::int64_t value,
                          std::string_view allowed, std::string_view side) {
     if (passes(holds)) return;
@@ -190,7 +241,7 @@ void Examination::extent_within(const char* parameter, const char* name, std::in
                                 std::int64_t smallest, std::int64_t largest) {
     if (passes(value >= smallest && value <= largest)) return;
     extent(false, parameter, name, value,
-           std::string(name) + " in " + std::to_string(smallest) + ".." + std::to_string(largest),
+           std::string(name) + " in " + show_range(smallest, largest),
            side_of(value, smallest, largest));
 }
 
@@ -199,6 +250,18 @@ void Examination::shape(const TensorArgument& t, const char* parameter, const ch
     if (passes(t.shape == wanted)) return;
     rule(false, kInvalid, parameter, "has shape " + show(t.shape),
          std::string(extents) + " = " + show(wanted), side_of(t.shape, wanted));
+}
+
+void Examination::shapes(std::span<const Operand> operands, const Letters& letters) {
+    for (const Operand& each : operands)
+        if (accepted()) shape(each.tensor, each.name, each.extents, shape_of(each.extents, letters));
+}
+
+void Examination::require_backed(const ArrayArgument& array, const char* parameter) const {
+    if (accepted() && static_cast<std::uint64_t>(array.size) != array.values.size())
+        throw std::logic_error(std::string(parameter) + " holds " +
+                               std::to_string(array.values.size()) + " values for its size " +
+                               std::to_string(array.size));
 }
 
 void Examination::array_size(bool holds, const ArrayArgument& array, const char* parameter,

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ref/constraints/constraints.h"
@@ -18,6 +20,28 @@ std::string show(Dtype dtype);                             ///< "1 (fp16)"; "-9 
 std::string show(const std::vector<std::int64_t>& shape);  ///< "[6,4,32]"
 std::string show(const std::string& text);                 ///< quoted, cut after 32 characters
 std::string show(double value);                            ///< 17 digits: one text per value
+
+std::string show_range(std::int64_t smallest, std::int64_t largest);  ///< "1..128"
+
+inline bool is_within(std::int64_t value, std::int64_t smallest, std::int64_t largest) {
+    return value >= smallest && value <= largest;
+}
+/// Below halfway between FLT_MAX and 2^128: from there on a binary64 value rounds to an infinite fp32.
+bool is_finite_as_fp32(double value);
+
+inline constexpr std::int64_t kStatisticCopies = 8;  ///< softmax statistics are repeated 8 times
+
+/// A required tensor: its name in candidate.h, the letters of its shape, "[T1,N1,8]", and what it stores.
+enum class Stores : std::uint8_t { input_type, int32, fp32 };
+struct Operand {
+    const TensorArgument& tensor;
+    const char* name;
+    const char* extents;
+    Stores stores = Stores::input_type;
+};
+using Operands = std::vector<Operand>;
+/// What letters stand for. Numbers stand for themselves.
+using Letters = std::vector<std::pair<std::string_view, std::int64_t>>;
 
 // Sides on which a value can leave what is allowed: each is a separate rule to a validator.
 
@@ -48,6 +72,7 @@ struct Examination {
     void rule(bool holds, int status, const char* parameter, std::string_view value,
               std::string_view allowed, std::string_view side = {});
     void present(bool holds, const char* parameter, std::string_view allowed);
+    void present(std::span<const Operand> operands);
     /// Attributes: "stride is 24; allowed: ...".
     void number(bool holds, const char* parameter, std::int64_t value, std::string_view allowed,
                 std::string_view side = {});
@@ -61,6 +86,10 @@ struct Examination {
                std::initializer_list<Dtype> allowed);
     void same_dtype(const TensorArgument& t, const char* parameter, const TensorArgument& other,
                     const char* other_parameter);
+    /// Ranks and then types of all operands. The leading one has a type that is allowed, which is that of all
+    /// that store the input type.
+    void form(std::initializer_list<std::span<const Operand>> sides, const Operand& leading,
+              std::initializer_list<Dtype> allowed);
     /// One extent by its letter: "input has N = 129; allowed: ...".
     void extent(bool holds, const char* parameter, const char* name, std::int64_t value,
                 std::string_view allowed, std::string_view side = {});
@@ -69,7 +98,11 @@ struct Examination {
     /// The whole shape; extents are the letters of the wanted one, "[C,N,D]".
     void shape(const TensorArgument& t, const char* parameter, const char* extents,
                const std::vector<std::int64_t>& wanted);
+    /// Nothing is checked once a call is rejected, for then a letter may stand for anything.
+    void shapes(std::span<const Operand> operands, const Letters& letters);
 
+    /// Throws std::logic_error when an array whose size is accepted does not hold its values.
+    void require_backed(const ArrayArgument& array, const char* parameter) const;
     void array_size(bool holds, const ArrayArgument& array, const char* parameter,
                     std::string_view allowed);
     /// Entry by entry: at least its predecessor (the first: 0), then check_length(index, length).

@@ -14,7 +14,6 @@ namespace {
 constexpr std::int64_t kMebi = 1 << 20;
 constexpr std::int64_t kMaxBatch = 2 * kMebi, kMaxLength = kMebi;
 constexpr std::int64_t kMaxHeads = 256, kMaxHeadDim = 512, kRopeGranule = 8;
-constexpr std::int64_t kStatisticCopies = 8;  ///< softmax statistics are repeated 8 times
 
 constexpr Axes kLayouts[] = {{"BSH", 3, 0, 1, -1, 2},
                              {"SBH", 3, 1, 0, -1, 2},
@@ -245,22 +244,15 @@ void FlashExamination::examine_gradient_inputs() {
     query_like(a.attention, attention_name, x.value_dim);
 }
 
-void FlashExamination::backed(const ArrayArgument& array, const char* parameter) {
-    if (accepted() && static_cast<std::size_t>(array.size) != array.values.size())
-        throw std::logic_error(std::string(parameter) + " holds " +
-                               std::to_string(array.values.size()) + " values for its size " +
-                               std::to_string(array.size));
-}
-
 void FlashExamination::examine_length_array(const ArrayArgument& array, const char* parameter,
                                             const char* extent_name, std::int64_t rows) {
     present(array.present, parameter, "cumulative lengths, as input_layout is \"TND\"");
     array_size(array.size >= 1 && array.size <= kMaxBatch, array, parameter,
-               "size " + range(1, kMaxBatch));
+               "size " + show_range(1, kMaxBatch));
     if (&array == &a.actual_seq_kv_len)
         array_size(array.size == a.actual_seq_q_len.size, array, parameter,
                    "the size of actual_seq_q_len = " + std::to_string(a.actual_seq_q_len.size));
-    backed(array, parameter);
+    require_backed(array, parameter);
     lengths(array, parameter, extent_name, rows, [](std::size_t, std::int64_t) {});
 }
 
@@ -323,7 +315,7 @@ void FlashExamination::examine_rope_shapes() {
     if (!accepted()) return;
     const std::int64_t rope_dim = a.query_rope.shape[2];
     extent(rope_dim >= kRopeGranule && rope_dim <= x.head_dim && rope_dim % kRopeGranule == 0, name,
-           "Dr", rope_dim, "a multiple of 8, " + range(kRopeGranule, x.head_dim),
+           "Dr", rope_dim, "a multiple of 8, " + show_range(kRopeGranule, x.head_dim),
            side_of(rope_dim, kRopeGranule, x.head_dim));
     shape(a.query_rope, name, "[T1,N1,Dr]", {x.query_rows, x.num_query_heads, rope_dim});
     shape(a.key_rope, "key_rope", "[T2,N2,Dr]", {x.kv_rows, x.num_kv_heads, rope_dim});

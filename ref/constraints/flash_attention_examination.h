@@ -58,10 +58,6 @@ struct Extents {
 
 inline std::string given_with(const std::string& what) { return "is given with " + what; }
 
-inline std::string range(std::int64_t smallest, std::int64_t largest) {
-    return std::to_string(smallest) + ".." + std::to_string(largest);
-}
-
 inline bool is_fp8(const TensorArgument& t) {
     const auto dtype = static_cast<Dtype>(t.dtype);
     return dtype == Dtype::fp8_e5m2 || dtype == Dtype::fp8_e4m3fn;
@@ -122,7 +118,6 @@ struct FlashExamination : Examination {
     void query_like(const TensorArgument& t, const char* parameter, std::int64_t channels);
     void examine_gradient_inputs();
 
-    void backed(const ArrayArgument& array, const char* parameter);
     void examine_length_array(const ArrayArgument& array, const char* parameter,
                               const char* extent_name, std::int64_t rows);
     void examine_lengths();

@@ -206,7 +206,7 @@ void FlashExamination::examine_top_left_band() {
 void FlashExamination::examine_prefix() {
     array_size(a.prefix.size == x.batch && x.batch <= kMaxPrefixes, a.prefix, "prefix",
                "size B = " + std::to_string(x.batch) + ", at most " + std::to_string(kMaxPrefixes));
-    backed(a.prefix, "prefix");
+    require_backed(a.prefix, "prefix");
     for (std::size_t b = 0; b < a.prefix.values.size() && accepted(); ++b) {
         const Sequence s = sequence(b);
         const std::int64_t smallest = std::max<std::int64_t>(0, s.kv_len - s.query_len);
@@ -214,7 +214,7 @@ void FlashExamination::examine_prefix() {
         place = place_of(b, a.prefix.values.size());
         rule(value >= smallest && value <= s.kv_len, kInvalid, "prefix",
              "has value " + std::to_string(value) + " at index " + std::to_string(b),
-             range(smallest, s.kv_len), side_of(value, smallest, s.kv_len));
+             show_range(smallest, s.kv_len), side_of(value, smallest, s.kv_len));
     }
     place.clear();
 }
@@ -243,7 +243,7 @@ void FlashExamination::examine_last_band() {
     const std::int64_t least = s.query_len - s.kv_len;
     tokens(a.pre_tokens >= s.kv_len && a.next_tokens >= least && a.next_tokens <= 0,
            "pre_tokens >= S2 = " + std::to_string(s.kv_len) + " and next_tokens in " +
-               range(least, 0) + " for sequence " + std::to_string(after - 1),
+               show_range(least, 0) + " for sequence " + std::to_string(after - 1),
            side_of_band(s.kv_len, least, 0));
 }
 

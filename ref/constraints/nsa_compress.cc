@@ -14,9 +14,6 @@ constexpr std::int64_t kGranule = 16;  ///< head_dim, block and stride are multi
 
 /// The checks the forward and the gradient have in common.
 struct CompressExamination : Examination {
-    void input_dtype(const TensorArgument& input) {
-        dtype(input, "input", {Dtype::fp16, Dtype::bf16});
-    }
     void input_extent(bool holds, const char* name, std::int64_t value, const char* allowed,
                       const std::string& side = {}) {
         extent(holds, "input", name, value, allowed, side);
@@ -39,7 +36,7 @@ struct CompressExamination : Examination {
         number(act_seq_len_type == 0, "act_seq_len_type", act_seq_len_type, "0");
     }
 
-    void input_and_weight_shape(const TensorArgument& input, const TensorArgument& weight,
+    void input_and_weight_shape(const TensorArgument& input, const Operand& weight,
                                 std::int64_t block) {
         if (!accepted()) return;
         const std::int64_t tokens = input.shape[0], heads = input.shape[1], dim = input.shape[2];
@@ -51,7 +48,7 @@ struct CompressExamination : Examination {
         if (!accepted()) return;
         const bool fits = tokens <= std::numeric_limits<std::int64_t>::max() / (heads * dim);
         input_extent(fits, "T", tokens, "T * N * D within int64");
-        shape(weight, "weight", "[compress_block_size,N]", {block, heads});
+        shapes({&weight, 1}, {{"compress_block_size", block}, {"N", heads}});
     }
 
     void act_seq_len(const ArrayArgument& array, std::int64_t tokens) {
@@ -71,68 +68,67 @@ std::int64_t count_blocks(const std::vector<std::int64_t>& cumulative, std::int6
     return blocks;
 }
 
+/// Shapes that depend on the number of blocks, for accepted lengths.
+template <class Arguments>
+void examine_block_shapes(Examination& e, const Arguments& a,
+                          const std::vector<std::int64_t>& cumulative,
+                          std::initializer_list<std::span<const Operand>> operands) {
+    const auto& input = a.input.shape;
+    const std::int64_t block = a.compress_block_size,
+                       blocks = count_blocks(cumulative, block, a.compress_stride);
+    for (const auto& each : operands)
+        e.shapes(each, {{"C", blocks},
+                        {"T", input[0]},
+                        {"N", input[1]},
+                        {"D", input[2]},
+                        {"compress_block_size", block}});
+}
+
 }  // namespace
 
 Ruling rule_nsa_compress(const CompressArguments& a) {
     CompressExamination e;
-    e.present(a.input.present, "input", "a tensor [T,N,D]");
-    e.present(a.weight.present, "weight", "a tensor [compress_block_size,N]");
+    const Operands inputs{{a.input, "input", "[T,N,D]"},
+                          {a.weight, "weight", "[compress_block_size,N]"}},
+        outputs{{a.output, "output", "[C,N,D]"}};
+    e.present(inputs);
     e.present(a.act_seq_len.present, "act_seq_len", "cumulative sequence lengths");
     e.present(a.layout.has_value(), "layout", "\"TND\"");
-    e.present(a.output.present, "output", "a tensor [C,N,D]");
+    e.present(outputs);
     e.layout(a.layout, "layout");
-    e.rank(a.input, "input", 3);
-    e.rank(a.weight, "weight", 2);
-    e.rank(a.output, "output", 3);
-    e.input_dtype(a.input);
-    e.same_dtype(a.weight, "weight", a.input, "input");
-    e.same_dtype(a.output, "output", a.input, "input");
+    e.form({inputs, outputs}, inputs[0], {Dtype::fp16, Dtype::bf16});
     e.attributes(a.compress_block_size, a.compress_stride, a.act_seq_len_type, true);
-    e.input_and_weight_shape(a.input, a.weight, a.compress_block_size);
+    e.input_and_weight_shape(a.input, inputs[1], a.compress_block_size);
     if (!e.accepted()) return e.ruling;
     e.act_seq_len(a.act_seq_len, a.input.shape[0]);
-    if (!e.accepted()) return e.ruling;
-    const std::int64_t blocks =
-        count_blocks(a.act_seq_len.values, a.compress_block_size, a.compress_stride);
-    e.shape(a.output, "output", "[C,N,D]", {blocks, a.input.shape[1], a.input.shape[2]});
+    if (e.accepted()) examine_block_shapes(e, a, a.act_seq_len.values, {outputs});
     return e.ruling;
 }
 
 Ruling rule_nsa_compress_grad(const CompressGradArguments& a) {
     CompressExamination e;
+    const Operands inputs{{a.output_grad, "output_grad", "[C,N,D]"},
+                          {a.input, "input", "[T,N,D]"},
+                          {a.weight, "weight", "[compress_block_size,N]"}},
+        outputs{{a.input_grad, "input_grad", "[T,N,D]"},
+                {a.weight_grad, "weight_grad", "[compress_block_size,N]"}};
     const bool one_sequence = !a.act_seq_len.present && a.act_seq_len.size == 0;
-    e.present(a.output_grad.present, "output_grad", "a tensor [C,N,D]");
-    e.present(a.input.present, "input", "a tensor [T,N,D]");
-    e.present(a.weight.present, "weight", "a tensor [compress_block_size,N]");
+    e.present(inputs);
     e.present(
         a.act_seq_len.present || a.act_seq_len.size <= 0, "act_seq_len",
         "values for its size " + std::to_string(a.act_seq_len.size) + ", or absent with size 0");
-    e.present(a.input_grad.present, "input_grad", "a tensor [T,N,D]");
-    e.present(a.weight_grad.present, "weight_grad", "a tensor [compress_block_size,N]");
+    e.present(outputs);
     e.layout(a.layout, "layout");
-    e.rank(a.output_grad, "output_grad", 3);
-    e.rank(a.input, "input", 3);
-    e.rank(a.weight, "weight", 2);
-    e.rank(a.input_grad, "input_grad", 3);
-    e.rank(a.weight_grad, "weight_grad", 2);
-    e.input_dtype(a.input);
-    e.same_dtype(a.output_grad, "output_grad", a.input, "input");
-    e.same_dtype(a.weight, "weight", a.input, "input");
-    e.same_dtype(a.input_grad, "input_grad", a.input, "input");
-    e.same_dtype(a.weight_grad, "weight_grad", a.input, "input");
+    e.form({inputs, outputs}, inputs[1], {Dtype::fp16, Dtype::bf16});
     e.attributes(a.compress_block_size, a.compress_stride, a.act_seq_len_type, false);
-    e.input_and_weight_shape(a.input, a.weight, a.compress_block_size);
+    e.input_and_weight_shape(a.input, inputs[2], a.compress_block_size);
     if (!e.accepted()) return e.ruling;
-    const std::int64_t tokens = a.input.shape[0], heads = a.input.shape[1], dim = a.input.shape[2];
+    const std::int64_t tokens = a.input.shape[0];
     if (!one_sequence) e.act_seq_len(a.act_seq_len, tokens);
     if (!e.accepted()) return e.ruling;
     const std::vector<std::int64_t> whole{tokens};
-    const std::int64_t blocks = count_blocks(one_sequence ? whole : a.act_seq_len.values,
-                                             a.compress_block_size, a.compress_stride);
-    e.shape(a.output_grad, "output_grad", "[C,N,D]", {blocks, heads, dim});
-    e.shape(a.input_grad, "input_grad", "[T,N,D]", {tokens, heads, dim});
-    e.shape(a.weight_grad, "weight_grad", "[compress_block_size,N]",
-            {a.compress_block_size, heads});
+    examine_block_shapes(e, a, one_sequence ? whole : a.act_seq_len.values,
+                         {std::span(inputs).first(1), outputs});
     return e.ruling;
 }
 

@@ -8,7 +8,6 @@
 #include "ref/constraints/nsa_compress_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <vector>
@@ -21,21 +20,9 @@ namespace {
 constexpr std::int64_t kMaxHeadDim = 768, kGroupLanes = 128;
 constexpr std::int64_t kGranule = 16, kMaxBlock = 128, kMaxStride = 64, kMaxBlockCount = 32;
 constexpr std::int64_t kMaxCmpLength = 14000;
-constexpr std::int64_t kStatisticCopies = 8;  ///< softmax statistics are repeated 8 times
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
-/// Halfway between FLT_MAX and 2^128: from here on a binary64 value rounds to an infinite fp32.
-constexpr double kFloatOverflow = 0x1.ffffffp127;
 
 using Arguments = CompressAttentionArguments;
-
-/// A required tensor: its name in candidate.h, the letters of its shape and its type.
-enum class Stores { input_type, block_numbers, statistics };
-struct Operand {
-    const TensorArgument& tensor;
-    const char* name;
-    const char* extents;
-    Stores stores = Stores::input_type;
-};
 
 /// Longest sequences, from accepted lengths.
 struct Longest {
@@ -59,18 +46,15 @@ public:
           inputs_{{a_.query, "query", "[T1,N1,D]"},
                   {a_.key, "key", "[C,N2,D]"},
                   {a_.value, "value", "[C,N2,Dv]"}},
-          outputs_{{a_.softmax_max, "softmax_max", "[T1,N1,8]", Stores::statistics},
-                   {a_.softmax_sum, "softmax_sum", "[T1,N1,8]", Stores::statistics},
+          outputs_{{a_.softmax_max, "softmax_max", "[T1,N1,8]", Stores::fp32},
+                   {a_.softmax_sum, "softmax_sum", "[T1,N1,8]", Stores::fp32},
                    {a_.attention_out, "attention_out", "[T1,N1,Dv]"},
-                   {a_.topk_indices, "topk_indices", "[T1,N2,K]", Stores::block_numbers}} {}
+                   {a_.topk_indices, "topk_indices", "[T1,N2,select_block_count]", Stores::int32}} {}
 
     Ruling run() {
         nothing_absent();
         layout(a_.input_layout, "input_layout");
-        for (const auto* side : {&inputs_, &outputs_})
-            for (const Operand& operand : *side) rank(operand.tensor, operand.name, 3);
-        for (const auto* side : {&inputs_, &outputs_})
-            for (const Operand& operand : *side) dtype_of(operand);
+        form({inputs_, outputs_}, inputs_.front(), {Dtype::fp16, Dtype::bf16});
         attributes();
         block_relations();
         query_key_value();
@@ -83,29 +67,14 @@ public:
 
 private:
     void nothing_absent() {
-        const auto tensor = [&](const Operand& operand) {
-            present(operand.tensor.present, operand.name,
-                    std::string("a tensor ") + operand.extents);
-        };
-        std::for_each(inputs_.begin(), inputs_.end(), tensor);
+        present(inputs_);
         present(a_.actual_seq_q_len.present, "actual_seq_q_len", "cumulative query lengths");
         present(a_.actual_cmp_seq_kv_len.present, "actual_cmp_seq_kv_len",
                 "cumulative numbers of compressed keys");
         present(a_.actual_sel_seq_kv_len.present, "actual_sel_seq_kv_len",
                 "cumulative numbers of selection blocks");
         present(a_.input_layout.has_value(), "input_layout", "\"TND\"");
-        std::for_each(outputs_.begin(), outputs_.end(), tensor);
-    }
-
-    void dtype_of(const Operand& operand) {
-        if (operand.stores == Stores::block_numbers)
-            dtype(operand.tensor, operand.name, {Dtype::int32});
-        else if (operand.stores == Stores::statistics)
-            dtype(operand.tensor, operand.name, {Dtype::fp32});
-        else if (&operand.tensor == &a_.query)
-            dtype(operand.tensor, operand.name, {Dtype::fp16, Dtype::bf16});
-        else
-            same_dtype(operand.tensor, operand.name, a_.query, "query");
+        present(outputs_);
     }
 
     void multiple_of_16(const char* name, std::int64_t value, std::int64_t largest) {
@@ -115,7 +84,7 @@ private:
     }
 
     void attributes() {
-        rule(std::abs(a_.scale_value) < kFloatOverflow, kInvalid, "scale_value",
+        rule(is_finite_as_fp32(a_.scale_value), kInvalid, "scale_value",
              "is " + show(a_.scale_value), "finite as fp32");
         number(a_.head_num >= 1, "head_num", a_.head_num, "at least 1");
         number(a_.sparse_mode == 0 || a_.sparse_mode == 1, "sparse_mode", a_.sparse_mode, "0, 1");
@@ -183,10 +152,7 @@ private:
         array_size(array.size == a_.actual_seq_q_len.size, array, name,
                    "the size of actual_seq_q_len = " + std::to_string(a_.actual_seq_q_len.size));
         if (!accepted()) return;
-        if (static_cast<std::uint64_t>(array.size) != array.values.size())
-            throw std::logic_error(std::string(name) + " holds " +
-                                   std::to_string(array.values.size()) + " values for its size " +
-                                   std::to_string(array.size));
+        require_backed(array, name);
         lengths(array, name, extent_name, extent_value, check);
     }
 
@@ -255,17 +221,16 @@ private:
 
     void output_shapes() {
         if (!accepted()) return;
-        const std::int64_t tokens = a_.query.shape[0], heads = a_.query.shape[1];
-        const std::vector<std::int64_t> statistics{tokens, heads, kStatisticCopies};
-        shape(a_.softmax_max, "softmax_max", "[T1,N1,8]", statistics);
-        shape(a_.softmax_sum, "softmax_sum", "[T1,N1,8]", statistics);
-        shape(a_.attention_out, "attention_out", "[T1,N1,Dv]", {tokens, heads, a_.value.shape[2]});
-        shape(a_.topk_indices, "topk_indices", "[T1,N2,select_block_count]",
-              {tokens, a_.key.shape[1], a_.select_block_count});
+        const auto& q = a_.query.shape;
+        shapes(outputs_, {{"T1", q[0]},
+                          {"N1", q[1]},
+                          {"N2", a_.key.shape[1]},
+                          {"Dv", a_.value.shape[2]},
+                          {"select_block_count", a_.select_block_count}});
     }
 
     const Arguments& a_;
-    std::vector<Operand> inputs_, outputs_;
+    Operands inputs_, outputs_;
     Longest longest_;
 };
 

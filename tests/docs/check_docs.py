@@ -173,14 +173,23 @@ def check_job_files(source, attncheck, library):
 
 
 def check_cases(source, attncheck):
-    """docs/cases.md explains every field of the neutral operators, and its cases can be replayed."""
+    """docs/cases.md and the page of an operator explain each of its fields, and cases can be replayed."""
     text = (source / "docs/cases.md").read_text()
-    for op in ("attention", "attention_grad", "attention_decode", "attention_merge"):
+    pages = {page.name: page.read_text().partition("\n") for page in (source / "docs/cases").glob("*.md")}
+
+    def explained(op):
+        """The page of an operator, with those that it refers to."""
+        own = "".join(body for title, _, body in pages.values() if f"`{op}`" in title)
+        check(own, "docs/cases/ has no page of", op)
+        return own + "".join(explained(other) for other in re.findall(r"those\s+of\s+`(\w+)`", own) if other != op)
+
+    listed = subprocess.run([attncheck, "list"], capture_output=True, text=True, check=True).stdout
+    for op in re.findall(r"^(\w+)$", listed, re.M):
         printed = subprocess.run([attncheck, "cases", op], capture_output=True, text=True, check=True).stdout
         fields = re.findall(r"^  ([\w.]+) ", printed, re.M)
         check(len(fields) > 5, "the fields of", op, "were not read:", printed)
         for field in fields:
-            check(f"`{field}`" in text, "docs/cases.md does not explain the field", field, "of", op)
+            check(f"`{field}`" in text + explained(op), "docs/cases/ does not explain the field", field, "of", op)
     lines = [line for _, block in blocks(text) for line in block.splitlines() if re.fullmatch(r"\w+\{.*\}", line)]
     check(lines, "docs/cases.md has no case")
     for line in lines:
@@ -190,7 +199,7 @@ def check_cases(source, attncheck):
 
 def check_links(source):
     """Pages link to files that exist."""
-    for page in (source / "README.md", *sorted((source / "docs").glob("*.md"))):
+    for page in (source / "README.md", *sorted((source / "docs").rglob("*.md"))):
         prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", prose):
             check((page.parent / target).exists(), f"{page.name} links to {target}, which is not there")

@@ -19,7 +19,7 @@ import keras  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck  # noqa: E402
-from pairs import has_empty_row  # noqa: E402
+from pairs import decline_unsaid, judged_and_any  # noqa: E402
 
 ZOO = {"title": "Keras dot_product_attention", "environments": ["keras-3.15", "tensorflow-2.21"], "distribution": "keras",
        "kernels": ["dot_product", "dot_product_any_call", "dot_product_grad"], "properties": {"dot_product_any_call": ["agreement"]},
@@ -42,8 +42,7 @@ def tensors(*given):
 
 
 def checked(query, key, value, bias, mask, scale, window_right):
-    if has_empty_row(query, key, bias, mask, right=window_right) or window_right == 0 and query.shape[1] != key.shape[1]:
-        raise attncheck.Declined("a row without keys, or causal with other queries than keys")
+    decline_unsaid(query, key, bias, mask, window_right)
     if query.size * key.size == 0 or not all(np.isfinite(np.asarray(t, np.float32)).all() for t in (query, key, value)):
         raise attncheck.Declined("an empty tensor, or numbers that are not finite: see PT-3")
     if key.shape[2] == 1 < query.shape[2] and (BACKEND != "torch" or bias is not None):
@@ -52,15 +51,11 @@ def checked(query, key, value, bias, mask, scale, window_right):
         raise attncheck.Declined("a scale that is not positive: see PT-1")
 
 
-@attncheck.kernel("attention", features=COMMON + "outputs=out", precision=PRECISION)
-def dot_product_any_call(query, key, value, bias, mask, scale, window_right):
+def call(query, key, value, bias, mask, scale, window_right):
     return keras.ops.convert_to_numpy(attend(*tensors(query, key, value, bias, mask), scale, window_right))
 
 
-@attncheck.kernel("attention", features=COMMON + "outputs=out", precision=PRECISION)
-def dot_product(query, key, value, bias, mask, scale, window_right):
-    checked(query, key, value, bias, mask, scale, window_right)
-    return dot_product_any_call(query, key, value, bias, mask, scale, window_right)
+dot_product, dot_product_any_call = judged_and_any(call, checked, features=COMMON + "outputs=out", precision=PRECISION)
 
 
 # Autodiff goes by the output of its own forward.

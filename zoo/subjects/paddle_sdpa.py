@@ -14,7 +14,7 @@ import paddle
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import attncheck
-from pairs import has_empty_row
+from pairs import decline_unsaid, judged_and_any
 
 ZOO = {"title": "PaddlePaddle scaled_dot_product_attention", "environments": ["paddle-3.3"], "distribution": "paddlepaddle",
        "kernels": ["sdpa", "sdpa_any_call", "sdpa_grad", "flash"], "properties": {"sdpa_any_call": ["agreement"]},
@@ -39,21 +39,16 @@ def attend(q, k, v, bias, mask, scale, window_right):
 
 
 def checked(query, key, value, bias, mask, scale, window_right):
-    if has_empty_row(query, key, bias, mask, right=window_right) or window_right == 0 and query.shape[1] != key.shape[1]:
-        raise attncheck.Declined("a row without keys, or causal with other queries than keys")
+    decline_unsaid(query, key, bias, mask, window_right)
     if scale == 0 or query.size * key.size * value.size == 0:
         raise attncheck.Declined("scale 0 is taken for none, or an empty tensor")
 
 
-@attncheck.kernel("attention", precision=PRECISION, features=COMMON + "outputs=out")
-def sdpa_any_call(query, key, value, bias, mask, scale, window_right):
+def call(query, key, value, bias, mask, scale, window_right):
     return attend(*tensors(query, key, value), bias, mask, scale, window_right).numpy()
 
 
-@attncheck.kernel("attention", precision=PRECISION, features=COMMON + "outputs=out")
-def sdpa(query, key, value, bias, mask, scale, window_right):
-    checked(query, key, value, bias, mask, scale, window_right)
-    return sdpa_any_call(query, key, value, bias, mask, scale, window_right)
+sdpa, sdpa_any_call = judged_and_any(call, checked, features=COMMON + "outputs=out", precision=PRECISION)
 
 
 # Autodiff goes by the output of its own forward.

@@ -9,7 +9,7 @@
 #include "properties/case/attention_draws.h"
 #include "properties/case/values.h"
 #include "properties/laws/call_properties.h"
-#include "properties/laws/relation_checks.h"
+#include "properties/laws/law_run.h"
 #include "properties/operators/attention_merge/problem.h"
 
 namespace attncheck::properties {
@@ -49,28 +49,33 @@ CaseProblem case_problem(const Spec& spec) {
 
 // ---- relations ----
 
-/// Both runs give the same numbers within the bounds of both; row k of the second is row[k] of the
-/// first.
-Verdict same_merge(const Spec& spec, const MergeProblem& one, const CallRun& left,
-                   const MergeProblem& other, const CallRun& right, PropertyContext& context,
-                   const std::string& relation, double lse_shift = 0) {
+/// One call; refers to the problem.
+CallRun merge_run(const Spec& spec, const MergeProblem& problem, PropertyContext& context) {
+    return {spec, problem.call(), context, [&problem](const ref::RoundingClass& rounding) {
+                return outputs_of(problem.expected(rounding), problem.gives_lse);
+            }};
+}
+
+/// Both problems give the same numbers within the bounds of both, but for what the second adds to
+/// every LSE. An LSE that is not finite is agreement's concern.
+Verdict same_merge(const Spec& spec, const MergeProblem& one, const MergeProblem& other,
+                   PropertyContext& context, const std::string& relation, double lse_shift = 0) {
+    const CallRun left = merge_run(spec, one, context), right = merge_run(spec, other, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const ref::ExpectedMerge a = one.expected(context.rounding),
-                             b = other.expected(context.rounding);
-    const auto where = [&](const char* name) {
-        return [&spec, &left, name](std::size_t k) { return place_of(spec, left.call, name, k); };
-    };
-    Verdict all = verdict_within("out", left.values("out"), right.values("out"),
-                                 sum_of(allowance(a.output), allowance(b.output)), relation,
-                                 where("out"));
-    if (!one.gives_lse || !other.gives_lse) return all;
-    std::vector<double> allowed = sum_of(allowance(a.lse), allowance(b.lse));
-    std::vector<double> shifted = left.values("lse");
-    for (std::size_t k = 0; k < shifted.size(); ++k) {
-        if (!std::isfinite(a.lse.value[k])) allowed[k] = kInfinity;  // agreement's concern
-        shifted[k] += lse_shift;
+    const ExpectedOutputs of_left = left.expected(context.rounding, ref::Grant::rounding),
+                          of_right = right.expected(context.rounding, ref::Grant::rounding);
+    Verdict all;
+    for (std::size_t k = 0; k < std::min(of_left.size(), of_right.size()); ++k) {
+        const auto& [name, expected] = of_left[k];
+        std::vector<double> values = left.values(name),
+                            allowed = sum_of(allowance(expected), allowance(of_right[k].second));
+        for (std::size_t row = 0; name == "lse" && row < values.size(); ++row) {
+            values[row] += lse_shift;
+            if (!std::isfinite(expected.value[row])) allowed[row] = kInfinity;
+        }
+        join(all, verdict_within(name, values, right.values(name), allowed, relation,
+                                 left.place(name)));
     }
-    join(all, verdict_within("lse", shifted, right.values("lse"), allowed, relation, where("lse")));
     return all;
 }
 
@@ -116,8 +121,7 @@ Verdict part_permutation(const Spec& spec, PropertyContext& context) {
     if (problem.shape.parts < 2) return inapplicable();
     Random random(mix(spec.seed));
     const MergeProblem turned = with_parts(problem, permutation(problem.shape.parts, random));
-    return same_merge(spec, problem, CallRun(problem.call(), context), turned, CallRun(turned.call(), context),
-                      context, "with the parts in another order");
+    return same_merge(spec, problem, turned, context, "with the parts in another order");
 }
 
 /// A part with lse = -infinity counts for nothing, whatever its values are.
@@ -144,8 +148,7 @@ Verdict dead_part(const Spec& spec, PropertyContext& context) {
         more.parts.insert(more.parts.begin() + at * block, static_cast<std::size_t>(block), nan);
         more.lses.insert(more.lses.begin() + at * row, static_cast<std::size_t>(row), dead);
     }
-    return same_merge(spec, problem, CallRun(problem.call(), context), more, CallRun(more.call(), context),
-                      context, "with more parts of lse=-inf and values NaN");
+    return same_merge(spec, problem, more, context, "with more parts of lse=-inf and values NaN");
 }
 
 /// Merging the merges of the first and of the last parts is merging all.
@@ -175,13 +178,13 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     std::vector<ref::ExpectedMerge> first;
     for (const auto& half : halves) {
         const MergeProblem part = with_parts(problem, half);
-        const CallRun run(part.call(), context);
+        const CallRun run = merge_run(spec, part, context);
         if (run.trouble) return *run.trouble;
         last.parts.insert(last.parts.end(), run.bits("out").begin(), run.bits("out").end());
         last.lses.insert(last.lses.end(), run.bits("lse").begin(), run.bits("lse").end());
         first.push_back(part.expected(context.rounding));
     }
-    const CallRun whole(problem.call(), context), merged(last.call(), context);
+    const CallRun whole = merge_run(spec, problem, context), merged = merge_run(spec, last, context);
     if (auto trouble = first_trouble({&whole, &merged})) return *trouble;
     const ref::ExpectedMerge a = problem.expected(context.rounding),
                              b = last.expected(context.rounding);
@@ -208,14 +211,11 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
                                std::expm1(2 * off) * std::fabs(one.output.value[k]));
             }
     }
-    const auto where = [&](const char* name) {
-        return [&, name](std::size_t k) { return place_of(spec, whole.call, name, k); };
-    };
     const std::string relation = fmt::format("as the merge of parts 0..{} with the rest", cut - 1);
     Verdict all = verdict_within("out", whole.values("out"), merged.values("out"), allowed,
-                                 relation, where("out"));
+                                 relation, whole.place("out"));
     join(all, verdict_within("lse", whole.values("lse"), merged.values("lse"), lse_allowed,
-                             relation, where("lse")));
+                             relation, whole.place("lse")));
     return all;
 }
 
@@ -240,8 +240,7 @@ Verdict lse_shift(const Spec& spec, PropertyContext& context) {
     if (!change_exactly(ref::Dtype::fp32, shifted.lses,
                         [by](double value, std::size_t) { return value + by; }))
         return inapplicable();
-    return same_merge(spec, coarse, CallRun(coarse.call(), context), shifted, CallRun(shifted.call(), context),
-                      context, fmt::format("with {} added to all lses", by), by);
+    return same_merge(spec, coarse, shifted, context, fmt::format("with {} added to all lses", by), by);
 }
 
 /// The output does not depend on whether lse is asked for.
@@ -254,8 +253,7 @@ Verdict lse_optional(const Spec& spec, PropertyContext& context) {
     if (!context.gives_all_of(spec.schema->op)) return needs("lse");
     MergeProblem without = problem;
     without.gives_lse = !problem.gives_lse;
-    return same_merge(spec, problem, CallRun(problem.call(), context), without,
-                      CallRun(without.call(), context), context, "with and without the output lse");
+    return same_merge(spec, problem, without, context, "with and without the output lse");
 }
 
 /// A row of one head alone gives what it gives among others.
@@ -273,15 +271,14 @@ Verdict row_alone(const Spec& spec, PropertyContext& context) {
     const auto rows = static_cast<std::int64_t>(problem.row_count());
     alone.parts = gather_heads(problem.parts, rows, {row}, problem.shape.value_dim);
     alone.lses = gather_heads(problem.lses, rows, {row}, 1);
-    const CallRun whole(problem.call(), context), one(alone.call(), context);
+    const CallRun whole = merge_run(spec, problem, context), one = merge_run(spec, alone, context);
     if (auto trouble = first_trouble({&whole, &one})) return *trouble;
     const std::vector<double> allowed = allowance(alone.expected(context.rounding).output);
     return verdict_within(
         "out", slice(whole.values("out"), row, 1, problem.shape.value_dim), one.values("out"),
         times(allowed, 2), "as a problem of one row and head",
         [&](std::size_t k) {
-            return place_of(spec, whole.call, "out",
-                            static_cast<std::size_t>(row * problem.shape.value_dim) + k);
+            return whole.place("out")(static_cast<std::size_t>(row * problem.shape.value_dim) + k);
         });
 }
 

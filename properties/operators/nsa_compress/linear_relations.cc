@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "properties/operators/nsa_compress/runs.h"
 
@@ -33,7 +32,7 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     const CompressRun left(spec, problem, context), right(spec, scaled, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     Verdict all;
-    for (const std::string& name : output_names(problem.gradient))
+    for (const std::string& name : left.outputs())
         join(all, verdict_on_scaled(left, right, context, name,
                                     depends(problem, name, argument) ? exponent : 0,
                                     fmt::format("{} times 2^{}", name_of(argument), exponent)));
@@ -75,7 +74,7 @@ Verdict one_hot(const Spec& spec, PropertyContext& context) {
         if (weight[k] != 1 || position >= 0) return inapplicable();
         position = static_cast<Int>(k) / s.heads;
     }
-    const std::string name = output_names(problem.gradient)[0];
+    const std::string name = run.outputs()[0];
     const std::vector<double> source = problem.values(problem.gradient ? kCmpOutputGrad : kCmpInput),
                               got = run.values(name);
     std::vector<double> expected(got.size(), 0);
@@ -93,14 +92,11 @@ Verdict one_hot(const Spec& spec, PropertyContext& context) {
                                  "one-hot weights copy", run.place(name));
 }
 
-/// Adds <a, b> to one side of a sum; `bound` of a, where a is rounded, counts times |b|.
-void add_product(Identity& identity, std::vector<double>& side, const std::vector<double>& a,
-                 const std::vector<double>& b, const std::vector<double>& bound = {}) {
-    side[0] += dot_of(a, b, 0, a.size());
-    // A NaN or infinity of the candidate is an error, not an excuse.
-    if (const double size = size_of(a, b, 0, a.size()); std::isfinite(size)) identity.size[0] += size;
-    for (std::size_t k = 0; k < bound.size(); ++k)
-        if (b[k] != 0) identity.allowed[0] += bound[k] * std::fabs(b[k]);
+/// One sum of products, named by what it compares.
+Identity one_sum(const std::string& relation) {
+    Identity identity(1);
+    identity.place[0] = relation;
+    return identity;
 }
 
 std::vector<double> difference(std::vector<double> a, const std::vector<double>& b) {
@@ -116,20 +112,19 @@ Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const CompressRun run(spec, problem, context);
     if (run.trouble) return *run.trouble;
-    const auto output_grad = problem.values(kCmpOutputGrad);
-    std::vector<double> forward(output_grad.size());
+    std::vector<double> output(problem.bits[kCmpOutputGrad].size());
     const auto input = problem.values(kCmpInput), weight = problem.values(kCmpWeight);
-    ref::nsa_compress<double>(problem.shape, input, weight, forward);
+    ref::nsa_compress<double>(problem.shape, input, weight, output);
+    const BoundedOutput forward(output, std::vector<double>(output.size()));
     const ExpectedOutputs expected = problem.expected(context.rounding);
     Verdict all;
     for (const auto argument : {kCmpInput, kCmpWeight}) {
-        const auto& [name, of_gradient] = expected[argument];
-        Identity identity(1);
-        const std::string relation = argument == kCmpInput ? "<dX,X> = <dY,Y>" : "<dW,W> = <dY,Y>";
-        identity.place[0] = relation;
-        add_product(identity, identity.left, run.values(name), problem.values(argument),
-                    allowance(of_gradient));
-        add_product(identity, identity.right, output_grad, forward);
+        const std::string relation = argument == kCmpInput ? "<dX,X> = <dY,Y>" : "<dW,W> = <dY,Y>",
+                          name = run.outputs()[argument];
+        Identity identity = one_sum(relation);
+        BoundedOutput(run, expected, name)
+            .add_product(0, problem.values(argument), identity.left, identity, 0);
+        forward.add_product(0, problem.values(kCmpOutputGrad), identity.right, identity, 0);
         join(all, identity.verdict(name, relation));
     }
     return all;
@@ -159,17 +154,17 @@ Verdict forward_backward(const Spec& spec, PropertyContext& context) {
         }
         const CompressRun high(spec, plus, context), low(spec, minus, context);
         if (auto trouble = first_trouble({&high, &low})) return *trouble;
-        const auto& [name, bound] = of_gradient[argument];
-        Identity identity(1);
-        identity.place[0] = argument == kCmpInput ? "<dY, Y(X+) - Y(X-)> = <dX, X+ - X->"
-                                                  : "<dY, Y(W+) - Y(W-)> = <dW, W+ - W->";
-        add_product(identity, identity.left,
-                    difference(high.values("output"), low.values("output")),
-                    problem.values(kCmpOutputGrad),
-                    sum_of(allowance(plus.expected(context.rounding)[0].second),
-                           allowance(minus.expected(context.rounding)[0].second)));
-        add_product(identity, identity.right, gradient.values(name),
-                    difference(plus.values(argument), minus.values(argument)), allowance(bound));
+        const std::string name = gradient.outputs()[argument];
+        Identity identity = one_sum(argument == kCmpInput ? "<dY, Y(X+) - Y(X-)> = <dX, X+ - X->"
+                                                          : "<dY, Y(W+) - Y(W-)> = <dW, W+ - W->");
+        const BoundedOutput change(
+            difference(high.values("output"), low.values("output")),
+            sum_of(allowance(plus.expected(context.rounding)[0].second),
+                   allowance(minus.expected(context.rounding)[0].second)));
+        change.add_product(0, problem.values(kCmpOutputGrad), identity.left, identity, 0);
+        BoundedOutput(gradient, of_gradient, name)
+            .add_product(0, difference(plus.values(argument), minus.values(argument)),
+                         identity.right, identity, 0);
         join(all, identity.verdict(name, identity.place[0]));
     }
     return all;

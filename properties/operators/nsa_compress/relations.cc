@@ -16,16 +16,6 @@ std::uint32_t nan_bits(ref::Dtype dtype) {
     return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Every output of two runs to the bit; elements for which `compared` is false are skipped.
-Verdict verdict_on_equal_outputs(const CompressRun& left, const CompressRun& right,
-                                 const PropertyContext& context, const std::string& relation,
-                                 const OutputFilter& compared = {}) {
-    Verdict all;
-    for (const std::string& name : output_names(left.problem.gradient))
-        join(all, verdict_on_equal_bits(left, right, context, name, relation, compared));
-    return all;
-}
-
 /// Tokens that no block covers matter to nothing and get gradient +0.
 /// Why     blocks are the only readers of tokens; contract decision 5.
 /// Domain  cases with an uncovered token; those tokens are replaced by NaN.
@@ -42,7 +32,7 @@ Verdict uncovered(const Spec& spec, PropertyContext& context) {
         if (!blocks.covered[k / row]) input[k] = nan_bits(problem.dtype);
     const CompressRun plain(spec, problem, context), changed(spec, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    Verdict verdict = verdict_on_equal_outputs(plain, changed, context,
+    Verdict verdict = verdict_on_equal_bits(plain, changed, context,
                                                "with NaN in tokens that no block covers");
     if (verdict.failed() || !problem.gradient) return verdict;
     const auto& input_grad = changed.bits("input_grad");
@@ -98,7 +88,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
         if (!problem.gradient) return reads(at, row);
         return of_blocks && reads(row, at);
     };
-    return verdict_on_equal_outputs(
+    return verdict_on_equal_bits(
         plain, changed, context,
         fmt::format("after changing {} row {} of head {}", name_of(argument), row, head),
         [&](const std::string& name, std::size_t k) { return !depends(name, k); });

@@ -6,27 +6,14 @@
 
 namespace attncheck::properties {
 
-struct CompressRun : LawRun {
-    const Spec& spec;
+struct CompressRun : CallRun {
     const CompressProblem& problem;
-    Call call;
-    CallResult result;
 
     CompressRun(const Spec& of, const CompressProblem& problem_of_run, PropertyContext& context)
-        : spec(of), problem(problem_of_run), call(problem.call()) {
-        result = context.candidate.run(call, {});
-        trouble = verdict_unless_ok(result);
-    }
-    const std::vector<std::uint32_t>& bits(std::string_view output) const override {
-        return result.outputs[tensor_index(call, output)];
-    }
-    ref::Dtype type(std::string_view output) const override { return call.tensor(output).type(); }
-    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override {
-        return problem.expected(rounding);
-    }
-    PlaceOf place(const std::string& output) const override {
-        return [this, output](std::size_t k) { return place_of(spec, call, output, k); };
-    }
+        : CallRun(of, problem_of_run.call(), context,
+                  [this](const ref::RoundingClass& rounding) { return problem.expected(rounding); }),
+          problem(problem_of_run) {}
+    CompressRun(const CompressRun&) = delete;
 };
 
 /// Elements of the weight's gradient are numbered [window position, head]; the other outputs have
@@ -34,11 +21,6 @@ struct CompressRun : LawRun {
 inline bool is_weight_grad(const CompressProblem& problem, const std::string& output) {
     const Description& of = compress_description(problem.gradient);
     return of.tensors[static_cast<std::size_t>(of.tensor(output))].role == Role::weight_grad;
-}
-
-inline std::vector<std::string> output_names(bool gradient) {
-    if (gradient) return {"input_grad", "weight_grad"};
-    return {"output"};
 }
 
 /// "input", as relations name an argument.

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cmath>
+#include <span>
 
 #include "properties/case/values.h"
 #include "properties/operators/flash_attention/case.h"
@@ -21,7 +21,7 @@ namespace {
 /// Kills   NCA-x03, the composition that evaluates the lists again.
 Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);  // every run checks range and distinctness
+    const Run run(parts, context);  // every run checks range and distinctness
     if (run.trouble) return *run.trouble;
     for (const ModuleOp op : {ModuleOp::selected_attention, ModuleOp::selected_attention_grad}) {
         const OperatorRecord* record = run.find(op);
@@ -45,7 +45,7 @@ Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
 /// Shrinks to two heads and two tokens.
 Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const OperatorRecord* gradient = run.find(ModuleOp::flash_attention_grad);
     if (!gradient) return inapplicable();
@@ -79,7 +79,7 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
                  name, decode_all(ref::Dtype::fp32, attention.output(name)),
                  decode_all(ref::Dtype::fp32, result.outputs[tensor_index(flash, name)]), allowed,
                  "nsa_compress_attention against flash_attention_score on the compressed keys",
-                 [&](std::size_t k) { return run.place(spec, of, at(rows[k / kLanes])); }));
+                 [&](std::size_t k) { return run.place(of)(at(rows[k / kLanes])); }));
     }
     return all;
 }
@@ -90,7 +90,7 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
 /// Kills   MOD-04.
 Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const Given given(parts);
     const auto bounds =
@@ -104,13 +104,10 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
         Identity tokens(heads), weights(heads);
         const auto add = [&](const std::vector<double>& factor, const std::string& name,
                              std::size_t row, std::vector<double>& side, Identity& identity) {
-            const auto got = run.values(name), allowed = allowance(tensor_of(bounds, name));
-            for (std::size_t k = 0; k < got.size(); ++k) {
-                const std::size_t head = k / row % heads;
-                side[head] += got[k] * factor[k];
-                identity.size[head] += std::fabs(got[k] * factor[k]);
-                if (factor[k] != 0) identity.allowed[head] += allowed[k] * std::fabs(factor[k]);
-            }
+            const BoundedOutput output(run, bounds, name);
+            for (std::size_t k = 0; k < factor.size(); k += row)
+                output.add_product(k, std::span(factor).subspan(k, row), side, identity,
+                                   k / row % heads);
         };
         const auto block_grads = run.values(kind + "_blocks_grad");
         for (Identity* identity : {&tokens, &weights}) {
@@ -135,7 +132,7 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
 /// Kills   NC-01.
 Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context, Direction::forward);
+    const Run run(parts, context, Direction::forward);
     if (run.trouble) return *run.trouble;
     const Given given(parts);
     const auto bounds =
@@ -156,7 +153,7 @@ Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
         for (double& v : mean) v /= static_cast<double>(parts.shape.block);
         join(all, verdict_within(name, run.values(name), mean, allowance(tensor_of(bounds, name)),
                                  "weights 1/l against the mean of l tokens",
-                                 [&](std::size_t k) { return run.place(spec, name, k); }));
+                                 run.place(name)));
     }
     return all;
 }

@@ -2,6 +2,7 @@
 // candidate frozen; and its operators on what they hand each other.
 #include <cmath>
 
+#include "properties/laws/exact_lattice.h"
 #include "properties/operators/nsa_module/runs.h"
 #include "ref/numbers/dual.h"
 
@@ -24,7 +25,7 @@ Verdict verdict_on_operators(const Run& run, const ref::ExpectedModuleStages& st
 /// Shrinks to one head, one sequence of as few tokens as the operator concerned needs.
 Verdict operators_on_each_other(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const auto stages = expected_stages(parts, run, Given(parts), context.rounding);
     return verdict_on_operators(run, stages, context.rounding, ref::Grant::rounding);
@@ -38,7 +39,7 @@ Verdict operators_on_each_other(const Spec& spec, PropertyContext& context) {
 /// Kills   MOD-14, and the broken compositions of tests/properties/operators/nsa_module_test.cc.
 Verdict end_to_end(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
     return verdict_on_values(run.spec, run.call, run.result,
@@ -52,7 +53,7 @@ Verdict end_to_end(const Spec& spec, PropertyContext& context) {
 /// Kills   MOD-01; not MOD-04, which end_to_end sees: the bounds of a million terms add up.
 Verdict derivative(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
     // +-1, one element in four; the same for tied tensors.
@@ -96,19 +97,14 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
     return identity.verdict("the gradient", "<gradients, r> against the derivative along r");
 }
 
-/// Data on which every softmax is exact: P is 1 or 1/2, pooling picks one row, gates are 0, 1/2 or
-/// 1. Operators and module are then right to the bit where a number can be stored.
-/// Why     every intermediate tensor is a number of few bits, so that no rounding hides an index
-/// that is off by one, a head, a tail, an order or a factor.
-/// Kills   MOD-05 MOD-09 MOD-14.
-Verdict exact_lattice(const Spec& spec, PropertyContext& context) {
+/// The operators and the module on the exact inputs of each.
+Verdict agreement(const Spec& spec, PropertyContext& context, ref::Grant grant) {
     const Parts parts = parts_of(spec);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const Exact exact(parts, run);
-    const auto stages =
-        expected_stages(parts, run, exact, context.rounding, ref::Grant::lattice);
-    Verdict all = verdict_on_operators(run, stages, context.rounding, ref::Grant::lattice);
+    const auto stages = expected_stages(parts, run, exact, context.rounding, grant);
+    Verdict all = verdict_on_operators(run, stages, context.rounding, grant);
     if (all.failed() || all.kind != Verdict::Kind::held) return all;
     join(all, verdict_on_values(run.spec, run.call, run.result,
                                 of_module(parts, run, exact, stages)));
@@ -142,11 +138,13 @@ void add_agreement(std::vector<Property>& list) {
                     derivative,
                     {},
                     {}});
-    list.push_back({"exact_lattice", "data without rounding: equal bits from end to end",
-                    exact_lattice, make_lattice, [](const Spec& spec) {
-                        return spec.number("logits") == static_cast<int>(Logits::lattice) &&
-                               spec.number("weights") == static_cast<int>(Weights::onehot);
-                    }});
+    Property lattice = exact_lattice_property(agreement);
+    lattice.adapt = make_lattice;
+    lattice.domain = [](const Spec& spec) {
+        return spec.number("logits") == static_cast<int>(Logits::lattice) &&
+               spec.number("weights") == static_cast<int>(Weights::onehot);
+    };
+    list.push_back(std::move(lattice));
 }
 
 }  // namespace attncheck::properties::nsa_module

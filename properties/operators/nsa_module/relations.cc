@@ -17,23 +17,23 @@ constexpr double kClosed = -std::numeric_limits<double>::infinity();
 
 /// The first element of a tensor that is not zero although keeps(k) says so.
 template <class Keeps>
-Verdict verdict_on_zeros(const Spec& spec, const Run& run, const std::string& name,
+Verdict verdict_on_zeros(const Run& run, const std::string& name,
                          const std::string& relation, const Keeps& must_be_zero) {
     const auto values = run.values(name);
     for (std::size_t k = 0; k < values.size(); ++k)
         if (must_be_zero(k) && values[k] != 0)
             return Verdict::fail(name + " is not zero",
                                  fmt::format("{}: {}  {} is {:.9g}, expected 0", relation,
-                                             run.place(spec, name, k), name, values[k]));
+                                             run.place(name)(k), name, values[k]));
     return {};
 }
 
 /// Equal numbers; the sign of zero is not compared.
-Verdict verdict_on_equality(const Spec& spec, const Run& run, const std::string& name,
+Verdict verdict_on_equality(const Run& run, const std::string& name,
                             const std::string& of, const std::string& relation) {
     return verdict_within(name, run.values(of), run.values(name),
                           std::vector<double>(run.bits(name).size(), 0), relation,
-                          [&](std::size_t k) { return run.place(spec, name, k); });
+                          run.place(name));
 }
 
 void set_gates(Parts& parts, Gates gates) {
@@ -57,24 +57,24 @@ Verdict gates_isolate(const Spec& spec, PropertyContext& context) {
     set_gates(parts, static_cast<Gates>(static_cast<int>(Gates::compress) + chosen));
     const std::string branch = kBranchNames[at(chosen)],
                       relation = "only the gate of the " + branch + " branch is open";
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
-    Verdict all = verdict_on_equality(spec, run, "attention_out", branch + "_out", relation);
-    join(all, verdict_on_equality(spec, run, "query_grad", branch + "_query_grad", relation));
+    Verdict all = verdict_on_equality(run, "attention_out", branch + "_out", relation);
+    join(all, verdict_on_equality(run, "query_grad", branch + "_query_grad", relation));
     const auto everywhere = [](std::size_t) { return true; };
-    join(all, verdict_on_zeros(spec, run, "gate_logits_grad", relation, everywhere));
+    join(all, verdict_on_zeros(run, "gate_logits_grad", relation, everywhere));
     for (std::size_t b = 0; b < ref::kModuleBranches; ++b)
         for (const std::string kind : {"key", "value"}) {
             const std::string own = std::string(kBranchNames[b]) + "_" + kind + "_grad";
             if (static_cast<std::int64_t>(b) != chosen)
-                join(all, verdict_on_zeros(spec, run, own, relation, everywhere));
+                join(all, verdict_on_zeros(run, own, relation, everywhere));
             else
                 join(all, verdict_on_equality(
-                              spec, run,
+                              run,
                               parts.tied ? kind + "_compress_grad" : kind + "_" + branch + "_grad",
                               own, relation));
             if (b == 0 && chosen != 0)
-                join(all, verdict_on_zeros(spec, run, kind + "_weight_grad", relation, everywhere));
+                join(all, verdict_on_zeros(run, kind + "_weight_grad", relation, everywhere));
         }
     return all;
 }
@@ -85,13 +85,13 @@ Verdict gates_isolate(const Spec& spec, PropertyContext& context) {
 Verdict gates_closed(const Spec& spec, PropertyContext& context) {
     Parts parts = parts_of(spec);
     set_gates(parts, Gates::closed);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     std::vector<std::string> names = gradient_names(parts);
     names.insert(names.begin(), "attention_out");
     Verdict all;
     for (const std::string& name : names)
-        join(all, verdict_on_zeros(spec, run, name, "all gates are closed",
+        join(all, verdict_on_zeros(run, name, "all gates are closed",
                                    [](std::size_t) { return true; }));
     return all;
 }
@@ -106,7 +106,7 @@ Verdict select_all_is_dense(const Spec& spec, PropertyContext& context) {
     Parts select = parts_of(spec), window = select;
     set_gates(select, Gates::select);
     set_gates(window, Gates::window);
-    const Run left(spec, select, context), right(spec, window, context);
+    const Run left(select, context), right(window, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const Exact left_exact(select, left), right_exact(window, right);
     const auto left_bounds = of_module(select, left, left_exact, context.rounding);
@@ -119,7 +119,7 @@ Verdict select_all_is_dense(const Spec& spec, PropertyContext& context) {
                                  sum_of(allowance(tensor_of(left_bounds, name)),
                                         allowance(tensor_of(right_bounds, name))),
                                  "all blocks selected against a window over all tokens",
-                                 [&](std::size_t k) { return left.place(spec, name, k); }));
+                                 left.place(name)));
     return all;
 }
 
@@ -163,46 +163,21 @@ std::optional<Chosen> choose_token(const Spec& spec, const Parts& parts, bool no
 /// Lists and output of two runs that mean the same, to the bit. Where sums may take any order
 /// (order=any) lists that differ are each to be right for their run, and the output of rows with
 /// the same lists lies within two bounds of the left one.
-Verdict verdict_on_equal_forwards(const Spec& spec, const Parts& parts, const Run& left,
-                                  const Run& right, const PropertyContext& context,
+Verdict verdict_on_equal_forwards(const Run& left, const Run& right, const PropertyContext& context,
                                   const std::string& relation, const OutputFilter& compared) {
-    const bool open = context.rounding.any_order;
-    const auto place = [&](const char* name) {
-        return [&, name](std::size_t k) { return left.place(spec, name, k); };
-    };
-    const auto same_lists = [&](std::int64_t token) {
+    const auto tokens = left.parts.shape.tokens;
+    const auto has_same_list = [&](std::int64_t token) {
         const auto &a = left.bits(kLists), &b = right.bits(kLists);
-        const std::int64_t row = std::ssize(a) / parts.shape.tokens;
+        const std::int64_t row = std::ssize(a) / tokens;
         return std::equal(a.begin() + token * row, a.begin() + (token + 1) * row,
                           b.begin() + token * row);
     };
-    Verdict all;
-    if (!open) {
-        all = verdict_on_same_bits(kLists, ref::Dtype::int32, left.bits(kLists),
-                                   right.bits(kLists), relation, place(kLists),
-                                   [&](std::size_t k) { return compared(kLists, k); });
-    } else if (left.bits(kLists) != right.bits(kLists)) {
-        for (const Run* run : {&left, &right})
-            join(all, verdict_on_selection(*run, context.rounding));
-    }
-    constexpr const char* kOutput = "attention_out";
-    OpenOrder of_output;
-    if (open)
-        of_output = [&] {
-            const Exact exact(parts, left);
-            return tensor_of(of_module(parts, left, exact, context.rounding),
-                             kOutput);
-        };
-    const std::int64_t row = std::ssize(left.bits(kOutput)) / parts.shape.tokens;
-    join(all, verdict_on_same_bits(
-                  kOutput, parts.dtype, left.bits(kOutput), right.bits(kOutput), relation,
-                  place(kOutput),
-                  [&](std::size_t k) {
-                      return compared(kOutput, k) &&
-                             (!open || same_lists(static_cast<std::int64_t>(k) / row));
-                  },
-                  of_output));
-    return all;
+    return verdict_on_equal_bits(
+        left, right, context, relation, [&](const std::string& name, std::size_t k) {
+            if (!compared(name, k)) return false;
+            return !context.rounding.any_order || left.is_list(name) ||
+                   has_same_list(static_cast<std::int64_t>(k) / (std::ssize(left.bits(name)) / tokens));
+        });
 }
 
 /// Later tokens reach neither the output of a token nor the list of its blocks.
@@ -225,8 +200,8 @@ Verdict causality(const Spec& spec, PropertyContext& context) {
             later.set(input, at(k),
                       static_cast<double>(mix(spec.seed + at(k) * 16 + at(input)) % 9) / 2 - 2);
     }
-    const Run plain(spec, parts, context, Direction::forward),
-        changed(spec, later, context, Direction::forward);
+    const Run plain(parts, context, Direction::forward),
+        changed(later, context, Direction::forward);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
     const auto looked_at = [&](const std::string& name, std::size_t k) {
         const std::int64_t t =
@@ -234,7 +209,7 @@ Verdict causality(const Spec& spec, PropertyContext& context) {
         return t <= token->row() || t >= end;
     };
     return verdict_on_equal_forwards(
-        spec, parts, plain, changed, context,
+        plain, changed, context,
         fmt::format("other values behind token {} of sequence {}", token->position,
                     token->sequence),
         looked_at);
@@ -281,15 +256,15 @@ Verdict reach(const Spec& spec, PropertyContext& context) {
             output_grad[at(k)] = 0;
         else if (output_grad[at(k)] == 0)
             parts.set(kOutputGrad, at(k), 1);
-    const Run run(spec, parts, context);
+    const Run run(parts, context);
     if (run.trouble) return *run.trouble;
     const auto reached = reach_of(parts, run, *token, head);
     const std::string relation = fmt::format("dO of token {} of sequence {}, head {} alone",
                                              token->position, token->sequence, head);
-    Verdict all = verdict_on_zeros(spec, run, "query_grad", relation, [&](std::size_t k) {
+    Verdict all = verdict_on_zeros(run, "query_grad", relation, [&](std::size_t k) {
         return static_cast<std::int64_t>(k) / s.head_dim != query;
     });
-    join(all, verdict_on_zeros(spec, run, "gate_logits_grad", relation, [&](std::size_t k) {
+    join(all, verdict_on_zeros(run, "gate_logits_grad", relation, [&](std::size_t k) {
              return static_cast<std::int64_t>(k) / 3 != query;
          }));
     for (std::size_t b = 0; b < (parts.tied ? 1u : 3u); ++b)
@@ -301,7 +276,7 @@ Verdict reach(const Spec& spec, PropertyContext& context) {
                                                 : reached[b][u] != 0;
                 return !touched || row % s.kv_heads != kv_head;
             };
-            join(all, verdict_on_zeros(spec, run, fmt::format("{}_{}_grad", kind, kBranchNames[b]),
+            join(all, verdict_on_zeros(run, fmt::format("{}_{}_grad", kind, kBranchNames[b]),
                                        relation, out_of_reach));
         }
     return all;
@@ -319,11 +294,11 @@ Verdict tied_is_the_sum(const Spec& spec, PropertyContext& context) {
         apart.bits[at(key_input(branch))] = tied.bits[kKeyCompress];
         apart.bits[at(value_input(branch))] = tied.bits[kValueCompress];
     }
-    const Run left(spec, tied, context), right(spec, apart, context);
+    const Run left(tied, context), right(apart, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation = "tied against the sum of the same problem untied";
     Verdict all = verdict_on_equal_forwards(
-        spec, tied, left, right, context, relation,
+        left, right, context, relation,
         [](const std::string& name, std::size_t) { return name == "attention_out"; });
     if (context.rounding.any_order && left.bits(kLists) != right.bits(kLists)) return all;
     const Exact right_exact(apart, right);
@@ -343,7 +318,7 @@ Verdict tied_is_the_sum(const Spec& spec, PropertyContext& context) {
             allowed = sum_of(std::move(allowed), allowance(tensor_of(right_bounds, part)));
         }
         join(all, verdict_within(name, left.values(name), sum, allowed, relation,
-                                 [&](std::size_t k) { return left.place(spec, name, k); }));
+                                 left.place(name)));
     }
     return all;
 }

@@ -79,7 +79,7 @@ std::vector<std::uint32_t> statistics(const Parts& parts, const std::vector<std:
 }
 
 /// 49-53 of nsa.md 11: lists are sequence-relative blocks that exist, each once.
-std::optional<Verdict> fault_of_lists(const Spec& spec, const Run& run, const Parts& parts) {
+std::optional<Verdict> fault_of_lists(const Run& run, const Parts& parts) {
     const std::int64_t count = parts.shape.select_count;
     const auto starts = row_starts(parts.shape.lengths);
     for (std::size_t b = 0; b + 1 < starts.size(); ++b) {
@@ -96,7 +96,7 @@ std::optional<Verdict> fault_of_lists(const Spec& spec, const Run& run, const Pa
             return Verdict::fail(
                 "topk_indices cannot be used",
                 fmt::format("{}  topk_indices is {}, {}",
-                            run.place(spec, kLists, static_cast<std::size_t>(k)), index,
+                            run.place(kLists)(static_cast<std::size_t>(k)), index,
                             repeated ? "which its list has twice"
                                      : fmt::format("blocks are 0..{}", blocks - 1)));
         }
@@ -111,8 +111,8 @@ Composition& composition() {
     return chosen;
 }
 
-Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction direction)
-    : spec(spec_of(parts, run_description())) {
+Run::Run(const Parts& of, PropertyContext& context, Direction direction)
+    : CallRun(spec_of(of, run_description())), parts(of) {
     call = make_call(parts, run_description());
     const auto end = call.tensors.begin() + std::ssize(description().tensors);
     std::vector<Memory> memory(call.tensors.begin(), end);
@@ -157,10 +157,10 @@ Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction di
     for (std::size_t k = memory.size(); k < call.tensors.size(); ++k)
         result.outputs.emplace_back(call.tensors[k].elements());
     records = operators.take_records();
-    if (!records.empty()) gather(parts);
+    if (!records.empty()) gather();
     for (const std::uint32_t index : bits(kLists))
         topk.push_back(static_cast<std::int32_t>(index));
-    trouble = fault_of_lists(spec, *this, parts);
+    trouble = fault_of_lists(*this, parts);
     if (trouble) return;
     observed.key_blocks = values("key_blocks");
     observed.value_blocks = values("value_blocks");
@@ -177,13 +177,31 @@ Run::Run(const Spec&, const Parts& parts, PropertyContext& context, Direction di
         if (branch.output_grad.empty()) branch.output_grad.assign(branch.output.size(), 0);
 }
 
+std::vector<std::string> Run::outputs() const { return {kLists, "attention_out"}; }
+
+ExpectedOutputs Run::expected(const ref::RoundingClass& rounding, ref::Grant) const {
+    return of_module(parts, *this, Exact(parts, *this), rounding);
+}
+
+bool Run::is_list(const std::string& output) const { return output == kLists; }
+
+Verdict Run::verdict_on_open_lists(const LawRun& other, const PropertyContext& context,
+                                   const std::string& output, const std::string&,
+                                   const OutputFilter&) const {
+    if (bits(output) == other.bits(output)) return {};
+    Verdict all;
+    for (const LawRun* run : {static_cast<const LawRun*>(this), &other})
+        join(all, verdict_on_selection(static_cast<const Run&>(*run), context.rounding));
+    return all;
+}
+
 const OperatorRecord* Run::find(ModuleOp op, int occurrence) const {
     for (const OperatorRecord& record : records)
         if (record.op == op && occurrence-- == 0) return &record;
     return nullptr;
 }
 
-void Run::gather(const Parts& parts) {
+void Run::gather() {
     const ref::NsaModuleShape& s = parts.shape;
     const Lengths& tokens = s.lengths;
     Lengths blocks;

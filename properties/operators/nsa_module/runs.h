@@ -8,7 +8,7 @@
 
 #include "properties/operators/nsa_module/case.h"
 #include "properties/operators/nsa_module/operators.h"
-#include "properties/laws/relation_checks.h"
+#include "properties/laws/law_run.h"
 
 namespace attncheck::properties::nsa_module {
 
@@ -22,22 +22,27 @@ Composition& composition();
 enum class Direction { forward, both };
 
 struct Run : CallRun {
-    Spec spec;  ///< of the parts, for run_description()
+    const Parts& parts;
     ref::NsaModuleObserved observed;
     std::vector<std::int64_t> topk;       ///< [T,N2,K]
     std::vector<OperatorRecord> records;  ///< none when there are no tokens
 
     /// Trouble is also a list of blocks that cannot be used.
-    Run(const Spec& spec, const Parts& parts, PropertyContext& context,
+    Run(const Parts& parts, PropertyContext& context,
         Direction direction = Direction::both);
-    std::string place(const Spec&, const std::string& name, std::size_t k) const {
-        return place_of(spec, call, name, k);
-    }
+    /// Lists and output of the forward.
+    std::vector<std::string> outputs() const override;
+    ExpectedOutputs expected(const ref::RoundingClass& rounding, ref::Grant) const override;
+    bool is_list(const std::string& output) const override;
+    /// Each right for its run.
+    Verdict verdict_on_open_lists(const LawRun& other, const PropertyContext& context,
+                                  const std::string& output, const std::string& relation,
+                                  const OutputFilter& compared) const override;
     /// Number `occurrence` of the calls of an operator; null when there is none.
     const OperatorRecord* find(ModuleOp op, int occurrence = 0) const;
 
 private:
-    void gather(const Parts& parts);
+    void gather();
 };
 
 /// The inputs of the reference; `values` has those of every input, by number.

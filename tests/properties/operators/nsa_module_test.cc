@@ -303,10 +303,11 @@ TEST(NsaModuleComposition, RowsThatSeeNoBlockAreKeptOutByTheIndicator) {
                          attncheck_nsa_module_grad});
     const Spec spec = parse(kCases[0], schemas());
     PropertyContext context{builtin(), {}};
-    const nsa_module::Run run(spec, parts_of(spec), context);
+    const nsa_module::Parts parts = parts_of(spec);
+    const nsa_module::Run run(parts, context);
     ASSERT_FALSE(run.trouble);
     const Broken real({});
-    const nsa_module::Run plain(spec, parts_of(spec), context);
+    const nsa_module::Run plain(parts, context);
     for (const std::string name : {"attention_out", "query_grad", "gate_logits_grad"})
         EXPECT_EQ(run.bits(name), plain.bits(name)) << name;
 }
