@@ -77,7 +77,7 @@ public:
         for (std::int64_t i = 0; i < sum.rows(); ++i) {
             const double peak = peaks.row(i).unaryExpr(&finite).sum();
             const double floor =
-                floor_of(count, key_, peak) * (size_ + 1) + roundoff_.scaling_floor * peak;
+                floor_of(count, key_, peak) * (size_ + 1) + scaling_floor() * peak;
             for (std::int64_t d = 0; d < sum.cols(); ++d) {
                 const auto index = static_cast<std::size_t>(rows.place(i) * sum.cols() + d);
                 const double common = of.delta_error[i] * std::fabs(prob_key(i, d));
@@ -140,7 +140,7 @@ public:
             const double peak = sums.peak[key], weight = sums.weight[key];
             if (count == 0) continue;
             const double floor =
-                             floor_of(count, query_, peak) * (size_ + 1) + roundoff_.scaling_floor * peak,
+                             floor_of(count, query_, peak) * (size_ + 1) + scaling_floor() * peak,
                          value_floor = floor_of(count, output_grad_, weight);
             for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
                 const auto i = static_cast<std::size_t>(key * shape_.head_dim + d);
@@ -179,6 +179,9 @@ private:
 
     /// Of sums with q or k, which may be as they were scaled for the logits (scale=).
     double as_scaled(double growth) const { return growth + roundoff_.scaling * (1 + growth); }
+
+    /// What scale^(1/2) q, or scale q, loses near zero, in units of scale q.
+    double scaling_floor() const { return roundoff_.scaling_floor * std::max(1.0, std::sqrt(size_)); }
 
     /// group=half: what column j of the rows adds to dK and dV of their query heads.
     void add_to_heads(const SharedRows<double>& rows, const RowGradients& of, const Mask& kept,

@@ -127,6 +127,7 @@ public:
         shares.share_alike(sum_alike);
         shares.of_row = sum_variance;
         if (of_.stores_scaled) shares.scaled = 0.5 * shares.value.square() * scaled;
+        if (of_.stores_scaled && scale != 0) shares.near_zero = of_.scaling_underflow * most_scale / square(scale);
         sums_.add_to_queries(rows, shares, row_terms);
         if (!sums_.has_keys()) return;
         sums_.add_to_keys(rows, shares, row_terms);

@@ -130,6 +130,11 @@ void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vecto
         }
 }
 
+void GradientSums::add_lost(TensorSums& sums, std::int64_t at, double squares, double near_zero) const {
+    sums.rest(at).array() += (square(of_.flush) + near_zero) * squares;
+    if (near_zero > 0) sums.row(sums.noise.truncated, at).array() += near_zero * squares;
+}
+
 /// delta's error is one number for the whole row.
 void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShares& shares,
                                   const RowTerms& terms) {
@@ -151,9 +156,9 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
         query_.value(at) = value.row(i);
         query_.squared(at) = squares.row(i);
         query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
-        query_.rest(at).array() += square(of_.flush) * shares.value.row(i).square().sum();
+        add_lost(query_, at, shares.value.row(i).square().sum(), shares.near_zero);
         if (shares.alike.size() > 0) query_.alike(at) = alike.row(i);
-        if (shares.scaled.size() > 0) query_.row(query_.noise.truncated, at) = scaled.row(i);
+        if (shares.scaled.size() > 0) query_.row(query_.noise.truncated, at) += scaled.row(i);
         query_.probe(at, Defect::scale) = scale.row(i);
         query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
         query_.probe(at, Defect::other_row) = (delta[i] - other_delta[i]) * prob_key.row(i);
@@ -186,7 +191,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
         add_product(key_.squared(to), squares, j, q2);
         add_product(key_.rest(to), own, j, q2);
         if (of_.delta > 0 && !of_.own_forward) add_product(key_.row(key_.noise.truncated, to), of_delta, j, q2);
-        key_.rest(to).array() += square(of_.flush) * squares.col(j).sum();
+        add_lost(key_, to, squares.col(j).sum(), shares.near_zero);
         if (shares.alike.size() > 0) add_product(key_.alike(to), shares.alike, j, q2);
         if (shares.scaled.size() > 0) add_product(key_.row(key_.noise.truncated, to), shares.scaled, j, q2);
         add_product(key_.probe(to, Defect::scale), shares.scale, j, q);

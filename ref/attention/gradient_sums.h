@@ -42,6 +42,7 @@ struct PairShares {
     Array alike;  ///< square of the error of a cast near zero, in own too; empty: none
 
     Array scaled;  ///< variance by Q, or by K, as it is scaled for the logits, in own too; empty: none
+    double near_zero = 0;  ///< variance of an element of Q or K as it is scaled, near zero
 
     Eigen::ArrayXd of_row;  ///< relative variance of an error that all pairs of a row share, in own too; empty: none
 
@@ -89,6 +90,9 @@ private:
     /// What an error of `deviations`, one number for each row, adds to all of its keys.
     void add_shared(TensorSums& sums, const SharedRows<double>& rows, const Array& deviations,
                     const Matrix<double>& x) const;
+    /// What elements of K or Q lose near zero, where subnormals are flushed or as they are scaled, which all rows that
+    /// read one share; `squares` of their shares.
+    void add_lost(TensorSums& sums, std::int64_t at, double squares, double near_zero) const;
     void add_tiles(TensorSums& sums, const SharedRows<double>& rows, const Array& share,
                    const Matrix<double>& x);
     void finish(TensorSums& sums, std::int64_t at, double terms, bool casts);
