@@ -163,7 +163,7 @@ Spec cut_down(const Operator& op, const Property& property, const Spec& spec, bo
     return small;
 }
 
-/// The case with 1 to 12 queries, keys or both in each sequence beside up to 1500 of the other, with 1 to 8 channels, and
+/// The case with 1 to 12 queries, keys or both in each sequence, up to 1500 of the other, 1 to 8 channels, and
 /// in two of three cases a sink: sums of few terms, and sums of many numbers that lie close together. nullopt where that is illegal.
 std::optional<Spec> with_few(const Operator& op, const Property& property, Spec spec, Random& random) {
     constexpr std::int64_t kFew = 12, kMany = 1500, kChannels = 8;
