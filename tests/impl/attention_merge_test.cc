@@ -63,7 +63,9 @@ TEST(AttentionMergeKernel, AgreesWithPlainLoops) {
                     << row << " " << d;
             }
         }
-        if (step == 2) EXPECT_EQ(call.out[1], 7);  // between the elements
+        if (step == 2) {
+            EXPECT_EQ(call.out[1], 7);  // between the elements
+        }
     }
 }
 

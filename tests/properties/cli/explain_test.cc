@@ -43,7 +43,9 @@ TEST_F(ExplainTest, SaysWhatRowsOfARunMean) {
     }
     std::istringstream lines(attncheck("explain agreement").printed);
     for (std::string line; std::getline(lines, line);)
-        if (line.starts_with("  of ")) EXPECT_LE(line.size(), 80u) << line;
+        if (line.starts_with("  of ")) {
+            EXPECT_LE(line.size(), 80u) << line;
+        }
 }
 
 // Every law of the catalogue has a text.
