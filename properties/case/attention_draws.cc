@@ -35,7 +35,8 @@ std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len) {
 
 namespace {
 
-/// Most cases keep to what one head of 128 rows costs. Widths and lengths stay: they are what is plain.
+/// Most cases keep to what one head of 100 rows of width 64 costs, one head and one sequence at least. Widths and lengths
+/// stay: they are what is plain.
 void fit_plain_budget(Spec& spec, Random& random) {
     constexpr std::int64_t kUsual = 1'500'000, kRare = 12'000'000;
     const std::int64_t most = random.chance(85) ? kUsual : kRare;

@@ -25,7 +25,8 @@ void BoundedOutput::add_product(std::size_t first, std::span<const double> weigh
                                 std::vector<double>& side, Identity& identity,
                                 std::size_t slot) const {
     for (std::size_t k = 0; k < weights.size(); ++k) {
-        if (weights[k] == 0) continue;  // an overflowed element is not judged
+        // An element that is not judged takes part only where it counts; a NaN of any other one is an error.
+        if (weights[k] == 0 && !std::isfinite(allowed[first + k])) continue;
         const double product = values[first + k] * weights[k];
         side[slot] += product;
         // A NaN where none is allowed must not widen what is allowed.
