@@ -129,7 +129,7 @@ Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, Property
     const AttentionNumbers in(problem);
     AttentionProblem shifted = problem;
     Random random(mix(spec.seed));
-    const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, problem.dtype));
+    const double unit = std::max(kFp32, ref::accumulator_roundoff({problem.dtype, context.rounding}));
     ref::AttentionGradInputs inputs = in.gradient_inputs();
     for (std::size_t row = 0; row < in.row_max.size(); ++row) {
         if (!sees_keys(in.row_sum[row])) continue;

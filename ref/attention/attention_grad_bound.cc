@@ -1,12 +1,11 @@
 // The backward of dense attention from given statistics and output, with the bound of every
 // element (verification.md 4.5): dQ row by row, dK and dV summed over rows.
 #include <algorithm>
-#include <system_error>
-#include <thread>
 
 #include "ref/attention/chosen_attention.h"
 #include "ref/attention/key_slots.h"
 #include "ref/attention/logit_gradients.h"
+#include "ref/attention/parts.h"
 
 namespace attncheck::ref {
 namespace {
@@ -46,16 +45,15 @@ double finite(double term) { return std::isfinite(term) ? term : 0; }
 /// The gradients, summed up from their rows.
 class GradientBound {
 public:
-    GradientBound(const AttentionShape& shape, const AttentionGradInputs& in, Dtype dtype,
-                  const RoundingClass& rounding)
-        : shape_(shape),
-          scale_(in.forward.scale),
+    GradientBound(const AttentionBackward& backward, const Precision& precision)
+        : shape_(backward.shape),
+          scale_(backward.in.forward.scale),
           size_(std::fabs(scale_)),
-          dtype_(dtype),
-          roundoff_(dtype, rounding),
-          query_(in.forward.query),
-          key_(in.forward.key),
-          output_grad_(in.output_grad) {}
+          dtype_(precision.dtype),
+          roundoff_(precision),
+          query_(backward.in.forward.query),
+          key_(backward.in.forward.key),
+          output_grad_(backward.in.output_grad) {}
 
     /// True if dK and dV of every query head are rounded before they are summed over its group.
     bool rounds_heads() const { return roundoff_.group > 0 && shape_.group() > 1; }
@@ -228,7 +226,9 @@ private:
     TensorRange query_, key_, output_grad_;
 };
 
-void require_gradient_inputs(const AttentionShape& s, const AttentionGradInputs& in) {
+void require_gradient_inputs(const AttentionBackward& backward) {
+    const AttentionShape& s = backward.shape;
+    const AttentionGradInputs& in = backward.in;
     require_attention_shape(s, in.forward);
     const std::int64_t rows = s.query_rows * s.query_heads;
     require_elements("output_grad", in.output_grad.size(), rows * s.value_dim);
@@ -258,50 +258,33 @@ std::vector<double> count_contributions(const AttentionShape& shape,
     return count;
 }
 
-/// Runs run(part) for every part, on separate threads if there are several.
-template <class Run>
-void run_parts(std::int64_t parts, const Run& run) {
-    if (parts == 1) return run(0);
-    std::vector<std::thread> threads;
-    for (std::int64_t part = 0; part < parts; ++part) {
-        try {
-            threads.emplace_back(run, part);
-        } catch (const std::system_error&) {  // no thread is left: here, then
-            run(part);
-        }
-    }
-    for (auto& thread : threads) thread.join();
-}
-
 /// dK and dV of the wanted keys; dQ of all rows and dbias where they are given.
-ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in, const GradientBound& bound,
+ExpectedKeyGrad sum_over_rows(const AttentionBackward& backward, const GradientBound& bound,
                               const RowGradientBound& of_rows, const KeySlots& slots,
                               ExpectedTensor* query_grad, LogitSums* bias_sums) {
+    const AttentionShape& shape = backward.shape;
+    const std::size_t bias_elements = bias_sums ? backward.in.bias_elements : 0;
     std::int64_t total = 0;
-    const ColumnLister list_wanted = slots.only(shape, list_columns);
+    const ColumnLister list_wanted = slots.only(shape, backward.list_columns);
     const auto contributions = count_contributions(shape, list_wanted, slots, total);
     // Parts by the size of the problem alone, summed in order: the result is the same everywhere.
     constexpr std::int64_t kLarge = std::int64_t{1} << 20;
-    const std::int64_t parts = total < kLarge ? 1 : 4;
+    const std::int64_t parts = total < kLarge ? 1 : kMostParts;
     std::vector<KeySums> sums(static_cast<std::size_t>(parts),
                               KeySums(slots.count(), shape, bound.rounds_heads()));
-    std::vector<LogitSums> bias(static_cast<std::size_t>(parts),
-                                LogitSums(bias_sums ? in.bias_elements : 0));
-    run_parts(parts, [&](std::int64_t part) {
+    std::vector<LogitSums> bias(static_cast<std::size_t>(parts), LogitSums(bias_elements));
+    for_each_part(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
-        for_shared_rows(
-            shape, list_wanted, in.forward,
+        for_shared_rows<double>(
+            {shape, list_wanted, backward.in.forward},
             all_rows(shape, shape.query_rows * part / parts, shape.query_rows * (part + 1) / parts),
             [&](const SharedRows<double>& rows) {
                 const RowGradients& of = row_bound.measure(rows);
                 if (query_grad) bound.write_query_grad(rows, of, *query_grad);
                 bound.add_to_keys(rows, of, slots, contributions,
                                   sums[static_cast<std::size_t>(part)]);
-                if (bias_sums && in.bias_elements > 0)
-                    bias[static_cast<std::size_t>(part)].add_bias(rows, of);
-            },
-            skip_row);
+                if (bias_elements > 0) bias[static_cast<std::size_t>(part)].add_bias(rows, of);
+            });
     });
     for (std::size_t part = 1; part < sums.size(); ++part) sums[0].add(sums[part]);
     for (std::size_t part = 0; bias_sums && part < bias.size(); ++part) bias_sums->add(bias[part]);
@@ -313,65 +296,53 @@ ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& l
 
 }  // namespace
 
-ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
-                                              const ColumnLister& list_columns,
-                                              const AttentionGradInputs& in, Dtype dtype,
-                                              const RoundingClass& rounding, Grant grant) {
-    require_gradient_inputs(shape, in);
-    const AttentionGradInputs plain = without_sink(in);
+ExpectedAttentionGrad expected_attention_grad(const AttentionBackward& backward,
+                                              const Precision& precision, Grant grant) {
+    require_gradient_inputs(backward);
+    const AttentionBackward plain = backward.without_sink();
+    const AttentionShape& shape = plain.shape;
+    const AttentionGradInputs& in = backward.in;
     LogitSums bias(in.bias_elements);
     ExpectedAttentionGrad out;
     out.query_grad = ExpectedTensor(
         static_cast<std::size_t>(shape.query_rows * shape.query_heads * shape.head_dim));
-    ExpectedKeyGrad of_keys =
-        sum_over_rows(shape, list_columns, plain, GradientBound(shape, plain, dtype, rounding),
-                      RowGradientBound(shape, plain, dtype, rounding, grant),
-                      KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad, &bias);
+    ExpectedKeyGrad of_keys = sum_over_rows(
+        plain, GradientBound(plain, precision), RowGradientBound(plain, precision, grant),
+        KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad, &bias);
     out.key_grad = std::move(of_keys.key_grad);
     out.value_grad = std::move(of_keys.value_grad);
-    out.bias_grad = bias.finish(in.bias_dtype, AttentionRoundoff(dtype, rounding));
-    if (!in.forward.sink.empty())
-        out.sink_grad = expected_sink_grad(shape, list_columns, in, dtype, rounding, grant);
+    out.bias_grad = bias.finish(in.bias_dtype, AttentionRoundoff(precision));
+    if (!in.forward.sink.empty()) out.sink_grad = expected_sink_grad(backward, precision, grant);
     return out;
 }
 
-ExpectedKeyGrad expected_key_grad_of(const AttentionShape& shape, const ColumnLister& list_columns,
-                                     const AttentionGradInputs& in, Dtype dtype,
-                                     std::span<const std::int64_t> keys,
-                                     const RoundingClass& rounding) {
-    require_gradient_inputs(shape, in);
-    const std::int64_t all = shape.kv_rows * shape.kv_heads;
+ExpectedKeyGrad expected_key_grad_of(const AttentionBackward& backward, const Precision& precision,
+                                     std::span<const std::int64_t> keys) {
+    require_gradient_inputs(backward);
+    const std::int64_t all = backward.shape.kv_rows * backward.shape.kv_heads;
     require_numbers("key", keys, all);
-    const AttentionGradInputs plain = without_sink(in);
-    return sum_over_rows(shape, list_columns, plain,
-                         GradientBound(shape, plain, dtype, rounding),
-                         RowGradientBound(shape, plain, dtype, rounding, Grant::rounding),
-                         KeySlots(all, keys), nullptr, nullptr);
+    const AttentionBackward plain = backward.without_sink();
+    return sum_over_rows(plain, GradientBound(plain, precision),
+                         RowGradientBound(plain, precision, Grant::rounding), KeySlots(all, keys),
+                         nullptr, nullptr);
 }
 
-ExpectedTensor expected_query_grad_rows(const AttentionShape& shape,
-                                        const ColumnLister& list_columns,
-                                        const AttentionGradInputs& in, Dtype dtype,
-                                        std::span<const std::int64_t> rows,
-                                        const RoundingClass& rounding) {
-    require_gradient_inputs(shape, in);
-    const auto wanted = chosen_rows(shape, rows);
-    ExpectedTensor out(rows.size() * static_cast<std::size_t>(shape.head_dim));
-    const AttentionGradInputs plain = without_sink(in);
-    const GradientBound bound(shape, plain, dtype, rounding);
-    const RowGradientBound of_rows(shape, plain, dtype, rounding, Grant::rounding);
-    const std::int64_t count = std::ssize(wanted), parts = std::clamp<std::int64_t>(count, 1, 4);
-    run_parts(parts, [&](std::int64_t part) {
+ExpectedTensor expected_query_grad_rows(const AttentionBackward& backward,
+                                        const Precision& precision,
+                                        std::span<const std::int64_t> rows) {
+    require_gradient_inputs(backward);
+    const auto wanted = chosen_rows(backward.shape, rows);
+    ExpectedTensor out(rows.size() * static_cast<std::size_t>(backward.shape.head_dim));
+    const AttentionBackward plain = backward.without_sink();
+    const GradientBound bound(plain, precision);
+    const RowGradientBound of_rows(plain, precision, Grant::rounding);
+    const std::int64_t parts = std::clamp<std::int64_t>(std::ssize(wanted), 1, kMostParts);
+    for_each_part(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
-        const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-        for_shared_rows(
-            shape, list_columns, plain.forward,
-            std::span(wanted).subspan(static_cast<std::size_t>(begin),
-                                      static_cast<std::size_t>(end - begin)),
-            [&](const SharedRows<double>& group) {
-                bound.write_query_grad(group, row_bound.measure(group), out);
-            },
-            skip_row);
+        for_shared_rows(plain.forward(), part_of(std::span(wanted), part, parts),
+                        [&](const SharedRows<double>& group) {
+                            bound.write_query_grad(group, row_bound.measure(group), out);
+                        });
     });
     return out;
 }

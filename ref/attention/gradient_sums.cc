@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ref/attention/close_numbers.h"
+#include "ref/attention/row_noise.h"
 
 namespace attncheck::ref {
 
@@ -28,29 +29,26 @@ void PairShares::share_alike(const Eigen::ArrayXd& errors) {
     alike += (value.colwise() * errors).square();
 }
 
-GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> key,
-                           std::span<const SequencePlace> query_places,
-                           std::span<const SequencePlace> key_places, Dtype dtype,
-                           const RoundingVariance& of, const KeySlots& slots,
+GradientSums::GradientSums(const AttentionBackward& backward, const SequencePlaces& places,
+                           Dtype dtype, const RoundingVariance& of, const KeySlots& slots,
                            AttentionGradNoise& out)
-    : shape_(shape),
-      query_places_(query_places),
-      key_places_(key_places),
+    : shape_(backward.shape),
+      places_(places),
       dtype_(dtype),
       of_(of),
-      key2_(finite_squares(key)),
+      key2_(finite_squares(backward.in.forward.key)),
       slots_(slots),
       terms_(Eigen::ArrayXd::Zero(slots.count())),
-      query_(out.query_grad, shape.head_dim),
-      key_(out.key_grad, shape.head_dim),
-      value_(out.value_grad, shape.value_dim) {
+      query_(out.query_grad, shape_.head_dim),
+      key_(out.key_grad, shape_.head_dim),
+      value_(out.value_grad, shape_.value_dim) {
     for (TensorSums* sums : {&query_, &key_, &value_})
         if (of_.truncating || of_.stores_scaled || (sums == &key_ && shares_delta()) ||
             (sums == &value_ && of_.own_forward))
             sums->noise.truncated.resize(sums->noise.size());
-    if (of_.group > 0 && shape.group() > 1) {
-        head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
-        head_value_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.value_dim);
+    if (of_.group > 0 && shape_.group() > 1) {
+        head_key_ = Matrix<double>::Zero(terms_.size() * shape_.group(), shape_.head_dim);
+        head_value_ = Matrix<double>::Zero(terms_.size() * shape_.group(), shape_.value_dim);
     }
 }
 
@@ -90,7 +88,8 @@ void GradientSums::finish_keys() {
 std::vector<std::vector<std::int64_t>> GradientSums::slots_by_sequence() const {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> slots;
     for (std::int64_t key = 0; key < shape_.kv_rows * shape_.kv_heads; ++key) {
-        const std::int64_t sequence = key_places_[static_cast<std::size_t>(key / shape_.kv_heads)].sequence,
+        const std::int64_t sequence = places_.keys[static_cast<std::size_t>(key / shape_.kv_heads)]
+                                          .sequence,
                            slot = slots_.of(key);
         if (sequence >= 0 && slot >= 0) slots[{sequence, key % shape_.kv_heads}].push_back(slot);
     }
@@ -166,7 +165,7 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
     }
     for (const std::int64_t tile : kProbedTiles) {
         if (!find_probe(query_.noise, Defect::last_tile, tile)) continue;
-        const auto last = columns_in_last_tile(rows, key_places_, tile);
+        const auto last = columns_in_last_tile(rows, places_.keys, tile);
         if (last.empty()) continue;
         const Matrix<double> part =
             product(shares.value(Eigen::all, last).matrix(), k(last, Eigen::all));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ref/attention/key_slots.h"
+#include "ref/attention/probes.h"
 #include "ref/attention/rounding_noise.h"
 #include "ref/attention/rounding_variance.h"
 #include "ref/attention/shared_rows.h"
@@ -61,14 +62,12 @@ struct RowTerms {
 /// Of the wanted rows, and of the keys that have a slot. Refers to all that it is made from.
 class GradientSums {
 public:
-    GradientSums(const AttentionShape& shape, std::span<const double> key,
-                 std::span<const SequencePlace> query_places,
-                 std::span<const SequencePlace> key_places, Dtype dtype,
+    GradientSums(const AttentionBackward& backward, const SequencePlaces& places, Dtype dtype,
                  const RoundingVariance& of, const KeySlots& slots, AttentionGradNoise& out);
 
     bool has_keys() const { return slots_.count() > 0; }
     const SequencePlace& place_of(std::int64_t row) const {
-        return query_places_[static_cast<std::size_t>(row / shape_.query_heads)];
+        return places_.queries[static_cast<std::size_t>(row / shape_.query_heads)];
     }
     /// Nothing where no row of queries is wanted.
     void add_to_queries(const SharedRows<double>& rows, const PairShares& shares,
@@ -103,7 +102,7 @@ private:
     std::vector<std::vector<std::int64_t>> slots_by_sequence() const;
 
     const AttentionShape& shape_;
-    std::span<const SequencePlace> query_places_, key_places_;
+    const SequencePlaces& places_;
     Dtype dtype_;
     const RoundingVariance& of_;
     std::vector<double> key2_;  ///< [T2,N2,D]: k^2

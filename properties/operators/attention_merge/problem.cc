@@ -99,7 +99,7 @@ MergeProblem::MergeProblem(const Call& call)
 }
 
 ref::ExpectedMerge MergeProblem::expected(const ref::RoundingClass& rounding) const {
-    return ref::expected_attention_merge(shape, dtype, part_values(), lse_values(), rounding);
+    return ref::expected_attention_merge(shape, {dtype, rounding}, part_values(), lse_values());
 }
 
 Call MergeProblem::call() const {
