@@ -10,32 +10,34 @@
 namespace attncheck::ref {
 namespace {
 
-/// The sums for dK and dV of every wanted key.
+/// The sums for dK, or for dV, of every wanted key.
+struct GradientSum {
+    Matrix<double> sum, error;  ///< [keys,width]
+    Matrix<double> heads;       ///< group=half: [keys G,width], by query head; else empty
+
+    GradientSum(std::int64_t keys, std::int64_t width, std::int64_t rounded_heads)
+        : sum(Matrix<double>::Zero(keys, width)),
+          error(sum),
+          heads(Matrix<double>::Zero(keys * rounded_heads, width)) {}
+    void add(const GradientSum& other) {
+        sum += other.sum, error += other.error, heads += other.heads;
+    }
+};
+
 struct KeySums {
-    Matrix<double> key, key_error;      ///< [keys,D]: sum dS q, and its error
-    Matrix<double> value, value_error;  ///< [keys,Dv]: sum P g dO
-    Eigen::ArrayXd peak, weight;        ///< [keys]: sums of |dS| and of P g as computed
-    std::vector<char> unjudged;         ///< [keys]
-    Matrix<double> head_key, head_value;  ///< group=half: [keys G,D], [keys G,Dv]: sums by head
+    GradientSum key, value;       ///< of dS q, and of P g dO
+    Eigen::ArrayXd peak, weight;  ///< [keys]: sums of |dS| and of P g as computed
+    std::vector<char> unjudged;   ///< [keys]
 
     KeySums(std::int64_t keys, const AttentionShape& shape, bool by_head)
-        : key(Matrix<double>::Zero(keys, shape.head_dim)),
-          key_error(key),
-          value(Matrix<double>::Zero(keys, shape.value_dim)),
-          value_error(value),
+        : key(keys, shape.head_dim, by_head ? shape.group() : 0),
+          value(keys, shape.value_dim, by_head ? shape.group() : 0),
           peak(Eigen::ArrayXd::Zero(keys)),
           weight(peak),
-          unjudged(static_cast<std::size_t>(keys)) {
-        if (!by_head) return;
-        head_key = Matrix<double>::Zero(keys * shape.group(), shape.head_dim);
-        head_value = Matrix<double>::Zero(keys * shape.group(), shape.value_dim);
-    }
-
+          unjudged(static_cast<std::size_t>(keys)) {}
     void add(const KeySums& other) {
-        key += other.key, key_error += other.key_error;
-        value += other.value, value_error += other.value_error;
+        key.add(other.key), value.add(other.value);
         peak += other.peak, weight += other.weight;
-        head_key += other.head_key, head_value += other.head_value;
         for (std::size_t i = 0; i < unjudged.size(); ++i) unjudged[i] |= other.unjudged[i];
     }
 };
@@ -117,12 +119,12 @@ public:
         const bool unjudged = std::ranges::find(of.unjudged, true) != of.unjudged.end();
         for (std::int64_t j = 0; j < c; ++j) {
             const std::int64_t to = slot[static_cast<std::size_t>(j)];
-            add_product(sums.key.row(to), of.score_grad, j, q);
-            add_product(sums.key_error.row(to), error, j, q_size);
-            add_product(sums.value_error.row(to), prob_error, j, dout_size);
-            if (plain) add_product(sums.value.row(to), of.weight, j, dout);
+            add_product(sums.key.sum.row(to), of.score_grad, j, q);
+            add_product(sums.key.error.row(to), error, j, q_size);
+            add_product(sums.value.error.row(to), prob_error, j, dout_size);
+            if (plain) add_product(sums.value.sum.row(to), of.weight, j, dout);
             for (std::int64_t i = 0; i < dout.rows() && !plain; ++i)
-                if (kept(i, j)) sums.value.row(to) += of.weight(i, j) * dout.row(i);
+                if (kept(i, j)) sums.value.sum.row(to) += of.weight(i, j) * dout.row(i);
             add_to_heads(rows, of, kept, j, to, sums);
             sums.peak[to] += peak[j];
             sums.weight[to] += weight[j];
@@ -133,31 +135,26 @@ public:
     void finish_keys(const KeySums& sums, const std::vector<double>& contributions,
                      ExpectedTensor& key_grad, ExpectedTensor& value_grad) const {
         for (std::int64_t key = 0; key < sums.peak.size(); ++key) {
-            const auto at = static_cast<std::size_t>(key);
-            const double count = contributions[at];
+            const double count = contributions[static_cast<std::size_t>(key)];
             const double peak = sums.peak[key], weight = sums.weight[key];
             if (count == 0) continue;
-            const double floor =
-                             floor_of(count, query_, peak) * (size_ + 1) + scaling_floor() * peak,
-                         value_floor = floor_of(count, output_grad_, weight);
-            for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
-                const auto i = static_cast<std::size_t>(key * shape_.head_dim + d);
-                bool leaves_range = false;
-                const double error = of_heads(sums.head_key, key, d, size_,
-                                              size_ * sums.key_error(key, d), leaves_range);
-                finish(scale_ * sums.key(key, d), with_floor(error, floor),
-                       peak_of(peak, query_), roundoff_.largest, dtype_, key_grad, i);
-                if (sums.unjudged[at] || leaves_range) leave_unjudged(key_grad, i);
-            }
-            for (std::int64_t d = 0; d < shape_.value_dim; ++d) {
-                const auto i = static_cast<std::size_t>(key * shape_.value_dim + d);
-                bool leaves_range = false;
-                const double error = of_heads(sums.head_value, key, d, 1, sums.value_error(key, d),
-                                              leaves_range);
-                finish(sums.value(key, d), with_floor(error, value_floor),
-                       weight * output_grad_.largest, roundoff_.largest, dtype_, value_grad, i);
-                if (sums.unjudged[at] || leaves_range) leave_unjudged(value_grad, i);
-            }
+            const auto write = [&](const GradientSum& of, double scale, double floor, double most,
+                                   ExpectedTensor& out) {
+                for (std::int64_t d = 0; d < of.sum.cols(); ++d) {
+                    const auto i = static_cast<std::size_t>(key * of.sum.cols() + d);
+                    bool leaves_range = false;
+                    const double error = of_heads(of, key, d, std::fabs(scale), leaves_range);
+                    finish(scale * of.sum(key, d), with_floor(error, floor), most,
+                           roundoff_.largest, dtype_, out, i);
+                    if (sums.unjudged[static_cast<std::size_t>(key)] || leaves_range)
+                        leave_unjudged(out, i);
+                }
+            };
+            write(sums.key, scale_,
+                  floor_of(count, query_, peak) * (size_ + 1) + scaling_floor() * peak,
+                  peak_of(peak, query_), key_grad);
+            write(sums.value, 1, floor_of(count, output_grad_, weight),
+                  weight * output_grad_.largest, value_grad);
         }
     }
 
@@ -184,23 +181,24 @@ private:
     /// group=half: what column j of the rows adds to dK and dV of their query heads.
     void add_to_heads(const SharedRows<double>& rows, const RowGradients& of, const Mask& kept,
                       std::int64_t j, std::int64_t to, KeySums& sums) const {
-        if (sums.head_key.size() == 0) return;
+        if (sums.key.heads.size() == 0) return;
         const std::int64_t group = shape_.group();
         for (std::int64_t i = 0; i < rows.query.rows(); ++i) {
             const std::int64_t at = to * group + rows.row(i) % shape_.query_heads % group;
-            sums.head_key.row(at) += of.score_grad(i, j) * rows.query.row(i);
-            if (kept(i, j)) sums.head_value.row(at) += of.weight(i, j) * of.output_grad.row(i);
+            sums.key.heads.row(at) += of.score_grad(i, j) * rows.query.row(i);
+            if (kept(i, j)) sums.value.heads.row(at) += of.weight(i, j) * of.output_grad.row(i);
         }
     }
 
     /// The error of a sum over the heads of a group, each rounded first: u_group (|x_h| + E) and
     /// what rounding near zero loses.
-    double of_heads(const Matrix<double>& heads, std::int64_t key, std::int64_t d, double factor,
-                    double error, bool& leaves_range) const {
-        if (heads.size() == 0) return error;
+    double of_heads(const GradientSum& of, std::int64_t key, std::int64_t d, double factor,
+                    bool& leaves_range) const {
+        const double error = factor * of.error(key, d);
+        if (of.heads.size() == 0) return error;
         double sum = 0, most = 0;
         for (std::int64_t h = 0; h < shape_.group(); ++h) {
-            const double x = std::fabs(factor * heads(key * shape_.group() + h, d));
+            const double x = std::fabs(factor * of.heads(key * shape_.group() + h, d));
             sum += x, most = std::max(most, x);
         }
         leaves_range = most + error >= roundoff_.cast_max * (1 - 0x1p-8);

@@ -46,16 +46,15 @@ GradientSums::GradientSums(const AttentionBackward& backward, const SequencePlac
         if (of_.truncating || of_.stores_scaled || (sums == &key_ && shares_delta()) ||
             (sums == &value_ && of_.own_forward))
             sums->noise.truncated.resize(sums->noise.size());
-    if (of_.group > 0 && shape_.group() > 1) {
-        head_key_ = Matrix<double>::Zero(terms_.size() * shape_.group(), shape_.head_dim);
-        head_value_ = Matrix<double>::Zero(terms_.size() * shape_.group(), shape_.value_dim);
-    }
+    for (TensorSums* sums : {&key_, &value_})
+        if (of_.group > 0 && shape_.group() > 1)
+            sums->heads = Matrix<double>::Zero(terms_.size() * shape_.group(), sums->width);
 }
 
 /// group=half: the sums of every query head are rounded.
-void GradientSums::add_heads(TensorSums& sums, std::int64_t key, const Matrix<double>& heads) {
-    for (std::int64_t h = 0; heads.size() > 0 && h < shape_.group(); ++h) {
-        const auto of_head = heads.row(key * shape_.group() + h);
+void GradientSums::add_heads(TensorSums& sums, std::int64_t key) {
+    for (std::int64_t h = 0; sums.heads.size() > 0 && h < shape_.group(); ++h) {
+        const auto of_head = sums.heads.row(key * shape_.group() + h);
         const Eigen::RowVectorXd alike =
             of_head.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
         sums.rest(key) +=
@@ -64,25 +63,24 @@ void GradientSums::add_heads(TensorSums& sums, std::int64_t key, const Matrix<do
     }
 }
 
-void GradientSums::add_to_heads(const SharedRows<double>& rows, const Array& share,
-                                const Matrix<double>& x, std::int64_t j, std::int64_t to,
-                                Matrix<double>& heads) {
-    const std::int64_t group = shape_.group();
-    for (std::int64_t i = 0; heads.size() > 0 && i < x.rows(); ++i)
-        heads.row(to * group + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
+void GradientSums::add_to_heads(TensorSums& sums, const SharedRows<double>& rows,
+                                const Array& share, const Matrix<double>& x, std::int64_t j) {
+    const std::int64_t group = shape_.group(), first = slot(rows, j) * group;
+    for (std::int64_t i = 0; sums.heads.size() > 0 && i < x.rows(); ++i)
+        sums.heads.row(first + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
 }
 
 void GradientSums::finish_keys() {
     for (std::int64_t key = 0; key < terms_.size(); ++key) {
-        add_heads(key_, key, head_key_);
-        add_heads(value_, key, head_value_);
+        add_heads(key_, key);
+        add_heads(value_, key);
         finish(key_, key, terms_[key], of_.rounds_score_grad);
         finish(value_, key, terms_[key], of_.rounds_prob);
     }
     if (!has_keys()) return;
     const auto slots = slots_by_sequence();
-    add_close_sums(key_, slots, head_key_);
-    add_close_sums(value_, slots, head_value_);
+    add_close_sums(key_, slots);
+    add_close_sums(value_, slots);
 }
 
 std::vector<std::vector<std::int64_t>> GradientSums::slots_by_sequence() const {
@@ -98,8 +96,8 @@ std::vector<std::vector<std::int64_t>> GradientSums::slots_by_sequence() const {
     return out;
 }
 
-void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vector<std::int64_t>>& by_sequence,
-                                  const Matrix<double>& heads) {
+void GradientSums::add_close_sums(TensorSums& sums,
+                                  const std::vector<std::vector<std::int64_t>>& by_sequence) {
     std::vector<double> numbers, channel(static_cast<std::size_t>(sums.width));
     for (const auto& slots : by_sequence)
         for (std::int64_t d = 0; d < sums.width; ++d) {
@@ -110,11 +108,13 @@ void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vecto
                 for (const std::int64_t slot : slots) numbers.push_back(number(slot));
                 add_close(sums.noise, slots, numbers, dtype_, channel);
             };
-            if (heads.size() == 0) {
+            if (sums.heads.size() == 0) {
                 add([&](std::int64_t slot) { return sums.value(slot)[d]; });
                 continue;
             }
-            const auto of_head = [&](std::int64_t slot, std::int64_t h) { return heads(slot * shape_.group() + h, d); };
+            const auto of_head = [&](std::int64_t slot, std::int64_t h) {
+                return sums.heads(slot * shape_.group() + h, d);
+            };
             // The stored sums of the largest heads are representable: the other heads decide how the whole is rounded.
             add([&](std::int64_t slot) {
                 double sum = 0;
@@ -185,7 +185,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
                 other_row = shares.prob.colwise() * (delta - other_delta);
     for (std::int64_t j = 0; j < rows.count(); ++j) {
         const std::int64_t to = slot(rows, j);
-        add_to_heads(rows, shares.value, q, j, to, head_key_);
+        add_to_heads(key_, rows, shares.value, q, j);
         add_product(key_.value(to), shares.value, j, q);
         add_product(key_.squared(to), squares, j, q2);
         add_product(key_.rest(to), own, j, q2);
@@ -226,7 +226,7 @@ void GradientSums::add_to_values(const SharedRows<double>& rows, const PairShare
     const Array squares = weights.value.square();
     for (std::int64_t j = 0; j < rows.count(); ++j) {
         const std::int64_t to = slot(rows, j);
-        add_to_heads(rows, weights.value, tame, j, to, head_value_);
+        add_to_heads(value_, rows, weights.value, tame, j);
         add_product(value_.value(to), weights.value, j, tame);
         add_product(value_.squared(to), squares, j, tame2);
         add_product(value_.rest(to), weights.own, j, tame2);
