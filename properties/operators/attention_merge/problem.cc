@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "properties/case/attention_data.h"
 #include "properties/case/data.h"
 #include "properties/case/values.h"
 
@@ -105,7 +106,7 @@ ref::ExpectedMerge MergeProblem::expected(const ref::RoundingClass& rounding) co
 Call MergeProblem::call() const {
     Spec spec(merge_description());
     if (!fields.empty()) spec.numbers = fields;
-    spec.set("dtype", dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2);
+    spec.set("dtype", dtype_field(dtype));
     spec.set("parts", shape.parts);
     spec.set("rows", shape.rows);
     spec.set("heads", shape.heads);
