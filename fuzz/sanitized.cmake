@@ -18,6 +18,7 @@ list(APPEND instrumented_sources
   ${PROJECT_SOURCE_DIR}/impl/arguments/argument_checks.cc ${PROJECT_SOURCE_DIR}/impl/operators/flash_attention/optional_tensors.cc
   ${PROJECT_SOURCE_DIR}/impl/operators/flash_attention/shapes.cc ${PROJECT_SOURCE_DIR}/impl/operators/flash_attention/sparse_rules.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/call_snapshot.cc
+  ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/first_phase.cc
   ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/nsa_compress.cc ${PROJECT_SOURCE_DIR}/impl/aclnn/operators/staging.cc)
 add_library(attncheck_sanitized OBJECT ${instrumented_sources})
 target_include_directories(attncheck_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)

@@ -108,8 +108,9 @@ const ThreadStream& thread_stream() {
     return stream;
 }
 
-}  // namespace
-
+/// The status that a candidate returns for one of the two phases (acl_host.md 5). Kernels that are
+/// not installed are declined; any other code of the operator library is a rejection, which the
+/// vendor reports with many numbers and in either phase (contract.md, return values).
 int candidate_status(int vendor_status) {
     constexpr int kKernelNotFound = 561003, kInstallationFirst = 561107, kInstallationLast = 561113,
                   kRuntimeFailed = 361001;
@@ -120,6 +121,8 @@ int candidate_status(int vendor_status) {
     if (vendor_status == kRuntimeFailed) return ATTNCHECK_ERR_INTERNAL;
     return vendor_status == ATTNCHECK_ERR_NULLPTR ? ATTNCHECK_ERR_NULLPTR : ATTNCHECK_ERR_INVALID;
 }
+
+}  // namespace
 
 DeviceCall::~DeviceCall() {
     for (const Tensor tensor : tensors_) runtime().destroy_tensor(tensor);

@@ -76,9 +76,4 @@ private:
     bool inexpressible_ = false;  ///< something illegal was replaced: success is not possible
 };
 
-/// The status that a candidate returns for one of the two phases (acl_host.md 5). Kernels that are
-/// not installed are declined; any other code of the operator library is a rejection, which the
-/// vendor reports with many numbers and in either phase (contract.md, return values).
-int candidate_status(int vendor_status);
-
 }  // namespace attncheck::aclnn_adapter

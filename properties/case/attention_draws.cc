@@ -39,18 +39,18 @@ namespace {
 /// stay: they are what is plain.
 void fit_plain_budget(Spec& spec, Random& random) {
     constexpr std::int64_t kUsual = 1'500'000, kRare = 12'000'000;
-    const std::int64_t most = random.chance(85) ? kUsual : kRare;
-    while (attention_cost_of(spec, 0) > most) {
+    constexpr int kMostSteps = 5;  // from 3 sequences, 2 key/value heads and groups of 4
+    const auto cost = [](const Spec& of) { return attention_cost_of(of, 0); };
+    fit_budget(spec, {random.chance(85) ? kUsual : kRare, cost, kMostSteps}, [&](int) {
         const bool many_heads = spec.number("kv_heads") * spec.number("group") > 1;
         const bool many_sequences = spec.lists[0].size() > 1;
-        if (!many_heads && !many_sequences) return;
-        if (!many_heads || (many_sequences && random.chance(50)))
+        if (many_sequences && (!many_heads || random.chance(50)))
             remove_sequence(spec, spec.lists[0].size() - 1);
         else if (spec.number("group") > 1 && (spec.number("kv_heads") == 1 || random.chance(50)))
             spec.set("group", spec.number("group") / 2);
         else
             spec.set("kv_heads", 1);
-    }
+    });
 }
 
 }  // namespace
@@ -185,10 +185,14 @@ void with_larger_group(Spec& spec, Random& random) {
     if (spec.number("group") == 1) spec.set("group", random.between(2, 3));
 }
 
-void fit_budget(Spec& spec, Random& random, const Budget& budget,
-                const std::function<void(int tries, std::size_t at)>& step) {
+void fit_budget(const Spec& spec, const Budget& budget,
+                const std::function<void(int tries)>& step) {
     for (int tries = 0; tries < budget.tries && budget.cost(spec) > budget.most; ++tries)
-        step(tries, static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1)));
+        step(tries);
+}
+
+std::size_t any_sequence(const Spec& spec, Random& random) {
+    return static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1));
 }
 
 void with_another_sequence(Spec& spec, Random& random, bool packed) {

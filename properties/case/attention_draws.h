@@ -69,15 +69,16 @@ void draw_given(Spec& spec, Random& random, int stats, int out);
 void with_more_heads(Spec& spec, Random& random);
 void with_larger_group(Spec& spec, Random& random);
 
-/// Steps to cheaper cases until one costs at most `budget`; a step is told how many came before it
-/// and a sequence to shorten.
+/// Steps to cheaper cases until one costs at most this; a step is told how many came before it.
 struct Budget {
     std::int64_t most;
     std::int64_t (*cost)(const Spec&);
     int tries = 200;
 };
-void fit_budget(Spec& spec, Random& random, const Budget& budget,
-                const std::function<void(int tries, std::size_t at)>& step);
+void fit_budget(const Spec& spec, const Budget& budget, const std::function<void(int tries)>& step);
+
+/// One of the sequences.
+std::size_t any_sequence(const Spec& spec, Random& random);
 
 /// One sequence more: of another length where they are packed.
 void with_another_sequence(Spec& spec, Random& random, bool packed);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <future>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -34,24 +33,41 @@ bool is_number_of_problem(Role role) {
            role == Role::row_sum;
 }
 
+/// An input that was given, in packed order.
+struct GivenInput {
+    int tensor;
+    Role role;
+    ref::Dtype dtype;
+    std::vector<Int> shape;
+    Bits bits;
+};
+template <class Which>
+std::vector<GivenInput> inputs_of(const GivenCall& given, const Spec& spec, const Which& which) {
+    const Extents extents = extents_of(spec);
+    const auto shapes = shapes_of(extents);
+    std::vector<GivenInput> inputs;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+        const TensorField& field = spec.schema->tensors[i];
+        const auto it = given.bits.find(field.name);
+        if (!field.output && it != given.bits.end() && which(field.role))
+            inputs.push_back({static_cast<int>(i), field.role, extents.type_of(field), shapes[i],
+                              RowOrder(field, extents).from_memory(it->second)});
+    }
+    return inputs;
+}
+
 /// Elements of the inputs as overrides; `which` of them.
 template <class Which>
 void override_inputs(const GivenCall& given, Spec& spec, const Which& which) {
-    const Extents extents = extents_of(spec);
-    const auto shapes = shapes_of(extents);
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        const TensorField& field = spec.schema->tensors[i];
-        const auto it = given.bits.find(field.name);
-        if (field.output || it == given.bits.end() || !which(field.role)) continue;
-        const auto& shape = shapes[i];
-        const std::vector<std::uint32_t> bits = RowOrder(field, extents).from_memory(it->second);
-        ElementRef at{static_cast<int>(i), {}};
+    for (const GivenInput& input : inputs_of(given, spec, which)) {
+        const auto& shape = input.shape;
+        ElementRef at{input.tensor, {}};
         const auto total = static_cast<std::size_t>(
             std::accumulate(shape.begin(), shape.end(), Int{1}, std::multiplies<>()));
-        if (total == 0 || total != bits.size()) continue;  // contents are documented
+        if (total == 0 || total != input.bits.size()) continue;  // contents are documented
         for (std::size_t k = 0; k < total; ++k) {
             spec.overrides.emplace_hint(spec.overrides.end(), at,
-                                        ref::decode(extents.type_of(field), bits[k]));
+                                        ref::decode(input.dtype, input.bits[k]));
             for (std::size_t d = shape.size(); d-- > 0;) {
                 if (++at.index[d] < shape[d]) break;
                 at.index[d] = 0;
@@ -67,32 +83,17 @@ std::vector<float> first_lanes(const Bits& bits, Int lanes) {
     return out;
 }
 
-/// An LSE alone, as a maximum and a sum of 1; -infinity is a row that sees nothing.
-void take_one_statistic(std::vector<float> lse, AttentionProblem& problem) {
-    constexpr float kMost = std::numeric_limits<float>::max();
-    problem.row_sum.assign(lse.size(), 1);
-    for (std::size_t row = 0; row < lse.size(); ++row)
-        if (std::isinf(lse[row]) && lse[row] < 0) {
-            lse[row] = -kMost;
-            problem.row_sum[row] = kMost;
-        }
-    problem.row_max = std::move(lse);
-}
-
 /// The given numbers in place of the case's.
 void take_numbers(const GivenCall& given, const Spec& spec, AttentionProblem& problem) {
-    const Extents extents = extents_of(spec);
-    const auto shapes = shapes_of(extents);
+    const auto inputs = inputs_of(
+        given, spec, [](Role role) { return is_number_of_problem(role) || role == Role::lse; });
     const auto take = [&](Role role, Bits& numbers) {
         Bits joined;
         Int width = 0;
-        for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-            const TensorField& field = spec.schema->tensors[i];
-            const auto it = given.bits.find(field.name);
-            if (field.role != role || field.output || it == given.bits.end()) continue;
-            joined = beside(joined, width, RowOrder(field, extents).from_memory(it->second),
-                            shapes[i].back());
-            width = shapes[i].back();
+        for (const GivenInput& input : inputs) {
+            if (input.role != role) continue;
+            joined = beside(joined, width, input.bits, input.shape.back());
+            width = input.shape.back();
         }
         if (!joined.empty()) numbers = std::move(joined);
     };
@@ -102,16 +103,12 @@ void take_numbers(const GivenCall& given, const Spec& spec, AttentionProblem& pr
     take(Role::output_grad, problem.output_grad);
     if (!problem.gradient) return;
     take(Role::output, problem.output);
-    for (std::size_t i = 0; i < spec.schema->tensors.size(); ++i) {
-        const TensorField& field = spec.schema->tensors[i];
-        const auto it = given.bits.find(field.name);
-        if (field.output || it == given.bits.end()) continue;
-        const auto lanes = [&](Int count) {
-            return first_lanes(RowOrder(field, extents).from_memory(it->second), count);
-        };
-        if (field.role == Role::row_max) problem.row_max = lanes(shapes[i].back());
-        if (field.role == Role::row_sum) problem.row_sum = lanes(shapes[i].back());
-        if (field.role == Role::lse) take_one_statistic(lanes(1), problem);
+    for (const GivenInput& input : inputs) {
+        if (input.role == Role::row_max)
+            problem.row_max = first_lanes(input.bits, input.shape.back());
+        if (input.role == Role::row_sum)
+            problem.row_sum = first_lanes(input.bits, input.shape.back());
+        if (input.role == Role::lse) take_lse(first_lanes(input.bits, 1), problem);
     }
 }
 

@@ -216,8 +216,6 @@ std::string manual_page(const CLI::App& app, const std::string& version) {
     return out;
 }
 
-std::vector<std::string> shells() { return {"bash", "zsh", "fish"}; }
-
 std::string completion(const CLI::App& app, const std::string& shell) {
     const std::vector<Command> commands = commands_of(app);
     return shell == "bash"  ? bash_completion(commands)
@@ -228,7 +226,9 @@ std::string completion(const CLI::App& app, const std::string& shell) {
 void add_manual_commands(CLI::App& app, ManualCommands& commands) {
     commands.manual = app.add_subcommand("manual", "the manual page, for man -l -");
     commands.completion = app.add_subcommand("completion", "what a shell needs to complete commands and options");
-    commands.completion->add_option("shell", commands.shell, "the shell")->required()->check(one_of(shells()));
+    commands.completion->add_option("shell", commands.shell, "the shell")
+        ->required()
+        ->check(one_of({"bash", "zsh", "fish"}));
 }
 
 }  // namespace attncheck::properties

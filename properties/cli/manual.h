@@ -10,8 +10,6 @@ namespace attncheck::properties {
 /// attncheck(1) for man; `version` in its foot.
 std::string manual_page(const CLI::App& app, const std::string& version);
 
-std::vector<std::string> shells();  ///< that have a completion
-
 /// A script that completes commands, options and the values that an option allows.
 std::string completion(const CLI::App& app, const std::string& shell);
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ref/attention/rounding_variance.h"
+#include "ref/attention/probes.h"
 
 namespace attncheck::properties {
 namespace {

@@ -217,13 +217,20 @@ AttentionNumbers::AttentionNumbers(const AttentionProblem& problem)
       softcap(problem.softcap),
       sink(problem.sink) {}
 
+ref::AttentionForward<double> AttentionProblem::forward(const AttentionNumbers& numbers) const {
+    return {shape, columns, numbers.inputs()};
+}
+
+ref::AttentionBackward AttentionProblem::backward(const AttentionNumbers& numbers) const {
+    return {shape, columns, numbers.gradient_inputs()};
+}
+
 void give_reference_forward(AttentionProblem& problem) {
     const auto rows = static_cast<std::size_t>(problem.query_rows());
     std::vector<double> output(rows * static_cast<std::size_t>(problem.shape.value_dim)),
         row_max(rows), row_sum(rows);
     const AttentionNumbers numbers(problem);
-    ref::dense_attention<double>(problem.shape, problem.columns, numbers.inputs(), output, row_max,
-                                 row_sum);
+    ref::dense_attention<double>(problem.forward(numbers), output, row_max, row_sum);
     problem.output.resize(output.size());
     std::transform(output.begin(), output.end(), problem.output.begin(),
                    [&](double v) { return ref::encode(problem.result, v); });
@@ -260,8 +267,8 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Attentio
     ref::GradStatistics own;
     ref::ExpectedTensor own_output;
     if (problem.statistics == Statistics::none || rounding.own_forward) {
-        auto forward = ref::expected_attention(problem.shape, problem.columns, in.forward,
-                                               problem.dtype, rounding, grant);
+        auto forward = ref::expected_attention({problem.shape, problem.columns, in.forward},
+                                               {problem.dtype, rounding}, grant);
         if (rounding.own_forward) {
             own_output = std::move(forward.output);
             given.output = own_output.value, given.output_error = own_output.bound;
@@ -270,8 +277,8 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Attentio
         given.row_max = own.row_max, given.row_sum = own.row_sum;
         given.statistics_error = own.error;
     }
-    auto expected = ref::expected_attention_grad(problem.shape, problem.columns, given,
-                                                 problem.result, rounding, grant);
+    auto expected = ref::expected_attention_grad({problem.shape, problem.columns, given},
+                                                 {problem.result, rounding}, grant);
     ExpectedOutputs out;
     out.emplace_back("dq", std::move(expected.query_grad));
     out.emplace_back("dk", std::move(expected.key_grad));
@@ -293,8 +300,8 @@ ExpectedOutputs expected_of(const AttentionProblem& problem, const ref::Rounding
         if (rounding.hidden_times_zero) leave_reached_unjudged(problem, rounding, out);
         return out;
     }
-    auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
-                                            problem.dtype, rounding, grant);
+    auto expected =
+        ref::expected_attention(problem.forward(numbers), {problem.dtype, rounding}, grant);
     if (problem.statistics == Statistics::pair) {
         out.emplace_back("softmax_max", in_lanes(expected.row_max));
         out.emplace_back("softmax_sum", in_lanes(expected.row_sum));

@@ -79,6 +79,8 @@ struct AttentionValues {
     std::vector<std::string> withheld;     ///< optional outputs that the case does not ask for
 };
 
+struct AttentionNumbers;
+
 struct AttentionProblem : AttentionValues {
     ref::AttentionShape shape;
     /// Columns with bias and dropout; depends on the extras, not on the numbers below.
@@ -105,6 +107,9 @@ struct AttentionProblem : AttentionValues {
     }
     std::int64_t query_rows() const { return shape.query_rows * shape.query_heads; }
     std::int64_t key_rows() const { return shape.kv_rows * shape.kv_heads; }
+    /// What the reference takes. Refers to the problem and to its numbers.
+    ref::AttentionForward<double> forward(const AttentionNumbers& numbers) const;
+    ref::AttentionBackward backward(const AttentionNumbers& numbers) const;
     /// "[sequence 1, query 3, head 0, channel 2]" for packed element k of an output.
     std::string place(std::string_view output, std::size_t k) const;
 };

@@ -109,19 +109,23 @@ std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std:
     return longest;
 }
 
+ref::SequencePlaces sequence_places_of(const AttentionProblem& problem) {
+    return {ref::sequence_places(problem.query_lengths, problem.shape.query_rows),
+            ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)};
+}
+
 std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::RoundingClass& rounding) {
     const ref::AttentionShape& s = problem.shape;
-    const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
-               keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
+    const ref::SequencePlaces places = sequence_places_of(problem);
+    const auto& [queries, keys] = places;
     const AttentionNumbers numbers(problem);
-    const ref::Dtype dtype = problem.result;
+    const ref::Precision precision(problem.result, rounding);
     std::vector<TierTensor> out;
     if (problem.gradient) {
-        ref::AttentionGradInputs in = numbers.gradient_inputs();
-        in.bias_elements = problem.bias_elements;
-        in.bias_dtype = problem.bias_dtype;
-        auto noise = ref::attention_grad_noise(s, problem.columns, in, queries, keys, dtype,
-                                               rounding);
+        ref::AttentionBackward backward = problem.backward(numbers);
+        backward.in.bias_elements = problem.bias_elements;
+        backward.in.bias_dtype = problem.bias_dtype;
+        auto noise = ref::attention_grad_noise(backward, places, precision);
         out.push_back(make_tensor(problem, "dq", Role::query_grad, s.head_dim, queries,
                                   std::move(noise.query_grad), "ds", shares_errors(rounding, Role::query_grad)));
         out.push_back(make_tensor(problem, "dk", Role::key_grad, s.head_dim, keys,
@@ -131,8 +135,7 @@ std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::
         add_sums(problem, std::move(noise), rounding, out);
         return out;
     }
-    auto noise =
-        ref::attention_noise(s, problem.columns, numbers.inputs(), keys, dtype, rounding);
+    auto noise = ref::attention_noise(problem.forward(numbers), places, precision);
     out.push_back(make_tensor(problem, problem.output_name.c_str(), Role::output, s.value_dim, queries,
                               std::move(noise.output), "p", shares_errors(rounding, Role::output)));
     if (problem.statistics == Statistics::none) return out;
@@ -156,9 +159,9 @@ std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::
 std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const ChosenRows& chosen,
                                        const ref::RoundingClass& rounding) {
     const ref::AttentionShape& s = problem.shape;
-    const auto queries = ref::sequence_places(problem.query_lengths, s.query_rows),
-               keys = ref::sequence_places(problem.kv_lengths, s.kv_rows);
+    const ref::SequencePlaces all_places = sequence_places_of(problem);
     const AttentionNumbers numbers(problem);
+    const ref::Precision precision(problem.result, rounding);
     std::vector<TierTensor> out;
     const auto add = [&](const char* name, Role role, std::int64_t width,
                          ref::RoundingNoise noise, const char* cast) {
@@ -166,15 +169,14 @@ std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const Ch
         const std::int64_t heads = of_keys ? s.kv_heads : s.query_heads;
         out.push_back(make_tensor(problem, name, role, width, {}, std::move(noise), cast, shares_errors(rounding, role)));
         for (const std::int64_t number : of_keys ? chosen.keys : chosen.rows) {
-            const auto& places = of_keys ? keys : queries;
+            const auto& places = of_keys ? all_places.keys : all_places.queries;
             out.back().places.push_back(places[static_cast<std::size_t>(number / heads)]);
             out.back().chosen_heads.push_back(number % heads);
         }
     };
     if (!problem.gradient) {
-        auto noise =
-            ref::attention_noise_of_rows(s, problem.columns, numbers.inputs(), keys,
-                                         problem.result, rounding, chosen.rows);
+        auto noise = ref::attention_noise_of_rows(problem.forward(numbers), all_places, precision,
+                                                  chosen.rows);
         add(problem.output_name.c_str(), Role::output, s.value_dim, std::move(noise.output), "p");
         if (problem.statistics == Statistics::lse)
             add("lse", Role::lse, 1, std::move(noise.lse), "sum");
@@ -186,19 +188,18 @@ std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const Ch
     }
     if (!chosen.rows.empty())
         add("dq", Role::query_grad, s.head_dim,
-            ref::query_grad_noise_of_rows(s, problem.columns, numbers.gradient_inputs(), queries,
-                                          keys, problem.result, rounding, chosen.rows),
+            ref::query_grad_noise_of_rows(problem.backward(numbers), all_places, precision,
+                                          chosen.rows),
             "ds");
     if (chosen.keys.empty()) return out;
-    auto noise = ref::key_grad_noise_of(
-        s, chosen.key_columns ? chosen.key_columns : problem.columns, numbers.gradient_inputs(),
-        queries, keys, problem.result, rounding, chosen.keys);
+    const ref::AttentionBackward of_keys{
+        s, chosen.key_columns ? chosen.key_columns : problem.columns, numbers.gradient_inputs()};
+    auto noise = ref::key_grad_noise_of(of_keys, all_places, precision, chosen.keys);
     add("dk", Role::key_grad, s.head_dim, std::move(noise.key_grad), "ds");
     add("dv", Role::value_grad, s.value_dim, std::move(noise.value_grad), "p");
     if (problem.gives("dsink") && chosen.key_columns) {
         ref::AttentionGradNoise sums;
-        sums.sink_grad = ref::sink_grad_noise(s, chosen.key_columns, numbers.gradient_inputs(),
-                                              problem.result, rounding);
+        sums.sink_grad = ref::sink_grad_noise(of_keys, precision);
         add_sums(problem, std::move(sums), rounding, out);
     }
     if (!chosen.bias.empty()) {
@@ -208,8 +209,7 @@ std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const Ch
         const auto width = static_cast<std::int64_t>(few.bias_elements);
         out.push_back(make_sum_tensor(
             problem, "dbias", width,
-            ref::bias_grad_noise(s, chosen.bias_columns, few, queries, keys, problem.result, rounding),
-            1, 1));
+            ref::bias_grad_noise({s, chosen.bias_columns, few}, all_places, precision), 1, 1));
     }
     return out;
 }
@@ -251,7 +251,8 @@ void count_scaled_inputs(const AttentionProblem& problem, const ChosenRows* chos
             } else if (chosen) {
                 sum.chosen = chosen->rows;
             }
-            return ref::scaled_inputs_variance(problem.shape, columns, in, problem.result, rounding, sum);
+            return ref::scaled_inputs_variance({problem.shape, columns, in},
+                                               {problem.result, rounding}, sum);
         };
     }
 }

@@ -133,8 +133,6 @@ bool is_ordinary(const Spec& spec, const Call& call) {
     return spec.schema->number("scale") < 0 ? spec.recipe == Recipe::normal : is_tier_data(spec);
 }
 
-}  // namespace
-
 const std::vector<ToleranceRule>& tolerance_rules() {
     static const std::vector<ToleranceRule> rules{
         {"torch", "assert_close: fp16 1e-3, bf16 1.6e-2, fp32 1.3e-6 relative, 1e-5 absolute",
@@ -151,6 +149,8 @@ const std::vector<ToleranceRule>& tolerance_rules() {
         {"flashinfer_bench", "1e-2 relative or 1e-2 absolute", flashinfer_bench}};
     return rules;
 }
+
+}  // namespace
 
 std::vector<std::string> rule_names() {
     std::vector<std::string> names;

@@ -30,7 +30,6 @@ struct ToleranceRule {
 };
 
 /// torch, ggml, cudnn, benchdnn, fa2, kernelbench, flashinfer_bench.
-const std::vector<ToleranceRule>& tolerance_rules();
 std::vector<std::string> rule_names();
 const ToleranceRule* find_rule(const std::string& name);
 

@@ -221,9 +221,8 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
             add_non_finite_rows(rows, sample.population, sample);
     }
     const AttentionNumbers numbers(problem);
-    const auto expected =
-        ref::expected_attention_rows(problem.shape, problem.columns, numbers.inputs(),
-                                     problem.dtype, sample.numbers, context.rounding);
+    const auto expected = ref::expected_attention_rows(
+        problem.forward(numbers), {problem.dtype, context.rounding}, sample.numbers);
     for (const AttentionOutput& output : problem.forward_outputs) {
         if (output.is_list()) continue;
         const ref::ExpectedTensor& values = output.is_row_max()   ? expected.row_max
@@ -264,16 +263,15 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
     const auto query_grad = rows_of(problem, {"dq"}, call, result),
                key_grads = rows_of(problem, {"dk", "dv"}, call, result);
     const auto [rows, rows_text] = sample_with(false, query_grad);
-    const auto expected = ref::expected_query_grad_rows(problem.shape, problem.columns, in,
-                                                        problem.result, rows.numbers,
-                                                        context.rounding);
+    const auto expected = ref::expected_query_grad_rows(
+        {problem.shape, problem.columns, in}, {problem.result, context.rounding}, rows.numbers);
     for (const OutputRows& one : query_grad)
         judge_rows(one, rows.numbers, expected, "rows", verdict);
     const auto [keys, keys_text] = sample_with(true, key_grads);
     const ref::ColumnLister key_columns =
         of.columns_of ? of.columns_of(keys.numbers) : problem.columns;
-    const auto of_keys = ref::expected_key_grad_of(problem.shape, key_columns, in, problem.result,
-                                                   keys.numbers, context.rounding);
+    const auto of_keys = ref::expected_key_grad_of(
+        {problem.shape, key_columns, in}, {problem.result, context.rounding}, keys.numbers);
     for (const OutputRows& one : key_grads)
         judge_rows(one, keys.numbers,
                    one.output.is_value_grad() ? of_keys.value_grad : of_keys.key_grad, "keys",

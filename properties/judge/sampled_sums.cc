@@ -46,7 +46,8 @@ Verdict judge_sinks(const FullSizeAttention& of, const ref::AttentionGradInputs&
     std::vector<Int> heads(problem.sink.size());
     for (std::size_t head = 0; head < heads.size(); ++head) heads[head] = static_cast<Int>(head);
     return judge_elements(problem, "dsink", heads,
-                          ref::expected_sink_grad(problem.shape, no_columns, in, problem.result, context.rounding),
+                          ref::expected_sink_grad({problem.shape, no_columns, in},
+                                                  {problem.result, context.rounding}),
                           call, result);
 }
 
@@ -57,8 +58,8 @@ Verdict judge_biases(const FullSizeAttention& of, ref::AttentionGradInputs in, c
     in.bias_elements = chosen.size();
     in.bias_dtype = problem.bias_dtype;
     return judge_elements(problem, "dbias", chosen,
-                          ref::expected_bias_grad(problem.shape, of.bias_columns_of(chosen), in,
-                                                  problem.result, context.rounding),
+                          ref::expected_bias_grad({problem.shape, of.bias_columns_of(chosen), in},
+                                                  {problem.result, context.rounding}),
                           call, result);
 }
 

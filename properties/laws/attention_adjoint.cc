@@ -206,8 +206,8 @@ Verdict forward_backward(const AttentionOperator& of, const Spec& spec, Property
     const AttentionRun forward(of, forward_problem, context);
     if (forward.trouble) return *forward.trouble;
     AttentionNumbers in(problem);
-    const auto exact = ref::expected_attention(problem.shape, problem.columns, in.inputs(),
-                                               problem.dtype, context.rounding);
+    const auto exact =
+        ref::expected_attention(problem.forward(in), {problem.dtype, context.rounding});
     in.output = exact.output.value;
     in.row_max = exact.row_max.value;
     in.row_sum = exact.row_sum.value;

@@ -15,8 +15,6 @@ namespace {
 /// The given output is that of the reference; its statistics may be shifted.
 bool has_reference_output(const Spec& spec) { return spec.number("out") == 0 && moderate(spec); }
 
-}  // namespace
-
 /// The gradients are additive in dO.
 /// Why     delta uses the given output, so that every gradient is linear in dO alone.
 /// Domain  output gradients rounded to multiples of 1/8 and split into whole numbers and the rest.
@@ -129,7 +127,8 @@ Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, Property
     const AttentionNumbers in(problem);
     AttentionProblem shifted = problem;
     Random random(mix(spec.seed));
-    const double unit = std::max(kFp32, ref::accumulator_roundoff(context.rounding, problem.dtype));
+    const double unit =
+        std::max(kFp32, ref::accumulator_roundoff({problem.dtype, context.rounding}));
     ref::AttentionGradInputs inputs = in.gradient_inputs();
     for (std::size_t row = 0; row < in.row_max.size(); ++row) {
         if (!sees_keys(in.row_sum[row])) continue;
@@ -213,6 +212,8 @@ Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyConte
     join(all, verdict_on_expected(right, expected_of(changed, context.rounding), kRelation));
     return all;
 }
+
+}  // namespace
 
 void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of,
                                  bool has_pair) {

@@ -8,26 +8,16 @@
 
 namespace attncheck::properties {
 
-// Laws of the output gradient.
-Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-
 // Sums over a sequence (attention_identities.cc).
 Verdict value_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict euler(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
-// Laws of the statistics and of the output that the gradient is given.
-Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
-
 // The gradient and the forward (attention_adjoint.cc).
 Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 Verdict forward_backward(const AttentionOperator& of, const Spec& spec, PropertyContext& context);
 
-/// Every law above as a property; `has_pair`: the statistics are row_max and row_sum. `of` outlives
+/// Every law above as a property, and those of the output gradient and of what the gradient is given; `has_pair`: the statistics are row_max and row_sum. `of` outlives
 /// the list.
 void add_attention_gradient_laws(std::vector<Property>& list, const AttentionOperator& of,
                                  bool has_pair);

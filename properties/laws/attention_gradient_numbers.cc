@@ -12,8 +12,7 @@ namespace attncheck::properties {
 GradientNumbers::GradientNumbers(const AttentionProblem& of)
     : AttentionNumbers(of), problem(of), exact_output(output.size()), factor(row_max.size()) {
     std::vector<double> exact_max(factor.size()), exact_sum(factor.size());
-    ref::dense_attention<double>(problem.shape, problem.columns, inputs(), exact_output, exact_max,
-                                 exact_sum);
+    ref::dense_attention<double>(problem.forward(*this), exact_output, exact_max, exact_sum);
     for (std::size_t row = 0; row < factor.size(); ++row)
         if (sees_keys(exact_sum[row]))
             factor[row] = std::exp(exact_max[row] - row_max[row]) * exact_sum[row] / row_sum[row];
@@ -24,8 +23,8 @@ std::vector<double> GradientNumbers::kept() const {
     shape.value_dim = 1;
     const std::vector<double> ones(static_cast<std::size_t>(problem.key_rows()), 1);
     std::vector<double> kept(factor.size());
-    ref::dense_attention<double>(shape, problem.columns, {query, key, ones, scale, keep_prob, softcap, sink},
-                                 kept);
+    ref::dense_attention<double>(
+        {shape, problem.columns, {query, key, ones, scale, keep_prob, softcap, sink}}, kept);
     for (std::size_t row = 0; row < kept.size(); ++row) kept[row] *= factor[row];
     return kept;
 }

@@ -96,6 +96,34 @@ void MaskTensor::crop(std::int64_t rows, std::int64_t columns) {
     shape = {rows, columns};
 }
 
+void take_extents(const Extents& extents, ref::PackedShape& shape) {
+    const auto& lists = extents.description().lists;
+    shape.query_lengths = extents.lengths(lists[0].key);
+    shape.kv_lengths = extents.lengths(lists[1].key);
+    shape.total_queries = extents.rows(lists[0].key);
+    shape.total_keys = extents.rows(lists[1].key);
+    shape.kv_heads = extents["kv_heads"];
+    shape.query_heads = extents["query_heads"];
+    shape.head_dim = extents["dim"];
+    shape.value_dim = extents["value_dim"];
+}
+
+void give_heads(const ref::AttentionShape& shape, Spec& spec) {
+    spec.set("kv_heads", shape.kv_heads);
+    spec.set("group", shape.query_heads / std::max<Int>(shape.kv_heads, 1));
+    spec.set("dim", shape.head_dim);
+    spec.set("value_dim", shape.value_dim);
+}
+
+void give_extents(const ref::PackedShape& shape, Spec& spec) {
+    spec.lists = {shape.query_lengths, shape.kv_lengths};
+    const Int rows[] = {shape.total_queries, shape.total_keys};
+    for (std::size_t list = 0; list < 2; ++list)
+        if (const auto& beyond = spec.schema->lists[list].beyond; !beyond.empty())
+            spec.set(beyond, rows[list] - total(spec.lists[list]));
+    give_heads(shape.dense(), spec);
+}
+
 Spec spec_with(const std::vector<std::int64_t>& fields, const Description& description) {
     Spec spec(description);
     std::copy_n(fields.begin(), std::min(fields.size(), spec.numbers.size()), spec.numbers.begin());

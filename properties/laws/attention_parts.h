@@ -15,6 +15,7 @@
 #include "properties/case/outputs.h"
 #include "properties/case/values.h"
 #include "properties/laws/attention_operator.h"
+#include "ref/operators/packed_queries.h"
 
 namespace attncheck::properties {
 
@@ -72,28 +73,8 @@ bool withholds(const AttentionProblem& problem, std::string_view output);
 /// Where the rows of outputs lie in the tensors of their call.
 void place_rows(std::vector<AttentionOutput>& outputs, const Extents& extents);
 
-/// Lengths of the key sequences; Shape is one of the reference's.
-template <class Shape>
-auto& kv_lengths_of(Shape& shape) {
-    if constexpr (requires { shape.cmp_lengths; })
-        return shape.cmp_lengths;
-    else
-        return shape.kv_lengths;
-}
-
 /// Lengths, rows, heads and widths of a case.
-template <class Shape>
-void take_extents(const Extents& extents, Shape& shape) {
-    const auto& lists = extents.description().lists;
-    shape.query_lengths = extents.lengths(lists[0].key);
-    kv_lengths_of(shape) = extents.lengths(lists[1].key);
-    shape.total_queries = extents.rows(lists[0].key);
-    shape.total_keys = extents.rows(lists[1].key);
-    shape.kv_heads = extents["kv_heads"];
-    shape.query_heads = extents["query_heads"];
-    shape.head_dim = extents["dim"];
-    shape.value_dim = extents["value_dim"];
-}
+void take_extents(const Extents& extents, ref::PackedShape& shape);
 
 /// Types, extents and scale of a case, whose scale is a field of that name.
 template <class Parts>
@@ -104,25 +85,9 @@ void take_case(const Spec& spec, const Extents& extents, Parts& parts) {
     parts.scale = scale_of(static_cast<ScaleKind>(spec.number("scale")), parts.shape.head_dim);
 }
 
-/// Heads and widths in a case.
-template <class Shape>
-void give_heads(const Shape& shape, Spec& spec) {
-    spec.set("kv_heads", shape.kv_heads);
-    spec.set("group", shape.query_heads / std::max<std::int64_t>(shape.kv_heads, 1));
-    spec.set("dim", shape.head_dim);
-    spec.set("value_dim", shape.value_dim);
-}
-
-/// Extents in a case.
-template <class Shape>
-void give_extents(const Shape& shape, Spec& spec) {
-    spec.lists = {shape.query_lengths, kv_lengths_of(shape)};
-    const std::int64_t rows[] = {shape.total_queries, shape.total_keys};
-    for (std::size_t list = 0; list < 2; ++list)
-        if (const auto& beyond = spec.schema->lists[list].beyond; !beyond.empty())
-            spec.set(beyond, rows[list] - total(spec.lists[list]));
-    give_heads(shape, spec);
-}
+/// Heads and widths in a case; all extents.
+void give_heads(const ref::AttentionShape& shape, Spec& spec);
+void give_extents(const ref::PackedShape& shape, Spec& spec);
 
 /// A case with these fields; those of a gradient begin as its forward's.
 Spec spec_with(const std::vector<std::int64_t>& fields, const Description& description);
@@ -141,7 +106,7 @@ AttentionProblem problem_of_shape(const Shape& shape) {
     AttentionProblem problem;
     problem.shape = shape.dense();
     problem.query_lengths = shape.query_lengths;
-    problem.kv_lengths = kv_lengths_of(shape);
+    problem.kv_lengths = shape.kv_lengths;
     return problem;
 }
 
@@ -161,7 +126,7 @@ Parts parts_of_sequence(const AttentionProblem& problem, std::size_t b) {
     Parts one = parts_of<Parts>(problem);
     keep_sequence(one, problem, b);
     one.shape.query_lengths = {problem.query_lengths[b]};
-    kv_lengths_of(one.shape) = {problem.kv_lengths[b]};
+    one.shape.kv_lengths = {problem.kv_lengths[b]};
     one.shape.total_queries = problem.query_lengths[b];
     one.shape.total_keys = problem.kv_lengths[b];
     return one;

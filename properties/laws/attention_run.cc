@@ -146,7 +146,7 @@ Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockList
 
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context) {
     return problem.dtype != ref::Dtype::fp16 ||
-           ref::accumulator_roundoff(context.rounding, problem.dtype) <= 0x1p-23;
+           ref::accumulator_roundoff({problem.dtype, context.rounding}) <= 0x1p-23;
 }
 
 Property attention_property(const AttentionOperator& of, std::string name, std::string summary,

@@ -116,7 +116,7 @@ namespace {
 double shift_statistics(const std::vector<double>& moves, const ref::RoundingClass& rounding,
                         AttentionProblem& shifted) {
     constexpr double kFp32 = 0x1p-24;
-    const double unit = std::max(kFp32, ref::accumulator_roundoff(rounding, shifted.dtype));
+    const double unit = std::max(kFp32, ref::accumulator_roundoff({shifted.dtype, rounding}));
     double error = 0;
     for (std::size_t row = 0; row < shifted.row_max.size(); ++row) {
         if (!sees_keys(static_cast<double>(shifted.row_sum[row]))) continue;

@@ -15,11 +15,11 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
                         const std::vector<double>& row_sum, const ref::RoundingClass& rounding,
                         ref::Grant grant) {
     const AttentionNumbers numbers(problem);
-    const auto expected = ref::expected_attention(problem.shape, problem.columns, numbers.inputs(),
-                                                  problem.dtype, rounding, grant);
+    const auto expected =
+        ref::expected_attention(problem.forward(numbers), {problem.dtype, rounding}, grant);
     const auto lanes = static_cast<std::size_t>(problem.output_named("softmax_max").width);
     const std::vector<double> allowed = allowance(expected.lse);
-    const double unit = ref::accumulator_roundoff(rounding, problem.dtype);
+    const double unit = ref::accumulator_roundoff({problem.dtype, rounding});
     std::vector<double> lse(row_max.size()), exact(lse.size()), bound(lse.size()),
         low(lse.size(), 1), slack(lse.size());
     for (std::size_t k = 0; k < lse.size(); ++k) {

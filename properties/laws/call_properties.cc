@@ -307,21 +307,15 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
     /// Bound   rigorous: no order of sums and no rounding that is declared can exceed it.
     /// Kills   wrong indices, masks, scales and sums that are larger than rounding.
     /// Shrinks to one query, one key, one head, one channel, one element that is not 0.
-    list.push_back({"agreement",
-                    "outputs agree with the reference within the rigorous bound",
-                    agreement,
-                    of.adapt_agreement,
-                    {}});
+    list.push_back({"agreement", "outputs agree with the reference within the rigorous bound",
+                    agreement, of.adapt_agreement});
     /// NaN and infinity in inputs reach exactly the elements that they must.
     /// Why     contract decision 12: a zero factor is not hidden, a hidden element is.
     /// Domain  every legal case, with NaN, infinities and numbers near the limits of the type.
     /// Bound   that of agreement; what is not finite in the reference must not be finite.
     /// Kills   skipping zero factors or NaN, clamping, reading past what is visible.
-    list.push_back({"non_finite",
-                    "NaN and infinity reach exactly the elements they must",
-                    agreement,
-                    [](Spec& spec, Random&) { spec.recipe = Recipe::specials; },
-                    {}});
+    list.push_back({"non_finite", "NaN and infinity reach exactly the elements they must",
+                    agreement, [](Spec& spec, Random&) { spec.recipe = Recipe::specials; }});
     list.push_back({"memory",
                     "every element written, nothing else written or read, inputs untouched",
                     [of](const Spec& spec, PropertyContext& context) {

@@ -6,6 +6,18 @@
 #include <utility>
 
 namespace attncheck::properties {
+namespace {
+
+/// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
+/// run.
+OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output) {
+    if (!context.rounding.any_order) return {};
+    return [&run, &context, output] {
+        return tensor_of(run.expected(context.rounding, ref::Grant::lattice), output);
+    };
+}
+
+}  // namespace
 
 bool LawRun::is_list(const std::string&) const { return false; }
 
@@ -33,13 +45,6 @@ void BoundedOutput::add_product(std::size_t first, std::span<const double> weigh
         if (std::isfinite(product)) identity.size[slot] += std::fabs(product);
         identity.allowed[slot] += allowed[first + k] * std::fabs(weights[k]);
     }
-}
-
-OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output) {
-    if (!context.rounding.any_order) return {};
-    return [&run, &context, output] {
-        return tensor_of(run.expected(context.rounding, ref::Grant::lattice), output);
-    };
 }
 
 Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,

@@ -89,10 +89,6 @@ struct BoundedOutput {
                      Identity& identity, std::size_t slot) const;
 };
 
-/// The bounds of an output in any order of sums; empty where the order is promised. Refers to the
-/// run.
-OpenOrder open_order(const LawRun& run, const PropertyContext& context, const std::string& output);
-
 /// One output of two runs to the bit, or as sums in an open order leave it (order=any): within two
 /// bounds of the left run. Elements for which `compared` is false are skipped.
 Verdict verdict_on_equal_bits(const LawRun& left, const LawRun& right,

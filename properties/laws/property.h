@@ -19,9 +19,9 @@ struct Property {
     std::string name;
     std::string summary;  ///< one line for `attncheck list`
     std::function<Verdict(const Spec&, PropertyContext&)> check;
-    std::function<void(Spec&, Random&)> adapt;  ///< steers the operator's generator; may be empty
-    std::function<bool(const Spec&)> domain;    ///< empty: every legal Spec
-    bool validation = false;                    ///< only run when the candidate validates
+    std::function<void(Spec&, Random&)> adapt = {};  ///< steers the operator's generator
+    std::function<bool(const Spec&)> domain = {};    ///< empty: every legal Spec
+    bool validation = false;                         ///< only run when the candidate validates
     int case_factor = 1;   ///< how many times the usual number of cases it gets
     int case_divisor = 1;  ///< what part of them: large cases say as much as many small ones
     bool large = false;    ///< made for cases of full size: runs only when asked for by name

@@ -8,7 +8,9 @@
 #include "properties/case/embedded_tables.h"
 
 namespace attncheck::properties {
+namespace {
 
+/// The rows of a table; they point into `text`. Throws std::invalid_argument on a line of another form.
 std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text) {
     constexpr std::string_view kBar = " | ";
     std::vector<ExcludedPairs> rows;
@@ -27,6 +29,8 @@ std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text) {
     }
     return rows;
 }
+
+}  // namespace
 
 std::vector<ExcludedPairs> excluded_pairs_of(std::string_view op) {
     std::vector<ExcludedPairs> rows;

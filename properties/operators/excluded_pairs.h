@@ -15,9 +15,6 @@ struct ExcludedPairs {
     std::string_view op, one, others;
 };
 
-/// The rows of a table; they point into `text`. Throws std::invalid_argument on a line of another form.
-std::vector<ExcludedPairs> read_excluded_pairs(std::string_view text);
-
 /// The rows of an operator, whatever folder they are in; none before a search wrote them.
 std::vector<ExcludedPairs> excluded_pairs_of(std::string_view op);
 

@@ -21,14 +21,13 @@ double gained_weight(double relative_logit, double error, double row_sum, double
 
 class ForwardBound {
 public:
-    ForwardBound(const AttentionShape& shape, const AttentionInputs<double>& in, Dtype dtype,
-                 const RoundingClass& rounding, Grant grant)
-        : keep_(1 / in.keep_prob),
-          softcap_(in.softcap),
-          dtype_(dtype),
-          roundoff_(dtype, rounding),
-          score_error_(shape, in, roundoff_),
-          value_(in.value),
+    ForwardBound(const AttentionForward<double>& forward, const Precision& precision, Grant grant)
+        : keep_(1 / forward.in.keep_prob),
+          softcap_(forward.in.softcap),
+          dtype_(precision.dtype),
+          roundoff_(precision),
+          score_error_(forward.shape, forward.in, roundoff_),
+          value_(forward.in.value),
           grant_(grant) {}
 
     void write(const SharedRows<double>& rows, const AttendedRows<double>& exact,
@@ -306,23 +305,22 @@ private:
     Grant grant_;
 };
 
-ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister& list_columns,
-                                const AttentionInputs<double>& in,
+ExpectedAttention expected_rows(const AttentionForward<double>& forward,
                                 std::span<const WantedRow> wanted, const ForwardBound& bound) {
     const std::size_t rows = wanted.size();
-    ExpectedAttention out{ExpectedTensor(rows * static_cast<std::size_t>(shape.value_dim)),
+    ExpectedAttention out{ExpectedTensor(rows * static_cast<std::size_t>(forward.shape.value_dim)),
                           ExpectedTensor(rows), ExpectedTensor(rows), ExpectedTensor(rows),
                           ExpectedTensor(rows)};
     constexpr std::int64_t kManyRows = 8192, kManyPairs = std::int64_t{1} << 22;
     const std::int64_t count = std::ssize(wanted);
-    const bool is_large = count >= kManyRows || (count >= 8 && shape.kv_rows > kManyPairs / count);
-    for_each_part(is_large, [&](std::int64_t part, std::int64_t parts) {
-        const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+    const bool is_large =
+        count >= kManyRows || (count >= 8 && forward.shape.kv_rows > kManyPairs / count);
+    const std::int64_t parts = is_large ? kMostParts : 1;
+    for_each_part(parts, [&](std::int64_t part) {
         for_shared_rows(
-            shape, list_columns, in,
-            wanted.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+            forward, part_of(wanted, part, parts),
             [&](const SharedRows<double>& group) {
-                bound.write(group, attend(group, in), out);
+                bound.write(group, attend(group, forward.in), out);
             },
             [&](const WantedRow& row, bool in_sequence) {
                 if (!in_sequence) return;
@@ -338,22 +336,18 @@ ExpectedAttention expected_rows(const AttentionShape& shape, const ColumnLister&
 
 }  // namespace
 
-ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLister& list_columns,
-                                     const AttentionInputs<double>& in, Dtype dtype,
-                                     const RoundingClass& rounding, Grant grant) {
-    require_attention_shape(shape, in);
-    return expected_rows(shape, list_columns, in, all_rows(shape, 0, shape.query_rows),
-                         ForwardBound(shape, in, dtype, rounding, grant));
+ExpectedAttention expected_attention(const AttentionForward<double>& forward,
+                                     const Precision& precision, Grant grant) {
+    require_attention_shape(forward.shape, forward.in);
+    return expected_rows(forward, all_rows(forward.shape), ForwardBound(forward, precision, grant));
 }
 
-ExpectedAttention expected_attention_rows(const AttentionShape& shape,
-                                          const ColumnLister& list_columns,
-                                          const AttentionInputs<double>& in, Dtype dtype,
-                                          std::span<const std::int64_t> rows,
-                                          const RoundingClass& rounding) {
-    require_attention_shape(shape, in);
-    return expected_rows(shape, list_columns, in, chosen_rows(shape, rows),
-                         ForwardBound(shape, in, dtype, rounding, Grant::rounding));
+ExpectedAttention expected_attention_rows(const AttentionForward<double>& forward,
+                                          const Precision& precision,
+                                          std::span<const std::int64_t> rows) {
+    require_attention_shape(forward.shape, forward.in);
+    return expected_rows(forward, chosen_rows(forward.shape, rows),
+                         ForwardBound(forward, precision, Grant::rounding));
 }
 
 }  // namespace attncheck::ref

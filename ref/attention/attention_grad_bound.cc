@@ -1,42 +1,43 @@
 // The backward of dense attention from given statistics and output, with the bound of every
 // element (verification.md 4.5): dQ row by row, dK and dV summed over rows.
 #include <algorithm>
-#include <system_error>
-#include <thread>
 
 #include "ref/attention/chosen_attention.h"
 #include "ref/attention/key_slots.h"
 #include "ref/attention/logit_gradients.h"
+#include "ref/attention/parts.h"
 
 namespace attncheck::ref {
 namespace {
 
-/// The sums for dK and dV of every wanted key.
+/// The sums for dK, or for dV, of every wanted key.
+struct GradientSum {
+    Matrix<double> sum, error;  ///< [keys,width]
+    Matrix<double> heads;       ///< group=half: [keys G,width], by query head; else empty
+
+    GradientSum(std::int64_t keys, std::int64_t width, std::int64_t rounded_heads)
+        : sum(Matrix<double>::Zero(keys, width)),
+          error(sum),
+          heads(Matrix<double>::Zero(keys * rounded_heads, width)) {}
+    void add(const GradientSum& other) {
+        sum += other.sum, error += other.error, heads += other.heads;
+    }
+};
+
 struct KeySums {
-    Matrix<double> key, key_error;      ///< [keys,D]: sum dS q, and its error
-    Matrix<double> value, value_error;  ///< [keys,Dv]: sum P g dO
-    Eigen::ArrayXd peak, weight;        ///< [keys]: sums of |dS| and of P g as computed
-    std::vector<char> unjudged;         ///< [keys]
-    Matrix<double> head_key, head_value;  ///< group=half: [keys G,D], [keys G,Dv]: sums by head
+    GradientSum key, value;       ///< of dS q, and of P g dO
+    Eigen::ArrayXd peak, weight;  ///< [keys]: sums of |dS| and of P g as computed
+    std::vector<char> unjudged;   ///< [keys]
 
     KeySums(std::int64_t keys, const AttentionShape& shape, bool by_head)
-        : key(Matrix<double>::Zero(keys, shape.head_dim)),
-          key_error(key),
-          value(Matrix<double>::Zero(keys, shape.value_dim)),
-          value_error(value),
+        : key(keys, shape.head_dim, by_head ? shape.group() : 0),
+          value(keys, shape.value_dim, by_head ? shape.group() : 0),
           peak(Eigen::ArrayXd::Zero(keys)),
           weight(peak),
-          unjudged(static_cast<std::size_t>(keys)) {
-        if (!by_head) return;
-        head_key = Matrix<double>::Zero(keys * shape.group(), shape.head_dim);
-        head_value = Matrix<double>::Zero(keys * shape.group(), shape.value_dim);
-    }
-
+          unjudged(static_cast<std::size_t>(keys)) {}
     void add(const KeySums& other) {
-        key += other.key, key_error += other.key_error;
-        value += other.value, value_error += other.value_error;
+        key.add(other.key), value.add(other.value);
         peak += other.peak, weight += other.weight;
-        head_key += other.head_key, head_value += other.head_value;
         for (std::size_t i = 0; i < unjudged.size(); ++i) unjudged[i] |= other.unjudged[i];
     }
 };
@@ -46,16 +47,15 @@ double finite(double term) { return std::isfinite(term) ? term : 0; }
 /// The gradients, summed up from their rows.
 class GradientBound {
 public:
-    GradientBound(const AttentionShape& shape, const AttentionGradInputs& in, Dtype dtype,
-                  const RoundingClass& rounding)
-        : shape_(shape),
-          scale_(in.forward.scale),
+    GradientBound(const AttentionBackward& backward, const Precision& precision)
+        : shape_(backward.shape),
+          scale_(backward.in.forward.scale),
           size_(std::fabs(scale_)),
-          dtype_(dtype),
-          roundoff_(dtype, rounding),
-          query_(in.forward.query),
-          key_(in.forward.key),
-          output_grad_(in.output_grad) {}
+          dtype_(precision.dtype),
+          roundoff_(precision),
+          query_(backward.in.forward.query),
+          key_(backward.in.forward.key),
+          output_grad_(backward.in.output_grad) {}
 
     /// True if dK and dV of every query head are rounded before they are summed over its group.
     bool rounds_heads() const { return roundoff_.group > 0 && shape_.group() > 1; }
@@ -119,12 +119,12 @@ public:
         const bool unjudged = std::ranges::find(of.unjudged, true) != of.unjudged.end();
         for (std::int64_t j = 0; j < c; ++j) {
             const std::int64_t to = slot[static_cast<std::size_t>(j)];
-            add_product(sums.key.row(to), of.score_grad, j, q);
-            add_product(sums.key_error.row(to), error, j, q_size);
-            add_product(sums.value_error.row(to), prob_error, j, dout_size);
-            if (plain) add_product(sums.value.row(to), of.weight, j, dout);
+            add_product(sums.key.sum.row(to), of.score_grad, j, q);
+            add_product(sums.key.error.row(to), error, j, q_size);
+            add_product(sums.value.error.row(to), prob_error, j, dout_size);
+            if (plain) add_product(sums.value.sum.row(to), of.weight, j, dout);
             for (std::int64_t i = 0; i < dout.rows() && !plain; ++i)
-                if (kept(i, j)) sums.value.row(to) += of.weight(i, j) * dout.row(i);
+                if (kept(i, j)) sums.value.sum.row(to) += of.weight(i, j) * dout.row(i);
             add_to_heads(rows, of, kept, j, to, sums);
             sums.peak[to] += peak[j];
             sums.weight[to] += weight[j];
@@ -135,31 +135,26 @@ public:
     void finish_keys(const KeySums& sums, const std::vector<double>& contributions,
                      ExpectedTensor& key_grad, ExpectedTensor& value_grad) const {
         for (std::int64_t key = 0; key < sums.peak.size(); ++key) {
-            const auto at = static_cast<std::size_t>(key);
-            const double count = contributions[at];
+            const double count = contributions[static_cast<std::size_t>(key)];
             const double peak = sums.peak[key], weight = sums.weight[key];
             if (count == 0) continue;
-            const double floor =
-                             floor_of(count, query_, peak) * (size_ + 1) + scaling_floor() * peak,
-                         value_floor = floor_of(count, output_grad_, weight);
-            for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
-                const auto i = static_cast<std::size_t>(key * shape_.head_dim + d);
-                bool leaves_range = false;
-                const double error = of_heads(sums.head_key, key, d, size_,
-                                              size_ * sums.key_error(key, d), leaves_range);
-                finish(scale_ * sums.key(key, d), with_floor(error, floor),
-                       peak_of(peak, query_), roundoff_.largest, dtype_, key_grad, i);
-                if (sums.unjudged[at] || leaves_range) leave_unjudged(key_grad, i);
-            }
-            for (std::int64_t d = 0; d < shape_.value_dim; ++d) {
-                const auto i = static_cast<std::size_t>(key * shape_.value_dim + d);
-                bool leaves_range = false;
-                const double error = of_heads(sums.head_value, key, d, 1, sums.value_error(key, d),
-                                              leaves_range);
-                finish(sums.value(key, d), with_floor(error, value_floor),
-                       weight * output_grad_.largest, roundoff_.largest, dtype_, value_grad, i);
-                if (sums.unjudged[at] || leaves_range) leave_unjudged(value_grad, i);
-            }
+            const auto write = [&](const GradientSum& of, double scale, double floor, double most,
+                                   ExpectedTensor& out) {
+                for (std::int64_t d = 0; d < of.sum.cols(); ++d) {
+                    const auto i = static_cast<std::size_t>(key * of.sum.cols() + d);
+                    bool leaves_range = false;
+                    const double error = of_heads(of, key, d, std::fabs(scale), leaves_range);
+                    finish(scale * of.sum(key, d), with_floor(error, floor), most,
+                           roundoff_.largest, dtype_, out, i);
+                    if (sums.unjudged[static_cast<std::size_t>(key)] || leaves_range)
+                        leave_unjudged(out, i);
+                }
+            };
+            write(sums.key, scale_,
+                  floor_of(count, query_, peak) * (size_ + 1) + scaling_floor() * peak,
+                  peak_of(peak, query_), key_grad);
+            write(sums.value, 1, floor_of(count, output_grad_, weight),
+                  weight * output_grad_.largest, value_grad);
         }
     }
 
@@ -186,23 +181,24 @@ private:
     /// group=half: what column j of the rows adds to dK and dV of their query heads.
     void add_to_heads(const SharedRows<double>& rows, const RowGradients& of, const Mask& kept,
                       std::int64_t j, std::int64_t to, KeySums& sums) const {
-        if (sums.head_key.size() == 0) return;
+        if (sums.key.heads.size() == 0) return;
         const std::int64_t group = shape_.group();
         for (std::int64_t i = 0; i < rows.query.rows(); ++i) {
             const std::int64_t at = to * group + rows.row(i) % shape_.query_heads % group;
-            sums.head_key.row(at) += of.score_grad(i, j) * rows.query.row(i);
-            if (kept(i, j)) sums.head_value.row(at) += of.weight(i, j) * of.output_grad.row(i);
+            sums.key.heads.row(at) += of.score_grad(i, j) * rows.query.row(i);
+            if (kept(i, j)) sums.value.heads.row(at) += of.weight(i, j) * of.output_grad.row(i);
         }
     }
 
     /// The error of a sum over the heads of a group, each rounded first: u_group (|x_h| + E) and
     /// what rounding near zero loses.
-    double of_heads(const Matrix<double>& heads, std::int64_t key, std::int64_t d, double factor,
-                    double error, bool& leaves_range) const {
-        if (heads.size() == 0) return error;
+    double of_heads(const GradientSum& of, std::int64_t key, std::int64_t d, double factor,
+                    bool& leaves_range) const {
+        const double error = factor * of.error(key, d);
+        if (of.heads.size() == 0) return error;
         double sum = 0, most = 0;
         for (std::int64_t h = 0; h < shape_.group(); ++h) {
-            const double x = std::fabs(factor * heads(key * shape_.group() + h, d));
+            const double x = std::fabs(factor * of.heads(key * shape_.group() + h, d));
             sum += x, most = std::max(most, x);
         }
         leaves_range = most + error >= roundoff_.cast_max * (1 - 0x1p-8);
@@ -228,7 +224,9 @@ private:
     TensorRange query_, key_, output_grad_;
 };
 
-void require_gradient_inputs(const AttentionShape& s, const AttentionGradInputs& in) {
+void require_gradient_inputs(const AttentionBackward& backward) {
+    const AttentionShape& s = backward.shape;
+    const AttentionGradInputs& in = backward.in;
     require_attention_shape(s, in.forward);
     const std::int64_t rows = s.query_rows * s.query_heads;
     require_elements("output_grad", in.output_grad.size(), rows * s.value_dim);
@@ -258,50 +256,33 @@ std::vector<double> count_contributions(const AttentionShape& shape,
     return count;
 }
 
-/// Runs run(part) for every part, on separate threads if there are several.
-template <class Run>
-void run_parts(std::int64_t parts, const Run& run) {
-    if (parts == 1) return run(0);
-    std::vector<std::thread> threads;
-    for (std::int64_t part = 0; part < parts; ++part) {
-        try {
-            threads.emplace_back(run, part);
-        } catch (const std::system_error&) {  // no thread is left: here, then
-            run(part);
-        }
-    }
-    for (auto& thread : threads) thread.join();
-}
-
 /// dK and dV of the wanted keys; dQ of all rows and dbias where they are given.
-ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in, const GradientBound& bound,
+ExpectedKeyGrad sum_over_rows(const AttentionBackward& backward, const GradientBound& bound,
                               const RowGradientBound& of_rows, const KeySlots& slots,
                               ExpectedTensor* query_grad, LogitSums* bias_sums) {
+    const AttentionShape& shape = backward.shape;
+    const std::size_t bias_elements = bias_sums ? backward.in.bias_elements : 0;
     std::int64_t total = 0;
-    const ColumnLister list_wanted = slots.only(shape, list_columns);
+    const ColumnLister list_wanted = slots.only(shape, backward.list_columns);
     const auto contributions = count_contributions(shape, list_wanted, slots, total);
     // Parts by the size of the problem alone, summed in order: the result is the same everywhere.
     constexpr std::int64_t kLarge = std::int64_t{1} << 20;
-    const std::int64_t parts = total < kLarge ? 1 : 4;
+    const std::int64_t parts = total < kLarge ? 1 : kMostParts;
     std::vector<KeySums> sums(static_cast<std::size_t>(parts),
                               KeySums(slots.count(), shape, bound.rounds_heads()));
-    std::vector<LogitSums> bias(static_cast<std::size_t>(parts),
-                                LogitSums(bias_sums ? in.bias_elements : 0));
-    run_parts(parts, [&](std::int64_t part) {
+    std::vector<LogitSums> bias(static_cast<std::size_t>(parts), LogitSums(bias_elements));
+    for_each_part(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
-        for_shared_rows(
-            shape, list_wanted, in.forward,
+        for_shared_rows<double>(
+            {shape, list_wanted, backward.in.forward},
             all_rows(shape, shape.query_rows * part / parts, shape.query_rows * (part + 1) / parts),
             [&](const SharedRows<double>& rows) {
                 const RowGradients& of = row_bound.measure(rows);
                 if (query_grad) bound.write_query_grad(rows, of, *query_grad);
                 bound.add_to_keys(rows, of, slots, contributions,
                                   sums[static_cast<std::size_t>(part)]);
-                if (bias_sums && in.bias_elements > 0)
-                    bias[static_cast<std::size_t>(part)].add_bias(rows, of);
-            },
-            skip_row);
+                if (bias_elements > 0) bias[static_cast<std::size_t>(part)].add_bias(rows, of);
+            });
     });
     for (std::size_t part = 1; part < sums.size(); ++part) sums[0].add(sums[part]);
     for (std::size_t part = 0; bias_sums && part < bias.size(); ++part) bias_sums->add(bias[part]);
@@ -313,65 +294,53 @@ ExpectedKeyGrad sum_over_rows(const AttentionShape& shape, const ColumnLister& l
 
 }  // namespace
 
-ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
-                                              const ColumnLister& list_columns,
-                                              const AttentionGradInputs& in, Dtype dtype,
-                                              const RoundingClass& rounding, Grant grant) {
-    require_gradient_inputs(shape, in);
-    const AttentionGradInputs plain = without_sink(in);
+ExpectedAttentionGrad expected_attention_grad(const AttentionBackward& backward,
+                                              const Precision& precision, Grant grant) {
+    require_gradient_inputs(backward);
+    const AttentionBackward plain = backward.without_sink();
+    const AttentionShape& shape = plain.shape;
+    const AttentionGradInputs& in = backward.in;
     LogitSums bias(in.bias_elements);
     ExpectedAttentionGrad out;
     out.query_grad = ExpectedTensor(
         static_cast<std::size_t>(shape.query_rows * shape.query_heads * shape.head_dim));
-    ExpectedKeyGrad of_keys =
-        sum_over_rows(shape, list_columns, plain, GradientBound(shape, plain, dtype, rounding),
-                      RowGradientBound(shape, plain, dtype, rounding, grant),
-                      KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad, &bias);
+    ExpectedKeyGrad of_keys = sum_over_rows(
+        plain, GradientBound(plain, precision), RowGradientBound(plain, precision, grant),
+        KeySlots(shape.kv_rows * shape.kv_heads), &out.query_grad, &bias);
     out.key_grad = std::move(of_keys.key_grad);
     out.value_grad = std::move(of_keys.value_grad);
-    out.bias_grad = bias.finish(in.bias_dtype, AttentionRoundoff(dtype, rounding));
-    if (!in.forward.sink.empty())
-        out.sink_grad = expected_sink_grad(shape, list_columns, in, dtype, rounding, grant);
+    out.bias_grad = bias.finish(in.bias_dtype, AttentionRoundoff(precision));
+    if (!in.forward.sink.empty()) out.sink_grad = expected_sink_grad(backward, precision, grant);
     return out;
 }
 
-ExpectedKeyGrad expected_key_grad_of(const AttentionShape& shape, const ColumnLister& list_columns,
-                                     const AttentionGradInputs& in, Dtype dtype,
-                                     std::span<const std::int64_t> keys,
-                                     const RoundingClass& rounding) {
-    require_gradient_inputs(shape, in);
-    const std::int64_t all = shape.kv_rows * shape.kv_heads;
+ExpectedKeyGrad expected_key_grad_of(const AttentionBackward& backward, const Precision& precision,
+                                     std::span<const std::int64_t> keys) {
+    require_gradient_inputs(backward);
+    const std::int64_t all = backward.shape.kv_rows * backward.shape.kv_heads;
     require_numbers("key", keys, all);
-    const AttentionGradInputs plain = without_sink(in);
-    return sum_over_rows(shape, list_columns, plain,
-                         GradientBound(shape, plain, dtype, rounding),
-                         RowGradientBound(shape, plain, dtype, rounding, Grant::rounding),
-                         KeySlots(all, keys), nullptr, nullptr);
+    const AttentionBackward plain = backward.without_sink();
+    return sum_over_rows(plain, GradientBound(plain, precision),
+                         RowGradientBound(plain, precision, Grant::rounding), KeySlots(all, keys),
+                         nullptr, nullptr);
 }
 
-ExpectedTensor expected_query_grad_rows(const AttentionShape& shape,
-                                        const ColumnLister& list_columns,
-                                        const AttentionGradInputs& in, Dtype dtype,
-                                        std::span<const std::int64_t> rows,
-                                        const RoundingClass& rounding) {
-    require_gradient_inputs(shape, in);
-    const auto wanted = chosen_rows(shape, rows);
-    ExpectedTensor out(rows.size() * static_cast<std::size_t>(shape.head_dim));
-    const AttentionGradInputs plain = without_sink(in);
-    const GradientBound bound(shape, plain, dtype, rounding);
-    const RowGradientBound of_rows(shape, plain, dtype, rounding, Grant::rounding);
-    const std::int64_t count = std::ssize(wanted), parts = std::clamp<std::int64_t>(count, 1, 4);
-    run_parts(parts, [&](std::int64_t part) {
+ExpectedTensor expected_query_grad_rows(const AttentionBackward& backward,
+                                        const Precision& precision,
+                                        std::span<const std::int64_t> rows) {
+    require_gradient_inputs(backward);
+    const auto wanted = chosen_rows(backward.shape, rows);
+    ExpectedTensor out(rows.size() * static_cast<std::size_t>(backward.shape.head_dim));
+    const AttentionBackward plain = backward.without_sink();
+    const GradientBound bound(plain, precision);
+    const RowGradientBound of_rows(plain, precision, Grant::rounding);
+    const std::int64_t parts = std::clamp<std::int64_t>(std::ssize(wanted), 1, kMostParts);
+    for_each_part(parts, [&](std::int64_t part) {
         RowGradientBound row_bound = of_rows;
-        const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-        for_shared_rows(
-            shape, list_columns, plain.forward,
-            std::span(wanted).subspan(static_cast<std::size_t>(begin),
-                                      static_cast<std::size_t>(end - begin)),
-            [&](const SharedRows<double>& group) {
-                bound.write_query_grad(group, row_bound.measure(group), out);
-            },
-            skip_row);
+        for_shared_rows(plain.forward(), part_of(std::span(wanted), part, parts),
+                        [&](const SharedRows<double>& group) {
+                            bound.write_query_grad(group, row_bound.measure(group), out);
+                        });
     });
     return out;
 }

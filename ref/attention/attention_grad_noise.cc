@@ -7,7 +7,8 @@
 #include "ref/attention/key_slots.h"
 #include "ref/attention/logit_gradients.h"
 #include "ref/attention/logit_noise.h"
-#include "ref/attention/rounding_variance.h"
+#include "ref/attention/probes.h"
+#include "ref/attention/row_noise.h"
 #include "ref/attention/scaled_inputs.h"
 #include "ref/attention/score_gradients.h"
 
@@ -16,22 +17,19 @@ namespace {
 
 class GradientNoise {
 public:
-    GradientNoise(const AttentionShape& shape, const AttentionGradInputs& in,
-                  std::span<const SequencePlace> query_places,
-                  std::span<const SequencePlace> key_places, Dtype dtype,
-                  const RoundingClass& rounding, const KeySlots& slots, AttentionGradNoise& out)
-        : shape_(shape),
-          in_(in),
-          dtype_(dtype),
-          of_(dtype, rounding),
-          key_squares_(view(in.forward.key, shape.head_dim).rowwise().squaredNorm()),
-          value_squares_(view(in.forward.value, shape.value_dim).rowwise().squaredNorm()),
-          sums_(shape, in.forward.key, query_places, key_places, dtype, of_, slots, out),
-          bias_(in.bias_elements, in.bias_dtype, of_) {
-        const auto dout = view(in.output_grad, shape.value_dim),
-                   o = view(in.output, shape.value_dim);
-        delta_ = row_deltas(shape, in);
-        delta_variance_ = of_.of_sum(static_cast<double>(shape.value_dim)) *
+    GradientNoise(const AttentionBackward& backward, const SequencePlaces& places,
+                  const Precision& precision, const KeySlots& slots, AttentionGradNoise& out)
+        : backward_(backward),
+          dtype_(precision.dtype),
+          of_(precision),
+          scores_(backward.forward(), of_),
+          value_squares_(view(in_.forward.value, shape_.value_dim).rowwise().squaredNorm()),
+          sums_(backward, places, dtype_, of_, slots, out),
+          bias_(in_.bias_elements, in_.bias_dtype, of_),
+          delta_(row_deltas(backward)) {
+        const auto dout = view(in_.output_grad, shape_.value_dim),
+                   o = view(in_.output, shape_.value_dim);
+        delta_variance_ = of_.of_sum(static_cast<double>(shape_.value_dim)) *
                           dout.cwiseProduct(o).rowwise().squaredNorm();
         if (of_.delta > 0) delta_variance_ += of_.delta * delta_.square() + of_.underflow;
     }
@@ -40,9 +38,8 @@ public:
     void add(const SharedRows<double>& rows) {
         const std::int64_t g = rows.query.rows(), heads = shape_.query_heads;
         const double scale = in_.forward.scale, unit = square(of_.unit);
-        const double dim = static_cast<double>(shape_.head_dim),
-                     value_dim = static_cast<double>(shape_.value_dim);
-        const ScoreGradients exact = score_gradients(shape_, in_, rows, delta_);
+        const double value_dim = static_cast<double>(shape_.value_dim);
+        const ScoreGradients exact = score_gradients(backward_, rows, delta_);
         const Matrix<double>& dout = exact.output_grad;
         const Eigen::ArrayXd &m = exact.row_max, &log_sum = exact.log_sum;
         const Array &p = exact.prob, &s = exact.logits, &capped = exact.capped, &centred = exact.centred,
@@ -57,16 +54,10 @@ public:
             delta_variance[i] = delta_variance_[at];
             other_delta[i] = sums_.place_of(at).position > 0 ? delta_[at - heads] : delta_[at];
         }
-        Array scored =
-            stored_scores(s, rows.bias) +
-            square(scale) * flushed_products(rows.query, rows.key(), of_.flush) +
-            scaled_near_zero(rows.query, rows.key(), scale, of_.scaling_underflow) +
-            square(scale) * of_.of_products(dim) * 2 / dim *
-                (rows.query.rowwise().squaredNorm() * key_squares_(rows.keys).transpose()).array();
-        // Q and K as they are scaled, half of it each.
+        Array scored = scores_.of_sums(rows, stored_scores(s, rows.bias));
         Array scaled;
         if (of_.scaling > 0) {
-            scaled = 2 * of_.scaling * square(scale) * squared_products(rows.query, rows.key());
+            scaled = scores_.of_scaling(rows);
             scored += scaled;
             if (cap > 0) scaled *= slope.square();
         }
@@ -86,7 +77,7 @@ public:
         Eigen::ArrayXd sum_alike, sum_variance;
         if (of_.own_forward) {
             const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
-            sum_alike = lost_alike(s, p);
+            sum_alike = sum_lost_alike(p, spreads_of(s, p), of_);
             sum_variance = of_.of_own_sum(static_cast<double>(rows.count()), tiles) + sum_alike.square();
             // And the errors of its logits; that of Q as it is scaled is the same for all keys: sum_d (q_d sum_j P_j k_jd)^2.
             sum_variance += (p == 0).select(0.0, p.square() * omega).rowwise().sum();
@@ -182,40 +173,31 @@ private:
         return out;
     }
 
-    /// What terms next to a much larger one, such as a sink, lose of an own row sum where they err alike; relative.
-    Eigen::ArrayXd lost_alike(const Array& s, const Array& p) const {
-        Eigen::ArrayXd out = Eigen::ArrayXd::Zero(p.rows());
-        const Eigen::ArrayXd spreads = spreads_of(s, p);
-        for (std::int64_t i = 0; i < p.rows(); ++i)
-            for (std::int64_t j = 0; j < p.cols(); ++j)
-                out[i] += RoundingVariance::alike(p(i, j), of_.sum, spreads[i]);
-        return out;
-    }
-
     Array stored_scores(const Array& s, const Array& bias) const {
         if (of_.score == 0) return Array::Zero(s.rows(), s.cols());
         return s.binaryExpr(bias, [&](double x, double b) { return of_.of_stored_score(x, b); });
     }
 
-    const AttentionShape& shape_;
-    const AttentionGradInputs& in_;
+    const AttentionBackward& backward_;
+    const AttentionShape& shape_ = backward_.shape;
+    const AttentionGradInputs& in_ = backward_.in;
     Dtype dtype_;
     RoundingVariance of_;
-    Eigen::VectorXd key_squares_, value_squares_;  ///< [T2,N2]: |k|^2, |v|^2
+    ScoreNoise scores_;
+    Eigen::VectorXd value_squares_;  ///< [T2,N2]: |v|^2
     GradientSums sums_;
     LogitNoise bias_;
     Eigen::ArrayXd delta_, delta_variance_;  ///< [T1,N1]
 };
 
 /// Of the wanted rows, and of the keys that have a slot, for which all rows must be wanted.
-AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
-                                 const AttentionGradInputs& given,
-                                 std::span<const SequencePlace> query_places,
-                                 std::span<const SequencePlace> key_places, Dtype dtype,
-                                 const RoundingClass& rounding, std::span<const WantedRow> wanted,
+AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequencePlaces& places,
+                                 const Precision& precision, std::span<const WantedRow> wanted,
                                  std::size_t query_rows, const KeySlots& slots) {
-    require_attention_shape(shape, given.forward);
-    const AttentionGradInputs in = without_sink(given);
+    const AttentionBackward backward = given.without_sink();
+    const AttentionShape& shape = backward.shape;
+    const AttentionGradInputs& in = backward.in;
+    require_attention_shape(shape, in.forward);
     const auto keys = static_cast<std::size_t>(slots.count()),
                dim = static_cast<std::size_t>(shape.head_dim),
                value_dim = static_cast<std::size_t>(shape.value_dim);
@@ -226,34 +208,32 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad})
         for (const Defect defect : {Defect::row_term, Defect::other_row})
             one->probes.push_back({defect, 0, std::vector<double>(one->size())});
-    add_tile_probes(out.query_grad, key_places);
-    add_tile_probes(out.key_grad, query_places);
-    add_tile_probes(out.value_grad, query_places);
-    GradientNoise noise(shape, in, query_places, key_places, dtype, rounding, slots, out);
-    const RoundingVariance of(dtype, rounding);
+    add_tile_probes(out.query_grad, places.keys);
+    add_tile_probes(out.key_grad, places.queries);
+    add_tile_probes(out.value_grad, places.queries);
+    GradientNoise noise(backward, places, precision, slots, out);
+    const RoundingVariance of(precision);
     std::int64_t longest = shape.query_rows * shape.group();
     double tiles = 0;
-    for_shared_rows(
-        shape, list_columns, in.forward, wanted,
-        [&](const SharedRows<double>& group) {
-            longest = std::max(longest, group.count());
-            if (of.own_forward && of.exponential > 0)
-                tiles = std::max(tiles, count_tiles(group.columns_of(0), of.least_tile));
-            noise.add(group);
-        },
-        skip_row);
+    for_shared_rows(backward.forward(), wanted, [&](const SharedRows<double>& group) {
+        longest = std::max(longest, group.count());
+        if (of.own_forward && of.exponential > 0)
+            tiles = std::max(tiles, count_tiles(group.columns_of(0), of.least_tile));
+        noise.add(group);
+    });
     noise.finish_keys();
-    if (given.bias_elements > 0) out.bias_grad = noise.of_bias();
+    if (in.bias_elements > 0) out.bias_grad = noise.of_bias();
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
     const auto common = [&](std::span<const double> scaled) {
-        return of.stores_scaled ? common_scaling_error(scaled, in.forward.scale, dtype) : 0;
+        return of.stores_scaled ? common_scaling_error(scaled, in.forward.scale, precision.dtype)
+                                : 0;
     };
     const double of_query = common(in.forward.query), of_key = common(in.forward.key),
                  logits = of.coherent_logits(static_cast<double>(shape.head_dim)) + of_query + of_key;
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
         add_coherent(*one, Defect::scale, logits);
         if (of.delta > 0 && one != &out.value_grad)
-            add_coherent(*one, Defect::row_term, unit_roundoff(dtype));
+            add_coherent(*one, Defect::row_term, unit_roundoff(precision.dtype));
         add_gain(*one);
         one->coherent = of.coherent(terms) + tiles * std::sqrt(of.exponential);
     }
@@ -263,53 +243,38 @@ AttentionGradNoise grad_noise_of(const AttentionShape& shape, const ColumnLister
 
 }  // namespace
 
-AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
-                                        const ColumnLister& list_columns,
-                                        const AttentionGradInputs& in,
-                                        std::span<const SequencePlace> query_places,
-                                        std::span<const SequencePlace> key_places, Dtype dtype,
-                                        const RoundingClass& rounding) {
+AttentionGradNoise attention_grad_noise(const AttentionBackward& backward,
+                                        const SequencePlaces& places, const Precision& precision) {
+    const AttentionShape& shape = backward.shape;
     AttentionGradNoise out =
-        grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
-                      all_rows(shape, 0, shape.query_rows),
+        grad_noise_of(backward, places, precision, all_rows(shape),
                       static_cast<std::size_t>(shape.query_rows * shape.query_heads),
                       KeySlots(shape.kv_rows * shape.kv_heads));
-    if (!in.forward.sink.empty())
-        out.sink_grad = sink_grad_noise(shape, list_columns, in, dtype, rounding);
+    if (!backward.in.forward.sink.empty()) out.sink_grad = sink_grad_noise(backward, precision);
     return out;
 }
 
-RoundingNoise bias_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in,
-                              std::span<const SequencePlace> query_places,
-                              std::span<const SequencePlace> key_places, Dtype dtype,
-                              const RoundingClass& rounding) {
-    return grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
-                         all_rows(shape, 0, shape.query_rows), 0, KeySlots(0))
+RoundingNoise bias_grad_noise(const AttentionBackward& backward, const SequencePlaces& places,
+                              const Precision& precision) {
+    return grad_noise_of(backward, places, precision, all_rows(backward.shape), 0, KeySlots(0))
         .bias_grad;
 }
 
-RoundingNoise query_grad_noise_of_rows(const AttentionShape& shape,
-                                       const ColumnLister& list_columns,
-                                       const AttentionGradInputs& in,
-                                       std::span<const SequencePlace> query_places,
-                                       std::span<const SequencePlace> key_places, Dtype dtype,
-                                       const RoundingClass& rounding,
+RoundingNoise query_grad_noise_of_rows(const AttentionBackward& backward,
+                                       const SequencePlaces& places, const Precision& precision,
                                        std::span<const std::int64_t> rows) {
-    return grad_noise_of(shape, list_columns, in, query_places, key_places, dtype, rounding,
-                         chosen_rows(shape, rows), rows.size(), KeySlots(0))
+    return grad_noise_of(backward, places, precision, chosen_rows(backward.shape, rows),
+                         rows.size(), KeySlots(0))
         .query_grad;
 }
 
-KeyGradNoise key_grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
-                               const AttentionGradInputs& in,
-                               std::span<const SequencePlace> query_places,
-                               std::span<const SequencePlace> key_places, Dtype dtype,
-                               const RoundingClass& rounding, std::span<const std::int64_t> keys) {
+KeyGradNoise key_grad_noise_of(const AttentionBackward& backward, const SequencePlaces& places,
+                               const Precision& precision, std::span<const std::int64_t> keys) {
+    const AttentionShape& shape = backward.shape;
     const KeySlots slots(shape.kv_rows * shape.kv_heads, keys);
-    AttentionGradNoise all =
-        grad_noise_of(shape, slots.only(shape, list_columns), in, query_places, key_places, dtype,
-                      rounding, all_rows(shape, 0, shape.query_rows), 0, slots);
+    const ColumnLister list_wanted = slots.only(shape, backward.list_columns);
+    AttentionGradNoise all = grad_noise_of({shape, list_wanted, backward.in}, places, precision,
+                                           all_rows(shape), 0, slots);
     return {std::move(all.key_grad), std::move(all.value_grad)};
 }
 

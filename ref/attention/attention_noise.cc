@@ -1,12 +1,11 @@
-// Predicted rounding errors of dense attention and the directions of its defects; and what noise of
-// every operator shares.
+// Predicted rounding errors of dense attention and the directions of its defects.
 #include <algorithm>
 #include <cmath>
 
 #include "ref/attention/parts.h"
-#include "ref/attention/rounding_variance.h"
+#include "ref/attention/probes.h"
+#include "ref/attention/row_noise.h"
 #include "ref/attention/scaled_inputs.h"
-#include "ref/attention/shared_rows.h"
 
 namespace attncheck::ref {
 namespace {
@@ -14,16 +13,15 @@ namespace {
 /// The forward, group by group of rows that share their keys.
 class ForwardNoise {
 public:
-    ForwardNoise(const AttentionShape& shape, const AttentionInputs<double>& in,
-                 std::span<const SequencePlace> key_places, Dtype dtype,
-                 const RoundingClass& rounding, AttentionNoise& out)
-        : shape_(shape),
-          in_(in),
-          key_places_(key_places),
-          dtype_(dtype),
-          of_(dtype, rounding),
-          key_squares_(view(in.key, shape.head_dim).rowwise().squaredNorm()),
-          value_squares_(finite_squares(in.value)),
+    ForwardNoise(const AttentionForward<double>& forward, const SequencePlaces& places,
+                 const Precision& precision, AttentionNoise& out)
+        : shape_(forward.shape),
+          in_(forward.in),
+          places_(places),
+          dtype_(precision.dtype),
+          of_(precision),
+          scores_(forward, of_),
+          value_squares_(finite_squares(in_.value)),
           out_(out) {
         if (of_.truncating || of_.stores_scaled) out.output.truncated.resize(out.output.size());
     }
@@ -31,21 +29,11 @@ public:
     void add(const SharedRows<double>& rows) {
         const AttendedRows<double> exact = attend(rows, in_);
         const Array s = exact.logits.array(), p = exact.probs.array();
-        // Variance of a logit as computed: D products with their sum, scale, log2 e, bias, the
-        // difference to the maximum, and exp. sum (q k)^2 is taken as 2 |q|^2 |k|^2 / D.
-        const double dim = static_cast<double>(shape_.head_dim), unit = square(of_.unit);
-        const Array products = (rows.query.rowwise().squaredNorm() *
-                                of_columns(rows, key_squares_).transpose())
-                                   .array();
-        const Array stored = stored_scores(rows, exact) +
-                             square(in_.scale) *
-                                 flushed_products(rows.query, rows.key(), of_.flush) +
-                             scaled_near_zero(rows.query, rows.key(), in_.scale, of_.scaling_underflow);
-        Array scored = square(in_.scale) * of_.of_products(dim) * 2 / dim * products + stored;
-        // Q and K as they are scaled, half of it each; K for all rows.
+        // Variance of a logit as computed: its score, log2 e, bias, the difference to the maximum, and exp.
+        const double unit = square(of_.unit);
+        Array scored = scores_.of_sums(rows, stored_scores(rows, exact));
         Array scaled = Array::Zero(s.rows(), s.cols());
-        if (of_.scaling > 0)
-            scaled = 2 * of_.scaling * square(in_.scale) * squared_products(rows.query, rows.key());
+        if (of_.scaling > 0) scaled = scores_.of_scaling(rows);  // K for all rows
         if (in_.softcap > 0) {
             const Array capped = s - rows.bias, slope = 1 - (capped / in_.softcap).square();
             scored = slope.square() * scored + 16 * unit * capped.square();
@@ -90,16 +78,14 @@ private:
     };
 
     void measure_alike(const Array& s, const Array& p, Squares& of) const {
-        of.sum_alike = of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
         const Eigen::ArrayXd spreads = spreads_of(s, p);
+        of.sum_alike = sum_lost_alike(p, spreads, of_);
+        of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
         const double cast_step = of_.rounds_prob || of_.rounds_sum ? of_.least : 0;
         // Logits that spread over few steps of the rounded P next to 1: these err alike in the row sum.
         const double cast_unit = std::sqrt(3 * of_.cast);
         for (std::int64_t i = 0; i < p.rows(); ++i) {
             const auto row = p.row(i);
-            if (RoundingVariance::any_alike(row, of_.sum, spreads[i]))
-                for (std::int64_t j = 0; j < p.cols(); ++j)
-                    of.sum_alike[i] += RoundingVariance::alike(p(i, j), of_.sum, spreads[i]);
             if (!RoundingVariance::any_alike(row, cast_step, spreads[i])) continue;
             if (of.prob_alike.size() == 0) of.prob_alike = Array::Zero(p.rows(), p.cols());
             for (std::int64_t j = 0; j < p.cols(); ++j)
@@ -229,7 +215,7 @@ private:
         for (const std::int64_t tile : kProbedTiles) {
             Probe* const probe = find_probe(out_.output, Defect::last_tile, tile);
             if (!probe) continue;
-            const std::vector<std::int64_t> last = columns_in_last_tile(rows, key_places_, tile);
+            const std::vector<std::int64_t> last = columns_in_last_tile(rows, places_.keys, tile);
             if (last.empty()) continue;
             const Eigen::VectorXd mass = exact.probs(Eigen::all, last).rowwise().sum();
             Matrix<double> direction =
@@ -247,132 +233,42 @@ private:
 
     const AttentionShape& shape_;
     const AttentionInputs<double>& in_;
-    std::span<const SequencePlace> key_places_;
+    const SequencePlaces& places_;
     Dtype dtype_;
     RoundingVariance of_;
-    Eigen::VectorXd key_squares_;        ///< [T2,N2]: |k|^2
+    ScoreNoise scores_;
     std::vector<double> value_squares_;  ///< [T2,N2,Dv]: v^2
     GatheredRows<double> value2_;        ///< of the columns
     AttentionNoise& out_;
 };
 
-}  // namespace
-
-Array flushed_products(const Rows& a, const Rows& b, double flush) {
-    if (flush == 0) return Array::Zero(a.rows(), b.rows());
-    const auto lost = [&](const Rows& x) -> Eigen::VectorXd {
-        return (x.array().abs() < flush).select(x.array().square(), 0.0).rowwise().sum().matrix();
-    };
-    const Eigen::VectorXd a_lost = lost(a), b_lost = lost(b), a_all = a.rowwise().squaredNorm(),
-                          b_all = b.rowwise().squaredNorm();
-    return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
-}
-
-Array squared_products(const Rows& a, const Rows& b) {
-    return product_transposed(Matrix<double>(a.array().square()), Matrix<double>(b.array().square())).array();
-}
-
-Array scaled_near_zero(const Rows& query, const Rows& key, double scale, double underflow) {
-    if (underflow == 0) return Array::Zero(query.rows(), key.rows());
-    const Array q = query.rowwise().squaredNorm().array(), k = key.rowwise().squaredNorm().array();
-    return underflow * std::max(1.0, std::fabs(scale)) *
-           (q.replicate(1, key.rows()) + k.transpose().replicate(query.rows(), 1));
-}
-
-Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs) {
-    constexpr double kDominant = 0.5;
-    const Mask counts = probs > 0 && probs < kDominant;
-    const Array weight = counts.cast<double>();
-    const Eigen::ArrayXd count = weight.rowwise().sum(),
-                         mean = counts.select(logits, 0.0).rowwise().sum() / count.max(1.0),
-                         squares = counts.select((logits.colwise() - mean).square(), 0.0)
-                                       .rowwise()
-                                       .sum();
-    return (count < 2).select(1.0, (squares / count.max(1.0)).min(1.0).sqrt());
-}
-
-std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,
-                                           std::int64_t total) {
-    std::vector<SequencePlace> places;
-    for (std::size_t b = 0; b < lengths.size(); ++b)
-        for (std::int64_t i = 0; i < lengths[b]; ++i)
-            places.push_back({static_cast<std::int64_t>(b), i, lengths[b]});
-    places.resize(static_cast<std::size_t>(total));
-    return places;
-}
-
-void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places) {
-    for (const std::int64_t tile : kProbedTiles)
-        if (std::any_of(places.begin(), places.end(),
-                        [tile](const SequencePlace& p) { return in_last_tile(p, tile); }))
-            noise.probes.push_back({Defect::last_tile, tile, std::vector<double>(noise.size())});
-}
-
-void add_coherent(RoundingNoise& noise, Defect defect, double part) {
-    const std::vector<double>& direction = find_probe(noise, defect)->direction;
-    for (std::size_t i = 0; i < noise.size(); ++i) noise.alike[i] += square(part * direction[i]);
-}
-
-Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile) {
-    for (Probe& probe : noise.probes)
-        if (probe.defect == defect && (tile == 0 || probe.tile == tile)) return &probe;
-    return nullptr;
-}
-
-std::vector<double> finite_squares(std::span<const double> values) {
-    std::vector<double> squares;
-    for (const double v : values) squares.push_back(std::isfinite(v) ? v * v : 0);
-    return squares;
-}
-
-void add_gain(RoundingNoise& noise) {
-    noise.probes.insert(noise.probes.begin(), {Defect::gain, 0, noise.value});
-}
-
-std::vector<std::int64_t> columns_in_last_tile(const SharedRows<double>& rows,
-                                               std::span<const SequencePlace> key_places,
-                                               std::int64_t tile) {
-    std::vector<std::int64_t> last;
-    for (std::int64_t j = 0; j < rows.count(); ++j)
-        if (rows.key_row(j) != kSinkKey &&
-            in_last_tile(key_places[static_cast<std::size_t>(rows.key_row(j))], tile))
-            last.push_back(j);
-    return last;
-}
-
-namespace {
-
-AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& list_columns,
-                             const AttentionInputs<double>& in,
-                             std::span<const SequencePlace> key_places, Dtype dtype,
-                             const RoundingClass& rounding, std::span<const WantedRow> wanted) {
+AttentionNoise noise_of_rows(const AttentionForward<double>& forward, const SequencePlaces& places,
+                             const Precision& precision, std::span<const WantedRow> wanted) {
+    const auto& [shape, list_columns, in] = forward;
     require_attention_shape(shape, in);
     const std::size_t rows = wanted.size();
     AttentionNoise out{RoundingNoise(rows * static_cast<std::size_t>(shape.value_dim)),
                        RoundingNoise(rows), RoundingNoise(rows), RoundingNoise(rows)};
     out.output.probes.push_back({Defect::scale, 0, std::vector<double>(out.output.size())});
-    add_tile_probes(out.output, key_places);
+    add_tile_probes(out.output, places.keys);
     const std::int64_t count = std::ssize(wanted);
     constexpr std::int64_t kManyPairs = std::int64_t{1} << 22;
-    const bool is_large = count >= 8 && shape.kv_rows > kManyPairs / count;
-    std::vector<std::int64_t> longest(4);
-    for_each_part(is_large, [&](std::int64_t part, std::int64_t parts) {
-        ForwardNoise noise(shape, in, key_places, dtype, rounding, out);
-        const std::int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-        for_shared_rows(
-            shape, list_columns, in,
-            wanted.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
-            [&](const SharedRows<double>& group) {
-                std::int64_t& most = longest[static_cast<std::size_t>(part)];
-                most = std::max(most, group.count());
-                noise.add(group);
-            },
-            skip_row);
+    const std::int64_t parts = count >= 8 && shape.kv_rows > kManyPairs / count ? kMostParts : 1;
+    std::vector<std::int64_t> longest(static_cast<std::size_t>(parts));
+    for_each_part(parts, [&](std::int64_t part) {
+        ForwardNoise noise(forward, places, precision, out);
+        for_shared_rows(forward, part_of(wanted, part, parts),
+                        [&](const SharedRows<double>& group) {
+                            std::int64_t& most = longest[static_cast<std::size_t>(part)];
+                            most = std::max(most, group.count());
+                            noise.add(group);
+                        });
     });
-    const RoundingVariance of(dtype, rounding);
+    const RoundingVariance of(precision);
     double logits = of.coherent_logits(static_cast<double>(shape.head_dim));
     if (of.stores_scaled)
-        logits += common_scaling_error(in.query, in.scale, dtype) + common_scaling_error(in.key, in.scale, dtype);
+        logits += common_scaling_error(in.query, in.scale, precision.dtype) +
+                  common_scaling_error(in.key, in.scale, precision.dtype);
     add_coherent(out.output, Defect::scale, logits);
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
@@ -384,22 +280,15 @@ AttentionNoise noise_of_rows(const AttentionShape& shape, const ColumnLister& li
 
 }  // namespace
 
-AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                               const AttentionInputs<double>& in,
-                               std::span<const SequencePlace> key_places, Dtype dtype,
-                               const RoundingClass& rounding) {
-    return noise_of_rows(shape, list_columns, in, key_places, dtype, rounding,
-                         all_rows(shape, 0, shape.query_rows));
+AttentionNoise attention_noise(const AttentionForward<double>& forward,
+                               const SequencePlaces& places, const Precision& precision) {
+    return noise_of_rows(forward, places, precision, all_rows(forward.shape));
 }
 
-AttentionNoise attention_noise_of_rows(const AttentionShape& shape,
-                                       const ColumnLister& list_columns,
-                                       const AttentionInputs<double>& in,
-                                       std::span<const SequencePlace> key_places, Dtype dtype,
-                                       const RoundingClass& rounding,
+AttentionNoise attention_noise_of_rows(const AttentionForward<double>& forward,
+                                       const SequencePlaces& places, const Precision& precision,
                                        std::span<const std::int64_t> rows) {
-    return noise_of_rows(shape, list_columns, in, key_places, dtype, rounding,
-                         chosen_rows(shape, rows));
+    return noise_of_rows(forward, places, precision, chosen_rows(forward.shape, rows));
 }
 
 }  // namespace attncheck::ref

@@ -16,7 +16,6 @@ auto elements(const double* a, std::int64_t count) {
     return Eigen::Map<const Eigen::ArrayXd>(a, count);
 }
 
-
 }  // namespace
 
 double inner_product(const double* a, const double* b, std::int64_t count) {
@@ -52,19 +51,20 @@ TensorRange::TensorRange(std::span<const double> values) {
     lowest_bit = lowest;
 }
 
-AttentionRoundoff::AttentionRoundoff(Dtype dtype, const RoundingClass& rounding)
-    : cast_type(rounding.cast.value_or(dtype)),
-      sum(ref::accumulator_roundoff(rounding, dtype)),
+AttentionRoundoff::AttentionRoundoff(const Precision& precision)
+    : cast_type(precision.rounding.cast.value_or(precision.dtype)),
+      sum(accumulator_roundoff(precision)),
       unit(std::max(sum, 0x1p-24)),
-      exp(rounding.exp_error * unit),
-      exp_of_zero_is_one(!has_coarse_exp(rounding)),
-      least_tile(rounding.least_tile),
-      storage_eta(half_ulp(dtype, 0)),
-      factor(factor_roundoff(rounding, dtype)),
-      scaling(scaling_roundoff(rounding, dtype)),
-      lse_split(rounding.lse_split),
-      lse_statistics(rounding.lse_statistics),
-      own_forward(rounding.own_forward) {
+      exp(precision.rounding.exp_error * unit),
+      exp_of_zero_is_one(!has_coarse_exp(precision.rounding)),
+      least_tile(precision.rounding.least_tile),
+      storage_eta(half_ulp(precision.dtype, 0)),
+      factor(factor_roundoff(precision)),
+      scaling(scaling_roundoff(precision)),
+      lse_split(precision.rounding.lse_split),
+      lse_statistics(precision.rounding.lse_statistics),
+      own_forward(precision.rounding.own_forward) {
+    const auto& [dtype, rounding] = precision;
     const bool flushes = rounding.flush_subnormals ||
                          (dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
     const double storage = unit_roundoff(dtype);

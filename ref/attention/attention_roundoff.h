@@ -70,7 +70,7 @@ struct AttentionRoundoff {
     double largest;     ///< a partial sum beyond it overflows
     double oracle;      ///< factor for the roundings of binary64 itself
 
-    AttentionRoundoff(Dtype dtype, const RoundingClass& rounding);
+    explicit AttentionRoundoff(const Precision& precision);
 
     double tiles(std::span<const KeyColumn> columns) const {
         return count_tiles(columns, least_tile);

@@ -33,11 +33,11 @@ auto largest_of(const Row& logits) {
 
 }  // namespace
 
-std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_query,
-                                std::int64_t last_query) {
+std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first,
+                                std::int64_t last) {
     std::vector<WantedRow> rows;
     for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head)
-        for (std::int64_t t = first_query; t < last_query; ++t)
+        for (std::int64_t t = first; t < last; ++t)
             for (std::int64_t g = 0; g < shape.group(); ++g) {
                 const std::int64_t row = t * shape.query_heads + kv_head * shape.group() + g;
                 rows.push_back({row, row});
@@ -187,9 +187,9 @@ void attend_row(const AttentionShape& shape, const AttentionInputs<Scalar>& in,
 }
 
 template <class Scalar>
-void dense_attention(const AttentionShape& shape, const ColumnLister& list_columns,
-                     const AttentionInputs<Scalar>& in, std::span<Scalar> output,
+void dense_attention(const AttentionForward<Scalar>& forward, std::span<Scalar> output,
                      std::span<Scalar> row_max, std::span<Scalar> row_sum) {
+    const AttentionShape& shape = forward.shape;
     const auto write = [&](std::int64_t place, const Scalar* o, Scalar m, Scalar l) {
         Scalar* const to = output.data() + place * shape.value_dim;
         for (std::int64_t d = 0; d < shape.value_dim; ++d) to[d] = o ? o[d] : Scalar{};
@@ -197,9 +197,9 @@ void dense_attention(const AttentionShape& shape, const ColumnLister& list_colum
         if (!row_sum.empty()) row_sum[static_cast<std::size_t>(place)] = l;
     };
     for_shared_rows(
-        shape, list_columns, in, all_rows(shape, 0, shape.query_rows),
+        forward, all_rows(shape),
         [&](const SharedRows<Scalar>& rows) {
-            const AttendedRows<Scalar> out = attend(rows, in);
+            const AttendedRows<Scalar> out = attend(rows, forward.in);
             for (std::int64_t i = 0; i < out.output.rows(); ++i)
                 write(rows.place(i), out.output.row(i).data(), out.row_max[i], out.row_sum[i]);
         },
@@ -209,34 +209,21 @@ void dense_attention(const AttentionShape& shape, const ColumnLister& list_colum
         });
 }
 
-using Complex = std::complex<double>;
-
 template struct SharedRows<double>;
-template void add_sink(const AttentionShape&, const AttentionInputs<double>&, WantedRow,
-                       std::vector<KeyColumn>&);
-template AttendedRows<double> attend(const SharedRows<double>&, const AttentionInputs<double>&);
-template void attend_row(const AttentionShape&, const AttentionInputs<double>&, std::int64_t,
-                         std::int64_t, std::span<const KeyColumn>, AttentionRow<double>&);
-template void dense_attention(const AttentionShape&, const ColumnLister&,
-                              const AttentionInputs<double>&, std::span<double>, std::span<double>,
-                              std::span<double>);
-template struct SharedRows<Complex>;
-template void add_sink(const AttentionShape&, const AttentionInputs<Complex>&, WantedRow,
-                       std::vector<KeyColumn>&);
-template AttendedRows<Complex> attend(const SharedRows<Complex>&, const AttentionInputs<Complex>&);
-template void attend_row(const AttentionShape&, const AttentionInputs<Complex>&, std::int64_t,
-                         std::int64_t, std::span<const KeyColumn>, AttentionRow<Complex>&);
-template void dense_attention(const AttentionShape&, const ColumnLister&,
-                              const AttentionInputs<Complex>&, std::span<Complex>,
-                              std::span<Complex>, std::span<Complex>);
+template struct SharedRows<std::complex<double>>;
 template struct SharedRows<Dual>;
-template void add_sink(const AttentionShape&, const AttentionInputs<Dual>&, WantedRow,
-                       std::vector<KeyColumn>&);
-template AttendedRows<Dual> attend(const SharedRows<Dual>&, const AttentionInputs<Dual>&);
-template void attend_row(const AttentionShape&, const AttentionInputs<Dual>&, std::int64_t,
-                         std::int64_t, std::span<const KeyColumn>, AttentionRow<Dual>&);
-template void dense_attention(const AttentionShape&, const ColumnLister&,
-                              const AttentionInputs<Dual>&, std::span<Dual>, std::span<Dual>,
-                              std::span<Dual>);
+#define ATTNCHECK_FORWARD_OVER(Scalar)                                                            \
+    template void add_sink(const AttentionShape&, const AttentionInputs<Scalar>&, WantedRow,      \
+                           std::vector<KeyColumn>&);                                              \
+    template AttendedRows<Scalar> attend(const SharedRows<Scalar>&,                               \
+                                         const AttentionInputs<Scalar>&);                         \
+    template void attend_row(const AttentionShape&, const AttentionInputs<Scalar>&, std::int64_t, \
+                             std::int64_t, std::span<const KeyColumn>, AttentionRow<Scalar>&);    \
+    template void dense_attention(const AttentionForward<Scalar>&, std::span<Scalar>,             \
+                                  std::span<Scalar>, std::span<Scalar>)
+ATTNCHECK_FORWARD_OVER(double);
+ATTNCHECK_FORWARD_OVER(std::complex<double>);
+ATTNCHECK_FORWARD_OVER(Dual);
+#undef ATTNCHECK_FORWARD_OVER
 
 }  // namespace attncheck::ref

@@ -75,6 +75,14 @@ struct AttentionInputs {
     std::span<const Scalar> bias = {};  ///< by KeyColumn::place; empty: KeyColumn::bias counts
 };
 
+/// A forward as a whole: what every function below takes. Refers to tensors and columns.
+template <class Scalar>
+struct AttentionForward {
+    AttentionShape shape;
+    const ColumnLister& list_columns;
+    AttentionInputs<Scalar> in;
+};
+
 /// One row of the forward over double, std::complex<double> or Dual, so that it can be
 /// differentiated exactly. NaN and infinity take their IEEE way; a dropped key's V is not touched.
 template <class Scalar>
@@ -84,8 +92,7 @@ void attend_row(const AttentionShape& shape, const AttentionInputs<Scalar>& in,
 
 /// The whole forward: output [T1,N1,Dv], row_max and row_sum [T1,N1] (either may be empty).
 template <class Scalar>
-void dense_attention(const AttentionShape& shape, const ColumnLister& list_columns,
-                     const AttentionInputs<Scalar>& in, std::span<Scalar> output,
+void dense_attention(const AttentionForward<Scalar>& forward, std::span<Scalar> output,
                      std::span<Scalar> row_max = {}, std::span<Scalar> row_sum = {});
 
 /// What the bound grants.
@@ -104,18 +111,16 @@ struct ExpectedAttention {
     ExpectedTensor stored_lse;  ///< [T1,N1]: the LSE of a kernel that stores it as fp32
 };
 
-/// Expected outputs with their bounds (verification: softmax attention forward, E_O). `dtype` is
-/// the storage type of query, key, value and output. The score error multiplies v - o, and where
+/// Expected outputs with their bounds (verification: softmax attention forward, E_O). The type of
+/// the precision is that of query, key, value and output. The score error multiplies v - o, and where
 /// the scores are too coarse to say anything the output still lies in the hull of the visible
 /// values. Rows whose visible logits are all -infinity, rows whose scores (with their biases, and
 /// the finite parts of infinite ones) may leave the range of fp32 or exceed 4e7, and NaN rows whose
 /// keys are all dropped are not judged (infinite bound, Overflow::any). A row without columns and
 /// without a sink has stored_lse = -infinity. Throws
 /// std::invalid_argument naming the tensor whose size does not fit the shape.
-ExpectedAttention expected_attention(const AttentionShape& shape, const ColumnLister& list_columns,
-                                     const AttentionInputs<double>& in, Dtype dtype,
-                                     const RoundingClass& rounding = {},
-                                     Grant grant = Grant::rounding);
+ExpectedAttention expected_attention(const AttentionForward<double>& forward,
+                                     const Precision& precision, Grant grant = Grant::rounding);
 
 struct AttentionGradInputs {
     AttentionInputs<double> forward;
@@ -133,14 +138,28 @@ struct AttentionGradInputs {
     Dtype bias_dtype = Dtype::fp32;   ///< of dbias
 };
 
+/// A gradient as a whole, likewise.
+struct AttentionBackward {
+    AttentionShape shape;
+    const ColumnLister& list_columns;
+    AttentionGradInputs in;
+
+    AttentionForward<double> forward() const { return {shape, list_columns, in.forward}; }
+    /// For gradients to which a sink adds nothing.
+    AttentionBackward without_sink() const {
+        AttentionBackward plain = *this;
+        plain.in.forward.sink = {};
+        return plain;
+    }
+};
+
 struct AttentionGrad {
     std::vector<double> query, key, value;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
 };
 
 /// The gradients without bounds, at a fraction of their cost. Throws std::invalid_argument for a softcap,
 /// dropout or sinks.
-AttentionGrad dense_attention_grad(const AttentionShape& shape, const ColumnLister& list_columns,
-                                   const AttentionGradInputs& in);
+AttentionGrad dense_attention_grad(const AttentionBackward& backward);
 
 struct ExpectedAttentionGrad {
     ExpectedTensor query_grad, key_grad, value_grad;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
@@ -151,10 +170,8 @@ struct ExpectedAttentionGrad {
 /// Expected gradients with their bounds (verification: attention backward, E_dQ, E_dK, E_dV). Keys
 /// that no row sees and rows without a key get 0 with bound 0. Runs on several threads when the
 /// problem is large; the result does not depend on their number.
-ExpectedAttentionGrad expected_attention_grad(const AttentionShape& shape,
-                                              const ColumnLister& list_columns,
-                                              const AttentionGradInputs& in, Dtype dtype,
-                                              const RoundingClass& rounding = {},
+ExpectedAttentionGrad expected_attention_grad(const AttentionBackward& backward,
+                                              const Precision& precision,
                                               Grant grant = Grant::rounding);
 
 }  // namespace attncheck::ref

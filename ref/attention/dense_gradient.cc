@@ -6,8 +6,9 @@
 
 namespace attncheck::ref {
 
-AttentionGrad dense_attention_grad(const AttentionShape& shape, const ColumnLister& list_columns,
-                                   const AttentionGradInputs& in) {
+AttentionGrad dense_attention_grad(const AttentionBackward& backward) {
+    const AttentionShape& shape = backward.shape;
+    const AttentionGradInputs& in = backward.in;
     const AttentionInputs<double>& forward = in.forward;
     if (forward.softcap > 0 || forward.keep_prob != 1 || !forward.sink.empty())
         throw std::invalid_argument("dense attention: a gradient without bounds has no softcap, dropout or sink");
@@ -38,7 +39,7 @@ AttentionGrad dense_attention_grad(const AttentionShape& shape, const ColumnList
             add_product(dv.row(key), prob, j, dout);
         }
     };
-    for_shared_rows(shape, list_columns, forward, all_rows(shape, 0, shape.query_rows), add_rows, skip_row);
+    for_shared_rows(backward.forward(), all_rows(shape), add_rows);
     dk *= forward.scale;
     return out;
 }

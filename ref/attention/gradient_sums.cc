@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ref/attention/close_numbers.h"
+#include "ref/attention/row_noise.h"
 
 namespace attncheck::ref {
 
@@ -28,36 +29,32 @@ void PairShares::share_alike(const Eigen::ArrayXd& errors) {
     alike += (value.colwise() * errors).square();
 }
 
-GradientSums::GradientSums(const AttentionShape& shape, std::span<const double> key,
-                           std::span<const SequencePlace> query_places,
-                           std::span<const SequencePlace> key_places, Dtype dtype,
-                           const RoundingVariance& of, const KeySlots& slots,
+GradientSums::GradientSums(const AttentionBackward& backward, const SequencePlaces& places,
+                           Dtype dtype, const RoundingVariance& of, const KeySlots& slots,
                            AttentionGradNoise& out)
-    : shape_(shape),
-      query_places_(query_places),
-      key_places_(key_places),
+    : shape_(backward.shape),
+      places_(places),
       dtype_(dtype),
       of_(of),
-      key2_(finite_squares(key)),
+      key2_(finite_squares(backward.in.forward.key)),
       slots_(slots),
       terms_(Eigen::ArrayXd::Zero(slots.count())),
-      query_(out.query_grad, shape.head_dim),
-      key_(out.key_grad, shape.head_dim),
-      value_(out.value_grad, shape.value_dim) {
+      query_(out.query_grad, shape_.head_dim),
+      key_(out.key_grad, shape_.head_dim),
+      value_(out.value_grad, shape_.value_dim) {
     for (TensorSums* sums : {&query_, &key_, &value_})
         if (of_.truncating || of_.stores_scaled || (sums == &key_ && shares_delta()) ||
             (sums == &value_ && of_.own_forward))
             sums->noise.truncated.resize(sums->noise.size());
-    if (of_.group > 0 && shape.group() > 1) {
-        head_key_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.head_dim);
-        head_value_ = Matrix<double>::Zero(terms_.size() * shape.group(), shape.value_dim);
-    }
+    for (TensorSums* sums : {&key_, &value_})
+        if (of_.group > 0 && shape_.group() > 1)
+            sums->heads = Matrix<double>::Zero(terms_.size() * shape_.group(), sums->width);
 }
 
 /// group=half: the sums of every query head are rounded.
-void GradientSums::add_heads(TensorSums& sums, std::int64_t key, const Matrix<double>& heads) {
-    for (std::int64_t h = 0; heads.size() > 0 && h < shape_.group(); ++h) {
-        const auto of_head = heads.row(key * shape_.group() + h);
+void GradientSums::add_heads(TensorSums& sums, std::int64_t key) {
+    for (std::int64_t h = 0; sums.heads.size() > 0 && h < shape_.group(); ++h) {
+        const auto of_head = sums.heads.row(key * shape_.group() + h);
         const Eigen::RowVectorXd alike =
             of_head.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
         sums.rest(key) +=
@@ -66,31 +63,31 @@ void GradientSums::add_heads(TensorSums& sums, std::int64_t key, const Matrix<do
     }
 }
 
-void GradientSums::add_to_heads(const SharedRows<double>& rows, const Array& share,
-                                const Matrix<double>& x, std::int64_t j, std::int64_t to,
-                                Matrix<double>& heads) {
-    const std::int64_t group = shape_.group();
-    for (std::int64_t i = 0; heads.size() > 0 && i < x.rows(); ++i)
-        heads.row(to * group + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
+void GradientSums::add_to_heads(TensorSums& sums, const SharedRows<double>& rows,
+                                const Array& share, const Matrix<double>& x, std::int64_t j) {
+    const std::int64_t group = shape_.group(), first = slot(rows, j) * group;
+    for (std::int64_t i = 0; sums.heads.size() > 0 && i < x.rows(); ++i)
+        sums.heads.row(first + rows.row(i) % shape_.query_heads % group) += share(i, j) * x.row(i);
 }
 
 void GradientSums::finish_keys() {
     for (std::int64_t key = 0; key < terms_.size(); ++key) {
-        add_heads(key_, key, head_key_);
-        add_heads(value_, key, head_value_);
+        add_heads(key_, key);
+        add_heads(value_, key);
         finish(key_, key, terms_[key], of_.rounds_score_grad);
         finish(value_, key, terms_[key], of_.rounds_prob);
     }
     if (!has_keys()) return;
     const auto slots = slots_by_sequence();
-    add_close_sums(key_, slots, head_key_);
-    add_close_sums(value_, slots, head_value_);
+    add_close_sums(key_, slots);
+    add_close_sums(value_, slots);
 }
 
 std::vector<std::vector<std::int64_t>> GradientSums::slots_by_sequence() const {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> slots;
     for (std::int64_t key = 0; key < shape_.kv_rows * shape_.kv_heads; ++key) {
-        const std::int64_t sequence = key_places_[static_cast<std::size_t>(key / shape_.kv_heads)].sequence,
+        const std::int64_t sequence = places_.keys[static_cast<std::size_t>(key / shape_.kv_heads)]
+                                          .sequence,
                            slot = slots_.of(key);
         if (sequence >= 0 && slot >= 0) slots[{sequence, key % shape_.kv_heads}].push_back(slot);
     }
@@ -99,8 +96,8 @@ std::vector<std::vector<std::int64_t>> GradientSums::slots_by_sequence() const {
     return out;
 }
 
-void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vector<std::int64_t>>& by_sequence,
-                                  const Matrix<double>& heads) {
+void GradientSums::add_close_sums(TensorSums& sums,
+                                  const std::vector<std::vector<std::int64_t>>& by_sequence) {
     std::vector<double> numbers, channel(static_cast<std::size_t>(sums.width));
     for (const auto& slots : by_sequence)
         for (std::int64_t d = 0; d < sums.width; ++d) {
@@ -111,11 +108,13 @@ void GradientSums::add_close_sums(TensorSums& sums, const std::vector<std::vecto
                 for (const std::int64_t slot : slots) numbers.push_back(number(slot));
                 add_close(sums.noise, slots, numbers, dtype_, channel);
             };
-            if (heads.size() == 0) {
+            if (sums.heads.size() == 0) {
                 add([&](std::int64_t slot) { return sums.value(slot)[d]; });
                 continue;
             }
-            const auto of_head = [&](std::int64_t slot, std::int64_t h) { return heads(slot * shape_.group() + h, d); };
+            const auto of_head = [&](std::int64_t slot, std::int64_t h) {
+                return sums.heads(slot * shape_.group() + h, d);
+            };
             // The stored sums of the largest heads are representable: the other heads decide how the whole is rounded.
             add([&](std::int64_t slot) {
                 double sum = 0;
@@ -166,7 +165,7 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
     }
     for (const std::int64_t tile : kProbedTiles) {
         if (!find_probe(query_.noise, Defect::last_tile, tile)) continue;
-        const auto last = columns_in_last_tile(rows, key_places_, tile);
+        const auto last = columns_in_last_tile(rows, places_.keys, tile);
         if (last.empty()) continue;
         const Matrix<double> part =
             product(shares.value(Eigen::all, last).matrix(), k(last, Eigen::all));
@@ -186,7 +185,7 @@ void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares&
                 other_row = shares.prob.colwise() * (delta - other_delta);
     for (std::int64_t j = 0; j < rows.count(); ++j) {
         const std::int64_t to = slot(rows, j);
-        add_to_heads(rows, shares.value, q, j, to, head_key_);
+        add_to_heads(key_, rows, shares.value, q, j);
         add_product(key_.value(to), shares.value, j, q);
         add_product(key_.squared(to), squares, j, q2);
         add_product(key_.rest(to), own, j, q2);
@@ -227,7 +226,7 @@ void GradientSums::add_to_values(const SharedRows<double>& rows, const PairShare
     const Array squares = weights.value.square();
     for (std::int64_t j = 0; j < rows.count(); ++j) {
         const std::int64_t to = slot(rows, j);
-        add_to_heads(rows, weights.value, tame, j, to, head_value_);
+        add_to_heads(value_, rows, weights.value, tame, j);
         add_product(value_.value(to), weights.value, j, tame);
         add_product(value_.squared(to), squares, j, tame2);
         add_product(value_.rest(to), weights.own, j, tame2);

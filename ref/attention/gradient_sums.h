@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ref/attention/key_slots.h"
+#include "ref/attention/probes.h"
 #include "ref/attention/rounding_noise.h"
 #include "ref/attention/rounding_variance.h"
 #include "ref/attention/shared_rows.h"
@@ -17,6 +18,7 @@ struct TensorSums {
     RoundingNoise& noise;
     std::int64_t width;
     std::vector<double> squares;  ///< sums of squared products
+    Matrix<double> heads;  ///< group=half, of keys: [slots G,width], by query head; else empty
 
     TensorSums(RoundingNoise& of, std::int64_t of_width)
         : noise(of), width(of_width), squares(of.size()) {}
@@ -61,14 +63,12 @@ struct RowTerms {
 /// Of the wanted rows, and of the keys that have a slot. Refers to all that it is made from.
 class GradientSums {
 public:
-    GradientSums(const AttentionShape& shape, std::span<const double> key,
-                 std::span<const SequencePlace> query_places,
-                 std::span<const SequencePlace> key_places, Dtype dtype,
+    GradientSums(const AttentionBackward& backward, const SequencePlaces& places, Dtype dtype,
                  const RoundingVariance& of, const KeySlots& slots, AttentionGradNoise& out);
 
     bool has_keys() const { return slots_.count() > 0; }
     const SequencePlace& place_of(std::int64_t row) const {
-        return query_places_[static_cast<std::size_t>(row / shape_.query_heads)];
+        return places_.queries[static_cast<std::size_t>(row / shape_.query_heads)];
     }
     /// Nothing where no row of queries is wanted.
     void add_to_queries(const SharedRows<double>& rows, const PairShares& shares,
@@ -84,9 +84,9 @@ private:
     std::int64_t slot(const SharedRows<double>& rows, std::int64_t j) const {
         return slots_.of(rows.keys[static_cast<std::size_t>(j)]);
     }
-    void add_heads(TensorSums& sums, std::int64_t key, const Matrix<double>& heads);
-    void add_to_heads(const SharedRows<double>& rows, const Array& share, const Matrix<double>& x,
-                      std::int64_t j, std::int64_t to, Matrix<double>& heads);
+    void add_heads(TensorSums& sums, std::int64_t key);
+    void add_to_heads(TensorSums& sums, const SharedRows<double>& rows, const Array& share,
+                      const Matrix<double>& x, std::int64_t j);
     /// What an error of `deviations`, one number for each row, adds to all of its keys.
     void add_shared(TensorSums& sums, const SharedRows<double>& rows, const Array& deviations,
                     const Matrix<double>& x) const;
@@ -97,13 +97,13 @@ private:
                    const Matrix<double>& x);
     void finish(TensorSums& sums, std::int64_t at, double terms, bool casts);
     /// Sums over queries, those of the heads of a group too, that lie close together for the keys of a sequence.
-    void add_close_sums(TensorSums& sums, const std::vector<std::vector<std::int64_t>>& by_sequence,
-                        const Matrix<double>& heads);
+    void add_close_sums(TensorSums& sums,
+                        const std::vector<std::vector<std::int64_t>>& by_sequence);
     /// The slots of the keys of each sequence and head of K.
     std::vector<std::vector<std::int64_t>> slots_by_sequence() const;
 
     const AttentionShape& shape_;
-    std::span<const SequencePlace> query_places_, key_places_;
+    const SequencePlaces& places_;
     Dtype dtype_;
     const RoundingVariance& of_;
     std::vector<double> key2_;  ///< [T2,N2,D]: k^2
@@ -111,7 +111,6 @@ private:
     const KeySlots& slots_;
     Eigen::ArrayXd terms_;  ///< by slot: columns that refer to each key
     TensorSums query_, key_, value_;
-    Matrix<double> head_key_, head_value_;  ///< group=half: [T2,N2,G,D], [T2,N2,G,Dv]
 };
 
 }  // namespace attncheck::ref

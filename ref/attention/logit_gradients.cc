@@ -57,41 +57,32 @@ ExpectedTensor LogitSums::finish(Dtype dtype, const AttentionRoundoff& roundoff)
     return out;
 }
 
-AttentionGradInputs without_sink(const AttentionGradInputs& in) {
-    AttentionGradInputs plain = in;
-    plain.forward.sink = {};
-    return plain;
+ExpectedTensor expected_bias_grad(const AttentionBackward& backward, const Precision& precision) {
+    const AttentionBackward plain = backward.without_sink();
+    RowGradientBound bound(plain, precision, Grant::rounding);
+    LogitSums sums(plain.in.bias_elements);
+    for_shared_rows(plain.forward(), all_rows(plain.shape), [&](const SharedRows<double>& rows) {
+        sums.add_bias(rows, bound.measure(rows));
+    });
+    return sums.finish(plain.in.bias_dtype, AttentionRoundoff(precision));
 }
 
-ExpectedTensor expected_bias_grad(const AttentionShape& shape, const ColumnLister& list_columns,
-                                  const AttentionGradInputs& in, Dtype dtype,
-                                  const RoundingClass& rounding) {
-    const AttentionGradInputs plain = without_sink(in);
-    RowGradientBound bound(shape, plain, dtype, rounding, Grant::rounding);
-    LogitSums sums(in.bias_elements);
-    for_shared_rows(
-        shape, list_columns, plain.forward, all_rows(shape, 0, shape.query_rows),
-        [&](const SharedRows<double>& rows) { sums.add_bias(rows, bound.measure(rows)); },
-        skip_row);
-    return sums.finish(in.bias_dtype, AttentionRoundoff(dtype, rounding));
-}
-
-ExpectedTensor expected_sink_grad(const AttentionShape& shape, const ColumnLister& list_columns,
-                                  const AttentionGradInputs& in, Dtype dtype,
-                                  const RoundingClass& rounding, Grant grant) {
-    RowGradientBound bound(shape, in, dtype, rounding, grant);
+ExpectedTensor expected_sink_grad(const AttentionBackward& backward, const Precision& precision,
+                                  Grant grant) {
+    const AttentionShape& shape = backward.shape;
+    const AttentionGradInputs& in = backward.in;
+    RowGradientBound bound(backward, precision, grant);
     LogitSums sums(in.forward.sink.size());
     const ColumnLister list_none = [&](std::int64_t t, std::int64_t n,
                                        std::vector<KeyColumn>& columns) {
-        const bool in_sequence = list_columns(t, n, columns);
+        const bool in_sequence = backward.list_columns(t, n, columns);
         columns.clear();
         return in_sequence;
     };
-    for_shared_rows(
-        shape, list_none, in.forward, all_rows(shape, 0, shape.query_rows),
-        [&](const SharedRows<double>& rows) { sums.add_sinks(shape, rows, bound.measure(rows)); },
-        skip_row);
-    const AttentionRoundoff roundoff(dtype, rounding);
+    for_shared_rows<double>(
+        {shape, list_none, in.forward}, all_rows(shape),
+        [&](const SharedRows<double>& rows) { sums.add_sinks(shape, rows, bound.measure(rows)); });
+    const AttentionRoundoff roundoff(precision);
     ExpectedTensor out = sums.finish(Dtype::fp32, roundoff);
     // A sink of -infinity takes no part and its gradient is 0, which is P delta where delta is finite.
     if (in.forward.sink.empty()) return out;

@@ -36,7 +36,4 @@ private:
     std::vector<char> unjudged_;
 };
 
-/// The inputs without their sinks: for gradients to which a sink adds nothing.
-AttentionGradInputs without_sink(const AttentionGradInputs& in);
-
 }  // namespace attncheck::ref

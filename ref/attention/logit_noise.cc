@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/attention/probes.h"
+
 namespace attncheck::ref {
 
 void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const Array& own,
@@ -56,10 +58,9 @@ RoundingNoise LogitNoise::finish() const {
 }
 
 /// P of a sink is exp(sink - m) / l, and its dP is 0: dS = -P delta.
-RoundingNoise sink_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in, Dtype dtype,
-                              const RoundingClass& rounding) {
-    const RoundingVariance of(dtype, rounding);
+RoundingNoise sink_grad_noise(const AttentionBackward& backward, const Precision& precision) {
+    const auto& [shape, list_columns, in] = backward;
+    const RoundingVariance of(precision);
     const std::span<const double> sink = in.forward.sink;
     LogitNoise noise(sink.size(), Dtype::fp32, of);
     std::vector<KeyColumn> columns;

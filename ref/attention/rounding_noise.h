@@ -31,6 +31,10 @@ struct SequencePlace {
 };
 std::vector<SequencePlace> sequence_places(std::span<const std::int64_t> lengths,
                                            std::int64_t total);
+/// Of the rows of query and of key.
+struct SequencePlaces {
+    std::vector<SequencePlace> queries, keys;
+};
 
 /// Defects with a direction of their own.
 enum class Defect {
@@ -88,59 +92,38 @@ struct AttentionNoise {
     RoundingNoise output, row_max, row_sum;  ///< [T1,N1,Dv], [T1,N1], [T1,N1]
     RoundingNoise lse;  ///< [T1,N1]: of row_max + log(row_sum), with its storing as fp32
 };
-/// `dtype` as in expected_attention. Rows that see no key have variance 0.
-AttentionNoise attention_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                               const AttentionInputs<double>& in,
-                               std::span<const SequencePlace> key_places, Dtype dtype,
-                               const RoundingClass& rounding);
+/// `precision` as in expected_attention. Rows that see no key have variance 0.
+AttentionNoise attention_noise(const AttentionForward<double>& forward,
+                               const SequencePlaces& places, const Precision& precision);
 
 /// Of chosen rows: row k of each is row rows[k] = t * N1 + n.
-AttentionNoise attention_noise_of_rows(const AttentionShape& shape,
-                                       const ColumnLister& list_columns,
-                                       const AttentionInputs<double>& in,
-                                       std::span<const SequencePlace> key_places, Dtype dtype,
-                                       const RoundingClass& rounding,
+AttentionNoise attention_noise_of_rows(const AttentionForward<double>& forward,
+                                       const SequencePlaces& places, const Precision& precision,
                                        std::span<const std::int64_t> rows);
 
 struct AttentionGradNoise {
     RoundingNoise query_grad, key_grad, value_grad;
     RoundingNoise bias_grad, sink_grad;  ///< [bias_elements], [N1]
 };
-AttentionGradNoise attention_grad_noise(const AttentionShape& shape,
-                                        const ColumnLister& list_columns,
-                                        const AttentionGradInputs& in,
-                                        std::span<const SequencePlace> query_places,
-                                        std::span<const SequencePlace> key_places, Dtype dtype,
-                                        const RoundingClass& rounding);
+AttentionGradNoise attention_grad_noise(const AttentionBackward& backward,
+                                        const SequencePlaces& places, const Precision& precision);
 
 /// dQ of chosen rows, row k is row rows[k] = t * N1 + n.
-RoundingNoise query_grad_noise_of_rows(const AttentionShape& shape,
-                                       const ColumnLister& list_columns,
-                                       const AttentionGradInputs& in,
-                                       std::span<const SequencePlace> query_places,
-                                       std::span<const SequencePlace> key_places, Dtype dtype,
-                                       const RoundingClass& rounding,
+RoundingNoise query_grad_noise_of_rows(const AttentionBackward& backward,
+                                       const SequencePlaces& places, const Precision& precision,
                                        std::span<const std::int64_t> rows);
 
 /// dbias [in.bias_elements] and dsink [N1] alone; columns as in expected_bias_grad and
 /// expected_sink_grad.
-RoundingNoise bias_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in,
-                              std::span<const SequencePlace> query_places,
-                              std::span<const SequencePlace> key_places, Dtype dtype,
-                              const RoundingClass& rounding);
-RoundingNoise sink_grad_noise(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in, Dtype dtype,
-                              const RoundingClass& rounding);
+RoundingNoise bias_grad_noise(const AttentionBackward& backward, const SequencePlaces& places,
+                              const Precision& precision);
+RoundingNoise sink_grad_noise(const AttentionBackward& backward, const Precision& precision);
 
 struct KeyGradNoise {
     RoundingNoise key_grad, value_grad;
 };
 /// dK and dV of chosen keys, row k is key keys[k] = j * N2 + n; columns as in expected_key_grad_of.
-KeyGradNoise key_grad_noise_of(const AttentionShape& shape, const ColumnLister& list_columns,
-                               const AttentionGradInputs& in,
-                               std::span<const SequencePlace> query_places,
-                               std::span<const SequencePlace> key_places, Dtype dtype,
-                               const RoundingClass& rounding, std::span<const std::int64_t> keys);
+KeyGradNoise key_grad_noise_of(const AttentionBackward& backward, const SequencePlaces& places,
+                               const Precision& precision, std::span<const std::int64_t> keys);
 
 }  // namespace attncheck::ref

@@ -16,8 +16,7 @@ struct RoundingVariance {
     double sum;        ///< u of a partial sum
     double unit;       ///< u of a single operation
     bool truncating;   ///< sums err towards zero
-    double stored_cast;  ///< relative variance of a cast to the storage type
-    double cast;         ///< of that of P or dS
+    double cast;       ///< relative variance of a cast of P or dS
     double underflow;  ///< absolute variance of a cast near zero
     bool rounds_prob, rounds_score_grad, rounds_sum;
     std::int64_t least_tile;  ///< keys that a tile takes at least
@@ -26,43 +25,41 @@ struct RoundingVariance {
     double scaling;              ///< of an element of q or k that is scaled (scale=)
     double scaling_underflow;    ///< absolute, near zero
     bool stores_scaled;          ///< scale=half of a half type; what these errors have in common: scaled_inputs.h
-    bool lse_split, lse_statistics;
-    bool own_forward;
+    bool lse_split, own_forward;
     /// exp=N beyond the usual: squared relative error of an exponential, N u. Not a third of it: the same
     /// argument has the same error in every row, exp(0) among them, so that it may be the largest one.
     double exponential;
     double flush;  ///< what a stored number loses near zero, 0 if nothing is flushed
     double least;  ///< error of a cast near zero
 
-    RoundingVariance(Dtype storage, const RoundingClass& rounding)
-        : sum(accumulator_roundoff(rounding, storage)),
-          unit(std::max(sum, 0x1p-24)),
-          truncating(rounding.accumulator_roundoff > 0x1p-24),
-          stored_cast(unit_roundoff(storage) * unit_roundoff(storage) / 3),
-          cast(square(unit_roundoff(rounding.cast.value_or(storage))) / 3),
-          underflow(0),
-          rounds_prob(rounding.prob_rounded),
-          rounds_score_grad(rounding.score_grad_rounded),
-          rounds_sum(rounding.row_sum_rounded),
-          least_tile(rounding.least_tile),
-          score(rounding.scores_rounded ? stored_cast : 0),
-          delta(rounding.delta_rounded ? stored_cast : 0),
-          group(rounding.group_rounded ? stored_cast : 0),
-          // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
-          // rows makes it smaller.
-          factors(2 * factor_roundoff(rounding, storage) * factor_roundoff(rounding, storage)),
-          // As other casts where it is one; the errors that rows share are counted as such.
-          scaling(square(scaling_roundoff(rounding, storage)) /
-                  (rounding.scaling == Scaling::half && storage != Dtype::fp32 ? 3 : 1)),
-          lse_split(rounding.lse_split),
-          lse_statistics(rounding.lse_statistics),
-          own_forward(rounding.own_forward),
-          exponential(has_coarse_exp(rounding) ? square(rounding.exp_error * unit) : 0),
-          flush(rounding.flush_subnormals ? min_normal(storage) : 0) {
-        const double eta = half_ulp(rounding.cast.value_or(storage), 0);
-        underflow = std::max(eta * eta / 3, flush * flush);
-        scaling_underflow = rounding.scaling == Scaling::half ? underflow : 0;
-        stores_scaled = rounding.scaling == Scaling::half && storage != Dtype::fp32;
+    explicit RoundingVariance(const Precision& precision) {
+        const auto& [storage, rounding] = precision;
+        const Dtype cast_type = rounding.cast.value_or(storage);
+        const double stored_cast = square(unit_roundoff(storage)) / 3, eta = half_ulp(cast_type, 0);
+        const bool scales_half = rounding.scaling == Scaling::half;
+        sum = accumulator_roundoff(precision);
+        unit = std::max(sum, 0x1p-24);
+        truncating = rounding.accumulator_roundoff > 0x1p-24;
+        cast = square(unit_roundoff(cast_type)) / 3;
+        rounds_prob = rounding.prob_rounded;
+        rounds_score_grad = rounding.score_grad_rounded;
+        rounds_sum = rounding.row_sum_rounded;
+        least_tile = rounding.least_tile;
+        score = rounding.scores_rounded ? stored_cast : 0;
+        delta = rounding.delta_rounded ? stored_cast : 0;
+        group = rounding.group_rounded ? stored_cast : 0;
+        // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
+        // rows makes it smaller.
+        factors = 2 * square(factor_roundoff(precision));
+        // As other casts where it is one; the errors that rows share are counted as such.
+        stores_scaled = scales_half && storage != Dtype::fp32;
+        scaling = square(scaling_roundoff(precision)) / (stores_scaled ? 3 : 1);
+        lse_split = rounding.lse_split;
+        own_forward = rounding.own_forward;
+        exponential = has_coarse_exp(rounding) ? square(rounding.exp_error * unit) : 0;
+        flush = rounding.flush_subnormals ? min_normal(storage) : 0;
+        underflow = std::max(square(eta) / 3, square(flush));
+        scaling_underflow = scales_half ? underflow : 0;
         least = std::max(eta, flush);
     }
 
@@ -140,37 +137,5 @@ struct RoundingVariance {
         return error * error;
     }
 };
-
-/// Tiles whose last, incomplete or complete, one has a probe.
-inline constexpr std::int64_t kProbedTiles[] = {16, 32, 64, 128};
-
-/// True if the row is in the last tile of its sequence and that is not its only one.
-inline bool in_last_tile(const SequencePlace& place, std::int64_t tile) {
-    return place.length > tile && place.position >= (place.length - 1) / tile * tile;
-}
-
-/// Adds a probe for every tile that cuts some sequence.
-void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places);
-
-/// Counts errors that are up to `part` times the direction of a probe: those that all logits share
-/// err as a wrong scale does, a stored delta as a wrong row term.
-void add_coherent(RoundingNoise& noise, Defect defect, double part);
-
-/// The probe of a defect, or null.
-Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile = 0);
-
-/// x^2, 0 where it is not finite.
-std::vector<double> finite_squares(std::span<const double> values);
-
-/// Puts the probe of a relative error first.
-void add_gain(RoundingNoise& noise);
-
-template <class Scalar>
-struct SharedRows;
-
-/// Columns whose key is in the last tile of its sequence.
-std::vector<std::int64_t> columns_in_last_tile(const SharedRows<double>& rows,
-                                               std::span<const SequencePlace> key_places,
-                                               std::int64_t tile);
 
 }  // namespace attncheck::ref

@@ -13,20 +13,20 @@ constexpr double kQuotient = 12;
 
 }  // namespace
 
-RowGradientBound::RowGradientBound(const AttentionShape& shape, const AttentionGradInputs& in,
-                                   Dtype dtype, const RoundingClass& rounding, Grant grant)
-    : shape_(shape),
-      in_(in),
-      dtype_(dtype),
-      roundoff_(dtype, rounding),
-      score_error_(shape, in.forward, roundoff_),
-      value_(in.forward.value),
-      output_grad_(in.output_grad),
-      output_(in.output),
+RowGradientBound::RowGradientBound(const AttentionBackward& backward, const Precision& precision,
+                                   Grant grant)
+    : shape_(backward.shape),
+      in_(backward.in),
+      dtype_(precision.dtype),
+      roundoff_(precision),
+      score_error_(shape_, in_.forward, roundoff_),
+      value_(in_.forward.value),
+      output_grad_(in_.output_grad),
+      output_(in_.output),
       grant_(grant),
-      scale_(std::fabs(in.forward.scale)),
-      keep_(1 / in.forward.keep_prob),
-      softcap_(in.forward.softcap) {}
+      scale_(std::fabs(in_.forward.scale)),
+      keep_(1 / in_.forward.keep_prob),
+      softcap_(in_.forward.softcap) {}
 
 const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
     rows_ = &rows;
@@ -205,12 +205,7 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     // The largest dS that may be cast, before or after the scale.
     check_range((size + error + prob * delta_error) * std::max(1.0, scale_),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
-    const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
-    const double least = std::max(0.0, size - error - prob * delta_error);
-    if (x > 0 || delta_error > 0)
-        error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor +
-                  roundoff_.tiny_sum) /
-                 scaled;
+    if (x > 0 || delta_error > 0) error += score_grad_loss(size - error - prob * delta_error);
     if (out_.has_slope()) {
         out_.logit_grad_error(row_, j) = error;
         measure_slope_error(j,
@@ -248,13 +243,15 @@ void RowGradientBound::measure_slope_error(std::int64_t j, double before, double
     error += roundoff_.score_grad * (size + error + common);
     check_range((size + error + common) * std::max(1.0, scale_),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
-    const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
-    const double least = std::max(0.0, size - error - common);
-    if (x > 0 || delta_error > 0)
-        error += (roundoff_.cast_loss(least * scaled * 0.99) + 2 * kSumFloor +
-                  roundoff_.tiny_sum) /
-                 scaled;
+    if (x > 0 || delta_error > 0) error += score_grad_loss(size - error - common);
     out_.score_grad_error(row_, j) = error;
+}
+
+double RowGradientBound::score_grad_loss(double least) const {
+    const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
+    return (roundoff_.cast_loss(std::max(0.0, least) * scaled * 0.99) + 2 * kSumFloor +
+            roundoff_.tiny_sum) /
+           scaled;
 }
 
 double RowGradientBound::prob_grad_error_of(std::int64_t j, double size) const {

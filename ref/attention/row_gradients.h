@@ -28,8 +28,7 @@ struct RowGradients {
 
 class RowGradientBound {
 public:
-    RowGradientBound(const AttentionShape& shape, const AttentionGradInputs& in, Dtype dtype,
-                     const RoundingClass& rounding, Grant grant);
+    RowGradientBound(const AttentionBackward& backward, const Precision& precision, Grant grant);
 
     /// The rows, or some of their columns.
     ///
@@ -69,6 +68,9 @@ private:
 
     /// The same for dS' from `before`, the error of dS but for its cast; x = |dP - delta|.
     void measure_slope_error(std::int64_t j, double before, double x);
+
+    /// What a dS of at least this size loses near zero as it is cast, before or after the scale.
+    double score_grad_loss(double least) const;
 
     /// |dP^ - dP| where size = g sum |dO v|.
     double prob_grad_error_of(std::int64_t j, double size) const;

@@ -6,7 +6,6 @@
 
 #include "ref/attention/close_numbers.h"
 #include "ref/attention/key_slots.h"
-#include "ref/attention/logit_gradients.h"
 #include "ref/attention/rounding_variance.h"
 #include "ref/attention/score_gradients.h"
 
@@ -89,13 +88,18 @@ Array forward_derivatives(const SharedRows<double>& rows, const AttentionInputs<
 /// The same of a gradient, and its products with Q or K.
 class GradientDerivatives {
 public:
-    GradientDerivatives(const AttentionShape& shape, const AttentionGradInputs& in, const WeightedResult& sum,
+    GradientDerivatives(const AttentionBackward& backward, const WeightedResult& sum,
                         const RoundingVariance& of, const KeySlots& slots)
-        : shape_(shape), in_(in), sum_(sum), own_forward_(of.own_forward), slots_(slots),
-          deltas_(row_deltas(shape, in)), given_(shape, in.forward.scale, of), own_(shape, in.forward.scale, of) {}
+        : backward_(backward),
+          sum_(sum),
+          own_forward_(of.own_forward),
+          slots_(slots),
+          deltas_(row_deltas(backward)),
+          given_(shape_, in_.forward.scale, of),
+          own_(given_) {}
 
     void add(const SharedRows<double>& rows) {
-        const ScoreGradients exact = score_gradients(shape_, in_, rows, deltas_);
+        const ScoreGradients exact = score_gradients(backward_, rows, deltas_);
         const bool caps = in_.forward.softcap > 0;
         const double scale = in_.forward.scale;
         const bool of_queries = sum_.result == Result::query_grad;
@@ -157,8 +161,9 @@ private:
         return out;
     }
 
-    const AttentionShape& shape_;
-    const AttentionGradInputs& in_;
+    const AttentionBackward& backward_;
+    const AttentionShape& shape_ = backward_.shape;
+    const AttentionGradInputs& in_ = backward_.in;
     const WeightedResult& sum_;
     bool own_forward_;
     const KeySlots& slots_;
@@ -168,31 +173,29 @@ private:
 
 }  // namespace
 
-double scaled_inputs_variance(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& given, Dtype dtype, const RoundingClass& rounding,
+double scaled_inputs_variance(const AttentionBackward& given, const Precision& precision,
                               const WeightedResult& sum) {
-    const RoundingVariance of(dtype, rounding);
-    if (of.scaling == 0 || given.forward.scale == 0) return 0;
+    const AttentionShape& shape = given.shape;
+    const AttentionInputs<double>& in = given.in.forward;
+    const RoundingVariance of(precision);
+    if (of.scaling == 0 || in.scale == 0) return 0;
     const bool is_of_keys = sum.result == Result::key_grad || sum.result == Result::value_grad;
-    const std::vector<WantedRow> wanted = sum.chosen && !is_of_keys ? chosen_rows(shape, *sum.chosen)
-                                                                     : all_rows(shape, 0, shape.query_rows);
+    const std::vector<WantedRow> wanted =
+        sum.chosen && !is_of_keys ? chosen_rows(shape, *sum.chosen) : all_rows(shape);
     const std::int64_t all_keys = shape.kv_rows * shape.kv_heads;
     const KeySlots slots = sum.chosen && is_of_keys ? KeySlots(all_keys, *sum.chosen) : KeySlots(all_keys);
     if (sum.result <= Result::lse) {
-        InputDerivatives derivatives(shape, given.forward.scale, of);
-        for_shared_rows(
-            shape, list_columns, given.forward, wanted,
-            [&](const SharedRows<double>& rows) {
-                derivatives.add(rows, forward_derivatives(rows, given.forward, shape.value_dim, sum));
-            },
-            skip_row);
-        return derivatives.variance(given.forward.key);
+        InputDerivatives derivatives(shape, in.scale, of);
+        for_shared_rows(given.forward(), wanted, [&](const SharedRows<double>& rows) {
+            derivatives.add(rows, forward_derivatives(rows, in, shape.value_dim, sum));
+        });
+        return derivatives.variance(in.key);
     }
-    const AttentionGradInputs in = without_sink(given);
-    GradientDerivatives derivatives(shape, in, sum, of, slots);
-    for_shared_rows(
-        shape, slots.only(shape, list_columns), in.forward, wanted,
-        [&](const SharedRows<double>& rows) { derivatives.add(rows); }, skip_row);
+    const AttentionBackward plain = given.without_sink();
+    GradientDerivatives derivatives(plain, sum, of, slots);
+    const ColumnLister list_wanted = slots.only(shape, given.list_columns);
+    for_shared_rows<double>({shape, list_wanted, plain.in.forward}, wanted,
+                            [&](const SharedRows<double>& rows) { derivatives.add(rows); });
     return derivatives.variance();
 }
 

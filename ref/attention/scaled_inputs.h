@@ -28,9 +28,8 @@ struct WeightedResult {
 ///
 /// Of a gradient dQ = scale dS' K may read the rounded K, dK = scale dS'^T Q the rounded Q. The forward is the given one,
 /// or with forward=own rounded likewise, which doubles the variance of its own and of the other part: both may have the
-/// same errors. in.forward alone is read for results of the forward.
-double scaled_inputs_variance(const AttentionShape& shape, const ColumnLister& list_columns,
-                              const AttentionGradInputs& in, Dtype dtype, const RoundingClass& rounding,
+/// same errors. The forward inputs alone are read for results of the forward.
+double scaled_inputs_variance(const AttentionBackward& backward, const Precision& precision,
                               const WeightedResult& sum);
 
 /// The relative error that all elements of a tensor have in common when they are multiplied and rounded so: the mean

@@ -4,12 +4,14 @@
 
 namespace attncheck::ref {
 
-Eigen::ArrayXd row_deltas(const AttentionShape& shape, const AttentionGradInputs& in) {
+Eigen::ArrayXd row_deltas(const AttentionBackward& backward) {
+    const auto& [shape, list_columns, in] = backward;
     return view(in.output_grad, shape.value_dim).cwiseProduct(view(in.output, shape.value_dim)).rowwise().sum();
 }
 
-ScoreGradients score_gradients(const AttentionShape& shape, const AttentionGradInputs& in,
-                               const SharedRows<double>& rows, const Eigen::ArrayXd& delta) {
+ScoreGradients score_gradients(const AttentionBackward& backward, const SharedRows<double>& rows,
+                               const Eigen::ArrayXd& delta) {
+    const auto& [shape, list_columns, in] = backward;
     const std::int64_t g = rows.query.rows();
     ScoreGradients out;
     out.output_grad.resize(g, shape.value_dim);

@@ -16,10 +16,10 @@ struct ScoreGradients {
 };
 
 /// `delta` [T1,N1] as row_deltas gives it.
-ScoreGradients score_gradients(const AttentionShape& shape, const AttentionGradInputs& in,
-                               const SharedRows<double>& rows, const Eigen::ArrayXd& delta);
+ScoreGradients score_gradients(const AttentionBackward& backward, const SharedRows<double>& rows,
+                               const Eigen::ArrayXd& delta);
 
 /// [T1,N1]: <dO, O>.
-Eigen::ArrayXd row_deltas(const AttentionShape& shape, const AttentionGradInputs& in);
+Eigen::ArrayXd row_deltas(const AttentionBackward& backward);
 
 }  // namespace attncheck::ref

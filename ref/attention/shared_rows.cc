@@ -32,15 +32,6 @@ Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows, const Matrix
     return size;
 }
 
-Eigen::VectorXd of_columns(const SharedRows<double>& rows, const Eigen::VectorXd& of_keys) {
-    Eigen::VectorXd out(rows.count());
-    for (std::int64_t j = 0; j < rows.count(); ++j) {
-        const std::int64_t key = rows.keys[static_cast<std::size_t>(j)];
-        out[j] = key < 0 ? 0 : of_keys[key];
-    }
-    return out;
-}
-
 void add_product(Eigen::Ref<Eigen::RowVectorXd> to, const Array& share, std::int64_t j,
                  const Matrix<double>& x) {
     if (x.rows() == 1)

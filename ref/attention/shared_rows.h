@@ -44,10 +44,12 @@ template <class Scalar>
 void add_sink(const AttentionShape& shape, const AttentionInputs<Scalar>& in, WantedRow wanted,
               std::vector<KeyColumn>& columns);
 
-/// All rows of these query rows, each in its own place: rows of a key/value head one after the
-/// other.
-std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first_query,
-                                std::int64_t last_query);
+/// All rows of the query rows [first, last), each in its own place: rows of a key/value head one
+/// after the other.
+std::vector<WantedRow> all_rows(const AttentionShape& shape, std::int64_t first, std::int64_t last);
+inline std::vector<WantedRow> all_rows(const AttentionShape& shape) {
+    return all_rows(shape, 0, shape.query_rows);
+}
 
 /// Chosen rows, each in its place of the list; rows of a key/value head one after the other. Throws std::invalid_argument for one that is not
 /// there.
@@ -103,16 +105,19 @@ private:
     GatheredRows<Scalar> key_, value_;
 };
 
+/// For rows that see no key and add nothing.
+inline void skip_row(const WantedRow&, bool) {}
+
 /// Calls use(SharedRows) for the wanted rows, group by group, and skip(wanted, in_sequence) for
 /// rows that see no key.
-template <class Scalar, class Use, class Skip>
-void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_columns,
-                     const AttentionInputs<Scalar>& in, std::span<const WantedRow> wanted,
-                     const Use& use, const Skip& skip) {
+template <class Scalar, class Use, class Skip = decltype(skip_row)>
+void for_shared_rows(const AttentionForward<Scalar>& forward, std::span<const WantedRow> wanted,
+                     const Use& use, const Skip& skip = skip_row) {
+    const AttentionShape& shape = forward.shape;
     SharedRows<Scalar> group;
     const auto finish_group = [&] {
         if (group.rows.empty()) return;
-        group.gather(shape, in);
+        group.gather(shape, forward.in);
         use(std::as_const(group));
         group.clear();
     };
@@ -120,8 +125,8 @@ void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_colum
     for (const WantedRow one : wanted) {
         columns.clear();
         const bool in_sequence =
-            list_columns(one.row / shape.query_heads, one.row % shape.query_heads, columns);
-        if (in_sequence) add_sink(shape, in, one, columns);
+            forward.list_columns(one.row / shape.query_heads, one.row % shape.query_heads, columns);
+        if (in_sequence) add_sink(shape, forward.in, one, columns);
         if (!in_sequence || columns.empty()) {
             skip(one, in_sequence);
         } else if (!group.take(shape, one, columns)) {
@@ -131,9 +136,6 @@ void for_shared_rows(const AttentionShape& shape, const ColumnLister& list_colum
     }
     finish_group();
 }
-
-/// For rows that see no key and add nothing.
-inline void skip_row(const WantedRow&, bool) {}
 
 /// Rows that may lie apart.
 using Rows = Eigen::Ref<const Matrix<double>, 0, Eigen::OuterStride<>>;
@@ -178,9 +180,6 @@ Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows);
 /// The same where |K| is known.
 Matrix<double> magnitudes_with_keys(const SharedRows<double>& rows, const Matrix<double>& key_size);
 
-/// Numbers of the keys, such as their squared lengths, by column; 0 for a sink.
-Eigen::VectorXd of_columns(const SharedRows<double>& rows, const Eigen::VectorXd& of_keys);
-
 /// c tanh(x / c).
 template <class Scalar>
 Matrix<Scalar> softcapped(const Matrix<Scalar>& x, double softcap) {
@@ -214,21 +213,6 @@ Array finite_part(const Eigen::MatrixBase<X>& x) {
     if (all_finite(x)) return x.array();
     return x.array().isFinite().select(x.array(), 0.0);
 }
-
-/// [rows of a, rows of b]: an upper estimate of what <a, b>^2 loses where numbers below `flush` are
-/// read as 0: |a'|^2 |b|^2 + |a|^2 |b'|^2 with a' and b' the numbers that are lost.
-Array flushed_products(const Rows& a, const Rows& b, double flush);
-
-/// [rows of a, rows of b]: sum a^2 b^2, for products of which each factor has a relative error of its own.
-Array squared_products(const Rows& a, const Rows& b);
-
-/// Variance of scores of which q s, or q and k times the root of s, were stored with an absolute error
-/// of variance `underflow` near zero (scale=half).
-Array scaled_near_zero(const Rows& query, const Rows& key, double scale, double underflow);
-
-/// Standard deviation of the logits of every row, at most 1, without a key or sink that outweighs all
-/// others: how far its P spread, in units of themselves.
-Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs);
 
 /// exp of every element, as the C library rounds it.
 template <class Derived>

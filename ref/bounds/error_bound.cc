@@ -34,9 +34,9 @@ struct Accumulator {
                        ///< truncates
 };
 
-Accumulator accumulator_of(const RoundingClass& rounding, Dtype storage) {
-    const double u = rounding.accumulator_roundoff;
-    const Dtype kind = u < 0 ? storage : Dtype::fp32;
+Accumulator accumulator_of(const Precision& precision) {
+    const double u = precision.rounding.accumulator_roundoff;
+    const Dtype kind = u < 0 ? precision.dtype : Dtype::fp32;
     if (u >= 0 && u <= kOracleRoundoff) return {u, std::numeric_limits<double>::max(), -1074, 0};
     // The last subnormal bit: 2^-24 for fp16, 2^-133 for bf16, 2^-149 for fp32.
     const int quantum = kind == Dtype::fp16 ? -24 : kind == Dtype::bf16 ? -133 : -149;
@@ -271,15 +271,16 @@ void ProductSum::add(double a, double b) {
     if (is_bf16_subnormal(a) || is_bf16_subnormal(b)) flushed += std::fabs(product);
 }
 
-void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out,
+void finish(const ProductSum& sum, const Precision& precision, ExpectedTensor& out,
             std::size_t index) {
+    const auto& [output, rounding] = precision;
     out.value[index] = sum.exact;
     out.bound[index] = 0;
     out.overflow[index] = Overflow::none;
     // No term, only products that are zero or not finite: nothing is rounded.
     if (sum.magnitude == 0 || std::isnan(sum.exact)) return;
 
-    const Accumulator accumulator = accumulator_of(rounding, output);
+    const Accumulator accumulator = accumulator_of(precision);
 
     // All numbers are multiples of 2^lowest_bit, hence none a bf16 subnormal if it is >= -126.
     const bool flushes = output == Dtype::bf16 && rounding.flush_bf16_subnormals &&
@@ -343,7 +344,8 @@ void leave_unjudged(ExpectedTensor& out, std::size_t index) {
     out.overflow[index] = Overflow::any;
 }
 
-double factor_roundoff(const RoundingClass& rounding, Dtype storage) {
+double factor_roundoff(const Precision& precision) {
+    const auto& [storage, rounding] = precision;
     if (storage != Dtype::fp32) return 0;
     switch (rounding.factor) {
         case Factor::fp32: return 0;
@@ -357,7 +359,8 @@ double factor_roundoff(const RoundingClass& rounding, Dtype storage) {
     return 0;
 }
 
-double scaling_roundoff(const RoundingClass& rounding, Dtype storage) {
+double scaling_roundoff(const Precision& precision) {
+    const auto& [storage, rounding] = precision;
     switch (rounding.scaling) {
         case Scaling::scores: return 0;
         case Scaling::fp32: return 3 * 0x1p-24;
@@ -373,8 +376,8 @@ bool is_exact(const ExpectedTensor& expected, std::size_t index, Dtype output) {
                distance_to_representable(output, std::fabs(expected.value[index]));
 }
 
-double accumulator_roundoff(const RoundingClass& rounding, Dtype storage) {
-    return accumulator_of(rounding, storage).roundoff;
+double accumulator_roundoff(const Precision& precision) {
+    return accumulator_of(precision).roundoff;
 }
 
 }  // namespace attncheck::ref

@@ -55,6 +55,14 @@ struct RoundingClass {
     bool operator==(const RoundingClass&) const = default;
 };
 
+/// What a kernel computes with: the type it stores, and how it rounds.
+struct Precision {
+    Dtype dtype;
+    RoundingClass rounding;
+
+    Precision(Dtype stored, RoundingClass rounds = {}) : dtype(stored), rounding(rounds) {}
+};
+
 /// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
 /// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
@@ -71,7 +79,7 @@ std::string print_rounding_class(const RoundingClass& rounding);
 
 /// Relative error that an element of q or of k gets as the scale, its root, or either times log2 e is
 /// multiplied into it: that of the factor and of the product in fp32, then of its type (scale=half).
-double scaling_roundoff(const RoundingClass& rounding, Dtype storage);
+double scaling_roundoff(const Precision& precision);
 
 /// The weaker of two promises: what results of both together may be judged by.
 RoundingClass weaker(const RoundingClass& a, const RoundingClass& b);
@@ -130,8 +138,8 @@ struct ProductSum {
 /// Source: verification of NSA compress, E_y = fin(gamma_L A, y); no second-order factor is needed
 /// because gamma_n bounds a sum exactly. Where infinity is right, so is the largest finite number
 /// (bound >= |exact| - max_finite). No term or only zero products: bound 0. Infinite gamma: bound
-/// infinite and Overflow::any, i.e. uncheckable. `output` is also the storage type of acc=half.
-void finish(const ProductSum& sum, Dtype output, const RoundingClass& rounding, ExpectedTensor& out,
+/// infinite and Overflow::any, i.e. uncheckable. The output has the type of the precision.
+void finish(const ProductSum& sum, const Precision& precision, ExpectedTensor& out,
             std::size_t index);
 
 /// The last step of every bound: element `index` of `out` from an exact value and the error E of
@@ -153,14 +161,13 @@ void leave_unjudged(ExpectedTensor& out, std::size_t index);
 
 /// Relative error of a number that enters a product, |x^ - x| / |x|, 0 for half types. The products
 /// of small parts that are left out (bf16x2: low times low; bf16x3: middle times low) are in it.
-double factor_roundoff(const RoundingClass& rounding, Dtype storage);
+double factor_roundoff(const Precision& precision);
 
 /// True if element `index` is exact but for the rounding of the result: two runs give equal bits in
 /// any order of their sums.
 bool is_exact(const ExpectedTensor& expected, std::size_t index, Dtype output);
 
-/// u of the partial sums of a class for operands of this storage type (acc=half is that of the
-/// type).
-double accumulator_roundoff(const RoundingClass& rounding, Dtype storage);
+/// u of the partial sums (acc=half: that of the storage type).
+double accumulator_roundoff(const Precision& precision);
 
 }  // namespace attncheck::ref

@@ -66,8 +66,7 @@ class NeutralColumns {
 public:
     explicit NeutralColumns(const NeutralAttentionShape& shape) : shape_(shape) {
         require_neutral_shape(shape);
-        rows_ = packed_queries("attention", shape.query_lengths, shape.kv_lengths,
-                               shape.total_queries, shape.total_keys);
+        rows_ = packed_queries("attention", shape);
     }
     const PackedQuery& row(std::int64_t t) const { return rows_[static_cast<std::size_t>(t)]; }
     SeenKeys range(const PackedQuery& row) const {

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "ref/attention/dense_attention.h"
+#include "ref/operators/packed_queries.h"
 
 namespace attncheck::ref {
 
@@ -35,11 +35,7 @@ struct PairTensor {
     }
 };
 
-struct NeutralAttentionShape {
-    std::vector<std::int64_t> query_lengths, kv_lengths;  ///< per batch (Sq, Skv) or sequence
-    std::int64_t total_queries = 0, total_keys = 0;       ///< T1, T2
-    std::int64_t query_heads = 1, kv_heads = 1;
-    std::int64_t head_dim = 1, value_dim = 1;
+struct NeutralAttentionShape : PackedShape {
     bool packed = false;
     double scale = 1, softcap = 0;  ///< narrowed to fp32
     std::int64_t window_left = -1, window_right = -1;
@@ -50,10 +46,7 @@ struct NeutralAttentionShape {
     PairTensor<std::uint8_t> mask;  ///< non-zero: may be seen
     std::vector<double> sink;       ///< [N1]; empty: none
 
-    AttentionShape dense() const {
-        return {total_queries, total_keys, query_heads, kv_heads, head_dim, value_dim};
-    }
-    /// These with the numbers of query, key and value: what dense_attention.h takes.
+    /// The numbers above with the numbers of query, key and value: what dense_attention.h takes.
     AttentionInputs<double> inputs(std::span<const double> query, std::span<const double> key,
                                    std::span<const double> value) const {
         return {query, key, value, scale, 1, softcap, sink};

@@ -110,15 +110,15 @@ private:
 
 }  // namespace
 
-ExpectedMerge expected_attention_merge(const MergeShape& s, Dtype dtype,
-                                       std::span<const double> parts, std::span<const double> lses,
-                                       const RoundingClass& rounding) {
+ExpectedMerge expected_attention_merge(const MergeShape& s, const Precision& precision,
+                                       std::span<const double> parts,
+                                       std::span<const double> lses) {
     const std::int64_t rows = s.rows * s.heads;
     require_elements("parts", parts.size(), s.parts * rows * s.value_dim);
     require_elements("lses", lses.size(), s.parts * rows);
     ExpectedMerge out{ExpectedTensor(static_cast<std::size_t>(rows * s.value_dim)),
                       ExpectedTensor(static_cast<std::size_t>(rows))};
-    const AttentionRoundoff roundoff(dtype, rounding);
+    const AttentionRoundoff roundoff(precision);
     const auto stride = static_cast<std::size_t>(rows), dim = static_cast<std::size_t>(s.value_dim);
     std::vector<double> own(static_cast<std::size_t>(s.parts));
     for (std::size_t row = 0; row < stride; ++row) {
@@ -126,8 +126,8 @@ ExpectedMerge expected_attention_merge(const MergeShape& s, Dtype dtype,
         const MergedRow merged(roundoff, own);
         merged.write_lse(out.lse, row);
         for (std::size_t d = 0; d < dim; ++d)
-            merged.write([&](std::size_t p) { return parts[(p * stride + row) * dim + d]; }, dtype,
-                         out.output, row * dim + d);
+            merged.write([&](std::size_t p) { return parts[(p * stride + row) * dim + d]; },
+                         precision.dtype, out.output, row * dim + d);
     }
     return out;
 }

@@ -25,15 +25,14 @@ struct ExpectedMerge {
     ExpectedTensor lse;     ///< [R,H]
 };
 
-/// Values and their bounds. `parts` [P,R,H,Dv], `lses` [P,R,H]; `dtype` is that of the parts and of
+/// Values and their bounds. `parts` [P,R,H,Dv], `lses` [P,R,H]; the type is that of the parts and of
 /// the output. Of the rounding class acc, exp and ftz matter: nothing here is a matrix product, so
 /// weights are not rounded to the type of the parts.
 ///
 /// Rows with a NaN among the lses are NaN. Rows with lse_p = +infinity are not judged: the contract
 /// gives them no meaning, and some kernels mark empty parts so.
 /// Throws std::invalid_argument when a size does not fit the shape.
-ExpectedMerge expected_attention_merge(const MergeShape& shape, Dtype dtype,
-                                       std::span<const double> parts, std::span<const double> lses,
-                                       const RoundingClass& rounding);
+ExpectedMerge expected_attention_merge(const MergeShape& shape, const Precision& precision,
+                                       std::span<const double> parts, std::span<const double> lses);
 
 }  // namespace attncheck::ref

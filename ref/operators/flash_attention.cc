@@ -172,9 +172,7 @@ namespace {
 class FlashColumns {
 public:
     explicit FlashColumns(const FlashAttentionShape& shape)
-        : shape_(shape),
-          rows_(packed_queries("flash attention", shape.query_lengths, shape.kv_lengths,
-                               shape.total_queries, shape.total_keys)) {
+        : shape_(shape), rows_(packed_queries("flash attention", shape)) {
         std::int64_t bit = 0;
         for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) {
             first_bit_.push_back(bit);

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "ref/attention/dense_attention.h"
+#include "ref/operators/packed_queries.h"
 
 namespace attncheck::ref {
 
@@ -39,11 +39,8 @@ struct FlashDropout {
     std::vector<std::uint8_t> bytes;  ///< bit e & 7 of byte e >> 3: 1 keeps
 };
 
-struct FlashAttentionShape {
-    std::vector<std::int64_t> query_lengths, kv_lengths;  ///< per batch or sequence
-    std::int64_t total_queries = 0, total_keys = 0;       ///< rows beyond belong to nothing
-    std::int64_t query_heads = 1, kv_heads = 1;
-    std::int64_t head_dim = 1, rope_dim = 0, value_dim = 1;
+struct FlashAttentionShape : PackedShape {
+    std::int64_t rope_dim = 0;
     bool packed = false;  ///< TND: sequences of their own lengths
     double scale = 1;     ///< narrowed to fp32
     FlashMask mask;
@@ -51,7 +48,9 @@ struct FlashAttentionShape {
     FlashDropout dropout;
 
     AttentionShape dense() const {
-        return {total_queries, total_keys, query_heads, kv_heads, head_dim + rope_dim, value_dim};
+        AttentionShape shape = PackedShape::dense();
+        shape.head_dim += rope_dim;
+        return shape;
     }
 };
 

@@ -108,8 +108,9 @@ struct ProductSums {
     }
 };
 
-bool may_flush(Dtype dtype, const RoundingClass& rounding, const Operand& a, const Operand& b) {
-    return dtype == Dtype::bf16 && rounding.flush_bf16_subnormals && (a.flushable || b.flushable);
+bool may_flush(const Precision& precision, const Operand& a, const Operand& b) {
+    return precision.dtype == Dtype::bf16 && precision.rounding.flush_bf16_subnormals &&
+           (a.flushable || b.flushable);
 }
 
 }  // namespace
@@ -120,9 +121,9 @@ std::int64_t CompressShape::total_blocks() const {
         [this](std::int64_t sum, std::int64_t length) { return sum + blocks_of(length); });
 }
 
-ExpectedTensor expected_nsa_compress(const CompressShape& shape, Dtype dtype,
-                                     std::span<const double> input, std::span<const double> weight,
-                                     const RoundingClass& rounding) {
+ExpectedTensor expected_nsa_compress(const CompressShape& shape, const Precision& precision,
+                                     std::span<const double> input,
+                                     std::span<const double> weight) {
     const std::int64_t heads = shape.heads, dim = shape.head_dim, row = heads * dim;
     require_shape(shape);
     require_size("input", input.size(), "total_tokens * heads * head_dim",
@@ -131,7 +132,7 @@ ExpectedTensor expected_nsa_compress(const CompressShape& shape, Dtype dtype,
 
     const Operand x(input), w(weight);
     ExpectedTensor expected(shape.total_blocks() * row);
-    ProductSums sums(row, may_flush(dtype, rounding, x, w));
+    ProductSums sums(row, may_flush(precision, x, w));
     for_each_block(shape, [&](std::int64_t output_row, std::int64_t first_token) {
         sums = ProductSums(row, sums.with_flushed);
         for (std::int64_t r = 0; r < shape.block; ++r)
@@ -139,16 +140,16 @@ ExpectedTensor expected_nsa_compress(const CompressShape& shape, Dtype dtype,
                 sums.add_scaled_row(n * dim, dim, w, r * heads + n, x,
                                     (first_token + r) * row + n * dim);
         for (std::int64_t i = 0; i < row; ++i)
-            finish(sums.at(i, shape.block), dtype, rounding, expected, output_row * row + i);
+            finish(sums.at(i, shape.block), precision, expected, output_row * row + i);
     });
     return expected;
 }
 
-ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape, Dtype dtype,
+ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape,
+                                                const Precision& precision,
                                                 std::span<const double> output_grad,
                                                 std::span<const double> input,
-                                                std::span<const double> weight,
-                                                const RoundingClass& rounding) {
+                                                std::span<const double> weight) {
     const std::int64_t heads = shape.heads, dim = shape.head_dim, row = heads * dim;
     require_shape(shape);
     const std::int64_t blocks = shape.total_blocks();
@@ -159,8 +160,8 @@ ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape, Dtyp
     require_size("weight", weight.size(), "block * heads", shape.block * heads);
 
     const Operand dy(output_grad), x(input), w(weight);
-    ProductSums input_sums(shape.total_tokens * row, may_flush(dtype, rounding, w, dy));
-    ProductSums weight_sums(shape.block * heads, may_flush(dtype, rounding, dy, x));
+    ProductSums input_sums(shape.total_tokens * row, may_flush(precision, w, dy));
+    ProductSums weight_sums(shape.block * heads, may_flush(precision, dy, x));
     std::vector<std::int64_t> windows(
         shape.total_tokens);  // blocks that cover a token = terms of its gradient
     for_each_block(shape, [&](std::int64_t output_row, std::int64_t first_token) {
@@ -178,9 +179,9 @@ ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape, Dtyp
     ExpectedCompressGrad expected{ExpectedTensor(input.size()), ExpectedTensor(weight.size())};
     for (std::int64_t t = 0; t < shape.total_tokens; ++t)
         for (std::int64_t i = t * row; i < (t + 1) * row; ++i)
-            finish(input_sums.at(i, windows[t]), dtype, rounding, expected.input_grad, i);
+            finish(input_sums.at(i, windows[t]), precision, expected.input_grad, i);
     for (std::size_t i = 0; i < weight.size(); ++i)
-        finish(weight_sums.at(i, blocks * dim), dtype, rounding, expected.weight_grad, i);
+        finish(weight_sums.at(i, blocks * dim), precision, expected.weight_grad, i);
     return expected;
 }
 

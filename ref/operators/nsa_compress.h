@@ -60,11 +60,9 @@ void nsa_compress(const CompressShape& shape, std::span<const Scalar> input,
     });
 }
 
-/// Expected output [C,N,D] with its bound. Inputs are the stored numbers widened to binary64; dtype
-/// is their storage type.
-ExpectedTensor expected_nsa_compress(const CompressShape& shape, Dtype dtype,
-                                     std::span<const double> input, std::span<const double> weight,
-                                     const RoundingClass& rounding = {});
+/// Expected output [C,N,D] with its bound. Inputs are the stored numbers widened to binary64.
+ExpectedTensor expected_nsa_compress(const CompressShape& shape, const Precision& precision,
+                                     std::span<const double> input, std::span<const double> weight);
 
 struct ExpectedCompressGrad {
     ExpectedTensor input_grad;  ///< [T,N,D]; exactly 0 with bound 0 where no block covers the token
@@ -72,10 +70,10 @@ struct ExpectedCompressGrad {
 };
 
 /// Expected gradients with their bounds; output_grad is [C,N,D].
-ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape, Dtype dtype,
+ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape,
+                                                const Precision& precision,
                                                 std::span<const double> output_grad,
                                                 std::span<const double> input,
-                                                std::span<const double> weight,
-                                                const RoundingClass& rounding = {});
+                                                std::span<const double> weight);
 
 }  // namespace attncheck::ref

@@ -17,23 +17,10 @@ void require_mask(const char* name, std::size_t size, std::int64_t rows, std::in
                                     std::to_string(rows) + " by " + std::to_string(columns));
 }
 
-/// Number p of the result is number order[p / 8] of the statistics by row and head.
-ExpectedTensor to_physical_order(const ExpectedTensor& by_row,
-                                 const std::vector<std::int64_t>& order) {
-    ExpectedTensor out(order.size() * kStatisticLanes);
-    for (std::size_t p = 0; p < out.size(); ++p) {
-        const auto from = static_cast<std::size_t>(order[p / kStatisticLanes]);
-        out.value[p] = by_row.value[from];
-        out.bound[p] = by_row.bound[from];
-        out.overflow[p] = by_row.overflow[from];
-    }
-    return out;
-}
-
 }  // namespace
 
 std::int64_t CompressAttentionShape::longest_query() const { return longest_of(query_lengths); }
-std::int64_t CompressAttentionShape::longest_cmp() const { return longest_of(cmp_lengths); }
+std::int64_t CompressAttentionShape::longest_cmp() const { return longest_of(kv_lengths); }
 
 void require_compress_attention(const CompressAttentionShape& shape, const CompressMasks& masks) {
     const std::int64_t l = shape.compress_block, d = shape.compress_stride;
@@ -49,8 +36,7 @@ void require_compress_attention(const CompressAttentionShape& shape, const Compr
 }
 
 std::vector<PackedQuery> compress_queries(const CompressAttentionShape& shape) {
-    return packed_queries(kProblem, shape.query_lengths, shape.cmp_lengths, shape.total_queries,
-                          shape.total_keys);
+    return packed_queries(kProblem, shape);
 }
 
 ColumnLister compress_columns(const CompressAttentionShape& shape, const CompressMasks& masks) {
@@ -74,21 +60,6 @@ std::vector<std::int64_t> compress_statistics_order(const CompressAttentionShape
     packed.total_queries = shape.total_queries;
     packed.query_heads = shape.query_heads;
     return statistics_order(packed, false);
-}
-
-ExpectedCompressAttention expected_compress_attention(const CompressAttentionShape& shape,
-                                                      const CompressMasks& masks,
-                                                      const AttentionInputs<double>& in,
-                                                      Dtype dtype, const RoundingClass& rounding,
-                                                      Grant grant) {
-    const auto columns = compress_columns(shape, masks);
-    ExpectedCompressAttention out{
-        expected_attention(shape.dense(), columns, in, dtype, rounding, grant), ExpectedTensor(),
-        ExpectedTensor()};
-    const auto order = compress_statistics_order(shape);
-    out.softmax_max = to_physical_order(out.rows.row_max, order);
-    out.softmax_sum = to_physical_order(out.rows.row_sum, order);
-    return out;
 }
 
 }  // namespace attncheck::ref

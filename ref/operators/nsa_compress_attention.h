@@ -17,23 +17,15 @@
 #include <span>
 #include <vector>
 
-#include "ref/attention/dense_attention.h"
 #include "ref/operators/packed_queries.h"
 
 namespace attncheck::ref {
 
-struct CompressAttentionShape {
-    std::vector<std::int64_t> query_lengths, cmp_lengths;  ///< per sequence, each >= 0
-    std::int64_t total_queries = 0, total_keys = 0;        ///< T1, C: rows beyond belong to nothing
-    std::int64_t query_heads = 1, kv_heads = 1;            ///< N1, N2
-    std::int64_t head_dim = 1, value_dim = 1;              ///< D, Dv
+/// Keys and their lengths are compressed ones: kv_lengths are Cmp_b, total_keys is C.
+struct CompressAttentionShape : PackedShape {
     std::int64_t compress_block = 32, compress_stride = 16;
     std::int64_t select_block = 64, select_count = 1;
 
-    AttentionShape dense() const {
-        return {total_queries, total_keys, query_heads, kv_heads, head_dim, value_dim};
-    }
-    std::int64_t group() const { return query_heads / kv_heads; }
     /// l' / d: compressed keys per selection block.
     std::int64_t keys_per_select() const { return select_block / compress_stride; }
     /// floor(l / d): strides per compressed key.
@@ -69,19 +61,5 @@ ColumnLister compress_columns(const CompressAttentionShape& shape, const Compres
 /// other, which is [T1,N1] only where S_q or N1 is 1 (nsa.md 6.5). Rows behind the last sequence
 /// stay where they are.
 std::vector<std::int64_t> compress_statistics_order(const CompressAttentionShape& shape);
-
-inline constexpr std::int64_t kStatisticLanes = 8;
-
-/// The outputs with their bounds as the operator writes them.
-struct ExpectedCompressAttention {
-    ExpectedAttention rows;                   ///< by (query row, head)
-    ExpectedTensor softmax_max, softmax_sum;  ///< [T1,N1,8], physical order
-};
-ExpectedCompressAttention expected_compress_attention(const CompressAttentionShape& shape,
-                                                      const CompressMasks& masks,
-                                                      const AttentionInputs<double>& in,
-                                                      Dtype dtype,
-                                                      const RoundingClass& rounding = {},
-                                                      Grant grant = Grant::rounding);
 
 }  // namespace attncheck::ref

@@ -77,7 +77,7 @@ bool BlockScores::tied(std::int64_t a, std::int64_t b) const {
 class ImportanceScores::Work {
 public:
     Work(const CompressAttentionShape& shape, const AttentionInputs<double>& in,
-         const CompressMasks& masks, Dtype dtype, const RoundingClass& rounding, Grant grant,
+         const CompressMasks& masks, const Precision& precision, Grant grant,
          const GivenStatistics& given)
         : shape_(shape),
           in_(in),
@@ -86,7 +86,7 @@ public:
           queries_(compress_queries(shape)),
           list_columns_(compress_columns(shape, masks)),
           logits_only_(shape.dense()),
-          roundoff_(dtype, rounding),
+          roundoff_(precision),
           score_error_(checked(shape, in, given), in, roundoff_),
           grant_(grant) {
         logits_only_.value_dim = 0;
@@ -242,9 +242,9 @@ private:
 
 ImportanceScores::ImportanceScores(const CompressAttentionShape& shape,
                                    const AttentionInputs<double>& in, const CompressMasks& masks,
-                                   Dtype dtype, const RoundingClass& rounding, Grant grant,
+                                   const Precision& precision, Grant grant,
                                    const GivenStatistics& given)
-    : work_(std::make_unique<Work>(shape, in, masks, dtype, rounding, grant, given)) {}
+    : work_(std::make_unique<Work>(shape, in, masks, precision, grant, given)) {}
 
 ImportanceScores::~ImportanceScores() = default;
 

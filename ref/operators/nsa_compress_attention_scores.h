@@ -86,7 +86,7 @@ class ImportanceScores {
 public:
     /// Throws std::invalid_argument when something does not fit the shape.
     ImportanceScores(const CompressAttentionShape& shape, const AttentionInputs<double>& in,
-                     const CompressMasks& masks, Dtype dtype, const RoundingClass& rounding = {},
+                     const CompressMasks& masks, const Precision& precision,
                      Grant grant = Grant::rounding, const GivenStatistics& given = {});
     ~ImportanceScores();
 

@@ -111,25 +111,6 @@ std::vector<std::int32_t> select_blocks(const BlockScores& scores, std::int64_t 
     return order;
 }
 
-std::vector<std::int32_t> selected_blocks(const CompressAttentionShape& shape,
-                                          const AttentionInputs<double>& in,
-                                          const CompressMasks& masks,
-                                          const GivenStatistics& given) {
-    // The rounding class decides bounds only.
-    ImportanceScores scores(shape, in, masks, Dtype::fp32, {}, Grant::rounding, given);
-    std::vector<std::int32_t> all;
-    for (std::int64_t t = 0; t < shape.total_queries; ++t)
-        for (std::int64_t n = 0; n < shape.kv_heads; ++n) {
-            if (scores.query(t).sequence < 0) {
-                all.insert(all.end(), static_cast<std::size_t>(shape.select_count), 0);
-                continue;
-            }
-            const auto list = select_blocks(scores(t, n), shape.select_count);
-            all.insert(all.end(), list.begin(), list.end());
-        }
-    return all;
-}
-
 ListJudgement judge_list(const BlockScores& scores, std::span<const std::int64_t> list) {
     ListJudgement judgement;
     std::vector<std::uint8_t> listed(scores.score.size());

@@ -20,14 +20,6 @@ namespace attncheck::ref {
 /// are fewer blocks than `count`.
 std::vector<std::int32_t> select_blocks(const BlockScores& scores, std::int64_t count);
 
-/// The canonical lists of the whole problem, [T1,N2,K] row-major, to be passed to selected
-/// attention; from given statistics or from exact ones. Throws std::invalid_argument when something
-/// does not fit, or a sequence with queries has fewer than K blocks.
-std::vector<std::int32_t> selected_blocks(const CompressAttentionShape& shape,
-                                          const AttentionInputs<double>& in,
-                                          const CompressMasks& masks = {},
-                                          const GivenStatistics& given = {});
-
 /// The first wrong entry of a list.
 struct SelectionFault {
     std::int64_t position = 0;  ///< in the list

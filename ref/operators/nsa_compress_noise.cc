@@ -1,9 +1,11 @@
 // Predicted rounding errors of NSA compression and its gradient, and the direction of its defect.
+#include "ref/operators/nsa_compress_noise.h"
+
 #include <algorithm>
 #include <cmath>
 
+#include "ref/attention/probes.h"
 #include "ref/attention/rounding_variance.h"
-#include "ref/operators/nsa_compress_noise.h"
 
 namespace attncheck::ref {
 namespace {
@@ -44,10 +46,10 @@ void finish_sum(RoundingNoise& noise, std::size_t i, double squares, double term
 
 }  // namespace
 
-RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
-                                 std::span<const double> input, std::span<const double> weight,
-                                 const RoundingClass& rounding) {
-    const RoundingVariance of(dtype, rounding);
+RoundingNoise nsa_compress_noise(const CompressShape& shape, const Precision& precision,
+                                 std::span<const double> input, std::span<const double> weight) {
+    const Dtype dtype = precision.dtype;
+    const RoundingVariance of(precision);
     const std::int64_t row = shape.heads * shape.head_dim;
     RoundingNoise noise(static_cast<std::size_t>(shape.total_blocks() * row));
     Probe last{Defect::last_weight, 0, std::vector<double>(noise.size())};
@@ -76,12 +78,12 @@ RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
     return noise;
 }
 
-CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtype,
+CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, const Precision& precision,
                                           std::span<const double> output_grad,
                                           std::span<const double> input,
-                                          std::span<const double> weight,
-                                          const RoundingClass& rounding) {
-    const RoundingVariance of(dtype, rounding);
+                                          std::span<const double> weight) {
+    const Dtype dtype = precision.dtype;
+    const RoundingVariance of(precision);
     const std::int64_t dim = shape.head_dim, row = shape.heads * dim;
     CompressGradNoise out{RoundingNoise(input.size()), RoundingNoise(weight.size())};
     std::vector<double> input_squares(input.size()), weight_squares(weight.size());

@@ -9,17 +9,15 @@
 
 namespace attncheck::ref {
 
-RoundingNoise nsa_compress_noise(const CompressShape& shape, Dtype dtype,
-                                 std::span<const double> input, std::span<const double> weight,
-                                 const RoundingClass& rounding);
+RoundingNoise nsa_compress_noise(const CompressShape& shape, const Precision& precision,
+                                 std::span<const double> input, std::span<const double> weight);
 
 struct CompressGradNoise {
     RoundingNoise input_grad, weight_grad;
 };
-CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, Dtype dtype,
+CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, const Precision& precision,
                                           std::span<const double> output_grad,
                                           std::span<const double> input,
-                                          std::span<const double> weight,
-                                          const RoundingClass& rounding);
+                                          std::span<const double> weight);
 
 }  // namespace attncheck::ref

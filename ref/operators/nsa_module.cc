@@ -58,7 +58,7 @@ ColumnLister module_columns(const NsaModuleShape& shape, int branch,
                             std::span<const std::int64_t> topk) {
     require_elements("topk", topk.size(), shape.tokens * shape.kv_heads * shape.select_count);
     auto queries =
-        packed_queries("nsa_module", shape.lengths, shape.lengths, shape.tokens, shape.tokens);
+        packed_queries("nsa_module", {shape.lengths, shape.lengths, shape.tokens, shape.tokens});
     return [shape, branch, topk, queries = std::move(queries), first = first_blocks(shape)](
                std::int64_t t, std::int64_t head, Columns& columns) {
         const PackedQuery& query = queries[static_cast<std::size_t>(t)];
@@ -100,17 +100,12 @@ NsaModuleGrad nsa_module_grad(const NsaModuleShape& shape, const NsaModuleInputs
                 inner_product(output_grad.data() + row * width, branch.output.data() + row * width,
                               shape.value_dim);
         }
-        AttentionGradInputs attention;
-        attention.forward = {
-            in.query, b == 0 ? std::span<const double>(forward.key_blocks) : in.key[b],
-            b == 0 ? std::span<const double>(forward.value_blocks) : in.value[b], shape.scale, 1};
-        attention.output_grad = branch_grad;
-        attention.output = branch.output;
-        attention.row_max = branch.row_max;
-        attention.row_sum = branch.row_sum;
+        const AttentionGradInputs attention{
+            inputs_of_branch<double>(shape, in, b, forward.key_blocks, forward.value_blocks),
+            branch_grad, branch.output, branch.row_max, branch.row_sum};
+        const ColumnLister columns = module_columns(shape, static_cast<int>(b), topk);
         AttentionGrad grad =
-            dense_attention_grad(shape.dense(static_cast<int>(b)),
-                                 module_columns(shape, static_cast<int>(b), topk), attention);
+            dense_attention_grad({shape.dense(static_cast<int>(b)), columns, attention});
         out.branch_query[b] = std::move(grad.query);
         for (std::size_t i = 0; i < out.query.size(); ++i) out.query[i] += out.branch_query[b][i];
         out.key[b] = std::move(grad.key);

@@ -65,6 +65,16 @@ struct NsaModuleInputs {
     std::span<const Scalar> gate_logits;                ///< [T,N1,3]
 };
 
+/// What the attention of a branch takes; the keys and values of branch 0 are blocks.
+template <class Scalar>
+AttentionInputs<Scalar> inputs_of_branch(const NsaModuleShape& shape,
+                                         const NsaModuleInputs<Scalar>& in, std::size_t branch,
+                                         std::span<const Scalar> key_blocks,
+                                         std::span<const Scalar> value_blocks) {
+    return {in.query, branch == 0 ? key_blocks : in.key[branch],
+            branch == 0 ? value_blocks : in.value[branch], shape.scale};
+}
+
 template <class Scalar>
 Scalar sigmoid(const Scalar& z) {
     using std::exp;
@@ -102,11 +112,10 @@ NsaModuleForward<Scalar> nsa_module(const NsaModuleShape& shape, const NsaModule
         branch.output.resize(rows * width);
         branch.row_max.resize(rows);
         branch.row_sum.resize(rows);
-        const AttentionInputs<Scalar> attention{
-            in.query, b == 0 ? std::span<const Scalar>(out.key_blocks) : in.key[b],
-            b == 0 ? std::span<const Scalar>(out.value_blocks) : in.value[b], shape.scale, 1};
-        dense_attention<Scalar>(shape.dense(static_cast<int>(b)),
-                                module_columns(shape, static_cast<int>(b), topk), attention,
+        const auto attention =
+            inputs_of_branch<Scalar>(shape, in, b, out.key_blocks, out.value_blocks);
+        const ColumnLister columns = module_columns(shape, static_cast<int>(b), topk);
+        dense_attention<Scalar>({shape.dense(static_cast<int>(b)), columns, attention},
                                 branch.output, branch.row_max, branch.row_sum);
         for (std::size_t row = 0; row < rows; ++row) {
             const Scalar gate = sigmoid(in.gate_logits[row * 3 + b]);

@@ -231,8 +231,8 @@ CompressErrors compress_errors(const CompressShape& shape, const Doubles& error,
 ExpectedModuleStages expected_module_stages(const NsaModuleShape& shape,
                                             const NsaModuleInputs<double>& in,
                                             std::span<const std::int64_t> topk,
-                                            const NsaModuleObserved& observed, Dtype dtype,
-                                            const RoundingClass& rounding, Grant grant,
+                                            const NsaModuleObserved& observed,
+                                            const Precision& precision, Grant grant,
                                             ModuleStages wanted) {
     const CompressShape keys = shape.compress(shape.head_dim),
                         values = shape.compress(shape.value_dim);
@@ -244,32 +244,25 @@ ExpectedModuleStages expected_module_stages(const NsaModuleShape& shape,
     out.wanted = wanted;
     out.has_grad = compresses && !observed.branch[0].output_grad.empty();
     if (compresses) {
-        out.key_blocks = expected_nsa_compress(keys, dtype, in.key[0], in.key_weight, rounding);
-        out.value_blocks =
-            expected_nsa_compress(values, dtype, in.value[0], in.value_weight, rounding);
+        out.key_blocks = expected_nsa_compress(keys, precision, in.key[0], in.key_weight);
+        out.value_blocks = expected_nsa_compress(values, precision, in.value[0], in.value_weight);
     }
     for (std::size_t b = 0; b < branches; ++b) {
         const auto columns = module_columns(shape, static_cast<int>(b), topk);
         const auto dense = shape.dense(static_cast<int>(b));
         const auto& branch = observed.branch[b];
-        AttentionGradInputs attention;
-        attention.forward = {
-            in.query, b == 0 ? std::span<const double>(observed.key_blocks) : in.key[b],
-            b == 0 ? std::span<const double>(observed.value_blocks) : in.value[b], shape.scale, 1};
-        out.branch[b] =
-            expected_attention(dense, columns, attention.forward, dtype, rounding, grant);
+        const AttentionGradInputs attention{
+            inputs_of_branch<double>(shape, in, b, observed.key_blocks, observed.value_blocks),
+            branch.output_grad, branch.output, branch.row_max, branch.row_sum};
+        out.branch[b] = expected_attention({dense, columns, attention.forward}, precision, grant);
         if (!out.has_grad) continue;
-        attention.output_grad = branch.output_grad;
-        attention.output = branch.output;
-        attention.row_max = branch.row_max;
-        attention.row_sum = branch.row_sum;
-        out.grad[b] = expected_attention_grad(dense, columns, attention, dtype, rounding, grant);
+        out.grad[b] = expected_attention_grad({dense, columns, attention}, precision, grant);
     }
     if (!out.has_grad) return out;
-    out.key = expected_nsa_compress_grad(keys, dtype, observed.key_blocks_grad, in.key[0],
-                                         in.key_weight, rounding);
-    out.value = expected_nsa_compress_grad(values, dtype, observed.value_blocks_grad, in.value[0],
-                                           in.value_weight, rounding);
+    out.key = expected_nsa_compress_grad(keys, precision, observed.key_blocks_grad, in.key[0],
+                                         in.key_weight);
+    out.value = expected_nsa_compress_grad(values, precision, observed.value_blocks_grad,
+                                           in.value[0], in.value_weight);
     return out;
 }
 
@@ -292,9 +285,7 @@ ExpectedNsaModule expected_nsa_module(const NsaModuleShape& shape,
         const auto columns = module_columns(shape, static_cast<int>(b), topk);
         Propagation p;
         p.shape = shape.dense(static_cast<int>(b));
-        p.in = {in.query, b == 0 ? std::span<const double>(forward.key_blocks) : in.key[b],
-                b == 0 ? std::span<const double>(forward.value_blocks) : in.value[b], shape.scale,
-                1};
+        p.in = inputs_of_branch<double>(shape, in, b, forward.key_blocks, forward.value_blocks);
         if (b == 0) p.key_error = key_error, p.value_error = value_error;
         p.output.assign(rows * width, 0);
         if (b == 0) p.for_each_row(columns, [&](const auto& c) { p.forward_row(c); });

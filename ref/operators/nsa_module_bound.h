@@ -57,8 +57,8 @@ struct ExpectedModuleStages {
 ExpectedModuleStages expected_module_stages(const NsaModuleShape& shape,
                                             const NsaModuleInputs<double>& in,
                                             std::span<const std::int64_t> topk,
-                                            const NsaModuleObserved& observed, Dtype dtype,
-                                            const RoundingClass& rounding = {},
+                                            const NsaModuleObserved& observed,
+                                            const Precision& precision,
                                             Grant grant = Grant::rounding,
                                             ModuleStages wanted = ModuleStages::all);
 

@@ -23,9 +23,8 @@ void require_mask(const SelectedAttentionShape& shape, std::size_t size) {
 
 }  // namespace
 
-std::vector<SelectedQuery> selected_queries(const SelectedAttentionShape& shape) {
-    return packed_queries("selected attention", shape.query_lengths, shape.kv_lengths,
-                          shape.total_queries, shape.total_keys);
+std::vector<PackedQuery> selected_queries(const SelectedAttentionShape& shape) {
+    return packed_queries("selected attention", shape);
 }
 
 ColumnLister selected_columns(const SelectedAttentionShape& shape,
@@ -35,10 +34,10 @@ ColumnLister selected_columns(const SelectedAttentionShape& shape,
     if (shape.mask == SelectedMask::contents) require_mask(shape, mask.size());
     return [shape, topk, mask, queries = selected_queries(shape)](std::int64_t t, std::int64_t head,
                                                                   std::vector<KeyColumn>& columns) {
-        const SelectedQuery& query = queries[static_cast<std::size_t>(t)];
+        const PackedQuery& query = queries[static_cast<std::size_t>(t)];
         if (query.sequence < 0) return false;
         if (query.kv_length == 0) return true;
-        const std::int64_t kv_head = head / (shape.query_heads / shape.kv_heads);
+        const std::int64_t kv_head = head / shape.group();
         const auto list =
             topk.subspan(static_cast<std::size_t>((t * shape.kv_heads + kv_head) * shape.count),
                          static_cast<std::size_t>(shape.count));

@@ -17,17 +17,16 @@ void require_sum(const std::string& problem, const char* name,
 
 }  // namespace
 
-std::vector<PackedQuery> packed_queries(const std::string& problem,
-                                        const std::vector<std::int64_t>& query_lengths,
-                                        const std::vector<std::int64_t>& kv_lengths,
-                                        std::int64_t total_queries, std::int64_t total_keys) {
+std::vector<PackedQuery> packed_queries(const std::string& problem, const PackedShape& shape) {
+    const std::vector<std::int64_t>&query_lengths = shape.query_lengths,
+          &kv_lengths = shape.kv_lengths;
     if (query_lengths.size() != kv_lengths.size())
         throw std::invalid_argument(problem + ": " + std::to_string(query_lengths.size()) +
                                     " query_lengths, " + std::to_string(kv_lengths.size()) +
                                     " kv_lengths");
-    require_sum(problem, "query_lengths", query_lengths, "total_queries", total_queries);
-    require_sum(problem, "kv_lengths", kv_lengths, "total_keys", total_keys);
-    std::vector<PackedQuery> queries(static_cast<std::size_t>(total_queries));
+    require_sum(problem, "query_lengths", query_lengths, "total_queries", shape.total_queries);
+    require_sum(problem, "kv_lengths", kv_lengths, "total_keys", shape.total_keys);
+    std::vector<PackedQuery> queries(static_cast<std::size_t>(shape.total_queries));
     std::size_t row = 0;
     std::int64_t key = 0;
     for (std::size_t b = 0; b < query_lengths.size(); ++b) {

@@ -91,21 +91,21 @@ public:
 
     ref::Dtype dtype() const { return static_cast<ref::Dtype>(form.dtype); }
     ref::ExpectedAttention expected() const {
-        return ref::expected_attention(shape.dense(), ref::attention_columns(shape), inputs(),
+        return ref::expected_attention({shape.dense(), ref::attention_columns(shape), inputs()},
                                        dtype());
     }
     /// Of the output and the LSE that the tensors hold.
     ref::ExpectedAttentionGrad expected_gradient() const {
         const std::vector<double> o = values(output);
         const auto columns = ref::attention_columns(shape);
-        ref::GradStatistics s =
-            form.has_lse ? ref::given_statistics(lse_by_row())
-                         : ref::own_statistics(ref::expected_attention(shape.dense(), columns, inputs(), dtype()));
+        ref::GradStatistics s = form.has_lse ? ref::given_statistics(lse_by_row())
+                                             : ref::own_statistics(ref::expected_attention(
+                                                   {shape.dense(), columns, inputs()}, dtype()));
         ref::AttentionGradInputs in{inputs(), grad_values_, o, s.row_max, s.row_sum};
         in.statistics_error = s.error;
         in.bias_elements = shape.bias.values.size();
         in.bias_dtype = static_cast<ref::Dtype>(form.bias_dtype);
-        return ref::expected_attention_grad(shape.dense(), columns, in, dtype());
+        return ref::expected_attention_grad({shape.dense(), columns, in}, dtype());
     }
     /// [T1,N1] from [B,Hq,Sq] or [Hq,T].
     std::vector<double> lse_by_row() const {

@@ -157,7 +157,7 @@ TEST_P(AttentionBounds, HoldForKernelsInFp32) {
     for (unsigned seed = 0; seed < 20; ++seed) {
         const NeutralProblem p(seed, softcap, has_sink, 5, 40, 4, dtype);
         Kernel kernel(p, dtype, base_two);
-        const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), dtype);
+        const auto f = expected_attention({p.shape.dense(), p.columns(), p.inputs()}, dtype);
         worst_output = std::max(worst_output, worst("o", kernel.output, f.output));
         worst_lse = std::max(worst_lse, worst("lse", kernel.lse, f.stored_lse));
         Values output = f.output.value, lse = f.stored_lse.value;
@@ -167,7 +167,7 @@ TEST_P(AttentionBounds, HoldForKernelsInFp32) {
         const GradStatistics given = given_statistics(lse);
         AttentionGradInputs in{p.inputs(), p.output_grad, output, given.row_max, given.row_sum};
         in.bias_elements = p.shape.bias.values.size();
-        const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, dtype);
+        const auto g = expected_attention_grad({p.shape.dense(), p.columns(), in}, dtype);
         worst_dq = std::max(worst_dq, worst("dq", kernel.dq, g.query_grad));
         worst_dk = std::max(worst_dk, worst("dk", kernel.dk, g.key_grad));
         worst("dv", kernel.dv, g.value_grad);
@@ -176,10 +176,10 @@ TEST_P(AttentionBounds, HoldForKernelsInFp32) {
 
         // A kernel that forms its own statistics.
         const GradStatistics own =
-            own_statistics(expected_attention(p.shape.dense(), p.columns(), p.inputs(), dtype, {}));
+            own_statistics(expected_attention({p.shape.dense(), p.columns(), p.inputs()}, dtype));
         kernel.differentiate(output, widened(kernel.lse));
         in.row_max = own.row_max, in.row_sum = own.row_sum, in.statistics_error = own.error;
-        const auto h = expected_attention_grad(p.shape.dense(), p.columns(), in, dtype);
+        const auto h = expected_attention_grad({p.shape.dense(), p.columns(), in}, dtype);
         worst("dq", kernel.dq, h.query_grad), worst("dk", kernel.dk, h.key_grad);
         worst("dbias", kernel.dbias, h.bias_grad), worst("dsink", kernel.dsink, h.sink_grad);
     }
@@ -216,20 +216,21 @@ TEST(Attention, BoundsGrantTheErrorsOfTanhAndOfTheLse) {
             for (double& sink : p.shape.sink) sink += 965;
             for (double& bias : p.shape.bias.values) bias = 0;  // a bias is granted its own
             Kernel kernel(p, Dtype::fp32, base_two);
-            const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32);
+            const auto f =
+                expected_attention({p.shape.dense(), p.columns(), p.inputs()}, Dtype::fp32);
             worst_output = std::max(worst_output, worst("o", kernel.output, f.output));
             worst_lse = std::max(worst_lse, worst("lse", kernel.lse, f.stored_lse));
 
             // A kernel that forms its own statistics may be wrong by as much as its forward.
-            const GradStatistics own =
-                own_statistics(expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32, {}));
+            const GradStatistics own = own_statistics(
+                expected_attention({p.shape.dense(), p.columns(), p.inputs()}, Dtype::fp32));
             Values lse = f.stored_lse.value;
             for (std::size_t i = 0; i < lse.size(); ++i)
                 lse[i] = static_cast<float>(lse[i] + 0.9 * f.stored_lse.bound[i]);
             kernel.differentiate(f.output.value, lse);
             AttentionGradInputs in{p.inputs(), p.output_grad, f.output.value, own.row_max, own.row_sum};
             in.statistics_error = own.error, in.bias_elements = p.shape.bias.values.size();
-            const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
+            const auto g = expected_attention_grad({p.shape.dense(), p.columns(), in}, Dtype::fp32);
             worst_dq = std::max(worst_dq, worst("dq", kernel.dq, g.query_grad));
             worst("dv", kernel.dv, g.value_grad), worst("dbias", kernel.dbias, g.bias_grad);
             worst("dsink", kernel.dsink, g.sink_grad);
@@ -246,7 +247,8 @@ TEST(Attention, BoundOfTheLseGrantsItsLogAndItsSum) {
     for (unsigned seed = 0; seed < 10; ++seed)
         for (const double sign : {-1.0, 1.0}) {
             const NeutralProblem p(seed, 0, true, 5, 40, 4, Dtype::fp32);
-            const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::fp32);
+            const auto f =
+                expected_attention({p.shape.dense(), p.columns(), p.inputs()}, Dtype::fp32);
             std::vector<float> lse;
             for (std::size_t i = 0; i < f.lse.size(); ++i) {
                 const double log_sum = std::log(f.row_sum.value[i]), pair = f.lse.bound[i];
@@ -267,8 +269,8 @@ TEST(Attention, SplitsMayLoseInfiniteValuesOfLogitsOfMinusInfinity) {
     const Values query{1}, value{2, 2, infinity, infinity, 7, infinity, 2, 2, infinity};
     Values key{1, -infinity, 1};
     const auto expected = [&](const char* declared) {
-        return expected_attention(s.dense(), attention_columns(s), s.inputs(query, key, value),
-                                  Dtype::fp16, parse_rounding_class(declared))
+        return expected_attention({s.dense(), attention_columns(s), s.inputs(query, key, value)},
+                                  {Dtype::fp16, parse_rounding_class(declared)})
             .output;
     };
     const ExpectedTensor one = expected("default"), split = expected("split=lse");
@@ -309,7 +311,7 @@ TEST(Attention, BoundOfTheBiasGradientGrantsTheErrorOfDelta) {
         const GradStatistics of = given_statistics(lse);
         AttentionGradInputs in{p.inputs(), p.output_grad, given, of.row_max, of.row_sum};
         in.bias_elements = p.shape.bias.values.size();
-        const auto g = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
+        const auto g = expected_attention_grad({p.shape.dense(), p.columns(), in}, Dtype::fp32);
         most = std::max(most, worst("dbias", kernel.dbias, g.bias_grad));
     }
     EXPECT_GT(most, 0.01);
@@ -334,14 +336,15 @@ class AttentionVariance : public testing::TestWithParam<std::tuple<double, bool>
 TEST_P(AttentionVariance, PredictsTheErrors) {
     const NeutralProblem p(11, std::get<0>(GetParam()), std::get<1>(GetParam()), 40, 60, 16, Dtype::bf16);
     Kernel kernel(p, Dtype::bf16, true);
-    const auto keys = sequence_places(p.shape.kv_lengths, p.shape.total_keys),
-               queries = sequence_places(p.shape.query_lengths, p.shape.total_queries);
-    const auto noise = attention_noise(p.shape.dense(), p.columns(), p.inputs(), keys, Dtype::bf16, {});
+    const SequencePlaces places{sequence_places(p.shape.query_lengths, p.shape.total_queries),
+                                sequence_places(p.shape.kv_lengths, p.shape.total_keys)};
+    const auto noise =
+        attention_noise({p.shape.dense(), p.columns(), p.inputs()}, places, Dtype::bf16);
     const double of_output = rms(kernel.output, noise.output);
     EXPECT_GT(of_output, 0.6);
     EXPECT_LT(of_output, 1.2);
     EXPECT_LT(rms(kernel.lse, noise.lse), 1.2);
-    const auto f = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::bf16);
+    const auto f = expected_attention({p.shape.dense(), p.columns(), p.inputs()}, Dtype::bf16);
     Values output = f.output.value, lse = f.stored_lse.value;
     for (double& x : output) x = rounded(Dtype::bf16, x);
     for (double& x : lse) x = static_cast<float>(x);
@@ -349,7 +352,7 @@ TEST_P(AttentionVariance, PredictsTheErrors) {
     const GradStatistics given = given_statistics(lse);
     AttentionGradInputs in{p.inputs(), p.output_grad, output, given.row_max, given.row_sum};
     in.bias_elements = p.shape.bias.values.size();
-    const auto grad = attention_grad_noise(p.shape.dense(), p.columns(), in, queries, keys, Dtype::bf16, {});
+    const auto grad = attention_grad_noise({p.shape.dense(), p.columns(), in}, places, Dtype::bf16);
     for (const double z : {rms(kernel.dq, grad.query_grad), rms(kernel.dk, grad.key_grad),
                            rms(kernel.dv, grad.value_grad)}) {
         EXPECT_GT(z, 0.6);

@@ -73,15 +73,15 @@ TEST(AttentionDecode, EqualLogitsGiveTheMean) {
         values[static_cast<std::size_t>(row)] = static_cast<double>(row);
     }
     AttentionInputs<double> in{queries, keys, values};
-    const auto plain = expected_attention(shape.dense(), decode_columns(shape, kTable), in,
-                                          Dtype::fp32);
+    const auto plain =
+        expected_attention({shape.dense(), decode_columns(shape, kTable), in}, Dtype::fp32);
     EXPECT_NEAR(plain.output.value[0], (8 + 9 + 10 + 11 + 0 + 1) / 6.0, 1e-12);
     EXPECT_NEAR(plain.output.value[1], 9, 1e-12);
     EXPECT_NEAR(plain.stored_lse.value[1], std::log(3.0), 1e-12);
     const std::vector<double> sink{0};
     in.sink = sink;
-    const auto with_sink = expected_attention(shape.dense(), decode_columns(shape, kTable), in,
-                                              Dtype::fp32);
+    const auto with_sink =
+        expected_attention({shape.dense(), decode_columns(shape, kTable), in}, Dtype::fp32);
     EXPECT_NEAR(with_sink.output.value[1], 27 / 4.0, 1e-12);
     EXPECT_NEAR(with_sink.stored_lse.value[1], std::log(4.0), 1e-12);
 }

@@ -24,8 +24,9 @@ double derivative(const NeutralProblem& p, const char tensor, std::size_t index)
     const auto q = complex(p.query, 'q'), k = complex(p.key, 'k'), v = complex(p.value, 'v'),
                bias = complex(p.shape.bias.values, 'b'), sink = complex(p.shape.sink, 's');
     std::vector<Complex> output(p.output_grad.size());
-    dense_attention<Complex>(p.shape.dense(), p.columns(),
-                             {q, k, v, p.shape.scale, 1, p.shape.softcap, sink, bias}, output);
+    dense_attention<Complex>(
+        {p.shape.dense(), p.columns(), {q, k, v, p.shape.scale, 1, p.shape.softcap, sink, bias}},
+        output);
     double sum = 0;
     for (std::size_t i = 0; i < output.size(); ++i) sum += p.output_grad[i] * output[i].imag();
     return sum / kStep;
@@ -37,7 +38,7 @@ TEST_P(AttentionGradients, AreTheComplexStep) {
     const NeutralProblem p(3, std::get<0>(GetParam()), std::get<1>(GetParam()));
     const auto forward = p.forward();
     const auto grad =
-        expected_attention_grad(p.shape.dense(), p.columns(), p.gradient(forward), Dtype::fp32);
+        expected_attention_grad({p.shape.dense(), p.columns(), p.gradient(forward)}, Dtype::fp32);
     const struct {
         char name;
         const ExpectedTensor& of;
@@ -65,8 +66,8 @@ TEST_P(AttentionGradients, DependOnTheStatisticsByTheirLse) {
     AttentionGradInputs by_lse = p.gradient(forward);
     by_lse.row_max = given.row_max, by_lse.row_sum = given.row_sum;
     const auto a =
-        expected_attention_grad(p.shape.dense(), p.columns(), p.gradient(forward), Dtype::fp32);
-    const auto b = expected_attention_grad(p.shape.dense(), p.columns(), by_lse, Dtype::fp32);
+        expected_attention_grad({p.shape.dense(), p.columns(), p.gradient(forward)}, Dtype::fp32);
+    const auto b = expected_attention_grad({p.shape.dense(), p.columns(), by_lse}, Dtype::fp32);
     for (std::size_t i = 0; i < a.query_grad.size(); ++i)
         ASSERT_NEAR(a.query_grad.value[i], b.query_grad.value[i], 1e-13);
     for (std::size_t i = 0; i < a.sink_grad.size(); ++i)
@@ -78,16 +79,16 @@ TEST_P(AttentionGradients, OfChosenRowsAreThoseOfAll) {
     const NeutralProblem p(5, std::get<0>(GetParam()), std::get<1>(GetParam()));
     const auto forward = p.forward();
     const AttentionGradInputs in = p.gradient(forward);
-    const auto all = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::fp32);
+    const auto all = expected_attention_grad({p.shape.dense(), p.columns(), in}, Dtype::fp32);
     const Numbers rows = {7, 2, 33}, keys = {5, 20};
-    const auto dq = expected_query_grad_rows(p.shape.dense(), p.columns(), in, Dtype::fp32, rows);
+    const auto dq = expected_query_grad_rows({p.shape.dense(), p.columns(), in}, Dtype::fp32, rows);
     for (std::size_t r = 0; r < rows.size(); ++r)
         for (std::size_t d = 0; d < 3; ++d) {
             const auto at = static_cast<std::size_t>(rows[r]) * 3 + d;
             EXPECT_NEAR(dq.value[r * 3 + d], all.query_grad.value[at], 1e-14);
             EXPECT_NEAR(dq.bound[r * 3 + d], all.query_grad.bound[at], 1e-14);
         }
-    const auto dk = expected_key_grad_of(p.shape.dense(), attention_columns_of(p.shape, keys), in,
+    const auto dk = expected_key_grad_of({p.shape.dense(), attention_columns_of(p.shape, keys), in},
                                          Dtype::fp32, keys);
     for (std::size_t r = 0; r < keys.size(); ++r)
         for (std::size_t d = 0; d < 3; ++d) {
@@ -98,27 +99,25 @@ TEST_P(AttentionGradients, OfChosenRowsAreThoseOfAll) {
     const Numbers elements = {20, 3, 11};
     AttentionGradInputs few = in;
     few.bias_elements = elements.size();
-    const auto dbias =
-        expected_bias_grad(p.shape.dense(), attention_columns_of_bias(p.shape, elements), few,
-                           Dtype::fp32);
+    const auto dbias = expected_bias_grad(
+        {p.shape.dense(), attention_columns_of_bias(p.shape, elements), few}, Dtype::fp32);
     for (std::size_t e = 0; e < elements.size(); ++e) {
         const auto at = static_cast<std::size_t>(elements[e]);
         EXPECT_NEAR(dbias.value[e], all.bias_grad.value[at], 1e-14);
         EXPECT_NEAR(dbias.bound[e], all.bias_grad.bound[at], 1e-14);
     }
-    const auto dsink = expected_sink_grad(p.shape.dense(), attention_columns_of(p.shape, {}), in,
-                                          Dtype::fp32);
+    const auto dsink =
+        expected_sink_grad({p.shape.dense(), attention_columns_of(p.shape, {}), in}, Dtype::fp32);
     EXPECT_EQ(dsink.value, all.sink_grad.value);
     EXPECT_EQ(dsink.bound, all.sink_grad.bound);
 
     // And the variances.
-    const auto queries = sequence_places(p.shape.query_lengths, p.shape.total_queries),
-               places = sequence_places(p.shape.kv_lengths, p.shape.total_keys);
-    const auto noise = attention_grad_noise(p.shape.dense(), p.columns(), in, queries, places,
-                                            Dtype::fp32, {});
-    const auto few_noise =
-        bias_grad_noise(p.shape.dense(), attention_columns_of_bias(p.shape, elements), few, queries,
-                        places, Dtype::fp32, {});
+    const SequencePlaces places{sequence_places(p.shape.query_lengths, p.shape.total_queries),
+                                sequence_places(p.shape.kv_lengths, p.shape.total_keys)};
+    const auto noise =
+        attention_grad_noise({p.shape.dense(), p.columns(), in}, places, Dtype::fp32);
+    const auto few_noise = bias_grad_noise(
+        {p.shape.dense(), attention_columns_of_bias(p.shape, elements), few}, places, Dtype::fp32);
     for (std::size_t e = 0; e < elements.size(); ++e)
         EXPECT_NEAR(few_noise.variance[e],
                     noise.bias_grad.variance[static_cast<std::size_t>(elements[e])],
@@ -131,15 +130,16 @@ TEST(AttentionSinkGradient, IsNotJudgedWhereDeltaOverflows) {
     NeutralProblem p(5, 0, false);
     p.shape.sink.assign(4, -HUGE_VAL);
     auto forward = p.forward();
-    const ExpectedTensor small = expected_sink_grad(p.shape.dense(), p.columns(),
-                                                    p.gradient(forward), Dtype::fp32);
+    const ExpectedTensor small =
+        expected_sink_grad({p.shape.dense(), p.columns(), p.gradient(forward)}, Dtype::fp32);
     for (std::size_t h = 0; h < small.size(); ++h) {
         EXPECT_EQ(small.value[h], 0);
         EXPECT_EQ(small.bound[h], 0);
     }
     p.output_grad[0] = 0x1.fffffep127, forward.output[0] = 2;
     const AttentionGradInputs large = p.gradient(forward);
-    const ExpectedTensor of = expected_sink_grad(p.shape.dense(), p.columns(), large, Dtype::fp32);
+    const ExpectedTensor of =
+        expected_sink_grad({p.shape.dense(), p.columns(), large}, Dtype::fp32);
     EXPECT_EQ(of.overflow[0], Overflow::any);
     for (std::size_t h = 1; h < of.size(); ++h) EXPECT_EQ(of.overflow[h], Overflow::none);
 }

@@ -20,8 +20,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 ExpectedMerge expected_of_row(const std::vector<double>& values, const std::vector<double>& lses,
                               Dtype dtype = Dtype::fp32, const char* rounding = "default") {
-    return expected_attention_merge({std::ssize(values), 1, 1, 1}, dtype, values, lses,
-                                    parse_rounding_class(rounding));
+    return expected_attention_merge({std::ssize(values), 1, 1, 1},
+                                    {dtype, parse_rounding_class(rounding)}, values, lses);
 }
 
 TEST(AttentionMerge, WeighsPartsByTheirSums) {

@@ -60,7 +60,8 @@ struct NeutralProblem {
         Forward f{Values(output_grad.size()), {}, {}};
         f.row_max.resize(static_cast<std::size_t>(shape.total_queries * 4));
         f.row_sum.resize(f.row_max.size());
-        dense_attention<double>(shape.dense(), columns(), inputs(), f.output, f.row_max, f.row_sum);
+        dense_attention<double>({shape.dense(), columns(), inputs()}, f.output, f.row_max,
+                                f.row_sum);
         return f;
     }
     AttentionGradInputs gradient(const Forward& f) const {

@@ -134,7 +134,7 @@ TEST(Attention, RejectsWhatDoesNotFit) {
 
 ExpectedAttention forward_of(const NeutralAttentionShape& s, const Values& q, const Values& k,
                              const Values& v, Dtype dtype = Dtype::fp32, Grant grant = Grant::rounding) {
-    return expected_attention(s.dense(), attention_columns(s), s.inputs(q, k, v), dtype, {}, grant);
+    return expected_attention({s.dense(), attention_columns(s), s.inputs(q, k, v)}, dtype, grant);
 }
 
 // Scores 1 and 2, softcap 2, biases 0.5 and -0.25, sink 0.75.
@@ -209,15 +209,17 @@ TEST(Attention, AgreesWithFlashAttention) {
     flash.scale = p.shape.scale;
     flash.mask = {true, 3, 0, 0, {2048, 2048}, {}, {}};
     flash.bias = {true, 0, {1, 4, 1, 7}, p.shape.bias.values};
-    const auto ours = expected_attention(p.shape.dense(), p.columns(), p.inputs(), Dtype::bf16),
-               theirs = expected_attention(flash.dense(), flash_columns(flash), p.inputs(), Dtype::bf16);
+    const auto ours = expected_attention({p.shape.dense(), p.columns(), p.inputs()}, Dtype::bf16),
+               theirs = expected_attention({flash.dense(), flash_columns(flash), p.inputs()},
+                                           Dtype::bf16);
     EXPECT_EQ(ours.output.value, theirs.output.value);
     EXPECT_EQ(ours.output.bound, theirs.output.bound);
     const auto forward = p.forward();
     AttentionGradInputs in = p.gradient(forward);
-    const auto grad = expected_attention_grad(p.shape.dense(), p.columns(), in, Dtype::bf16);
+    const auto grad = expected_attention_grad({p.shape.dense(), p.columns(), in}, Dtype::bf16);
     in.bias_elements = 0;
-    const auto other = expected_attention_grad(flash.dense(), flash_columns(flash), in, Dtype::bf16);
+    const auto other =
+        expected_attention_grad({flash.dense(), flash_columns(flash), in}, Dtype::bf16);
     EXPECT_EQ(grad.key_grad.value, other.key_grad.value);
     EXPECT_EQ(grad.key_grad.bound, other.key_grad.bound);
     EXPECT_EQ(grad.query_grad.bound, other.query_grad.bound);

@@ -63,7 +63,7 @@ Problem make_problem(FlashAttentionShape shape, std::uint64_t seed) {
     p.output.resize(p.output_grad.size());
     p.row_max.resize(static_cast<std::size_t>(p.rows()));
     p.row_sum.resize(p.row_max.size());
-    dense_attention<double>(s, flash_columns(shape), p.inputs(), p.output, p.row_max, p.row_sum);
+    dense_attention<double>({s, flash_columns(shape), p.inputs()}, p.output, p.row_max, p.row_sum);
     return p;
 }
 
@@ -117,10 +117,10 @@ void expect_rows(const ExpectedTensor& whole, const ExpectedTensor& chosen, cons
 TEST(ChosenAttention, HasTheRowsOfTheWholeForward) {
     for (const Problem& p : small_problems()) {
         const auto columns = flash_columns(p.shape);
-        const auto whole = expected_attention(p.shape.dense(), columns, p.inputs(), p.dtype);
+        const auto whole = expected_attention({p.shape.dense(), columns, p.inputs()}, p.dtype);
         const Numbers rows = some(p.rows());
         const auto chosen =
-            expected_attention_rows(p.shape.dense(), columns, p.inputs(), p.dtype, rows);
+            expected_attention_rows({p.shape.dense(), columns, p.inputs()}, p.dtype, rows);
         expect_rows(whole.output, chosen.output, rows, p.shape.value_dim);
         expect_rows(whole.row_max, chosen.row_max, rows, 1);
         expect_rows(whole.row_sum, chosen.row_sum, rows, 1);
@@ -132,13 +132,13 @@ TEST(ChosenAttention, HasTheRowsAndKeysOfTheWholeGradient) {
     for (const Problem& p : small_problems()) {
         const auto columns = flash_columns(p.shape);
         const AttentionShape s = p.shape.dense();
-        const auto whole = expected_attention_grad(s, columns, p.grad_inputs(), p.dtype);
+        const auto whole = expected_attention_grad({s, columns, p.grad_inputs()}, p.dtype);
         const Numbers rows = some(p.rows()), keys = some(p.keys());
         expect_rows(whole.query_grad,
-                    expected_query_grad_rows(s, columns, p.grad_inputs(), p.dtype, rows), rows,
+                    expected_query_grad_rows({s, columns, p.grad_inputs()}, p.dtype, rows), rows,
                     s.head_dim);
         for (const auto& lister : {columns, flash_columns_of(p.shape, keys)}) {
-            const auto chosen = expected_key_grad_of(s, lister, p.grad_inputs(), p.dtype, keys);
+            const auto chosen = expected_key_grad_of({s, lister, p.grad_inputs()}, p.dtype, keys);
             expect_rows(whole.key_grad, chosen.key_grad, keys, s.head_dim);
             expect_rows(whole.value_grad, chosen.value_grad, keys, s.value_dim);
         }
@@ -152,16 +152,18 @@ TEST(ChosenAttention, HasTheKeysOfALargeGradient) {
     s.head_dim = s.value_dim = 4;
     const Problem p = make_problem(s, 5);
     const auto columns = flash_columns(p.shape);
-    const auto whole = expected_attention_grad(p.shape.dense(), columns, p.grad_inputs(), p.dtype);
+    const auto whole =
+        expected_attention_grad({p.shape.dense(), columns, p.grad_inputs()}, p.dtype);
     const Numbers keys = some(p.keys());
-    const auto chosen = expected_key_grad_of(p.shape.dense(), flash_columns_of(p.shape, keys),
-                                             p.grad_inputs(), p.dtype, keys);
+    const auto chosen = expected_key_grad_of(
+        {p.shape.dense(), flash_columns_of(p.shape, keys), p.grad_inputs()}, p.dtype, keys);
     expect_rows(whole.key_grad, chosen.key_grad, keys, 4);
     expect_rows(whole.value_grad, chosen.value_grad, keys, 4);
     const Numbers rows = some(p.rows());
-    expect_rows(whole.query_grad,
-                expected_query_grad_rows(p.shape.dense(), columns, p.grad_inputs(), p.dtype, rows),
-                rows, 4);
+    expect_rows(
+        whole.query_grad,
+        expected_query_grad_rows({p.shape.dense(), columns, p.grad_inputs()}, p.dtype, rows), rows,
+        4);
 }
 
 TEST(ChosenAttention, ListsTheColumnsOfChosenKeysAsTheWholeListDoes) {
@@ -189,13 +191,13 @@ TEST(ChosenAttention, RefusesRowsAndKeysThatAreNone) {
     const Problem p = small_problems().front();
     const AttentionShape s = p.shape.dense();
     const auto columns = flash_columns(p.shape);
-    EXPECT_THROW(expected_attention_rows(s, columns, p.inputs(), p.dtype, Numbers{p.rows()}),
+    EXPECT_THROW(expected_attention_rows({s, columns, p.inputs()}, p.dtype, Numbers{p.rows()}),
                  std::invalid_argument);
-    EXPECT_THROW(expected_query_grad_rows(s, columns, p.grad_inputs(), p.dtype, Numbers{-1}),
+    EXPECT_THROW(expected_query_grad_rows({s, columns, p.grad_inputs()}, p.dtype, Numbers{-1}),
                  std::invalid_argument);
-    EXPECT_THROW(expected_key_grad_of(s, columns, p.grad_inputs(), p.dtype, Numbers{p.keys()}),
+    EXPECT_THROW(expected_key_grad_of({s, columns, p.grad_inputs()}, p.dtype, Numbers{p.keys()}),
                  std::invalid_argument);
-    EXPECT_THROW(expected_key_grad_of(s, columns, p.grad_inputs(), p.dtype, Numbers{3, 3}),
+    EXPECT_THROW(expected_key_grad_of({s, columns, p.grad_inputs()}, p.dtype, Numbers{3, 3}),
                  std::invalid_argument);
 }
 

@@ -656,16 +656,17 @@ Saved saved_from(const ExpectedAttention& expected, Dtype type) {
 ExpectedAttentionGrad gradient_of(const Problem& p, const Saved& saved,
                                   const RoundingClass& rounding, Grant grant = Grant::rounding) {
     return expected_attention_grad(
-        p.shape, p.lister(),
-        {p.inputs(), p.output_grad, saved.output, saved.row_max, saved.row_sum}, p.type, rounding,
-        grant);
+        {p.shape,
+         p.lister(),
+         {p.inputs(), p.output_grad, saved.output, saved.row_max, saved.row_sum}},
+        {p.type, rounding}, grant);
 }
 
 /// Every output of both directions of one kernel against the bounds of one class.
 void compare(const Problem& p, const Arithmetic& a, const std::vector<Method>& methods,
              const RoundingClass& rounding, Grant grant, const std::string& where, Tally& tally) {
     const ExpectedAttention forward =
-        expected_attention(p.shape, p.lister(), p.inputs(), p.type, rounding, grant);
+        expected_attention({p.shape, p.lister(), p.inputs()}, {p.type, rounding}, grant);
     const Saved saved = saved_from(forward, p.type);
     const ExpectedAttentionGrad grad = gradient_of(p, saved, rounding, grant);
     tally.rows += static_cast<std::int64_t>(p.rows());
@@ -921,7 +922,7 @@ TEST_P(BoundOfAttention, IsExactOnTheLattice) {
         const Arithmetic a{GetParam()};
         compare(p, a, {m}, {}, Grant::lattice, "lattice " + std::to_string(i), tally);
         const auto forward =
-            expected_attention(p.shape, p.lister(), p.inputs(), p.type, {}, Grant::lattice);
+            expected_attention({p.shape, p.lister(), p.inputs()}, p.type, Grant::lattice);
         const Saved saved = saved_from(forward, p.type);
         const auto grad = gradient_of(p, saved, {}, Grant::lattice);
         for (std::size_t row = 0; row < p.rows(); ++row) {
@@ -994,13 +995,13 @@ TEST_P(BoundOfAttention, SeesOneWrongKeyOnTheLattice) {
         else
             wrong.columns[0].push_back(wrong.columns[0].front());
         const auto expected =
-            expected_attention(p.shape, p.lister(), p.inputs(), p.type, {}, Grant::lattice);
+            expected_attention({p.shape, p.lister(), p.inputs()}, p.type, Grant::lattice);
         EXPECT_EQ(expected.row_sum.value[0], static_cast<double>(p.columns[0].size()));
         if (wrong.columns[0].empty()) continue;
         const ForwardRow out = run_forward_row({GetParam()}, wrong, 0, {});
         EXPECT_GT(ratio(expected.row_sum, 0, out.row_sum), 1);
         const auto exact =
-            expected_attention(p.shape, wrong.lister(), p.inputs(), p.type, {}, Grant::lattice);
+            expected_attention({p.shape, wrong.lister(), p.inputs()}, p.type, Grant::lattice);
         for (std::size_t d = 0; d < p.value_dim(); ++d) {
             const double a = to_storage(p.type, expected.output.value[d]);
             if (std::fabs(exact.output.value[d] - a) < 4 * half_ulp(p.type, a) + 1e-9) continue;
@@ -1022,7 +1023,7 @@ TEST_P(BoundOfAttention, CoversTheExactGradientWhenAsked) {
                           Kind::offset_keys, Kind::huge_values, Kind::bias,       Kind::dropout};
     for (int i = 0; i < 800; ++i) {
         const Problem p = generator.draw(GetParam(), kinds[i % 8], i % 5 == 0 ? 64 : 16);
-        const auto forward = expected_attention(p.shape, p.lister(), p.inputs(), p.type);
+        const auto forward = expected_attention({p.shape, p.lister(), p.inputs()}, p.type);
         Saved exact{forward.output.value, forward.row_max.value, forward.row_sum.value};
         const auto target = gradient_of(p, exact, {});
         Saved given = saved_from(forward, p.type);
@@ -1043,7 +1044,7 @@ TEST_P(BoundOfAttention, CoversTheExactGradientWhenAsked) {
                 in.output_error = output_error;
                 in.prob_error = 0x1p-23 * (1 + largest);
             }
-            const auto grad = expected_attention_grad(p.shape, p.lister(), in, p.type, sharp);
+            const auto grad = expected_attention_grad({p.shape, p.lister(), in}, {p.type, sharp});
             Tally& tally = declared ? with : without;
             const auto add = [&](const char* name, const ExpectedTensor& bounded,
                                  const ExpectedTensor& value) {
@@ -1070,7 +1071,7 @@ TEST(BoundOfAttentionRange, DoesNotJudgeScoreGradientsBeyondTheirType) {
     p.columns = {{{0}, {1}}};
     const auto query_bound = [&](Dtype type, const char* rounding) {
         p.type = type;
-        const auto forward = expected_attention(p.shape, p.lister(), p.inputs(), type);
+        const auto forward = expected_attention({p.shape, p.lister(), p.inputs()}, type);
         return gradient_of(p, saved_from(forward, type), parse_rounding_class(rounding))
             .query_grad.bound[0];
     };
@@ -1096,7 +1097,7 @@ std::map<std::string, double> detection(Dtype type, const Spoil& spoil, std::int
         Problem p = generator.draw(type, Kind::normal, columns);
         while (p.shape.kv_rows < 2) p = generator.draw(type, Kind::normal, columns);
         for (auto& row : p.columns) row.push_back({0}), row.push_back({p.shape.kv_rows - 1});
-        const auto forward = expected_attention(p.shape, p.lister(), p.inputs(), p.type);
+        const auto forward = expected_attention({p.shape, p.lister(), p.inputs()}, p.type);
         Saved saved = saved_from(forward, p.type);
         const auto grad = gradient_of(p, saved, {});
         Problem wrong = p;
@@ -1163,7 +1164,7 @@ TEST_P(BoundOfAttention, SeesARowSumOfRoundedProbabilities) {
         int seen = 0;
         for (int i = 0; i < 60; ++i) {
             const Problem p = generator.draw(GetParam(), Kind::normal, columns);
-            const auto forward = expected_attention(p.shape, p.lister(), p.inputs(), p.type);
+            const auto forward = expected_attention({p.shape, p.lister(), p.inputs()}, p.type);
             for (std::size_t row = 0; row < p.rows(); ++row) {
                 AttentionRow<double> exact;
                 attend_row<double>(

@@ -61,7 +61,7 @@ Forward<Scalar> run_forward(const Problem& p, const std::vector<Scalar>& q,
                             const std::vector<Scalar>& k, const std::vector<Scalar>& v) {
     Forward<Scalar> f{std::vector<Scalar>(p.output_grad.size()),
                       std::vector<Scalar>(p.columns.size()), std::vector<Scalar>(p.columns.size())};
-    dense_attention<Scalar>(p.shape, p.lister(), {q, k, v, p.scale, p.keep_prob}, f.output,
+    dense_attention<Scalar>({p.shape, p.lister(), {q, k, v, p.scale, p.keep_prob}}, f.output,
                             f.row_max, f.row_sum);
     return f;
 }
@@ -74,7 +74,7 @@ Forward<double> run_forward(const Problem& p) {
 ExpectedAttentionGrad gradient(const Problem& p, const Forward<double>& f,
                                Dtype type = Dtype::bf16) {
     return expected_attention_grad(
-        p.shape, p.lister(), {p.inputs(), p.output_grad, f.output, f.row_max, f.row_sum}, type);
+        {p.shape, p.lister(), {p.inputs(), p.output_grad, f.output, f.row_max, f.row_sum}}, type);
 }
 
 void fill(Random& random, Values& values, double size = 1) {
@@ -274,7 +274,7 @@ Problem small_problem() {
 }
 
 ExpectedAttention forward_of(const Problem& p, Dtype type = Dtype::bf16) {
-    return expected_attention(p.shape, p.lister(), p.inputs(), type);
+    return expected_attention({p.shape, p.lister(), p.inputs()}, type);
 }
 
 bool all_of(const ExpectedTensor& tensor, std::size_t begin, std::size_t end, double value) {
@@ -512,7 +512,8 @@ Problem biased_row(double first, double second, double scale = 1, double product
 
 bool judges_maximum(const Problem& p, Dtype type = Dtype::bf16,
                     const RoundingClass& rounding = {}) {
-    return all_judged(expected_attention(p.shape, p.lister(), p.inputs(), type, rounding).row_max);
+    return all_judged(
+        expected_attention({p.shape, p.lister(), p.inputs()}, {type, rounding}).row_max);
 }
 
 /// The gradient of such a row with a maximum that is stored as fp32.
@@ -674,7 +675,7 @@ TEST(ExpectedAttention, RefusesSizesThatDoNotFit) {
         AttentionGradInputs wrong = in;
         wrong.*inputs[i] = three;
         EXPECT_NE(message([&] {
-                      expected_attention_grad(p.shape, p.lister(), wrong, Dtype::bf16);
+                      expected_attention_grad({p.shape, p.lister(), wrong}, Dtype::bf16);
                   }).find(std::string(grad_names[i]) + " has 3 elements"),
                   std::string::npos);
     }
@@ -708,7 +709,7 @@ TEST(ExpectedAttention, DoesNotDependOnThreads) {
         if (t == 5000) throw std::invalid_argument("row 5000");
         return true;
     };
-    EXPECT_THROW(expected_attention(p.shape, refusing, p.inputs(), Dtype::bf16),
+    EXPECT_THROW(expected_attention({p.shape, refusing, p.inputs()}, Dtype::bf16),
                  std::invalid_argument);
 }
 

@@ -33,7 +33,7 @@ Expected expect_sum(const Pairs& pairs, Dtype type, const RoundingClass& roundin
     ProductSum sum;
     for (std::size_t i = 0; i < pairs.size(); ++i) sum.add(pairs.a[i], pairs.b[i]);
     ExpectedTensor out(3);
-    finish(sum, type, rounding, out, 1);
+    finish(sum, {type, rounding}, out, 1);
     return {out.value[1], out.bound[1], out.overflow[1]};
 }
 
@@ -469,7 +469,7 @@ TEST(Finish, DeclaresWhatItCannotCheck) {
     sum.add(0x1p-30, 0x1p-30);
     sum.terms = 0x1p25;
     ExpectedTensor out(1);
-    finish(sum, Dtype::fp16, {}, out, 0);
+    finish(sum, Dtype::fp16, out, 0);
     EXPECT_EQ(out.bound[0], kInfinity);
     EXPECT_EQ(out.overflow[0], Overflow::any);
 }

@@ -71,7 +71,7 @@ struct Example {
 TEST(FlashAttention, MatchesTheForwardOfTheExamples) {
     const Example e;
     const auto f =
-        expected_attention(e.shape.dense(), flash_columns(e.shape), e.inputs(), Dtype::fp32);
+        expected_attention({e.shape.dense(), flash_columns(e.shape), e.inputs()}, Dtype::fp32);
     for (const double o : f.output.value) ASSERT_DOUBLE_EQ(o, 1);
     for (const double m : f.row_max.value) ASSERT_NEAR(m, 11.313708, 1e-6);
     for (const double l : f.row_sum.value) ASSERT_EQ(l, 256);
@@ -81,9 +81,9 @@ TEST(FlashAttention, MatchesTheForwardOfTheExamples) {
 TEST(FlashAttention, MatchesTheBackwardOfTheExamples) {
     const Example e;
     const Values threes(256, 3.0);
-    const auto grad =
-        expected_attention_grad(e.shape.dense(), flash_columns(e.shape),
-                                {e.inputs(), e.ones, e.ones, threes, threes}, Dtype::fp32);
+    const auto grad = expected_attention_grad(
+        {e.shape.dense(), flash_columns(e.shape), {e.inputs(), e.ones, e.ones, threes, threes}},
+        Dtype::fp32);
     for (const double g : grad.query_grad.value) ASSERT_NEAR(g, 0, 1e-6);
     for (const double g : grad.key_grad.value) ASSERT_NEAR(g, 0, 1e-6);
     for (const double g : grad.value_grad.value) ASSERT_NEAR(g, 348109.95, 0.2);
@@ -270,13 +270,15 @@ TEST(FlashColumns, MayBeNone) {
     const auto shape = with_mask(packed({2}, {1}), 3);
     const Values q{1, 1}, k{1}, v{7}, dout{1, 1};
     const AttentionInputs<double> in{q, k, v, 1, 1};
-    const auto f = expected_attention(shape.dense(), flash_columns(shape), in, Dtype::fp32);
+    const auto f = expected_attention({shape.dense(), flash_columns(shape), in}, Dtype::fp32);
     EXPECT_EQ(f.output.value, (Values{0, 7}));
     EXPECT_EQ(f.row_max.value, (Values{kEmptyRowMax, 1}));
     EXPECT_EQ(f.row_sum.value, (Values{kEmptyRowSum, 1}));
-    const auto grad = expected_attention_grad(
-        shape.dense(), flash_columns(shape),
-        {in, dout, f.output.value, f.row_max.value, f.row_sum.value}, Dtype::fp32);
+    const auto grad =
+        expected_attention_grad({shape.dense(),
+                                 flash_columns(shape),
+                                 {in, dout, f.output.value, f.row_max.value, f.row_sum.value}},
+                                Dtype::fp32);
     EXPECT_EQ(grad.value_grad.value, Values{1});
     EXPECT_EQ(grad.query_grad.bound[0], 0);
 }

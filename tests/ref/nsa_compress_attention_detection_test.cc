@@ -181,8 +181,8 @@ TEST(SelectionDetection, SeesTheWrongRowLengthOfTheMask) {
     int problems = 0, seen = 0;
     while (problems < 60) {
         ScoreProblem p = draw_score_problem(random, Dtype::fp16, ScoreKind::normal, 60);
-        if (p.atten.empty() || p.shape.cmp_lengths.size() < 2) continue;
-        const std::int64_t own = p.shape.cmp_lengths[1], longest = p.shape.longest_cmp();
+        if (p.atten.empty() || p.shape.kv_lengths.size() < 2) continue;
+        const std::int64_t own = p.shape.kv_lengths[1], longest = p.shape.longest_cmp();
         if (own >= longest || own < 8 || p.shape.query_lengths[1] < 2) continue;
         const std::int64_t last = p.shape.query_lengths[0] + 1;  // position 1 of sequence 1
         ScoreProblem wrong = p;

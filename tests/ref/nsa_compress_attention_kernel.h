@@ -29,7 +29,20 @@ struct ScoreProblem {
     AttentionInputs<double> inputs() const { return {query, key, value, scale}; }
     CompressMasks masks() const { return {atten, topk}; }
     BlockScores scores(std::int64_t t, std::int64_t n, Grant grant = Grant::rounding) const {
-        return ImportanceScores(shape, inputs(), masks(), type, {}, grant)(t, n);
+        return ImportanceScores(shape, inputs(), masks(), type, grant)(t, n);
+    }
+    /// The canonical lists [T1,N2,K] by the exact scores; 0 behind the last sequence.
+    std::vector<std::int32_t> selected_blocks() const {
+        ImportanceScores scores(shape, inputs(), masks(), type);
+        std::vector<std::int32_t> all;
+        for (std::int64_t t = 0; t < shape.total_queries; ++t)
+            for (std::int64_t n = 0; n < shape.kv_heads; ++n) {
+                std::vector<std::int32_t> list(static_cast<std::size_t>(shape.select_count));
+                if (scores.query(t).sequence >= 0)
+                    list = select_blocks(scores(t, n), shape.select_count);
+                all.insert(all.end(), list.begin(), list.end());
+            }
+        return all;
     }
     /// The logits of a query row in binary64; -infinity where hidden.
     Values logits(std::int64_t t, std::int64_t head) const;
@@ -60,7 +73,7 @@ inline ScoreProblem problem_of_weights(const Values& weights, std::int64_t keys_
     p.type = Dtype::fp32;
     p.shape.query_lengths = {1}, p.shape.total_queries = 1;
     p.shape.total_keys = static_cast<std::int64_t>(weights.size());
-    p.shape.cmp_lengths = {p.shape.total_keys};
+    p.shape.kv_lengths = {p.shape.total_keys};
     p.shape.compress_stride = 16, p.shape.compress_block = 16 * strides_per_key;
     p.shape.select_block = 16 * keys_per_select, p.shape.select_count = count;
     p.query = {1};
@@ -272,9 +285,9 @@ inline ScoreProblem draw_score_problem(Random& random, Dtype type, ScoreKind kin
     std::int64_t fewest = 1 << 20;
     for (std::int64_t b = 0; b < sequences; ++b) {
         s.query_lengths.push_back(up_to(2));
-        s.cmp_lengths.push_back(up_to(max_keys));
-        s.total_queries += s.query_lengths.back(), s.total_keys += s.cmp_lengths.back();
-        fewest = std::min(fewest, s.select_blocks(s.cmp_lengths.back()));
+        s.kv_lengths.push_back(up_to(max_keys));
+        s.total_queries += s.query_lengths.back(), s.total_keys += s.kv_lengths.back();
+        fewest = std::min(fewest, s.select_blocks(s.kv_lengths.back()));
     }
     s.select_count = up_to(std::min<std::int64_t>(fewest, 16));
     p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));

@@ -274,13 +274,12 @@ TEST(ImportanceScores, AreNotOrderedBeyondArithmetic) {
 TEST(ImportanceScores, TakeGivenStatistics) {
     const ScoreProblem p = problem_of_weights({1, 2, 3, 4}, 2, 2, 2);
     const Values row_max{std::log(4.0)}, row_sum{10.0 / 4 / 2};
-    ImportanceScores given(p.shape, p.inputs(), {}, p.type, {}, Grant::rounding,
-                           {row_max, row_sum});
+    ImportanceScores given(p.shape, p.inputs(), {}, p.type, Grant::rounding, {row_max, row_sum});
     const Values own = p.scores(0, 0).score, doubled = given(0, 0).score;
     for (std::size_t j = 0; j < own.size(); ++j) EXPECT_NEAR(doubled[j], 2 * own[j], 1e-14);
     const Values too_many{1, 2};
     EXPECT_THROW(
-        ImportanceScores(p.shape, p.inputs(), {}, p.type, {}, Grant::rounding, {too_many, row_sum}),
+        ImportanceScores(p.shape, p.inputs(), {}, p.type, Grant::rounding, {too_many, row_sum}),
         std::invalid_argument);
 }
 

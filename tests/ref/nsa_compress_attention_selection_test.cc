@@ -173,7 +173,7 @@ TEST(SelectionJudge, AsksNoOrderOfNan) {
 /// Everything of one problem by the judge.
 SelectionJudgement judge(const ScoreProblem& p, const List& indices,
                          Grant grant = Grant::rounding) {
-    ImportanceScores scores(p.shape, p.inputs(), p.masks(), p.type, {}, grant);
+    ImportanceScores scores(p.shape, p.inputs(), p.masks(), p.type, grant);
     return judge_selection(scores, indices);
 }
 
@@ -184,7 +184,7 @@ ScoreProblem acceptance_problem(std::int64_t queries) {
     ScoreProblem p;
     p.type = Dtype::fp16;
     CompressAttentionShape& s = p.shape;
-    s.query_lengths = {queries}, s.cmp_lengths = {64}, s.total_queries = queries, s.total_keys = 64;
+    s.query_lengths = {queries}, s.kv_lengths = {64}, s.total_queries = queries, s.total_keys = 64;
     s.query_heads = 16, s.kv_heads = 4, s.head_dim = 192, s.value_dim = 128;
     s.compress_block = 32, s.compress_stride = 16, s.select_block = 64, s.select_count = 16;
     const auto rows = static_cast<std::size_t>(queries);
@@ -199,12 +199,11 @@ ScoreProblem acceptance_problem(std::int64_t queries) {
 TEST(Selection, MatchesTheNumbersOfTheAcceptanceExample) {
     const ScoreProblem p = acceptance_problem(1);
     const auto out =
-        expected_compress_attention(p.shape, p.masks(), p.inputs(), p.type, {}, Grant::lattice);
-    for (std::size_t i = 0; i < 16 * 8; ++i) {
-        EXPECT_EQ(out.softmax_max.value[i], 192);
-        EXPECT_EQ(out.softmax_sum.value[i], 64);
-        EXPECT_EQ(out.rows.output.value[i], 1);
-    }
+        expected_attention({p.shape.dense(), compress_columns(p.shape, p.masks()), p.inputs()},
+                           p.type, Grant::lattice);
+    EXPECT_EQ(out.row_max.value, Values(16, 192));
+    EXPECT_EQ(out.row_sum.value, Values(16, 64));
+    EXPECT_EQ(out.output.value, Values(16 * 128, 1));
     const BlockScores scores = p.scores(0, 3, Grant::lattice);
     ASSERT_EQ(scores.blocks(), 16);
     for (std::size_t j = 0; j < 16; ++j) {
@@ -241,12 +240,12 @@ TEST(Selection, JudgesTheListsOfTheAcceptanceExample) {
 TEST(Selection, FollowsTheCausalMaskOfThePaper) {
     ScoreProblem p;
     CompressAttentionShape& s = p.shape;
-    s.query_lengths = {96}, s.cmp_lengths = {5}, s.total_queries = 96, s.total_keys = 5;
+    s.query_lengths = {96}, s.kv_lengths = {5}, s.total_queries = 96, s.total_keys = 5;
     s.compress_block = 32, s.compress_stride = 16, s.select_block = 32, s.select_count = 2;
     p.query.assign(96, 1), p.key = {0.5, -0.25, 1, 0.75, 0.125}, p.value.assign(5, 1);
     for (std::int64_t t = 0; t < 96; ++t)
         for (std::int64_t i = 0; i < 5; ++i) p.atten.push_back(i * 16 + 31 > t);
-    const auto list = selected_blocks(s, p.inputs(), p.masks());
+    const auto list = p.selected_blocks();
     for (const std::size_t t : {0, 30, 31}) {
         EXPECT_EQ(list[2 * t], 0) << t;
         EXPECT_EQ(list[2 * t + 1], 1) << t;
@@ -259,7 +258,7 @@ TEST(Selection, FollowsTheCausalMaskOfThePaper) {
     for (std::int64_t t = 0; t < 96; ++t)
         for (std::int64_t j = 0; j < 3; ++j)
             p.topk.push_back(j == 0 || j == t / 32 || j == std::max<std::int64_t>(0, t / 32 - 1));
-    const auto forced = selected_blocks(s, p.inputs(), p.masks());
+    const auto forced = p.selected_blocks();
     for (std::size_t t = 0; t < 96; ++t) {
         EXPECT_EQ(forced[2 * t], 0);
         EXPECT_EQ(forced[2 * t + 1], 1);  // of three forced blocks the local one is lost
@@ -270,7 +269,7 @@ TEST(Selection, FollowsTheCausalMaskOfThePaper) {
 TEST(Selection, CoversRowsWithoutASequence) {
     ScoreProblem p = plain_problem({1, 4, 2, 3}, 3);
     p.shape.total_queries = 2, p.query = {1, 1};
-    EXPECT_EQ(to_list(selected_blocks(p.shape, p.inputs())), (List{1, 3, 2, 0, 0, 0}));
+    EXPECT_EQ(to_list(p.selected_blocks()), (List{1, 3, 2, 0, 0, 0}));
     EXPECT_TRUE(judge(p, {1, 3, 2, 0, 0, 0}).right);
     const SelectionJudgement wrong = judge(p, {1, 3, 2, 0, -1, 0});
     EXPECT_EQ(wrong.message,
@@ -279,7 +278,7 @@ TEST(Selection, CoversRowsWithoutASequence) {
     EXPECT_EQ(wrong.judged, 1u);
     EXPECT_THROW(judge(p, {1, 3, 2}), std::invalid_argument);
     p.shape.select_count = 6;
-    EXPECT_THROW(selected_blocks(p.shape, p.inputs()), std::invalid_argument);
+    EXPECT_THROW(p.selected_blocks(), std::invalid_argument);
 }
 
 // The lists of emulated fp32 kernels are never rejected, nor is the canonical one.
@@ -300,7 +299,7 @@ TEST(SelectionJudge, AcceptsEmulatedKernels) {
                     const List list = kernel.list(t, n);
                     all.insert(all.end(), list.begin(), list.end());
                 }
-            const List exact = to_list(selected_blocks(p.shape, p.inputs(), p.masks()));
+            const List exact = to_list(p.selected_blocks());
             for (const Grant grant : {Grant::rounding, Grant::lattice}) {
                 EXPECT_EQ(judge(p, exact, grant).message, "") << kScoreKindNames[kind] << i;
                 const SelectionJudgement judgement = judge(p, all, grant);
@@ -321,7 +320,7 @@ TEST(SelectionJudge, AcceptsEmulatedKernels) {
 TEST(SelectionJudge, CatchesTheWrongTieOrder) {
     ScoreProblem p = problem_of_weights(Values(12, 1), 2, 1, 3);
     p.query = {0};
-    EXPECT_EQ(to_list(selected_blocks(p.shape, p.inputs())), (List{0, 1, 2}));
+    EXPECT_EQ(to_list(p.selected_blocks()), (List{0, 1, 2}));
     EXPECT_TRUE(judge(p, {0, 1, 2}, Grant::lattice).right);
     EXPECT_FALSE(judge(p, {4, 3, 2}, Grant::lattice).right);
     EXPECT_FALSE(judge(p, {0, 1, 3}, Grant::lattice).right);

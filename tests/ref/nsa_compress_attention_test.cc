@@ -32,7 +32,7 @@ Keys keys_of(const ColumnLister& lister, std::int64_t row, std::int64_t head = 0
 /// Two kv heads with a group of two; two compressed keys per selection block.
 CompressAttentionShape packed_shape() {
     CompressAttentionShape shape;
-    shape.query_lengths = {3, 0, 2}, shape.cmp_lengths = {5, 0, 3};
+    shape.query_lengths = {3, 0, 2}, shape.kv_lengths = {5, 0, 3};
     shape.total_queries = 7, shape.total_keys = 9;
     shape.query_heads = 4, shape.kv_heads = 2;
     shape.head_dim = 3, shape.value_dim = 2;
@@ -87,8 +87,8 @@ TEST(CompressColumns, RefuseWhatDoesNotFit) {
         EXPECT_THROW(compress_columns(wrong), std::invalid_argument);
     };
     refused([](auto& s) { s.query_lengths[2] = 5; });
-    refused([](auto& s) { s.cmp_lengths[0] = 7; });
-    refused([](auto& s) { s.cmp_lengths.pop_back(); });
+    refused([](auto& s) { s.kv_lengths[0] = 7; });
+    refused([](auto& s) { s.kv_lengths.pop_back(); });
     refused([](auto& s) { s.compress_stride = 0; });
     refused([](auto& s) { s.compress_stride = 64; });
     refused([](auto& s) { s.select_block = 16; });
@@ -99,11 +99,11 @@ TEST(CompressColumns, RefuseWhatDoesNotFit) {
 // The specification's worked positions: (g0,s0), (g0,s1), (g1,s0), (g1,s1).
 TEST(CompressStatistics, LieHeadByHeadWithinASequence) {
     CompressAttentionShape shape;
-    shape.query_lengths = {2}, shape.cmp_lengths = {1};
+    shape.query_lengths = {2}, shape.kv_lengths = {1};
     shape.total_queries = 2, shape.total_keys = 1, shape.query_heads = 2;
     EXPECT_EQ(compress_statistics_order(shape), (Keys{0, 2, 1, 3}));
     // A second sequence of one query keeps its order, as do rows that belong to none.
-    shape.query_lengths = {2, 1}, shape.cmp_lengths = {1, 0}, shape.total_queries = 4;
+    shape.query_lengths = {2, 1}, shape.kv_lengths = {1, 0}, shape.total_queries = 4;
     EXPECT_EQ(compress_statistics_order(shape), (Keys{0, 2, 1, 3, 4, 5, 6, 7}));
 }
 
@@ -117,13 +117,13 @@ Direct direct(const Values& q, const Values& k, const Values& v, const CompressA
     std::int64_t row = position, first = 0, widest = 0;
     for (std::int64_t i = 0; i < b; ++i) {
         row += s.query_lengths[static_cast<std::size_t>(i)];
-        first += s.cmp_lengths[static_cast<std::size_t>(i)];
+        first += s.kv_lengths[static_cast<std::size_t>(i)];
     }
-    for (const std::int64_t length : s.cmp_lengths) widest = std::max(widest, length);
+    for (const std::int64_t length : s.kv_lengths) widest = std::max(widest, length);
     Direct result;
     long double total = 0, weighted = 0;
     result.max = -std::numeric_limits<long double>::infinity();
-    for (std::int64_t i = 0; i < s.cmp_lengths[static_cast<std::size_t>(b)]; ++i) {
+    for (std::int64_t i = 0; i < s.kv_lengths[static_cast<std::size_t>(b)]; ++i) {
         if (!mask.empty() && mask[static_cast<std::size_t>(position * widest + i)]) continue;
         const std::int64_t key = (first + i) * s.kv_heads + n * s.kv_heads / s.query_heads;
         long double logit = 0;
@@ -141,6 +141,11 @@ Direct direct(const Values& q, const Values& k, const Values& v, const CompressA
     return result;
 }
 
+ExpectedAttention expected(const CompressAttentionShape& shape, const Bytes& mask,
+                           const AttentionInputs<double>& in, Dtype dtype) {
+    return expected_attention({shape.dense(), compress_columns(shape, {mask, {}}), in}, dtype);
+}
+
 // Every output of a ragged batch, with and without a mask, and where the operator writes it.
 TEST(CompressAttention, AgreesWithTheFormula) {
     const CompressAttentionShape shape = packed_shape();
@@ -148,8 +153,8 @@ TEST(CompressAttention, AgreesWithTheFormula) {
     Bytes mask(15);
     mask[1] = mask[5 + 3] = mask[10] = mask[11] = 1;
     for (const Bytes& given : {Bytes{}, mask}) {
-        const auto out =
-            expected_compress_attention(shape, {given, {}}, {q, k, v, 0.75}, Dtype::bf16);
+        const auto out = expected(shape, given, {q, k, v, 0.75}, Dtype::bf16);
+        const Keys order = compress_statistics_order(shape);
         std::int64_t row = 0;
         for (const std::int64_t b : {0, 2})
             for (std::int64_t s = 0; s < shape.query_lengths[static_cast<std::size_t>(b)];
@@ -158,26 +163,24 @@ TEST(CompressAttention, AgreesWithTheFormula) {
                     for (std::int64_t d = 0; d < 2; ++d) {
                         const auto at = static_cast<std::size_t>((row * 4 + n) * 2 + d);
                         const Direct exact = direct(q, k, v, shape, given, b, s, n, d, 0.75);
-                        EXPECT_NEAR(out.rows.output.value[at], exact.output, 1e-13);
+                        EXPECT_NEAR(out.output.value[at], exact.output, 1e-13);
                     }
                     const Direct exact = direct(q, k, v, shape, given, b, s, n, 0, 0.75);
                     const std::int64_t first = b == 0 ? 0 : 3;
                     const std::int64_t length = shape.query_lengths[static_cast<std::size_t>(b)];
-                    for (std::int64_t lane = 0; lane < 8; ++lane) {
-                        const auto at =
-                            static_cast<std::size_t>((first * 4 + n * length + s) * 8 + lane);
-                        EXPECT_NEAR(out.softmax_max.value[at], exact.max, 1e-13);
-                        EXPECT_NEAR(out.softmax_sum.value[at], exact.sum, 1e-13);
-                        EXPECT_GT(out.softmax_sum.bound[at], 0);
-                    }
+                    const auto at = static_cast<std::size_t>(
+                        order[static_cast<std::size_t>(first * 4 + n * length + s)]);
+                    EXPECT_NEAR(out.row_max.value[at], exact.max, 1e-13);
+                    EXPECT_NEAR(out.row_sum.value[at], exact.sum, 1e-13);
+                    EXPECT_GT(out.row_sum.bound[at], 0);
                 }
-        for (std::size_t p = 5 * 4 * 8; p < out.softmax_max.size(); ++p) {
-            EXPECT_EQ(out.softmax_max.value[p], 0);
-            EXPECT_EQ(out.softmax_sum.value[p], 0);
-            EXPECT_EQ(out.softmax_sum.bound[p], 0);
+        for (std::size_t rest = 5 * 4; rest < out.row_max.size(); ++rest) {
+            EXPECT_EQ(out.row_max.value[rest], 0);
+            EXPECT_EQ(out.row_sum.value[rest], 0);
+            EXPECT_EQ(out.row_sum.bound[rest], 0);
         }
-        for (std::size_t i = 5 * 4 * 2; i < out.rows.output.size(); ++i)
-            EXPECT_EQ(out.rows.output.value[i], 0);
+        for (std::size_t i = 5 * 4 * 2; i < out.output.size(); ++i)
+            EXPECT_EQ(out.output.value[i], 0);
     }
 }
 
@@ -189,23 +192,23 @@ TEST(CompressAttention, GivesRowsWithoutAVisibleKeyTheirConstants) {
     Bytes mask(15, 1);
     for (int i = 0; i < 5; ++i) mask[5 + i] = i == 2;  // position 1 sees all but key 2
     for (int c = 0; c < 2; ++c) v[2 * 4 + c] = NAN, k[7 * 6 + c] = NAN;
-    const auto out = expected_compress_attention(shape, {mask, {}}, {q, k, v, 1}, Dtype::fp16);
+    const auto out = expected(shape, mask, {q, k, v, 1}, Dtype::fp16);
     for (const std::size_t row : {0, 2, 3})
         for (std::size_t n = 0; n < 4; ++n) {
-            EXPECT_EQ(out.rows.row_max.value[row * 4 + n], -FLT_MAX);
-            EXPECT_EQ(out.rows.row_sum.value[row * 4 + n], FLT_MAX);
-            EXPECT_EQ(out.rows.output.value[(row * 4 + n) * 2], 0);
-            EXPECT_EQ(out.rows.output.bound[(row * 4 + n) * 2], 0);
+            EXPECT_EQ(out.row_max.value[row * 4 + n], -FLT_MAX);
+            EXPECT_EQ(out.row_sum.value[row * 4 + n], FLT_MAX);
+            EXPECT_EQ(out.output.value[(row * 4 + n) * 2], 0);
+            EXPECT_EQ(out.output.bound[(row * 4 + n) * 2], 0);
         }
     for (const std::size_t row : {1, 4})
         for (std::size_t n = 0; n < 8; ++n)
-            EXPECT_TRUE(std::isfinite(out.rows.output.value[row * 8 + n])) << row;
-    const auto all = expected_compress_attention(shape, {}, {q, k, v, 1}, Dtype::fp16);
-    EXPECT_TRUE(std::isnan(all.rows.output.value[0]));         // V of key 2, kv head 0
-    EXPECT_TRUE(std::isfinite(all.rows.output.value[2 * 2]));  // kv head 1
-    EXPECT_TRUE(std::isnan(all.rows.output.value[(3 * 4) * 2]));
-    EXPECT_TRUE(std::isnan(all.rows.row_max.value[3 * 4]));
-    EXPECT_TRUE(std::isfinite(all.rows.row_max.value[3 * 4 + 2]));
+            EXPECT_TRUE(std::isfinite(out.output.value[row * 8 + n])) << row;
+    const auto all = expected(shape, {}, {q, k, v, 1}, Dtype::fp16);
+    EXPECT_TRUE(std::isnan(all.output.value[0]));         // V of key 2, kv head 0
+    EXPECT_TRUE(std::isfinite(all.output.value[2 * 2]));  // kv head 1
+    EXPECT_TRUE(std::isnan(all.output.value[(3 * 4) * 2]));
+    EXPECT_TRUE(std::isnan(all.row_max.value[3 * 4]));
+    EXPECT_TRUE(std::isfinite(all.row_max.value[3 * 4 + 2]));
 }
 
 // The forward over dual numbers is the gradient of the hand-written backward in a direction.
@@ -219,16 +222,17 @@ TEST(CompressAttention, CanBeDifferentiatedExactly) {
     std::vector<Dual> dual_q(q.begin(), q.end()), dual_k, dual_v(v.begin(), v.end());
     for (std::size_t i = 0; i < k.size(); ++i) dual_k.emplace_back(k[i], dk[i]);
     std::vector<Dual> output(7 * 4 * 2);
-    dense_attention<Dual>(shape.dense(), lister, {dual_q, dual_k, dual_v, 0.5}, output);
+    dense_attention<Dual>({shape.dense(), lister, {dual_q, dual_k, dual_v, 0.5}}, output);
     double along = 0, by_gradient = 0;
     for (std::size_t i = 0; i < output.size(); ++i) along += output_grad[i] * output[i].tangent;
-    const auto forward = expected_attention(shape.dense(), lister, {q, k, v, 0.5}, Dtype::fp32);
-    const auto grad = expected_attention_grad(shape.dense(), lister,
-                                              {{q, k, v, 0.5},
-                                               output_grad,
-                                               forward.output.value,
-                                               forward.row_max.value,
-                                               forward.row_sum.value},
+    const auto forward = expected_attention({shape.dense(), lister, {q, k, v, 0.5}}, Dtype::fp32);
+    const auto grad = expected_attention_grad({shape.dense(),
+                                               lister,
+                                               {{q, k, v, 0.5},
+                                                output_grad,
+                                                forward.output.value,
+                                                forward.row_max.value,
+                                                forward.row_sum.value}},
                                               Dtype::fp32);
     for (std::size_t i = 0; i < k.size(); ++i) by_gradient += grad.key_grad.value[i] * dk[i];
     EXPECT_NEAR(along, by_gradient, 1e-13);

@@ -254,7 +254,7 @@ void expect_same(const std::vector<ProductSum>& sums, Dtype type, const Rounding
                  const ExpectedTensor& got) {
     ASSERT_EQ(got.size(), sums.size());
     ExpectedTensor plain(sums.size());
-    for (std::size_t i = 0; i < sums.size(); ++i) finish(sums[i], type, rounding, plain, i);
+    for (std::size_t i = 0; i < sums.size(); ++i) finish(sums[i], {type, rounding}, plain, i);
     EXPECT_EQ(got.value, plain.value);
     EXPECT_EQ(got.bound, plain.bound);
     EXPECT_EQ(got.overflow, plain.overflow);
@@ -277,9 +277,9 @@ TEST(CompressBounds, AreThoseOfThePlainSums) {
         const RoundingClass rounding = parse_rounding_class(classes[i / 2 % 4]);
         const Plain plain(p);
         const auto grad =
-            expected_nsa_compress_grad(p.shape, type, p.output_grad, p.input, p.weight, rounding);
+            expected_nsa_compress_grad(p.shape, {type, rounding}, p.output_grad, p.input, p.weight);
         expect_same(plain.output, type, rounding,
-                    expected_nsa_compress(p.shape, type, p.input, p.weight, rounding));
+                    expected_nsa_compress(p.shape, {type, rounding}, p.input, p.weight));
         expect_same(plain.input_grad, type, rounding, grad.input_grad);
         expect_same(plain.weight_grad, type, rounding, grad.weight_grad);
     }

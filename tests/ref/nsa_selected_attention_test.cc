@@ -42,8 +42,8 @@ struct WorkedForward {
 const Values kOnes = {1, 1, 1}, kKeys = {0, 0, 0, 0}, kValues = {1, 2, 3, 4};
 
 WorkedForward worked_forward(const SelectedAttentionShape& shape, const Indices& topk) {
-    const ExpectedAttention f = expected_attention(shape.dense(), selected_columns(shape, topk),
-                                                   {kOnes, kKeys, kValues}, Dtype::bf16);
+    const ExpectedAttention f = expected_attention(
+        {shape.dense(), selected_columns(shape, topk), {kOnes, kKeys, kValues}}, Dtype::bf16);
     return {f.output.value, f.row_max.value, f.row_sum.value};
 }
 
@@ -83,8 +83,10 @@ TEST(SelectedAttention, MatchesTheWorkedGradient) {
     const WorkedForward f = worked_forward(shape, topk);
     const Values output_grad = {0, 5, 1};
     const ExpectedAttentionGrad grad = expected_attention_grad(
-        shape.dense(), selected_columns(shape, topk),
-        {{kOnes, kKeys, kValues}, output_grad, f.output, f.row_max, f.row_sum}, Dtype::bf16);
+        {shape.dense(),
+         selected_columns(shape, topk),
+         {{kOnes, kKeys, kValues}, output_grad, f.output, f.row_max, f.row_sum}},
+        Dtype::bf16);
     EXPECT_EQ(grad.query_grad.value, (Values{0, 0, 0}));
     EXPECT_EQ(grad.key_grad.value, (Values{-0.25, 0.25, 0, 0}));
     EXPECT_EQ(grad.value_grad.value, (Values{0.5, 0.5, 0, 0}));
@@ -135,7 +137,7 @@ TEST(SelectedColumns, TellEmptySequencesFromNoSequence) {
     EXPECT_EQ(keys_of(lister, 3), Indices{});
     EXPECT_EQ(keys_of(lister, 4, 3), Indices{});
     EXPECT_EQ(keys_of(lister, 7), Indices{-1});
-    const std::vector<SelectedQuery> queries = selected_queries(shape);
+    const std::vector<PackedQuery> queries = selected_queries(shape);
     EXPECT_EQ(queries[4].sequence, 1);
     EXPECT_EQ(queries[4].position, 1);
     EXPECT_EQ(queries[5].first_key, 8);
@@ -215,8 +217,8 @@ TEST(SelectedAttention, DoesNotDependOnTheOrderOfTheList) {
     Indices swapped = topk;
     for (std::size_t i = 0; i < topk.size(); i += 2) std::swap(swapped[i], swapped[i + 1]);
     const auto run = [&](const Indices& list) {
-        return expected_attention(shape.dense(), selected_columns(shape, list),
-                                  {query, key, value, 0.5}, Dtype::fp16);
+        return expected_attention(
+            {shape.dense(), selected_columns(shape, list), {query, key, value, 0.5}}, Dtype::fp16);
     };
     const ExpectedAttention a = run(topk), b = run(swapped);
     for (std::size_t i = 0; i < a.output.size(); ++i) {

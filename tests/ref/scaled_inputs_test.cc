@@ -29,7 +29,7 @@ double sum_of(const Values& weights, const Values& values) {
 /// sum over all x of Q and K of (u^2 x^2 / 3 + eta^2 / scale^2) (d f / d x)^2.
 double by_differences(NeutralProblem& p, const std::function<double()>& f) {
     constexpr double kStep = 1e-5;
-    const RoundingVariance of(Dtype::fp16, kHalf);
+    const RoundingVariance of({Dtype::fp16, kHalf});
     double sum = 0;
     for (Values* values : {&p.query, &p.key})
         for (double& x : *values) {
@@ -50,10 +50,12 @@ protected:
 
     double variance(const AttentionGradInputs& in, Result result, const Values& weights,
                     const RoundingClass& rounding = kHalf) const {
-        return scaled_inputs_variance(p_.shape.dense(), p_.columns(), in, Dtype::fp16, rounding, {result, weights});
+        return scaled_inputs_variance({p_.shape.dense(), p_.columns(), in}, {Dtype::fp16, rounding},
+                                      {result, weights});
     }
     ExpectedAttentionGrad gradient(const NeutralProblem::Forward& forward) const {
-        return expected_attention_grad(p_.shape.dense(), p_.columns(), p_.gradient(forward), Dtype::fp16);
+        return expected_attention_grad({p_.shape.dense(), p_.columns(), p_.gradient(forward)},
+                                       Dtype::fp16);
     }
 };
 
@@ -117,7 +119,10 @@ TEST_P(ScaledInputs, OfChosenRowsAreThoseOfAll) {
         sum.chosen = chosen;
         const double want = variance(in, result, all);
         EXPECT_GT(want, 0);
-        EXPECT_NEAR(scaled_inputs_variance(p_.shape.dense(), p_.columns(), in, Dtype::fp16, kHalf, sum) / want, 1, 1e-12)
+        EXPECT_NEAR(scaled_inputs_variance({p_.shape.dense(), p_.columns(), in},
+                                           {Dtype::fp16, kHalf}, sum) /
+                        want,
+                    1, 1e-12)
             << static_cast<int>(result);
     };
     compare(Result::output, rows, 4, forward.output.size());

@@ -443,9 +443,8 @@ TEST(Tiers, BoundOfRoundedRowSumsHoldsAndIsNeeded) {
     const Outputs got = emulate(problem, emulation);
     const AttentionNumbers numbers(problem);
     const auto worst = [&](const char* declared) {
-        const auto expected =
-            ref::expected_attention(problem.shape, problem.columns, numbers.inputs(), problem.dtype,
-                                    ref::parse_rounding_class(declared));
+        const auto expected = ref::expected_attention(
+            problem.forward(numbers), {problem.dtype, ref::parse_rounding_class(declared)});
         double ratio = 0;
         for (std::size_t i = 0; i < expected.row_sum.size(); ++i)
             ratio =

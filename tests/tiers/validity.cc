@@ -237,7 +237,7 @@ double bound_ratio(const AttentionProblem& p, const Outputs& got,
         return worst;
     }
     const AttentionNumbers numbers(p);
-    const auto e = ref::expected_attention(p.shape, p.columns, numbers.inputs(), p.dtype, declared);
+    const auto e = ref::expected_attention(p.forward(numbers), {p.dtype, declared});
     worst = worst_ratio(e.output, got.at(p.output_name));
     if (p.gives("lse")) worst = std::max(worst, worst_ratio(e.stored_lse, got.at("lse")));
     if (!p.gives("softmax_max")) return worst;

@@ -149,6 +149,9 @@ private:
     impl::MaybeRejection of_variant_;
 };
 
+/// Makes "<api>GetWorkspaceSize: <message>" the error text of this thread.
+void set_first_phase_error(const char* api, const std::string& message);
+
 /// The whole of a first phase. `map` fills a MappedCall; `api` is the name of the second phase.
 ///
 /// Errors  161001 for what is absent, 161002 for what breaks a constraint, 561000 for what nobody
@@ -160,16 +163,16 @@ aclnnStatus first_phase(const char* api, const Operator<Args>& op, const Map& ma
     if (workspace_size != nullptr) *workspace_size = 0;
     if (executor != nullptr) *executor = nullptr;
     try {
-        const std::string prefix = std::string(api) + "GetWorkspaceSize: ";
         if (workspace_size == nullptr || executor == nullptr) {
-            set_error(prefix + (workspace_size == nullptr ? "workspaceSize" : "executor") +
-                      " is NULL; allowed: not NULL");
+            set_first_phase_error(api, workspace_size == nullptr
+                                           ? "workspaceSize is NULL; allowed: not NULL"
+                                           : "executor is NULL; allowed: not NULL");
             return kNullPointer;
         }
         const auto call = std::make_shared<MappedCall<Args>>();
         map(*call);
         if (const impl::MaybeRejection rejection = call->judge(op)) {
-            set_error(prefix + call->in_caller_terms(rejection->message));
+            set_first_phase_error(api, call->in_caller_terms(rejection->message));
             return rejection->status;
         }
         const std::uint64_t bytes = call->plan_staging();

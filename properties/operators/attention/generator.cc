@@ -64,7 +64,8 @@ void draw_band(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    for (int tries = 0; tries < 200 && attention_cost_of(spec, 8) > budget; ++tries) {
+    const auto cost = [](const Spec& of) { return attention_cost_of(of, 8); };
+    fit_budget(spec, {.most = budget, .cost = cost}, [&](int tries) {
         const Int choice = random.between(0, 5);
         if (choice < 2) {
             auto& list = spec.lists[static_cast<std::size_t>(choice)];
@@ -72,8 +73,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
             for (Int& length : list)
                 if (length == longest_one) length = (length + 1) / 2;
         } else if (choice == 2 && spec.lists[0].size() > 1) {
-            remove_sequence(spec, static_cast<std::size_t>(
-                                      random.between(0, std::ssize(spec.lists[0]) - 1)));
+            remove_sequence(spec, any_sequence(spec, random));
         } else if (choice == 3) {
             spec.set("group", (spec.number("group") + 1) / 2);
         } else if (choice == 4 && tries > 10) {
@@ -82,7 +82,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
             for (const char* width : {"dim", "value_dim"})
                 spec.set(width, std::min<Int>(spec.number(width), 128));
         }
-    }
+    });
 }
 
 /// Causal from either corner, a window, one side of a window, or everything.

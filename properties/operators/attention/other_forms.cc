@@ -191,9 +191,8 @@ Verdict verdict_on_other_operator(const AttentionRun& neutral, const AttentionRu
             const std::vector<double> sums = other.first_lanes("softmax_sum");
             for (std::size_t k = 0; k < values.size(); ++k) values[k] += std::log(sums[k]);
             const AttentionNumbers numbers(same);
-            allowed = allowance(ref::expected_attention(same.shape, same.columns, numbers.inputs(),
-                                                        same.dtype, context.rounding)
-                                    .lse);
+            allowed = allowance(
+                ref::expected_attention(same.forward(numbers), {same.dtype, context.rounding}).lse);
         } else {
             const std::string& name = output.role == Role::output ? same.output_name : output.name;
             values = other.values(name);

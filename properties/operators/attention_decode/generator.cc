@@ -81,7 +81,8 @@ void sample_data(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    const auto step = [&](int tries, std::size_t at) {
+    const auto step = [&](int tries) {
+        const std::size_t at = any_sequence(spec, random);
         auto& kv = spec.lists[1];
         switch (random.between(0, 5)) {
             case 0:
@@ -105,7 +106,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 break;
         }
     };
-    fit_budget(spec, random, {.most = budget, .cost = cost}, step);
+    fit_budget(spec, {.most = budget, .cost = cost}, step);
 }
 
 std::vector<Spec> joint_shrinks(const Spec& spec) {

@@ -69,7 +69,7 @@ void fill_rest(const Spec& spec, DecodeParts& parts) {
 Extents extents_of_parts(const DecodeParts& parts) {
     const ref::DecodeShape& s = parts.shape;
     Spec spec = spec_with(parts.fields, decode_description());
-    give_heads(s, spec);
+    give_heads(s.dense(), spec);
     for (const auto& [field, value] : std::initializer_list<std::pair<const char*, Int>>{
              {"dtype", dtype_field(parts.dtype)}, {"page", s.page_size}, {"cache", parts.cache_order},
              {"lse", !parts.gives_lse}})
@@ -152,8 +152,6 @@ AttentionProblem decode_inputs(const Spec& spec) {
     return decode_problem(std::move(parts));
 }
 
-DecodeParts decode_parts(const Spec& spec) { return parts_of<DecodeParts>(decode_inputs(spec)); }
-
 AttentionProblem decode_problem(DecodeParts parts) {
     const ref::DecodeShape& s = parts.shape;
     AttentionProblem problem;
@@ -198,7 +196,8 @@ DecodeParts on_own_pages(const DecodeParts& parts, Int page_size, std::uint32_t 
 }
 
 Call build_decode_call(const Spec& spec) {
-    return build_from_parts(spec, decode_parts, own_values);
+    const auto parts = [](const Spec& of) { return parts_of<DecodeParts>(decode_inputs(of)); };
+    return build_from_parts<DecodeParts>(spec, parts, own_values);
 }
 
 const AttentionOperator& decode_operator() {

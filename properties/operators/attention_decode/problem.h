@@ -8,7 +8,6 @@ namespace attncheck::properties {
 
 AttentionProblem decode_problem(DecodeParts parts);
 AttentionProblem decode_inputs(const Spec& spec);
-DecodeParts decode_parts(const Spec& spec);
 
 const AttentionOperator& decode_operator();
 

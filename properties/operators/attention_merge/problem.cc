@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "properties/case/attention_data.h"
 #include "properties/case/data.h"
 #include "properties/case/values.h"
 
@@ -99,13 +100,13 @@ MergeProblem::MergeProblem(const Call& call)
 }
 
 ref::ExpectedMerge MergeProblem::expected(const ref::RoundingClass& rounding) const {
-    return ref::expected_attention_merge(shape, dtype, part_values(), lse_values(), rounding);
+    return ref::expected_attention_merge(shape, {dtype, rounding}, part_values(), lse_values());
 }
 
 Call MergeProblem::call() const {
     Spec spec(merge_description());
     if (!fields.empty()) spec.numbers = fields;
-    spec.set("dtype", dtype == ref::Dtype::fp16 ? 0 : dtype == ref::Dtype::bf16 ? 1 : 2);
+    spec.set("dtype", dtype_field(dtype));
     spec.set("parts", shape.parts);
     spec.set("rows", shape.rows);
     spec.set("heads", shape.heads);

@@ -102,7 +102,8 @@ void make_long_square(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    const auto step = [&](int tries, std::size_t at) {
+    const auto step = [&](int tries) {
+        const std::size_t at = any_sequence(spec, random);
         const auto halve = [&](std::vector<Int>& lengths) {
             if (is_tnd(spec))
                 lengths[at] = (lengths[at] + 1) / 2;
@@ -131,7 +132,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 break;
         }
     };
-    fit_budget(spec, random, {.most = budget, .cost = cost}, step);
+    fit_budget(spec, {.most = budget, .cost = cost}, step);
 }
 
 /// A rope, and what it excludes: other types, bias, dropout, no mask, mode 6.

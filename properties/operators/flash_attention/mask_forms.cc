@@ -288,11 +288,8 @@ void add_flash_mode_forms(std::vector<Property>& list) {
     list.push_back({"unlimited_tokens",
                     "modes that say the same at the limits of tokens and prefix", unlimited_tokens,
                     with_moderate_data, moderate});
-    list.push_back({"attributes",
-                    "without a mask sparse_mode, tokens and prefix say nothing",
-                    attributes,
-                    mostly_without_mask,
-                    {}});
+    list.push_back({"attributes", "without a mask sparse_mode, tokens and prefix say nothing",
+                    attributes, mostly_without_mask});
 }
 
 }  // namespace attncheck::properties

@@ -100,11 +100,11 @@ ExpectedOutputs CompressProblem::expected(const ref::RoundingClass& rounding) co
     ExpectedOutputs out;
     if (!gradient) {
         out.emplace_back("output",
-                         ref::expected_nsa_compress(shape, dtype, input, weight, rounding));
+                         ref::expected_nsa_compress(shape, {dtype, rounding}, input, weight));
         return out;
     }
-    auto both = ref::expected_nsa_compress_grad(shape, dtype, values(kCmpOutputGrad), input, weight,
-                                                rounding);
+    auto both = ref::expected_nsa_compress_grad(shape, {dtype, rounding}, values(kCmpOutputGrad),
+                                                input, weight);
     out.emplace_back("input_grad", std::move(both.input_grad));
     out.emplace_back("weight_grad", std::move(both.weight_grad));
     return out;
@@ -126,13 +126,14 @@ std::vector<TierTensor> compress_tensors(const CompressProblem& problem,
     if (!problem.gradient) {
         std::vector<std::int64_t> blocks;
         for (const auto length : s.seq_lengths) blocks.push_back(s.blocks_of(length));
-        out.push_back(make_tensor(
-            "output", Role::other, "block", problem, s.head_dim, ref::sequence_places(blocks, s.total_blocks()),
-            ref::nsa_compress_noise(s, problem.dtype, input, weight, rounding)));
+        out.push_back(
+            make_tensor("output", Role::other, "block", problem, s.head_dim,
+                        ref::sequence_places(blocks, s.total_blocks()),
+                        ref::nsa_compress_noise(s, {problem.dtype, rounding}, input, weight)));
         return out;
     }
-    auto noise = ref::nsa_compress_grad_noise(s, problem.dtype, problem.values(kCmpOutputGrad),
-                                              input, weight, rounding);
+    auto noise = ref::nsa_compress_grad_noise(s, {problem.dtype, rounding},
+                                              problem.values(kCmpOutputGrad), input, weight);
     out.push_back(make_tensor("input_grad", Role::other, "token", problem, s.head_dim,
                               ref::sequence_places(s.seq_lengths, s.total_tokens),
                               std::move(noise.input_grad)));

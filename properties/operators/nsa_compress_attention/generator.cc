@@ -63,7 +63,8 @@ void sample_sequence(Random& random, Spec& spec) {
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
     auto& n = spec.numbers;
-    const auto step = [&](int tries, std::size_t at) {
+    const auto step = [&](int tries) {
+        const std::size_t at = any_sequence(spec, random);
         auto& q = spec.lists[0];
         auto& cmp = spec.lists[1];
         switch (random.between(0, 5)) {
@@ -89,7 +90,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 break;
         }
     };
-    fit_budget(spec, random, {.most = budget, .cost = cost, .tries = 300}, step);
+    fit_budget(spec, {.most = budget, .cost = cost, .tries = 300}, step);
 }
 
 /// The probabilities of one query's group, G * Cmp of them, at and beyond 64 KiB in fp32: offsets of

@@ -153,9 +153,9 @@ void make_select_everything(Spec& spec, Random& random) {
 template <class Source>
 Parts with_keys_moved(const Parts& parts, const Source& source) {
     Parts to = parts;
-    const auto starts = row_starts(parts.shape.cmp_lengths);
+    const auto starts = row_starts(parts.shape.kv_lengths);
     for (std::size_t b = 0; b + 1 < starts.size(); ++b) {
-        const std::int64_t cmp = parts.shape.cmp_lengths[b];
+        const std::int64_t cmp = parts.shape.kv_lengths[b];
         for (std::int64_t i = 0; i < cmp; ++i) {
             const std::int64_t from = source(i, cmp);
             for (const auto& [old_bits, new_bits] :
@@ -186,7 +186,7 @@ Verdict window_permutation(const Spec& spec, PropertyContext& context) {
     Random random(mix(spec.seed));
     std::map<std::int64_t, std::vector<std::int64_t>> source_of;  // by length
     bool moves = false;
-    for (const std::int64_t cmp : s.cmp_lengths) {
+    for (const std::int64_t cmp : s.kv_lengths) {
         if (source_of.contains(cmp)) continue;
         std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> classes;
         for (std::int64_t i = 0; i < cmp; ++i) {

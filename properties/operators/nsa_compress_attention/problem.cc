@@ -92,7 +92,7 @@ std::string reason_of(const std::string& message) {
 }  // namespace
 
 void Parts::fit_mask_shapes() {
-    const Int rows = longest(shape.query_lengths), keys = longest(shape.cmp_lengths);
+    const Int rows = longest(shape.query_lengths), keys = longest(shape.kv_lengths);
     mask.shape = {rows, keys};
     topk_mask.shape = {rows, shape.most_select_blocks()};
 }
@@ -126,7 +126,7 @@ Parts parts_of_call(const Call& call) {
     parts.dtype = parts.result = query.type();
     ref::CompressAttentionShape& s = parts.shape;
     s.query_lengths = lengths_of(0);
-    s.cmp_lengths = lengths_of(1);
+    s.kv_lengths = lengths_of(1);
     s.total_queries = query.shape[0];
     s.query_heads = query.shape[1];
     s.head_dim = query.shape[2];
@@ -203,7 +203,7 @@ Scores::Scores(const AttentionProblem& problem, const ref::RoundingClass& roundi
       masks{hidden, forced},
       numbers(problem),
       in(numbers.inputs()),
-      of_blocks(extras_of<Parts>(problem).shape, in, masks, problem.dtype, rounding, grant) {}
+      of_blocks(extras_of<Parts>(problem).shape, in, masks, {problem.dtype, rounding}, grant) {}
 
 Verdict verdict_on_lists(const AttentionProblem& problem, const std::vector<Int>& lists,
                          const ref::RoundingClass& rounding, ref::Grant grant,

@@ -90,7 +90,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
     auto& n = spec.numbers;
     auto& lengths = spec.lists[0];
     // Heads first, lengths last: blocks that a list leaves out need long sequences.
-    for (int tries = 0; tries < 100 && cost(spec) > budget; ++tries) {
+    fit_budget(spec, {.most = budget, .cost = cost, .tries = 100}, [&](int tries) {
         const auto longest = std::max_element(lengths.begin(), lengths.end());
         switch (random.between(0, tries < 6 ? 2 : 3)) {
             case 0:
@@ -100,12 +100,13 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 if (n[kKvHeads] > 1 + random.between(0, 1)) --n[kKvHeads];
                 break;
             case 2:
-                if (lengths.size() > 1 + static_cast<std::size_t>(random.between(0, 1))) lengths.erase(longest);
+                if (lengths.size() > 1 + static_cast<std::size_t>(random.between(0, 1)))
+                    lengths.erase(longest);
                 break;
             default:
                 *longest -= *longest / 4;
         }
-    }
+    });
 }
 
 void sample_data(Random& random, Spec& spec) {

@@ -165,19 +165,12 @@ void with_means(Spec& spec, Random&) { spec.numbers[kWeights] = static_cast<int>
 void add_handover(std::vector<Property>& list) {
     list.push_back({"lists_handed_on",
                     "the lists of one operator are right as arguments of the next",
-                    lists_handed_on,
-                    {},
-                    {}});
+                    lists_handed_on});
     list.push_back({"statistics_order",
                     "NsaCompressAttention's statistics are those of FlashAttentionScore in memory",
-                    statistics_order,
-                    {},
-                    {}});
-    list.push_back({"compress_adjoint",
-                    "<dX, X> = <dW, W> = <dY, Y> for both compressions",
-                    compress_adjoint,
-                    {},
-                    {}});
+                    statistics_order});
+    list.push_back({"compress_adjoint", "<dX, X> = <dW, W> = <dY, Y> for both compressions",
+                    compress_adjoint});
     list.push_back({"mean_pooling", "weights 1/l give the mean of l tokens", mean_pooling,
                     with_means, [](const Spec& spec) {
                         return spec.numbers[kWeights] == static_cast<int>(Weights::mean) &&

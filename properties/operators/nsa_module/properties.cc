@@ -125,19 +125,12 @@ void make_lattice(Spec& spec, Random& random) {
 void add_agreement(std::vector<Property>& list) {
     list.push_back({"operators_on_each_other",
                     "each operator within its bound on what the one before it wrote",
-                    operators_on_each_other,
-                    {},
-                    {}});
-    list.push_back({"end_to_end",
-                    "output and chained gradients are those of the exact composition",
-                    end_to_end,
-                    {},
-                    {}});
+                    operators_on_each_other});
+    list.push_back({"end_to_end", "output and chained gradients are those of the exact composition",
+                    end_to_end});
     list.push_back({"derivative",
                     "<gradients, r> is the derivative of the forward along r (dual numbers)",
-                    derivative,
-                    {},
-                    {}});
+                    derivative});
     Property lattice = exact_lattice_property(agreement);
     lattice.adapt = make_lattice;
     lattice.domain = [](const Spec& spec) {

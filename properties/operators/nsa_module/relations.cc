@@ -332,21 +332,15 @@ void add_relations(std::vector<Property>& list) {
     const auto set = [](Field key, std::int64_t value) {
         return [=](Spec& spec, Random&) { spec.numbers[key] = value; };
     };
-    list.push_back({"gates_isolate",
-                    "one open gate: the module is that branch, exactly",
-                    gates_isolate,
-                    {},
-                    {}});
+    list.push_back({"gates_isolate", "one open gate: the module is that branch, exactly",
+                    gates_isolate});
     /// Without an open gate nothing passes.
     /// Why     the output is the sum of the branches times their gates; all gates are 0.
     /// Domain  every legal case with gates of 0 and finite data.
     /// Bound   exactly 0: output and the gradients of queries, keys and values.
     /// Kills   MOD mutants that add a branch without its gate.
-    list.push_back({"gates_closed",
-                    "no open gate: output and gradients are exactly zero",
-                    gates_closed,
-                    {},
-                    {}});
+    list.push_back({"gates_closed", "no open gate: output and gradients are exactly zero",
+                    gates_closed});
     list.push_back({"select_all", "all blocks selected is dense causal attention, both directions",
                     select_all_is_dense, with_room_for_all, has_room_for_all});
     list.push_back(

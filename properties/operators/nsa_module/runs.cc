@@ -268,8 +268,8 @@ Exact::Exact(const Parts& parts, const Run& run)
 ref::ExpectedModuleStages expected_stages(const Parts& parts, const Run& run, const Given& given,
                                           const ref::RoundingClass& rounding, ref::Grant grant,
                                           ref::ModuleStages wanted) {
-    return ref::expected_module_stages(parts.shape, given.in, run.topk, run.observed, parts.dtype,
-                                       rounding, grant, wanted);
+    return ref::expected_module_stages(parts.shape, given.in, run.topk, run.observed,
+                                       {parts.dtype, rounding}, grant, wanted);
 }
 
 ExpectedOutputs of_operators(const ref::ExpectedModuleStages& stages) {

@@ -89,7 +89,7 @@ void fill_topk(const Spec& spec, SelectedParts& parts) {
     const auto queries = ref::selected_queries(s);
     std::size_t at = 0;
     for (std::int64_t t = 0; t < s.total_queries; ++t) {
-        const ref::SelectedQuery& query = queries[static_cast<std::size_t>(t)];
+        const ref::PackedQuery& query = queries[static_cast<std::size_t>(t)];
         for (std::int64_t n = 0; n < s.kv_heads; ++n) {
             const auto head = static_cast<std::uint64_t>(n);
             if (query.sequence < 0 || query.kv_length == 0) {

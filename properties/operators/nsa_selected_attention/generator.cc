@@ -50,7 +50,8 @@ void sample_sequence(Random& random, Spec& spec) {
 }
 
 void fit_budget(Random& random, Spec& spec, Int budget) {
-    const auto step = [&](int tries, std::size_t at) {
+    const auto step = [&](int tries) {
+        const std::size_t at = any_sequence(spec, random);
         auto& q = spec.lists[0];
         auto& kv = spec.lists[1];
         const Int least = spec.numbers[kSelBlock] * spec.numbers[kSelCount];
@@ -76,7 +77,7 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
                 break;
         }
     };
-    fit_budget(spec, random, {.most = budget, .cost = cost}, step);
+    fit_budget(spec, {.most = budget, .cost = cost}, step);
 }
 
 void sample_mask(Random& random, Spec& spec) {

@@ -93,8 +93,7 @@ Values exact_forward(const AttentionProblem& problem) {
     std::vector<double> output(rows * static_cast<std::size_t>(problem.shape.value_dim)),
         row_max(rows), row_sum(rows);
     const AttentionNumbers numbers(problem);
-    ref::dense_attention<double>(problem.shape, problem.columns, numbers.inputs(), output, row_max,
-                                 row_sum);
+    ref::dense_attention<double>(problem.forward(numbers), output, row_max, row_sum);
     for (std::size_t row = 0; row < rows; ++row)
         row_sum[row] *= std::exp(row_max[row] - static_cast<double>(static_cast<float>(row_max[row])));
     return {{"softmax_max", in_lanes(row_max)},

@@ -1,0 +1,72 @@
+#include "ref/attention/row_noise.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attncheck::ref {
+
+Array flushed_products(const Rows& a, const Rows& b, double flush) {
+    if (flush == 0) return Array::Zero(a.rows(), b.rows());
+    const auto lost = [&](const Rows& x) -> Eigen::VectorXd {
+        return (x.array().abs() < flush).select(x.array().square(), 0.0).rowwise().sum().matrix();
+    };
+    const Eigen::VectorXd a_lost = lost(a), b_lost = lost(b), a_all = a.rowwise().squaredNorm(),
+                          b_all = b.rowwise().squaredNorm();
+    return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
+}
+
+ScoreNoise::ScoreNoise(const AttentionForward<double>& forward, const RoundingVariance& of)
+    : scale_(forward.in.scale),
+      dim_(static_cast<double>(forward.shape.head_dim)),
+      of_(of),
+      key_squares_(view(forward.in.key, forward.shape.head_dim).rowwise().squaredNorm()) {}
+
+Array ScoreNoise::of_sums(const SharedRows<double>& rows, const Array& stored) const {
+    const Eigen::VectorXd query = rows.query.rowwise().squaredNorm();
+    Eigen::VectorXd key = Eigen::VectorXd::Zero(rows.count());  // 0 for a sink
+    for (std::int64_t j = 0; j < key.size(); ++j)
+        if (const std::int64_t at = rows.keys[static_cast<std::size_t>(j)]; at >= 0)
+            key[j] = key_squares_[at];
+    Array out = stored;
+    if (of_.flush > 0) out += square(scale_) * flushed_products(rows.query, rows.key(), of_.flush);
+    if (of_.scaling_underflow > 0)
+        out += of_.scaling_underflow * std::max(1.0, std::fabs(scale_)) *
+               (query.replicate(1, key.size()) + key.transpose().replicate(query.size(), 1)).array();
+    return out + square(scale_) * of_.of_products(dim_) * 2 / dim_ * (query * key.transpose()).array();
+}
+
+Array ScoreNoise::of_scaling(const SharedRows<double>& rows) const {
+    return 2 * of_.scaling * square(scale_) *
+           product_transposed(rows.query.cwiseAbs2(), rows.key().cwiseAbs2()).array();
+}
+
+Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs) {
+    constexpr double kDominant = 0.5;
+    const Mask counts = probs > 0 && probs < kDominant;
+    const Array weight = counts.cast<double>();
+    const Eigen::ArrayXd count = weight.rowwise().sum(),
+                         mean = counts.select(logits, 0.0).rowwise().sum() / count.max(1.0),
+                         squares = counts.select((logits.colwise() - mean).square(), 0.0)
+                                       .rowwise()
+                                       .sum();
+    return (count < 2).select(1.0, (squares / count.max(1.0)).min(1.0).sqrt());
+}
+
+Eigen::ArrayXd sum_lost_alike(const Array& probs, const Eigen::ArrayXd& spreads,
+                              const RoundingVariance& of) {
+    Eigen::ArrayXd out = Eigen::ArrayXd::Zero(probs.rows());
+    for (std::int64_t i = 0; i < probs.rows(); ++i) {
+        if (!RoundingVariance::any_alike(probs.row(i), of.sum, spreads[i])) continue;
+        for (std::int64_t j = 0; j < probs.cols(); ++j)
+            out[i] += RoundingVariance::alike(probs(i, j), of.sum, spreads[i]);
+    }
+    return out;
+}
+
+std::vector<double> finite_squares(std::span<const double> values) {
+    std::vector<double> squares;
+    for (const double v : values) squares.push_back(std::isfinite(v) ? v * v : 0);
+    return squares;
+}
+
+}  // namespace attncheck::ref

@@ -1,0 +1,46 @@
+// What the roundings of rows that share their keys do to their scores and row sums: the noise of the forward and of
+// the gradients has it in common.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ref/attention/rounding_variance.h"
+#include "ref/attention/shared_rows.h"
+
+namespace attncheck::ref {
+
+/// x^2, 0 where it is not finite.
+std::vector<double> finite_squares(std::span<const double> values);
+
+/// [rows of a, rows of b]: an upper estimate of what <a, b>^2 loses where numbers below `flush` are
+/// read as 0: |a'|^2 |b|^2 + |a|^2 |b'|^2 with a' and b' the numbers that are lost.
+Array flushed_products(const Rows& a, const Rows& b, double flush);
+
+/// Variances [g,c] of scores, scale Q K^T without softcap and bias.
+class ScoreNoise {
+public:
+    ScoreNoise(const AttentionForward<double>& forward, const RoundingVariance& of);
+
+    /// Their products with sum and scale, and what is lost near zero, added to the variance of scores that are stored.
+    /// sum (q k)^2 is taken as 2 |q|^2 |k|^2 / D.
+    Array of_sums(const SharedRows<double>& rows, const Array& stored) const;
+
+    /// Q and K as they are scaled, half of it each; only where they are.
+    Array of_scaling(const SharedRows<double>& rows) const;
+
+private:
+    double scale_, dim_;
+    const RoundingVariance& of_;
+    Eigen::VectorXd key_squares_;  ///< [T2,N2]: |k|^2
+};
+
+/// Standard deviation of the logits of every row, at most 1, without a key or sink that outweighs all
+/// others: how far its P spread, in units of themselves.
+Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs);
+
+/// What terms next to a much larger one, such as a sink, lose of a row sum where they err alike; relative.
+Eigen::ArrayXd sum_lost_alike(const Array& probs, const Eigen::ArrayXd& spreads,
+                              const RoundingVariance& of);
+
+}  // namespace attncheck::ref
