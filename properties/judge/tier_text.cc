@@ -1,9 +1,11 @@
 #include "properties/judge/tier_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "properties/judge/error_map.h"
 
@@ -88,20 +90,42 @@ std::string words_of_slice(const TierTensor& tensor, const SliceName& slice) {
     return {};
 }
 
-/// How much of the squared error a multiple of a direction takes away.
-struct Match {
-    double share = 0, coefficient = 0;
-};
-Match match_of(const TierTensor& tensor, const std::vector<double>& direction) {
-    double errors = 0, directions = 0, both = 0;
-    for (std::size_t i = 0; i < direction.size(); ++i) {
-        const double error = tensor.got[i] - tensor.noise.value[i];
-        errors += error * error;
-        directions += direction[i] * direction[i];
-        both += error * direction[i];
+/// The elements of which rounding is known, in units of its deviation.
+std::vector<double> in_deviations(const TierTensor& tensor, std::vector<double> values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const double variance = tensor.noise.variance[i];
+        values[i] = variance > 0 ? values[i] / std::sqrt(variance) : 0;
     }
+    return values;
+}
+
+/// How much of the squared error a direction takes away: its best multiple, or itself.
+struct Match {
+    double of_multiple = 0, coefficient = 0, as_it_is = 0;
+};
+Match match_of(const std::vector<double>& error, const std::vector<double>& direction) {
+    const double errors = std::inner_product(error.begin(), error.end(), error.begin(), 0.0),
+                 directions = std::inner_product(direction.begin(), direction.end(), direction.begin(), 0.0),
+                 both = std::inner_product(error.begin(), error.end(), direction.begin(), 0.0);
     if (!(errors > 0) || !(directions > 0)) return {};
-    return {both * both / (errors * directions), both / directions};
+    return {both * both / (errors * directions), both / directions, (2 * both - directions) / errors};
+}
+
+/// So many elements have the error: 1 where one has nearly all of it.
+double erring_elements(const std::vector<double>& error) {
+    double squares = 0, fourth_powers = 0;
+    for (const double one : error) {
+        squares += one * one;
+        fourth_powers += one * one * one * one;
+    }
+    return fourth_powers > 0 ? squares * squares / fourth_powers : 0;
+}
+
+/// Got, or what a hypothesis says, against what is expected.
+std::vector<double> difference(const std::vector<double>& values, const TierTensor& tensor) {
+    std::vector<double> out = values;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] -= tensor.noise.value[i];
+    return in_deviations(tensor, std::move(out));
 }
 
 /// Sums over one cell of the map.
@@ -179,34 +203,48 @@ void describe_finding(const TierTensor& tensor, const Finding& found,
     verdict.message += map_of(tensor, found);
 }
 
+/// A multiple of any direction is the error of one element, and has most of the error of a few: what it explains is
+/// counted after one element, a hypothesis as it is.
 std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>& hypotheses, double rms,
                          bool hypothesis_only) {
-    constexpr double kMost = 0.9;
-    std::string cause;
-    double best = kMost * (1 - 1 / (rms * rms));
+    constexpr double kMost = 0.9, kFew = 3;
+    const double beyond_rounding = kMost * (1 - 1 / (rms * rms));
     const ref::RoundingNoise& noise = tensor.noise;
-    const auto consider = [&](const Match& match, const std::string& text) {
-        if (!(match.share > best)) return;
-        best = match.share;
-        cause = fmt::format("{}, which explains {:.3g} % of the error; ", text, 100 * match.share);
+    const std::vector<double> error = difference(tensor.got, tensor);
+    const double elements = erring_elements(error);
+    const auto words = [](const std::string& text, double share) {
+        return fmt::format("{}, which explains {:.3g} % of the error; ", text, 100 * share);
     };
+    std::vector<std::string> alike;  // hypotheses with the same outputs
+    double best = elements < kFew ? std::max(beyond_rounding, 1 - 4 / (rms * rms)) : beyond_rounding;
     for (const Hypothesis& hypothesis : hypotheses)
         for (const TierTensor& other : hypothesis.tensors()) {
             if (other.name != tensor.name || other.noise.size() != noise.size()) continue;
-            std::vector<double> direction(noise.size());
-            for (std::size_t i = 0; i < direction.size(); ++i)
-                direction[i] = other.noise.value[i] - noise.value[i];
-            const Match match = match_of(tensor, direction);
-            if (is_about(match.coefficient, 1)) consider(match, hypothesis.text);
+            const Match match = match_of(error, difference(other.noise.value, tensor));
+            if (!is_about(match.coefficient, 1)) continue;
+            constexpr double kSame = 1e-12;
+            if (match.as_it_is > best + kSame)
+                best = match.as_it_is, alike = {hypothesis.text};
+            else if (!alike.empty() && match.as_it_is >= best - kSame)
+                alike.push_back(hypothesis.text);
         }
-    const std::string of_hypothesis = cause;
+    if (alike.size() > 2) alike.resize(2);
+    const std::string of_hypothesis =
+        alike.empty() ? std::string() : words(fmt::format("{}", fmt::join(alike, ", or ")), best);
+    std::string of_defect;
+    double least = alike.empty() ? beyond_rounding : best;
     Finding found;
     for (found.probe = 0; found.probe < noise.probes.size(); ++found.probe) {
-        const Match match = match_of(tensor, noise.probes[found.probe].direction);
+        const Match match = match_of(error, in_deviations(tensor, noise.probes[found.probe].direction));
         found.coefficient = match.coefficient;
-        consider(match, words_of_defect(tensor, found));
+        const double others = std::max(elements - 1, 0.0) / std::max(elements, 1.0),
+                     share = alike.empty() ? match.of_multiple : 1 - (1 - match.of_multiple) / std::max(others, 1e-9);
+        if (!(share > least) || (!alike.empty() && others < 0.5)) continue;
+        least = share;
+        of_defect = words(words_of_defect(tensor, found), match.of_multiple);
     }
-    return hypothesis_only && cause != of_hypothesis ? std::string() : cause;
+    if (of_defect.empty()) return of_hypothesis;
+    return hypothesis_only ? std::string() : of_defect;
 }
 
 /// The variance of a cast is predicted for the worst significand: half of it on average, less where

@@ -11,11 +11,10 @@
 namespace attncheck::properties {
 namespace {
 
-/// Root mean squares of a whole tensor in units of its deviation: from the first on, an error is so
-/// much larger than rounding that its direction shows without weights; from the second on it is not
-/// left to a filter to name. Between them a hypothesis is told with the filter that fired, where it has more of the error
-/// than any filter.
-constexpr double kBeyondRounding = 3, kFarBeyondRounding = 10;
+/// Root mean squares of a whole tensor in units of its deviation: from the first on, an error is so much larger than
+/// rounding that its direction shows; from the second on it is not left to a filter to name. Between them a hypothesis is
+/// told with the filter that fired, where it has more of the error than any filter.
+constexpr double kBeyondRounding = 1.5, kFarBeyondRounding = 10;
 
 /// Classes that are coarser than the declared one: casts first, then sums, then both.
 std::vector<ref::RoundingClass> coarser_classes(const ref::RoundingClass& declared) {

@@ -44,6 +44,7 @@ void CaseSequence::add(const Spec& spec, Outcome outcome, const std::string& cla
         case Outcome::inapplicable: return tally_.add_inapplicable();
         case Outcome::declined:
             if (is_inside_scope()) source_->scope()->suspect(spec);
+            if (explores()) source_->scope()->refused_again(spec);
             return tally_.add_declined(false);
         case Outcome::others_declined: return tally_.add_declined(true);
         case Outcome::judged:

@@ -40,7 +40,7 @@ public:
     void remove_failure(const std::string& failure) { failures_.erase(failure); }
     bool has_failure(const std::string& failure) const { return failures_.contains(failure); }
 
-    /// The last case may lie outside of what the candidate is known to take.
+    /// The last case lies outside of what the candidate is known to take.
     bool explores() const { return source_->explores(); }
     /// The last case lies inside of what the candidate is known to take.
     bool is_inside_scope() const { return source_->scope() && !source_->explores(); }

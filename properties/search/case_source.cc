@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "properties/case/attention_data.h"
 
 namespace attncheck::properties {
 namespace {
 
-constexpr int kExploring = 5;  ///< percent of cases outside of what is known to be taken
+constexpr int kExploring = 5;  ///< percent of draws that look outside of what is known to be taken
 /// Percent, under hidden=times_zero: a NaN of a hidden key gives away every row that it may reach.
 constexpr int kHiddenNumbers = 50;
 
@@ -36,10 +37,11 @@ bool CaseSource::is_in_domain(const Spec& spec) const {
     return !op_.illegal(spec) && (!property_.domain || property_.domain(spec));
 }
 
-/// One of twenty may be outside of what is known to be taken.
+/// One of twenty may be outside of what is known to be taken, and is where little was asked for there.
 std::optional<Spec> CaseSource::draw(Random& random, int size, bool is_plain) {
     const Scope* scope = scope_ ? &*scope_ : nullptr;
-    explores_ = scope && !scope->is_declared() && random.chance(kExploring);
+    explores_ = false;
+    bool may_explore = scope && !scope->is_declared() && random.chance(kExploring);
     for (int tries = 0; tries < 100; ++tries) {
         Spec spec = is_plain && tries < 20 ? op_.plain(random, options_.profile)
                                            : op_.sample(random, size, options_.profile);
@@ -48,11 +50,10 @@ std::optional<Spec> CaseSource::draw(Random& random, int size, bool is_plain) {
         if (options_.rounding.hidden_times_zero && random.chance(kHiddenNumbers)) with_hidden_numbers(spec);
         if (!is_in_domain(spec)) continue;
         if (!scope || scope->holds(spec)) return spec;
-        if (explores_) {
-            if (std::optional<Spec> next = scope->just_outside(spec, random);
-                next && is_in_domain(*next))
-                return next;
-            continue;
+        if (std::exchange(may_explore, false)) {
+            std::optional<Spec> next = scope->just_outside(spec, random);
+            explores_ = next && is_in_domain(*next);
+            if (explores_) return next;
         }
         std::optional<Spec> inside = scope->brought_inside(spec, random);
         if (!inside) continue;

@@ -23,7 +23,7 @@ public:
     const std::optional<Scope>& scope() const { return scope_; }
     std::optional<ClausePlan>& plan() { return plan_; }  ///< of validation
     const std::optional<ClausePlan>& plan() const { return plan_; }
-    bool explores() const { return explores_; }  ///< the last case may lie outside of the scope
+    bool explores() const { return explores_; }  ///< the last case lies outside of the scope
     bool is_outside() const { return is_outside_; }  ///< no case of the property is one that is taken
 
 private:

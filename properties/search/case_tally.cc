@@ -97,9 +97,11 @@ bool CaseTally::has_drawn_enough() const {
     return now_.drawn - now_.inapplicable + now_.inapplicable / kInapplicable >= most_drawn_;
 }
 
-/// Of cases that are known to be taken: what is declined are the other calls of the property.
+/// Of cases that are known to be taken: what is declined are the other calls of the property. Where all are, a third
+/// of the cases say so.
 bool CaseTally::is_mostly_declined() const {
-    return options_.survey && !options_.survey->scope.accepted().empty() && now_.drawn >= kConclusiveCases &&
+    const std::int64_t enough = now_.declined == now_.drawn ? kConclusiveCases / 3 : kConclusiveCases;
+    return options_.survey && !options_.survey->scope.accepted().empty() && now_.drawn >= enough &&
            now_.declined > 4 * (now_.judged + now_.inapplicable) &&
            (property_.validation || now_.others_declined > now_.declined / 2);
 }

@@ -13,7 +13,9 @@ namespace {
 
 constexpr int kOfOne = 3;        ///< declined calls with a trait until others with it are foreseen
 constexpr int kOfTwo = 4;        ///< the same of two traits together
-constexpr int kKnownCalls = 40;  ///< accepted ones, before a pair that none of them had means anything
+constexpr int kOfOperator = 8;   ///< the same of all calls of an operator: the first ones may be declined for this and that
+constexpr int kCallsOfOne = 12;  ///< accepted ones, before a trait that none of them had means anything
+constexpr int kCallsOfTwo = 40;  ///< the same of a pair
 constexpr int kTried = 16;       ///< one of so many foreseen calls is made
 
 std::uint64_t trait(std::string_view name, std::int64_t kind, std::int64_t value) {
@@ -148,10 +150,13 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
         return it != counts_.end() && it->second.accepted == 0 && it->second.declined >= times;
     };
     if (!any_declined_) return false;
+    if (is_known(traits.back(), kOfOperator)) return true;
+    const auto of_operator = counts_.find(traits.back());
+    const int accepted = of_operator == counts_.end() ? 0 : of_operator->second.accepted;
+    if (accepted < kCallsOfOne) return false;
     for (const std::uint64_t one : traits)
         if (is_known(one, kOfOne)) return true;
-    const auto of_operator = counts_.find(traits.back());
-    if (of_operator == counts_.end() || of_operator->second.accepted < kKnownCalls) return false;
+    if (accepted < kCallsOfTwo) return false;
     for (std::size_t i = 0; i < traits.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
             if (is_known(pair_of(traits[i], traits[j]), kOfTwo)) return true;
@@ -159,6 +164,8 @@ bool ForeseenDeclines::is_foreseen(const Traits& traits) const {
 }
 
 void ForeseenDeclines::note(const Traits& traits, bool is_declined) {
+    // A case asks for one call several times: it says no more than once what is declined.
+    if (is_declined && !declined_.insert(list_of(traits)).second) return;
     // Of pairs it only matters whether any call was accepted, of the operator how many were.
     if (!is_declined && !accepted_.insert(list_of(traits)).second) {
         ++counts_[traits.back()].accepted;

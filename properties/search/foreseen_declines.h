@@ -37,7 +37,7 @@ public:
     void turn(Mode mode) { mode_ = mode, is_case_declined_ = false; }
     /// As before the first call.
     void forget() {
-        foreseen_ = outside_ = 0, is_inside_trusted_ = true, counts_.clear(), accepted_.clear(), waiting_.clear(), any_declined_ = false;
+        foreseen_ = outside_ = 0, is_inside_trusted_ = true, counts_.clear(), accepted_.clear(), declined_.clear(), waiting_.clear(), any_declined_ = false;
     }
 
     const CandidateInfo& info() const override { return candidate_.info(); }
@@ -69,7 +69,7 @@ private:
     bool is_trial_ = false;  ///< the call now is one outside, made all the same
     bool is_inside_trusted_ = true;
     std::unordered_map<std::uint64_t, Count> counts_;  ///< of traits, and of pairs of them
-    std::unordered_set<std::uint64_t> accepted_;  ///< lists of traits: most calls are like one before
+    std::unordered_set<std::uint64_t> accepted_, declined_;  ///< lists of traits: most calls are like one before
     bool any_declined_ = false;
     std::vector<Traits> waiting_;  ///< accepted lists that are counted with the first declined one
 };

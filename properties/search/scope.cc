@@ -201,14 +201,28 @@ std::optional<Spec> Scope::brought_inside(const Spec& wanted, Random& random) co
 std::optional<Spec> Scope::just_outside(const Spec& wanted, Random& random) const {
     std::optional<Spec> spec = brought_inside(wanted, random);
     if (!spec) return std::nullopt;
+    std::vector<std::pair<int, std::size_t>> refused;
     for (const std::size_t a : shuffled(aspects_.size(), random)) {
         const std::int64_t value = aspects_[a].value(wanted);
         if (takes(a, value)) continue;
+        const auto times = refusals_.find(asked(a, value));
+        refused.emplace_back(times == refusals_.end() ? 0 : times->second, a);
+    }
+    std::ranges::stable_sort(refused, {}, &std::pair<int, std::size_t>::first);
+    for (const auto& [times, a] : refused) {
         Spec next = *spec;
+        const std::int64_t value = aspects_[a].value(wanted);
         aspects_[a].set(next, value);
-        if (aspects_[a].value(next) == value && !op_->illegal(next)) return next;
+        if (aspects_[a].value(next) != value || op_->illegal(next)) continue;
+        // Percent: a third of those that were not asked for since, never none.
+        return random.chance(std::max(1, 100 / (3 + times))) ? std::optional(next) : std::nullopt;
     }
     return std::nullopt;
+}
+
+void Scope::refused_again(const Spec& declined) {
+    for (std::size_t a = 0; a < aspects_.size(); ++a)
+        if (const std::int64_t value = aspects_[a].value(declined); !takes(a, value)) ++refusals_[asked(a, value)];
 }
 
 namespace {

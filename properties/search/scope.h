@@ -31,8 +31,11 @@ public:
     /// A legal case inside that has as much of `wanted` as an accepted case can take over; nullopt without one.
     std::optional<Spec> brought_inside(const Spec& wanted, Random& random) const;
 
-    /// A case inside with one value of `wanted` that is not taken, as far as is known.
+    /// A case inside with one value of `wanted` that is not taken, as far as is known: the one that was asked for least.
+    /// The more often it was refused, the more often there is none.
     std::optional<Spec> just_outside(const Spec& wanted, Random& random) const;
+    /// A case that lies outside was declined.
+    void refused_again(const Spec& declined);
 
     /// The case with a value that is taken for each that is not, where there is one; not always legal.
     void mend(Spec& spec, Random& random) const;
@@ -91,6 +94,10 @@ private:
         std::vector<Range> declared;  ///< none: everything
     };
     bool is_refused_together(const Spec& spec) const;
+    /// Sizes that are not taken are alike.
+    std::pair<std::size_t, std::int64_t> asked(std::size_t aspect, std::int64_t value) const {
+        return {aspect, aspects_[aspect].is_extent ? 0 : value};
+    }
     bool suspect_sizes(std::size_t aspect);
     bool takes_lengths(const Spec& spec) const;
     void mend_lengths(Spec& spec, Random& random) const;
@@ -110,6 +117,7 @@ private:
     std::vector<Spec> accepted_;
     std::map<std::pair<std::size_t, std::int64_t>, int> suspicions_;
     std::map<std::size_t, int> suspected_sizes_;  ///< by aspect
+    std::map<std::pair<std::size_t, std::int64_t>, int> refusals_;  ///< of values outside, after those that put them there
     std::uint64_t withheld_ = 0;  ///< outputs that are declared not to be given
     bool is_declared_ = false;    ///< the fields are
 };

@@ -76,12 +76,15 @@ private:
             if (on<"ATG-10">() && h_batch_ != b * p_.heads + h) dsink_[size(h)] = 0;
             h_batch_ = b * p_.heads + h;
             const bool is_lost = on<"ATG-x230">() && h >= 4 && i == p_.query_len[size(b)] / 2;
-            if (!is_lost) dsink_[size(h)] -= on<"ATG-02">() ? -share : share;
+            const bool is_late = on<"ATG-x250">() && b >= 8;
+            if (!is_lost && !is_late) dsink_[size(h)] -= on<"ATG-02">() ? -share : share;
             if (on<"ATG-x204">() && i >= kLongSum) dsink_[size(h)] = stored_half(dsink_[size(h)]);
         }
-        Int end = p_.key_len[size(b)];
+        Int end = p_.key_len[size(b)], last = end;
+        if (on<"ATG-x252">() && i >= kLongSum)
+            while (last > 0 && !p_.sees(b, h, i, last - 1)) --last;
         for (Int j = 0; j < end; ++j)
-            if (p_.sees(b, h, i, j)) pair(b, h, i, j, lse, delta, dout);
+            if (p_.sees(b, h, i, j) && (last == end || j != last - 1)) pair(b, h, i, j, lse, delta, dout);
         if (on<"WILD-5">() && p_.packed && b + 1 < p_.batches && end % kNeutralTile != 0 && end > 0 &&
             p_.window_right < 0) {
             const Int tail = std::min(kNeutralTile - end % kNeutralTile, p_.key_len[size(b + 1)]);
@@ -112,17 +115,19 @@ private:
         const Int row_width = p_.query_len[size(b)];
         const bool poisoned = on<"WILD-34">() && row_width > 128 && row_width % 128 == 1 &&
                               i == row_width - 1;
+        const bool lost = on<"ATG-x253">() && i >= kLongSum;
         for (Int d = 0; d < p_.dim; ++d) {
+            if (on<"ATG-x251">() && j >= kLongSum) break;
             float& dq = dq_[size(to_q + d)];
             dq += (on<"ATG-12">() ? ds * slope : scaled) * at(p_.key, k, d);
             if (on<"ATG-x205">() && j >= kLongSum) dq = stored_half(dq);
-            if (tail || !last) continue;
+            if (tail || lost || !last) continue;
             float& dk = dk_[size(to_k + d)];
             dk += poisoned ? NAN : scaled * at(p_.query, q, d);
             if ((on<"ATG-x206">() && i >= kLongSum) || (on<"ATG-x208">() && h % group > 0))
                 dk = stored_half(dk);
         }
-        for (Int d = 0; d < p_.value_dim && !tail; ++d) {
+        for (Int d = 0; d < p_.value_dim && !tail && !lost; ++d) {
             float& dv = dv_[size(to_v + d)];
             dv += weight * at(p_.dout, dout, d);
             if ((on<"ATG-x207">() && i >= kLongSum) || (on<"ATG-x208">() && h % group > 0))

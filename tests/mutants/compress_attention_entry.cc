@@ -53,6 +53,21 @@ void take_first(CompressAttentionProblem& p, std::int64_t& taken) {
     taken = first_with(key, [&] { return taken; });
 }
 
+/// No block is forced where the first call with all other arguments had no mask of forced ones.
+void forget_forced_blocks(CompressAttentionProblem& p) {
+    std::vector<double> key{p.scale, p.has_mask ? 1.0 : 0.0};
+    for (const auto* ends : {&p.query_ends, &p.key_ends}) {
+        key.push_back(static_cast<double>(ends->size()));
+        key.insert(key.end(), ends->begin(), ends->end());
+    }
+    for (const std::int64_t number :
+         {p.query_tokens, p.num_query_heads, p.head_dim, p.key.shape[0], p.num_kv_heads, p.value_dim, p.list_size,
+          p.sparse_mode, p.compress_block, p.compress_stride, p.select_block})
+        key.push_back(static_cast<double>(number));
+    const bool had_forced_blocks = first_with(key, [&] { return p.has_topk_mask; });
+    p.has_topk_mask = p.has_topk_mask && had_forced_blocks;
+}
+
 CompressAttentionPlan make_plan(const CompressAttentionProblem& problem) {
     if (on<"NCA-ALL-09a">()) {
         CompressAttentionPlan plan = first_plan(problem);
@@ -96,6 +111,7 @@ int attncheck_nsa_compress_attention(const attncheck_nsa_compress_attention_args
     if (on<"NCA-ALL-x303">()) take_first(problem, problem.compress_block);
     if (on<"NCA-ALL-x330">()) take_first(problem, problem.compress_stride);
     if (on<"NCA-ALL-x331">()) take_first(problem, problem.select_block);
+    if (on<"NCA-ALL-x350">()) forget_forced_blocks(problem);
     attend_compressed(problem, make_plan(problem));
     return ATTNCHECK_OK;
 }

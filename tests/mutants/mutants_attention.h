@@ -142,6 +142,10 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"AT-x333", kNeutral, kFiendish, "plan cached by all but the LSE: not written where the first call had none"},
     {"AT-x334", kNeutralBoth, kFiendish, "plan cached by all but the type: fp16 read as bf16, or the other way round"},
     {"ATG-x230", kNeutralGrad, kFiendish, "dsink without the middle row of each head behind the fourth"},
+    {"ATG-x250", kNeutralGrad, kFiendish, "dsink without the sequences from the ninth on"},
+    {"ATG-x251", kNeutralGrad, kHard, "dq without the keys from key 1024 on"},
+    {"ATG-x252", kNeutralGrad, kFiendish, "the last visible key left out from query 1024 on"},
+    {"ATG-x253", kNeutralGrad, kHard, "dk and dv without the queries from query 1024 on"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

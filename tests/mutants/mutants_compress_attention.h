@@ -93,6 +93,8 @@ inline constexpr Mutant kCompressAttentionMutants[] = {
      "plan cached by all but the stride of the compression: that of the first call reused"},
     {"NCA-ALL-x331", kCompressAttention, kFiendish,
      "plan cached by all but the size of a selected block: that of the first call reused"},
+    {"NCA-ALL-x350", kCompressAttention, kFiendish,
+     "plan cached by all but the mask of forced blocks: none where the first call had none"},
     {"NCA-ALL-10", kCompressAttention, kHard, "static scratch shared by concurrent calls"},
     {"NCA-ALL-11", kCompressAttention, kHard,
      "scratch regions placed without rounding up: they overlap for some shapes"},

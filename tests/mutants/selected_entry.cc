@@ -52,19 +52,43 @@ void sort_lists(const BasicView<std::int32_t>& topk) {
         }
 }
 
-/// A defect: the lists become those of the first call that had these shapes, lengths and attributes.
-void take_first_lists(SelectedProblem& p, std::vector<std::int32_t>& lists) {
+std::vector<std::int32_t> lists_of(const SelectedProblem& p) {
+    std::vector<std::int32_t> lists;
     for (std::int64_t t = 0; t < p.topk.shape[0]; ++t)
         for (std::int64_t head = 0; head < p.topk.shape[1]; ++head)
             for (std::int64_t i = 0; i < p.topk.shape[2]; ++i) lists.push_back(*p.topk.at(t, head, i));
+    return lists;
+}
+
+/// All that a plan depends on, without the lists.
+std::vector<double> key_without_lists(const SelectedProblem& p) {
     std::vector<double> key{p.scale, static_cast<double>(p.is_gradient)};
     for (const std::int64_t number : {p.query_tokens, p.num_query_heads, p.head_dim, p.key_tokens, p.num_kv_heads,
                                       p.value_dim, p.block_size, p.block_count, p.sparse_mode})
         key.push_back(static_cast<double>(number));
     for (const auto* ends : {&p.query_ends, &p.key_ends}) key.insert(key.end(), ends->begin(), ends->end());
-    lists = first_with(key, [&] { return lists; });
+    return key;
+}
+
+/// The problem has these lists, which must outlive it.
+void take_lists(SelectedProblem& p, std::vector<std::int32_t>& lists) {
     p.topk.data = lists.data();
     p.topk.forget_strides();
+}
+
+/// A defect: the lists become those of the first call that had these shapes, lengths and attributes.
+void take_first_lists(SelectedProblem& p, std::vector<std::int32_t>& lists) {
+    lists = first_with(key_without_lists(p), [&] { return lists_of(p); });
+    take_lists(p, lists);
+}
+
+/// A defect: the way for lists that name block 0 alone is taken by all calls with these shapes, lengths and attributes
+/// when it was right for the first one.
+void take_first_kind(SelectedProblem& p, std::vector<std::int32_t>& lists) {
+    lists = lists_of(p);
+    const std::vector<std::int32_t> zeros(lists.size());
+    if (first_with(key_without_lists(p), [&] { return lists == zeros; })) lists = zeros;
+    take_lists(p, lists);
 }
 
 template <class Args>
@@ -79,6 +103,7 @@ int run(const Args* args) {
     if (on<"NS-ALL-14">()) sort_lists(problem.topk);
     std::vector<std::int32_t> lists;
     if (on<"NS-ALL-x330">()) take_first_lists(problem, lists);
+    if (on<"NS-ALL-x350">()) take_first_kind(problem, lists);
     const SelectedPlan plan = make_plan(problem);
     if (problem.is_gradient)
         attend_grad(problem, plan);

@@ -380,6 +380,41 @@ TEST(Tiers, LostLastKeyIsNamed) {
         }
 }
 
+/// What is said of a kernel that leaves out the last key of every sequence.
+std::string message_on_lost_key(const std::string& line) {
+    const AttentionProblem problem = problem_of(line);
+    AttentionProblem other = problem;
+    other.columns = [&](std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& columns) {
+        const bool in_sequence = problem.columns(t, n, columns);
+        std::erase_if(columns, [&](const ref::KeyColumn& column) { return column.key + 1 == problem.kv_lengths[0]; });
+        return in_sequence;
+    };
+    const Outputs got = emulate(other, {});
+    return judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); }).message;
+}
+
+/// In one element a multiple of anything is the error: no gain is named where a hypothesis says as much.
+TEST(Tiers, LostLastKeyOfOneElementIsNoGain) {
+    for (const char* fields : {"q=[1] kv=[65] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0 align=bottom_right",
+                               "q=[65] kv=[65] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0"})
+        for (const char* data : {"normal seed=0", "normal seed=4"}) {
+            const std::string message =
+                message_on_lost_key(fmt::format("attention{{dtype=bf16 {} data={} outputs=out}}", fields, data));
+            if (message.empty()) continue;  // the key had little weight
+            EXPECT_THAT(message, AllOf(StartsWith("out: "), HasSubstr("last key of each sequence left out"),
+                                       Not(HasSubstr("gain"))))
+                << fields << " " << data;
+        }
+}
+
+/// Few of all rows have the error: it is less than three times as large as rounding on average.
+TEST(Tiers, LostLastKeyOfFewRowsIsNamed) {
+    EXPECT_THAT(message_on_lost_key("attention{dtype=bf16 q=[104] kv=[104] layout=bshd kv_heads=1 group=2 dim=80 "
+                                    "value_dim=80 scale=rsqrt window_right=0 align=bottom_right data=normal "
+                                    "seed=11674819 outputs=out}"),
+                StartsWith("out: last key of each sequence left out, which explains"));
+}
+
 TEST(Tiers, LessPrecisionThanDeclaredIsToldWithBothClasses) {
     Emulation emulation;
     Verdict verdict = judged(kForward, {}, emulation, "fp32");

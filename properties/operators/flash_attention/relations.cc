@@ -109,9 +109,23 @@ Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     return verdict_on_permuted_keys(with_explicit_pairs(parts), spec.seed, context);
 }
 
-/// Likely to have keys that nobody sees: behind the last sequence, above a diagonal, without
+/// A band that leaves out the first keys of every sequence.
+void with_early_keys_hidden(Spec& spec, Random& random) {
+    spec.numbers[kFaMask] = random.between(1, 2);
+    spec.numbers[kFaSparse] = 4;
+    spec.numbers[kFaTokens] = static_cast<Int>(FlashTokens::given);
+    spec.numbers[kFaPre] = random.between(0, 3);
+    spec.numbers[kFaNext] = random.between(0, 3);
+    const Int hidden = spec.numbers[kFaPre] + random.between(1, 3);
+    for (std::size_t b = 0; b < spec.lists[1].size(); ++b) spec.lists[1][b] = spec.lists[0][b] + hidden;
+}
+
+/// Likely to have keys that nobody sees: in front of a band, behind the last sequence, above a diagonal, without
 /// queries.
 void with_unseen_keys(Spec& spec, Random& random) {
+    constexpr Int kMost = 1025;  // tens of thousands of queries have few keys, and would get as many
+    if (spec.numbers[kFaPse] == 0 && std::ranges::max(spec.lists[0]) <= kMost && random.chance(40))
+        return with_early_keys_hidden(spec, random);
     if (is_tnd(spec)) {
         spec.numbers[kFaBeyondKv] = random.between(1, 3);
         return;
