@@ -28,12 +28,12 @@ double size_of(const Spec& spec) {
     return elements;
 }
 
-/// How sequences are made of those of the case. `cuts` says in how many of the lists they may have any
-/// shorter length: lengths of keys can depend on other fields. Elsewhere they are `whole`, or some tens in
-/// steps of a small block.
+/// How sequences are made of those of the case: which lists may have any shorter length. The lengths of
+/// keys can depend on other fields, and those of queries be one. Elsewhere they are `whole`, or some tens
+/// in steps of a small block.
 struct Cut {
-    std::size_t cuts = 0;
-    bool whole = true, all_alike = false;
+    bool first = true, others = true, whole = true, all_alike = false;
+    bool takes(std::size_t list) const { return list == 0 ? first : others; }
 };
 
 /// `count` sequences, each as long as one of the case's or shorter. The last one has rows if the case has:
@@ -52,12 +52,13 @@ Spec repeated(const Spec& spec, std::int64_t count, const Cut& cut, Random& rand
         for (std::size_t k = 0; k < many.lists.size(); ++k) {
             const std::int64_t length = length_of(k, from);
             const std::int64_t any = random.pick<std::int64_t>({0, 1, 1, 2, 3, 5, length, length});
-            const std::int64_t some = k < cut.cuts ? any
-                                      : cut.whole  ? length
-                                                   : random.pick<std::int64_t>({0, 16, 16, 48});
+            const bool is_free = cut.takes(k);
+            const std::int64_t some = is_free     ? any
+                                      : cut.whole ? length
+                                                  : random.pick<std::int64_t>({0, 16, 16, 48});
             // Keys behind the first lists: a defect may need more of them than a tile has, in a late sequence.
-            const bool is_kept = k > 0 && (cut.whole || k < cut.cuts) && random.chance(50);
-            const std::int64_t least = with_rows ? (k < cut.cuts || cut.whole ? 1 : 16) : 0;
+            const bool is_kept = k > 0 && (cut.whole || is_free) && random.chance(50);
+            const std::int64_t least = with_rows ? (is_free || cut.whole ? 1 : 16) : 0;
             many.lists[k].push_back(is_kept ? length : std::min(length, std::max(some, least)));
         }
     };
@@ -97,20 +98,21 @@ void draw_many_sequences(Spec& spec) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
     Random random(mix(spec.seed) ^ static_cast<std::uint64_t>(spec.lists[0].size()));
     if (!random.chance(kPercent)) return;
-    const Table& table = random.chance(3) ? kLarge : random.chance(25) ? kMiddle : kSmall;
+    const Table& table = random.chance(3) ? kLarge : random.chance(40) ? kMiddle : kSmall;
     const std::int64_t most = std::min(table.most, spec.schema->lists[0].max_size);
     if (most < kFew) return;
     const std::int64_t count = random.between(std::min(table.fewest, most), most);
     const Spec small = with_one_head(spec);
+    constexpr Cut kCuts[] = {{true, true}, {false, true}, {true, false}, {true, false, false}};
     for (const Spec& from : {small, narrow(small)})
         for (const bool all_alike : {false, true})
-            for (std::size_t cuts = small.lists.size(); cuts > 0; --cuts)
-                for (const bool whole : {true, false}) {
-                    const Spec many = repeated(from, count, {cuts, whole, all_alike}, random);
-                    if (illegal(many) || size_of(many) > table.elements) continue;
-                    spec = many;
-                    return;
-                }
+            for (Cut cut : kCuts) {
+                cut.all_alike = all_alike;
+                const Spec many = repeated(from, count, cut, random);
+                if (illegal(many) || size_of(many) > table.elements) continue;
+                spec = many;
+                return;
+            }
 }
 
 }  // namespace attncheck::properties

@@ -5,7 +5,7 @@
 
 namespace attncheck::properties {
 
-/// Turns about three cases of a hundred into one of 7 to 33 sequences, most of them short, one of a hundred
+/// Turns about two cases of a hundred into one of 7 to 33 sequences, most of them short, one or two of a hundred
 /// into one of 34 to 130, and one of a thousand into one of 1025, with few heads and channels. Which ones follows from the case itself,
 /// so that the cases around them stay as they are. No change where the operator has no list of
 /// lengths or the case would not be legal.
