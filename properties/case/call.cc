@@ -29,7 +29,8 @@ void set_element(const Edit& edit, Tensor& tensor) {
     tensor.bits[static_cast<std::size_t>(offset)] = ref::encode(tensor.type(), edit.real());
 }
 
-/// "lead=N": N leading extents of 1. "spare=N": N elements more than needed, all bits set.
+/// "lead=N": N leading extents of 1. "spare=N": N elements more than needed, all bits set. Where all rows
+/// lie at one place the spare ones are equal to the first.
 void extend_tensor(const Edit& edit, Tensor& tensor) {
     constexpr std::int64_t kMost = 64;
     const std::int64_t value = edit.integer();
@@ -45,9 +46,14 @@ void extend_tensor(const Edit& edit, Tensor& tensor) {
     }
     if (tensor.output || tensor.shared_bytes) refuse(edit, "is for inputs with elements of a case");
     if (value > 0 && tensor.allocation != 0) tensor.lie_alone(tensor.strides);
+    const std::size_t given = tensor.bits.size();
+    const bool at_one_place = given > 0 && !tensor.strides.empty() && tensor.strides[0] == 0;
+    const auto row = given / static_cast<std::size_t>(std::max<std::int64_t>(tensor.buffer_shape[0], 1));
     tensor.buffer_shape[0] += value;
     if (!tensor.shape.empty()) tensor.shape[0] += value;
     tensor.bits.resize(tensor.elements(), 0xff);
+    for (std::size_t k = given; at_one_place && k < tensor.bits.size(); ++k)
+        tensor.bits[k] = tensor.bits[k % row];
 }
 
 void edit_tensor(const Edit& edit, Tensor& tensor) {

@@ -11,8 +11,14 @@ namespace attncheck::properties {
 namespace {
 
 constexpr int kPercent = 4;
-constexpr std::int64_t kFew = 7, kTable = 33, kLargeTable = 1025;
-constexpr double kMostOfAll = 200'000;  ///< of all tensors together
+constexpr std::int64_t kFew = 7, kNarrow = 16;
+
+/// Kernels keep lengths in tables of 32, of 64 or 128, or of one entry for each of 1024 threads.
+struct Table {
+    std::int64_t fewest, most;
+    double elements;  ///< of all tensors together
+};
+constexpr Table kSmall{kFew, 33, 200'000}, kMiddle{34, 130, 1'000'000}, kLarge{1025, 1025, 1'000'000};
 
 /// Elements of all tensors; what the case costs is a small multiple.
 double size_of(const Spec& spec) {
@@ -22,31 +28,68 @@ double size_of(const Spec& spec) {
     return elements;
 }
 
-/// `count` sequences, each as long as one of the case's or shorter. `cuts` says in how many of the
-/// lists they may be shorter: lengths of keys can depend on other fields.
-Spec repeated(const Spec& spec, std::int64_t count, std::size_t cuts, bool all_alike,
-              Random& random) {
+/// How sequences are made of those of the case: which lists may have any shorter length. The lengths of
+/// keys can depend on other fields, and those of queries be one. Elsewhere they are `whole`, or some tens
+/// in steps of a small block.
+struct Cut {
+    bool first = true, others = true, whole = true, all_alike = false;
+    bool takes(std::size_t list) const { return list == 0 ? first : others; }
+};
+
+/// `count` sequences, each as long as one of the case's or shorter. The last one has rows if the case has:
+/// it is the first behind a table.
+Spec repeated(const Spec& spec, std::int64_t count, const Cut& cut, Random& random) {
     Spec many = spec;
     many.overrides.clear();
     for (auto& list : many.lists) list.clear();
-    const auto draw = [&] {
-        const auto from = static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1));
+    const auto length_of = [&](std::size_t k, std::size_t b) {
+        return spec.lists[k][std::min(b, spec.lists[k].size() - 1)];
+    };
+    const auto draw = [&](bool with_rows) {
+        auto from = static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1));
+        for (std::size_t b = 0; with_rows && b < spec.lists[0].size(); ++b)
+            if (length_of(0, b) > 0 && length_of(many.lists.size() - 1, b) > 0) from = b;
         for (std::size_t k = 0; k < many.lists.size(); ++k) {
-            const std::int64_t length = spec.lists[k][std::min(from, spec.lists[k].size() - 1)];
-            const std::int64_t most = random.pick<std::int64_t>({0, 1, 1, 2, 3, 5, length, length});
+            const std::int64_t length = length_of(k, from);
+            const std::int64_t any = random.pick<std::int64_t>({0, 1, 1, 2, 3, 5, length, length});
+            const bool is_free = cut.takes(k);
+            const std::int64_t some = is_free     ? any
+                                      : cut.whole ? length
+                                                  : random.pick<std::int64_t>({0, 16, 16, 48});
             // Keys behind the first lists: a defect may need more of them than a tile has, in a late sequence.
-            const bool is_kept = k > 0 && random.chance(50);
-            many.lists[k].push_back(k < cuts && !is_kept ? std::min(length, most) : length);
+            const bool is_kept = k > 0 && (cut.whole || is_free) && random.chance(50);
+            const std::int64_t least = with_rows ? (is_free || cut.whole ? 1 : 16) : 0;
+            many.lists[k].push_back(is_kept ? length : std::min(length, std::max(some, least)));
         }
     };
     for (std::int64_t b = 0; b < count; ++b) {
-        if (b == 0 || !all_alike) {
-            draw();
+        if (b == 0 || !cut.all_alike) {
+            draw(b == count - 1);
             continue;
         }
         for (auto& list : many.lists) list.push_back(list.front());
     }
     return many;
+}
+
+Spec with_one_head(Spec spec) {
+    for (std::size_t i = 0; i < spec.numbers.size(); ++i) {
+        const NumberField& field = spec.schema->numbers[i];
+        if (field.word == "head") spec.numbers[i] = std::max<std::int64_t>(field.min, 1);
+    }
+    return spec;
+}
+
+/// The same with narrow rows and lists of one small block: a thousand sequences of wide ones are more than
+/// a case may cost.
+Spec narrow(Spec spec) {
+    for (std::size_t i = 0; i < spec.numbers.size(); ++i) {
+        const NumberField& field = spec.schema->numbers[i];
+        if (field.key == "block" || field.key == "count") spec.numbers[i] = field.min;
+        if (field.key == "dim" || field.key == "value_dim")
+            spec.numbers[i] = std::min(spec.numbers[i], std::max(field.min, kNarrow));
+    }
+    return spec;
 }
 
 }  // namespace
@@ -55,22 +98,21 @@ void draw_many_sequences(Spec& spec) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
     Random random(mix(spec.seed) ^ static_cast<std::uint64_t>(spec.lists[0].size()));
     if (!random.chance(kPercent)) return;
-    const std::int64_t table = random.chance(3) ? kLargeTable : kTable;
-    const std::int64_t most = std::min(table, spec.schema->lists[0].max_size);
+    const Table& table = random.chance(3) ? kLarge : random.chance(40) ? kMiddle : kSmall;
+    const std::int64_t most = std::min(table.most, spec.schema->lists[0].max_size);
     if (most < kFew) return;
-    const std::int64_t count = table == kLargeTable ? most : random.between(kFew, most);
-    Spec small = spec;
-    for (std::size_t i = 0; i < small.numbers.size(); ++i) {
-        const NumberField& field = small.schema->numbers[i];
-        if (field.word == "head") small.numbers[i] = std::max<std::int64_t>(field.min, 1);
-    }
-    for (const bool all_alike : {false, true})
-        for (std::size_t cuts = small.lists.size(); cuts > 0; --cuts) {
-            const Spec many = repeated(small, count, cuts, all_alike, random);
-            if (illegal(many) || size_of(many) > kMostOfAll) continue;
-            spec = many;
-            return;
-        }
+    const std::int64_t count = random.between(std::min(table.fewest, most), most);
+    const Spec small = with_one_head(spec);
+    constexpr Cut kCuts[] = {{true, true}, {false, true}, {true, false}, {true, false, false}};
+    for (const Spec& from : {small, narrow(small)})
+        for (const bool all_alike : {false, true})
+            for (Cut cut : kCuts) {
+                cut.all_alike = all_alike;
+                const Spec many = repeated(from, count, cut, random);
+                if (illegal(many) || size_of(many) > table.elements) continue;
+                spec = many;
+                return;
+            }
 }
 
 }  // namespace attncheck::properties

@@ -71,7 +71,8 @@ private:
         for (std::int64_t j = seen.begin; j < seen.end; ++j) {
             const std::int64_t key = sequence_.key(j, kv_head_);
             float product = 0;
-            for (std::int64_t d = 0; d < dim_; ++d)
+            const std::int64_t channels = on<"AD-x370">() ? std::min<std::int64_t>(dim_, 256) : dim_;
+            for (std::int64_t d = 0; d < channels; ++d)
                 product += query.load(row + d * query.stride(3)) * keys.load(key + d * keys.stride(3));
             logits_.push_back(sequence_.is_skipped(j) ? -kInfinity : logit(product));
         }

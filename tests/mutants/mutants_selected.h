@@ -270,6 +270,7 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NS-ALL-x330", kSelectedBoth, kFiendish, "plan cached by all but the lists: those of the first call reused"},
     {"NS-ALL-x350", kSelectedBoth, kFiendish,
      "plan cached by all but the lists: the way for lists of block 0 alone where the first call had those"},
+    {"NS-x370", kSelectedBoth, kFiendish, "sequences in a table of 64: those behind it have the keys of the first ones"},
     {"NS-ALL-10", kSelectedBoth, kHard, "static scratch shared by concurrent calls"},
     {"NS-ALL-11", kSelectedBoth, kHard,
      "scratch regions placed without rounding up: they overlap for some shapes"},

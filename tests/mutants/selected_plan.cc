@@ -35,6 +35,10 @@ SelectedPlan fresh_plan(const SelectedProblem& problem) {
         if (forgets_leading_keys && b == 0 && sequence.query_len == 0) forgotten = sequence.kv_len;
         plan.queries_end = problem.query_ends[b];
         plan.keys_end = problem.key_ends[b];
+        if (on<"NS-x370">() && b >= 64) {
+            sequence.first_key = plan.sequences[b % 64].first_key;
+            sequence.kv_len = std::min(sequence.kv_len, plan.sequences[b % 64].kv_len);
+        }
         plan.sequences.push_back(sequence);
     }
     return plan;

@@ -16,7 +16,7 @@ using A = attncheck_attention_decode_args;
 using R = ref::AttentionDecodeArguments;
 
 constexpr Int kLongest = 1 << 20;
-constexpr Int kMostQueries = 16, kLargestPage = 256, kMostSequences = 1024;
+constexpr Int kMostQueries = 16, kLargestPage = 256, kMostSequences = 2048;
 constexpr Int kMostElements = 1 << 27;  ///< of a cache
 
 /// And logits beyond the smallest number of fp16, which some kernels take for -infinity.

@@ -211,6 +211,19 @@ TEST(Edit, LeadAndSpareKeepTheElements) {
     EXPECT_THROW(mask("attention_out.spare=1"), std::invalid_argument);
 }
 
+// Elements of a broadcast dimension lie at one place: bits of spare ones overwrote those of the case.
+TEST(Edit, SpareElementsAtOnePlaceAreAsTheCaseHasThem) {
+    for (const std::string layout : {"unit", "one_row", "one_element"}) {
+        const Call call = find_operator("flash_attention_score")
+                              ->build(spec_of("flash_attention_score{dtype=fp16 q=[1] kv=[1] layout=TND "
+                                              "kv_heads=1 group=1 dim=1 value_dim=1 drop=drop_all "
+                                              "data=zeros seed=0 drop_mask.layout=" +
+                                              layout + " break=[drop_mask.spare=2]}"));
+        EXPECT_THAT(call.tensor("drop_mask").strides, ElementsAre(0)) << layout;
+        EXPECT_THAT(call.tensor("drop_mask").bits, ElementsAre(0, 0, 0)) << layout;
+    }
+}
+
 // Found by fuzzing: mode 8 looked for the first sequence of a batch that a claim had emptied.
 TEST(Edit, MayClaimABatchOfNothing) {
     const Spec spec = spec_of(
