@@ -15,7 +15,7 @@ using Columns = std::vector<ref::KeyColumn>;
 /// The LSE alone, as a logarithm of base 2.
 Hypothesis lse_of_base_2(const AttentionProblem& problem) {
     return {"lse is log2", [problem] {
-                auto tensors = tier_tensors(problem, {});
+                auto tensors = value_tensors(problem);
                 std::erase_if(tensors, [](const TierTensor& tensor) { return tensor.role != Role::lse; });
                 for (TierTensor& tensor : tensors)
                     for (double& value : tensor.noise.value) value /= std::log(2.0);
@@ -30,7 +30,7 @@ bool before(const ref::KeyColumn& a, const ref::KeyColumn& b) { return a.key < b
 
 Hypothesis with_problem(std::string text, AttentionProblem changed, bool queries_only = false) {
     return {std::move(text), [changed = std::move(changed), queries_only] {
-                auto tensors = tier_tensors(changed, {});
+                auto tensors = value_tensors(changed);
                 if (queries_only)
                     std::erase_if(tensors, [](const TierTensor& tensor) {
                         return tensor.row_word != "query";

@@ -11,6 +11,37 @@
 namespace attncheck::properties {
 namespace {
 
+TierTensor values_alone(const std::string& name, Role role, std::vector<double> values) {
+    TierTensor tensor;
+    tensor.name = name;
+    tensor.role = role;
+    tensor.row_word = role == Role::key_grad || role == Role::value_grad ? "key" : "query";
+    tensor.noise.value = std::move(values);
+    return tensor;
+}
+
+std::vector<TierTensor> forward_values(const AttentionProblem& problem) {
+    const AttentionNumbers numbers(problem);
+    const auto rows = static_cast<std::size_t>(problem.query_rows());
+    std::vector<double> output(rows * static_cast<std::size_t>(problem.shape.value_dim)), row_max(rows), row_sum(rows);
+    ref::dense_attention<double>(problem.forward(numbers), output, row_max, row_sum);
+    for (std::size_t i = 0; i < rows; ++i)  // of a row without keys nothing is predicted
+        if (row_max[i] == ref::kEmptyRowMax && row_sum[i] == ref::kEmptyRowSum) row_max[i] = row_sum[i] = 0;
+    std::vector<TierTensor> out{values_alone(problem.output_name, Role::output, std::move(output))};
+    if (problem.statistics == Statistics::lse) {
+        for (std::size_t i = 0; i < rows; ++i)
+            if (row_sum[i] != 0) row_max[i] += std::log(row_sum[i]);
+        out.push_back(values_alone("lse", Role::lse, std::move(row_max)));
+    } else if (problem.statistics == Statistics::pair) {
+        out.push_back(values_alone("softmax_max", Role::row_max, std::move(row_max)));
+        out.push_back(values_alone("softmax_sum", Role::row_sum, std::move(row_sum)));
+    }
+    std::erase_if(out, [&](const TierTensor& tensor) {
+        return tensor.name.starts_with("softmax") && !problem.gives(tensor.name);
+    });
+    return out;
+}
+
 /// row_max + log(row_sum), where a class says that only this is defined (stats=lse).
 constexpr const char* kLseTensor = "softmax_max + log(softmax_sum)";
 
@@ -263,6 +294,17 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem, const ref:
     const ref::RoundingClass rounding = with_casts(problem, declared);
     auto out = all_tensors(problem, rounding);
     count_scaled_inputs(problem, nullptr, rounding, out);
+    return out;
+}
+
+std::vector<TierTensor> value_tensors(const AttentionProblem& problem) {
+    if (!problem.gradient) return forward_values(problem);
+    if (problem.softcap > 0 || problem.gives("dbias") || problem.gives("dsink")) return tier_tensors(problem, {});
+    const AttentionNumbers numbers(problem);
+    auto [query, key, value] = ref::dense_attention_grad(problem.backward(numbers));
+    std::vector<TierTensor> out{values_alone("dq", Role::query_grad, std::move(query))};
+    out.push_back(values_alone("dk", Role::key_grad, std::move(key)));
+    out.push_back(values_alone("dv", Role::value_grad, std::move(value)));
     return out;
 }
 

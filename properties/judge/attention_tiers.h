@@ -15,6 +15,10 @@ using TierOutputs = std::function<std::vector<double>(const std::string& name)>;
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
                                      const ref::RoundingClass& rounding);
 
+/// The same tensors with their names, roles and values only, where the reference has them without
+/// what rounding predicts, at a fraction of the cost; else as `tier_tensors`.
+std::vector<TierTensor> value_tensors(const AttentionProblem& problem);
+
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores = nullptr);
 

@@ -157,8 +157,7 @@ struct AttentionGrad {
     std::vector<double> query, key, value;  ///< [T1,N1,D], [T2,N2,D], [T2,N2,Dv]
 };
 
-/// The gradients without bounds, at a fraction of their cost. Throws std::invalid_argument for a softcap,
-/// dropout or sinks.
+/// The gradients without bounds, at a fraction of their cost. Throws std::invalid_argument for a softcap.
 AttentionGrad dense_attention_grad(const AttentionBackward& backward);
 
 struct ExpectedAttentionGrad {

@@ -10,8 +10,8 @@ AttentionGrad dense_attention_grad(const AttentionBackward& backward) {
     const AttentionShape& shape = backward.shape;
     const AttentionGradInputs& in = backward.in;
     const AttentionInputs<double>& forward = in.forward;
-    if (forward.softcap > 0 || forward.keep_prob != 1 || !forward.sink.empty())
-        throw std::invalid_argument("dense attention: a gradient without bounds has no softcap, dropout or sink");
+    if (forward.softcap > 0)
+        throw std::invalid_argument("dense attention: a gradient without bounds has no softcap");
     require_attention_shape(shape, forward);
     AttentionGrad out{std::vector<double>(forward.query.size()), std::vector<double>(forward.key.size()),
                       std::vector<double>(forward.value.size())};
@@ -23,7 +23,7 @@ AttentionGrad dense_attention_grad(const AttentionBackward& backward) {
         Matrix<double> dout(g, shape.value_dim);
         for (std::int64_t i = 0; i < g; ++i) dout.row(i) = all_dout.row(rows.row(i));
         const Array logits = forward.scale * products_with_keys(rows).array() + rows.bias,
-                    prob_grad = product_transposed(dout, rows.value()).array();
+                    prob_grad = product_transposed(dout, rows.value()).array() * rows.gain;
         Array prob(g, rows.count()), score_grad(g, rows.count());
         for (std::int64_t i = 0; i < g; ++i) {
             const auto at = static_cast<std::size_t>(rows.row(i));
@@ -31,6 +31,7 @@ AttentionGrad dense_attention_grad(const AttentionBackward& backward) {
             prob.row(i) = exponential(logits.row(i) - in.row_max[at]) / in.row_sum[at];
             score_grad.row(i) = prob.row(i) * (prob_grad.row(i) - delta);
         }
+        prob *= rows.gain;
         const Matrix<double> query = product(score_grad.matrix(), rows.key());
         for (std::int64_t i = 0; i < g; ++i) dq.row(rows.place(i)) = forward.scale * query.row(i);
         for (std::int64_t j = 0; j < rows.count(); ++j) {
@@ -39,7 +40,7 @@ AttentionGrad dense_attention_grad(const AttentionBackward& backward) {
             add_product(dv.row(key), prob, j, dout);
         }
     };
-    for_shared_rows(backward.forward(), all_rows(shape), add_rows);
+    for_shared_rows(backward.without_sink().forward(), all_rows(shape), add_rows);
     dk *= forward.scale;
     return out;
 }
