@@ -103,6 +103,20 @@ private:
         if (scope_.is_open() && scope_.withheld() != 0) taken.text = scope_.text() + " (all cases)";
         if (scope_.is_open()) return;
         fill_pool();
+        const ClassPairs pairs(op_);
+        std::map<std::string, std::vector<Spec>> cases;
+        for (int k = 0; k < kClassCases; ++k) {
+            const auto spec = scope_.brought_inside(pool_[static_cast<std::size_t>(k)], random_);
+            if (!spec) continue;
+            const auto labels = op_.labels(*spec);
+            for (const std::string& label : labels) cases[label].push_back(*spec);
+            pairs.note(labels, taken.pairs);
+        }
+        for (const RequiredClass& required : op_.required_classes()) {
+            const std::vector<Spec>& of_class = cases[required.label];
+            if (!required.combination && std::ssize(of_class) >= kClassCases / 100 && takes_one_of(of_class))
+                taken.classes.push_back(required.label);
+        }
         const auto inside =
             std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
         taken.refusals = scope_.refusals_text(pool_);
@@ -110,18 +124,22 @@ private:
             "{} ({} of {} cases of the whole space, {})", scope_.text(), inside, pool_.size(),
             scope_.is_declared() ? "as declared"
                                  : fmt::format("learned from {} declined calls", result_.declined));
-        const ClassPairs pairs(op_);
-        std::map<std::string, int> counts;
-        for (int k = 0; k < kClassCases; ++k) {
-            const auto spec = scope_.brought_inside(pool_[static_cast<std::size_t>(k)], random_);
-            if (!spec) continue;
-            const auto labels = op_.labels(*spec);
-            for (const std::string& label : labels) ++counts[label];
-            pairs.note(labels, taken.pairs);
+    }
+
+    /// What is learned may hold cases of a class that are all declined: then no run can be asked for one, and what they
+    /// have in common is refused, too.
+    bool takes_one_of(const std::vector<Spec>& cases) {
+        constexpr std::ptrdiff_t kAsked = 5;
+        if (scope_.is_declared()) return true;
+        try {
+            if (std::any_of(cases.begin(), cases.begin() + std::min(kAsked, std::ssize(cases)),
+                            [&](const Spec& spec) { return takes(spec); }))
+                return true;
+            find_combination(cases.front());
+            return false;
+        } catch (const OutOfTime&) {
+            return true;  // the run will tell
         }
-        for (const RequiredClass& required : op_.required_classes())
-            if (!required.combination && counts[required.label] >= kClassCases / 100)
-                taken.classes.push_back(required.label);
     }
 
     /// Without the outputs that the candidate does not give.

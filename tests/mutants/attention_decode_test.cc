@@ -146,14 +146,14 @@ TEST_F(AttentionDecodeMutants, CorrectDecodeAgreesWithPlainLoops) {
 }
 
 TEST_F(AttentionDecodeMutants, ComputedDefectsShow) {
-    // These need sharing, NaN in front of a window, other strides or types, wide groups or long
+    // These need sharing, NaN in front of a window, other strides or types, wide groups or rows, many or long
     // sequences or windows, a call before with one other argument, would crash here, or are rulings.
     constexpr std::string_view kElsewhere[] = {"AD-01", "AD-02", "AD-03", "AD-04", "AD-05",
                                                "AD-08", "AD-22", "AD-23", "AD-25", "AD-26",
                                                "AD-27", "AD-30", "AD-31", "AD-WILD-23",
                                                "AD-WILD-40", "AD-WILD-46", "AD-x301",
                                                "AD-x302", "AD-x303", "AD-x304", "AD-x305", "AD-x306", "AD-x307",
-                                               "AD-x330", "AD-x331", "AD-x332"};
+                                               "AD-x330", "AD-x331", "AD-x332", "AD-x370", "AD-x371", "AD-x372"};
     for (const Mutant& mutant : kAttentionDecodeMutants) {
         if (std::ranges::find(kElsewhere, mutant.id) != std::end(kElsewhere) ||
             mutant.id.find("VAL") != mutant.id.npos)

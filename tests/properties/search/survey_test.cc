@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <stdexcept>
+#include <string>
 
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
@@ -81,6 +84,34 @@ TEST(Survey, CasesAreAcceptedOnes) {
     EXPECT_EQ(report.status, Status::held) << report.note;
     EXPECT_EQ(report.cases, 80);  // four times as many features as others have
     EXPECT_LE(report.declined, 16);
+}
+
+// A class of which every case is declined is none that a run has to reach.
+TEST(Survey, ClassesHaveCasesThatAreTaken) {
+    const auto candidate = tiled_flash(0);
+    for (const bool gradient : {false, true}) {
+        const Operator& op = flash(gradient);
+        for (const std::uint64_t seed : {1, 2, 3, 4}) {
+            const Survey known = survey(op, *candidate, seed, Profile::ascend910b);
+            std::map<std::string, int> asked;  // by class, of those of which no case was taken yet
+            for (const std::string& label : known.taken.classes) asked[label] = 0;
+            Random random(seed + 1000);
+            for (int k = 0; k < 1000 && !asked.empty(); ++k) {
+                const auto spec = known.scope.brought_inside(op.sample(random, k % 100, Profile::ascend910b), random);
+                if (!spec) continue;
+                const auto labels = op.labels(*spec);
+                const auto is_open = [&](const std::string& label) { return asked.contains(label); };
+                if (std::ranges::none_of(labels, is_open)) continue;
+                const bool is_taken = candidate->run(op.build(*spec), {}).status != ATTNCHECK_DECLINED;
+                for (const std::string& label : labels)
+                    if (is_open(label)) ++asked[label];
+                if (is_taken)
+                    for (const std::string& label : labels) asked.erase(label);
+            }
+            for (const auto& [label, times] : asked)
+                EXPECT_LT(times, 10) << label << ": every case is declined, seed " << seed;
+        }
+    }
 }
 
 /// What a kernel without windows but causal ones answers: it takes fp32 and no extras.
@@ -173,8 +204,8 @@ TEST(Survey, OtherCallsOfALawAreAcceptedOnes) {
 
 class RestrictedLaws : public testing::TestWithParam<std::pair<bool, std::uint64_t>> {};
 
-// Of all calls that laws make of a kernel with the usual limits, and of all cases that they draw, one of twenty at most is
-// declined, and every law is judged or needs what the kernel does not take.
+// Of all calls that laws make of a kernel with the usual limits, and of all cases that judged laws draw, one of twenty at
+// most is declined, and every law is judged or needs what the kernel does not take: it then ends after ten cases.
 TEST_P(RestrictedLaws, AskForWhatIsTaken) {
     const auto kernel = tiled_flash(0);
     CountedCalls candidate(*kernel);
@@ -195,8 +226,12 @@ TEST_P(RestrictedLaws, AskForWhatIsTaken) {
         const PropertyReport report = run_property(op, law, candidate, options, system_clock(),
                                                    [](const PropertyReport&) {}, minima);
         EXPECT_THAT(report.status, testing::AnyOf(Status::held, Status::declined)) << law.name << ": " << report.note;
-        if (report.status == Status::declined) declined.insert(law.name);
         cases += report.cases;
+        if (report.status == Status::declined) {
+            declined.insert(law.name);
+            EXPECT_LE(report.declined, 10) << law.name;
+            continue;
+        }
         declined_cases += report.declined;
         if (report.declined > 0) by_law += fmt::format(" {} {}", law.name, report.declined);
     }
@@ -211,7 +246,7 @@ TEST_P(RestrictedLaws, AskForWhatIsTaken) {
     EXPECT_EQ(declined, unknown);
 }
 INSTANTIATE_TEST_SUITE_P(Directions, RestrictedLaws,
-                         testing::Values(std::pair(false, 1), std::pair(false, 2), std::pair(false, 3), std::pair(true, 1)),
+                         testing::Values(std::pair(false, 1), std::pair(false, 3), std::pair(true, 1)),
                          [](const auto& of) {
                              return fmt::format("{}{}", of.param.first ? "Gradient" : "Forward", of.param.second);
                          });
