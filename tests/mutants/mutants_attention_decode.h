@@ -85,7 +85,6 @@ inline constexpr Mutant kAttentionDecodeMutants[] = {
     {"AD-x332", kAttentionDecode, kFiendish,
      "plan cached by all but the strides: those of the first call's caches reused"},
     {"AD-x370", kAttentionDecode, kFiendish, "channels behind the first 256 left out of the scores"},
-    {"AD-x371", kAttentionDecode, kFiendish, "sequences in a table of 1024: the next one has the lengths of the first"},
     {"AD-x372", kAttentionDecode, kFiendish, "sequences in a table of 64: those behind it have the lengths of the first ones"},
     {"AD-VAL-01", kAttentionDecode, kMedium, "a block table of any type is taken as int32"},
     {"AD-VAL-02", kAttentionDecode, kHard, "extents of lse not compared"},
