@@ -5,9 +5,10 @@
 
 namespace attncheck::properties {
 
-/// Turns about two cases of a hundred into one of 7 to 33 sequences, most of them short, one or two of a hundred
-/// into one of 34 to 130, and one of a thousand into one of 1025, with few heads and channels. Which ones follows from the case itself,
-/// so that the cases around them stay as they are. No change where the operator has no list of
+/// Turns about two cases of a hundred into one of 7 to 33 sequences, one or two of a hundred into one
+/// of 34 to 130, and one of a thousand into one of 1025. Most of the sequences are short; heads and
+/// channels are few. Which cases these are follows from the case itself, so that the cases around
+/// them stay as they are. No change where the operator has no list of
 /// lengths or the case would not be legal.
 void draw_many_sequences(Spec& spec);
 

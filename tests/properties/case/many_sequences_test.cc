@@ -36,7 +36,7 @@ TEST(ManySequences, AreDrawnWhereverALibraryTakesThem) {
     EXPECT_GE(most_of_all, 1025u);
 }
 
-// Tables of 32, 64 and 128 lengths: a sequence behind the first 33 has queries and keys of its own.
+// Kernels have tables of 32, 64 or 128 lengths. Some sequence behind the first 33 has queries and keys.
 TEST(ManySequences, HaveRowsBehindTheTablesOfKernels) {
     for (const auto& op : operators()) {
         const Schema& schema = op->schema();
