@@ -271,27 +271,36 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
 }
 
 std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
+    // Between two buffers lie the pages of both: the nearer one comes first, the other one may be meant.
+    struct Neighbour {
+        const PlacedBuffer* buffer = nullptr;
+        std::uint64_t elements = UINT64_MAX;
+    } before, behind;
     for (const PlacedBuffer& buffer : buffers_) {
         if (std::string hole = buffer.hole_at(address); !hole.empty()) {
             tensor = buffer.name;
             return hole;
         }
-        if (address >= buffer.pages_end && address < buffer.pages_end + kPage &&
-            options_.placement == Placement::ends_at_guard) {
-            tensor = buffer.name;
-            return fmt::format("{} element(s) past the end of {}",
-                               (address - buffer.end) / buffer.element_size + 1, buffer.name);
-        }
-        if (address < buffer.first_page && address >= buffer.first_page - kPage &&
-            options_.placement == Placement::begins_at_guard) {
-            tensor = buffer.name;
-            return fmt::format(
-                "{} element(s) before the start of {}",
-                (buffer.begin - address + buffer.element_size - 1) / buffer.element_size,
-                buffer.name);
-        }
+        const std::uint64_t size = buffer.element_size;
+        if (address >= buffer.pages_end && address < buffer.pages_end + kPage)
+            before = {&buffer, (address - buffer.end) / size + 1};
+        if (address < buffer.first_page && address >= buffer.first_page - kPage)
+            behind = {&buffer, (buffer.begin - address + size - 1) / size};
     }
-    return {};
+    // Only one end of a buffer is flush with a guard page; at the other one a call passed over what fills the page.
+    const bool flush_at_end = options_.placement == Placement::ends_at_guard;
+    const Neighbour& flush = flush_at_end ? before : behind;
+    const Neighbour& other = flush_at_end ? behind : before;
+    if (!flush.buffer) return {};
+    tensor = flush.buffer->name;
+    constexpr std::uint64_t kNear = 256;  // elements
+    const auto words = [&](const Neighbour& from, bool is_end) {
+        return fmt::format("{} element(s) {} of {}", from.elements,
+                           is_end ? "past the end" : "before the start", from.buffer->name);
+    };
+    std::string text = words(flush, flush_at_end);
+    if (flush.elements > kNear && other.buffer) text += " or " + words(other, !flush_at_end);
+    return text;
 }
 
 std::string PlacedCalls::locate_in_input(std::uint64_t address, std::string& tensor) const {

@@ -44,6 +44,10 @@ std::string words_of_defect(const TierTensor& tensor, const Finding& found) {
         case ref::Defect::last_tile:
             if (is_about(b, -1))
                 return fmt::format("last tile of {} {} missing", probe.tile, summed_word(tensor));
+            if (is_about(b, 1))
+                return fmt::format("last tile of {} {} counted twice?", probe.tile, summed_word(tensor));
+            if (std::fabs(b) > 1.5)  // no share of the tile's own sum
+                return fmt::format("wrong most of all by the last {} {}", probe.tile, summed_word(tensor));
             return fmt::format("last tile of {} {} off by {}", probe.tile, summed_word(tensor),
                                percent(b));
         case ref::Defect::last_weight:

@@ -52,7 +52,8 @@ Property unusual_arguments_property(const MakeProblem& problem, EffectlessEdits 
             if (applied.empty()) break;
             verdict = check_agreement(spec, context, unusual);
             if (verdict.kind == Verdict::Kind::declined) continue;
-            if (verdict.failed())
+            // A call that is wrong without them as well is no news of these arguments.
+            if (verdict.failed() && !check_agreement(spec, context, usual).failed())
                 verdict.message = fmt::format("with {}, which has no effect here: {}",
                                               fmt::join(applied, ", "), verdict.message);
             break;
