@@ -191,6 +191,13 @@ void fit_budget(const Spec& spec, const Budget& budget,
         step(tries);
 }
 
+void draw_leading_keys(Spec& spec, Random& random) {
+    constexpr std::int64_t kLong = 1000, kDominant = 2;
+    if (longest(spec.lists[1]) < kLong || spec.number("logits") != 0 || !random.chance(40)) return;
+    spec.set("logits", kDominant);
+    if (random.chance(70)) spec.recipe = Recipe::normal;
+}
+
 std::size_t any_sequence(const Spec& spec, Random& random) {
     return static_cast<std::size_t>(random.between(0, std::ssize(spec.lists[0]) - 1));
 }

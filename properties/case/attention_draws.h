@@ -51,6 +51,8 @@ using RecipeWeights = std::vector<std::pair<Recipe, int>>;
 void draw_data(Spec& spec, Random& random, const RecipeWeights& weights);
 /// Every recipe but zeros alike; where `is_plain`, three in ten cases have normal data or whole numbers.
 void draw_any_data(Spec& spec, Random& random, bool is_plain = true);
+/// Of long rows often with few keys that lead, so that each of them shows: in others one of thousands is lost in rounding.
+void draw_leading_keys(Spec& spec, Random& random);
 /// Often 1/sqrt(D).
 void draw_scale(Spec& spec, Random& random);
 /// These weights of normal data and of whole numbers, 1 of each recipe else but zeros.

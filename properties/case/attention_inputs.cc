@@ -162,6 +162,14 @@ void shape_logits(const Spec& spec, const InputRecipe& how, const std::vector<In
 
 }  // namespace
 
+bool leads_in_steps(std::uint64_t seed, Int position, Int length) {
+    constexpr Int kShortest = 16;
+    const std::uint64_t hash = pair_hash(seed, 0, 91);
+    Int step = hash % 3 == 0 ? kShortest : kShortest << (hash >> 8) % 11;
+    while (step > std::max<Int>(length, 1)) step /= 2;
+    return position % step == ((hash >> 4 & 1) != 0 ? step - 1 : 0);
+}
+
 std::uint64_t pair_hash(std::uint64_t seed, std::uint64_t a, std::uint64_t b) {
     return mix(mix(seed ^ 0x7f4a7c15u) + a * 0x9E3779B185EBCA87ull + b * 0xC2B2AE3D27D4EB4Full);
 }

@@ -20,6 +20,11 @@ struct InputElement {
     std::int64_t row = 0, head = 0, channel = 0;
 };
 
+/// Keys that lead a row where no lists depend on it: one of each 2^k, the first or the last, 2^k up to 16384 and no
+/// longer than the sequence. One key lost, doubled or hidden at the edge of a tile or of a part of a long row then takes
+/// a share of the row that no bound has room for.
+bool leads_in_steps(std::uint64_t seed, std::int64_t position, std::int64_t length);
+
 /// What every operator draws in another way.
 struct InputRecipe {
     double scale = 1;  ///< narrowed to fp32

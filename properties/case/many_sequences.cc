@@ -10,8 +10,8 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr int kPercent = 4;
-constexpr std::int64_t kFew = 7, kNarrow = 16;
+constexpr int kPercent = 4, kLargePercent = 8, kMiddlePercent = 40, kLargeTables = 2;
+constexpr std::int64_t kFew = 7, kNarrow = 16, kSmallPage = 4, kShort = 24;
 
 /// Kernels keep lengths in tables of 32, of 64 or 128, or of one entry for each of 1024 threads.
 struct Table {
@@ -88,23 +88,26 @@ Spec narrow(Spec spec) {
         if (field.key == "block" || field.key == "count") spec.numbers[i] = field.min;
         if (field.key == "dim" || field.key == "value_dim")
             spec.numbers[i] = std::min(spec.numbers[i], std::max(field.min, kNarrow));
+        if (field.key == "page") spec.numbers[i] = std::min(spec.numbers[i], kSmallPage);
     }
     return spec;
 }
 
-}  // namespace
+/// The same with short lengths: where most of them are kept, a thousand long ones are too much.
+Spec shortened(Spec spec) {
+    for (auto& list : spec.lists)
+        for (std::int64_t& length : list) length = std::min(length, kShort);
+    return spec;
+}
 
-void draw_many_sequences(Spec& spec) {
+void repeat_sequences(Spec& spec, const Table& table, Random& random) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
-    Random random(mix(spec.seed) ^ static_cast<std::uint64_t>(spec.lists[0].size()));
-    if (!random.chance(kPercent)) return;
-    const Table& table = random.chance(3) ? kLarge : random.chance(40) ? kMiddle : kSmall;
     const std::int64_t most = std::min(table.most, spec.schema->lists[0].max_size);
     if (most < kFew) return;
     const std::int64_t count = random.between(std::min(table.fewest, most), most);
     const Spec small = with_one_head(spec);
     constexpr Cut kCuts[] = {{true, true}, {false, true}, {true, false}, {true, false, false}};
-    for (const Spec& from : {small, narrow(small)})
+    for (const Spec& from : {small, narrow(small), shortened(narrow(small))})
         for (const bool all_alike : {false, true})
             for (Cut cut : kCuts) {
                 cut.all_alike = all_alike;
@@ -113,6 +116,20 @@ void draw_many_sequences(Spec& spec) {
                 spec = many;
                 return;
             }
+}
+
+}  // namespace
+
+void draw_many_sequences(Spec& spec) {
+    if (spec.lists.empty() || spec.lists[0].empty()) return;
+    Random random(mix(spec.seed) ^ static_cast<std::uint64_t>(spec.lists[0].size()));
+    if (!random.chance(kPercent)) return;
+    const bool is_large = random.chance(kLargePercent);
+    repeat_sequences(spec, is_large ? kLarge : random.chance(kMiddlePercent) ? kMiddle : kSmall, random);
+}
+
+void draw_large_table(Spec& spec, Random& random) {
+    if (random.chance(kLargeTables)) repeat_sequences(spec, kLarge, random);
 }
 
 }  // namespace attncheck::properties

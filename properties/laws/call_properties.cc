@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "properties/case/derived.h"
+#include "properties/case/many_sequences.h"
 #include "properties/judge/bound_evidence.h"
 #include "properties/judge/rules.h"
 #include "properties/laws/broken_calls.h"
@@ -308,7 +309,10 @@ void add_call_properties(std::vector<Property>& list, const CallProperties& of) 
     /// Kills   wrong indices, masks, scales and sums that are larger than rounding.
     /// Shrinks to one query, one key, one head, one channel, one element that is not 0.
     list.push_back({"agreement", "outputs agree with the reference within the rigorous bound",
-                    agreement, of.adapt_agreement});
+                    agreement, [of](Spec& spec, Random& random) {
+                        if (of.adapt_agreement) of.adapt_agreement(spec, random);
+                        draw_large_table(spec, random);
+                    }});
     /// NaN and infinity in inputs reach exactly the elements that they must.
     /// Why     contract decision 12: a zero factor is not hidden, a hidden element is.
     /// Domain  every legal case, with NaN, infinities and numbers near the limits of the type.

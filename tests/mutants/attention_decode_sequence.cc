@@ -7,8 +7,8 @@ namespace attncheck::mutants {
 Sequence::Sequence(const Args& args, std::int64_t b)
     : args_(args), b_(b), page_size_(args.key_cache.shape[1]), length_(args.kv_length.values[b]) {
     if (on<"AD-08">()) page_size_ = 16;
-    if (on<"AD-x372">()) {
-        const std::int64_t entry = b % 64;
+    if (on<"AD-x371">() || on<"AD-x372">()) {
+        const std::int64_t entry = b % (on<"AD-x371">() ? 1024 : 64);
         length_ = std::min(length_, args.kv_length.values[entry]);
     }
     if (on<"AD-WILD-35">()) length_ = std::min(length_, args.kv_length.values[0]);
@@ -73,6 +73,7 @@ std::int64_t Sequence::value(std::int64_t position, std::int64_t head) const {
 }
 
 bool Sequence::is_skipped(std::int64_t position) const {
+    if (on<"AD-x373">()) return length_ > 4096 && position == 4095;
     if (!on<"AD-04">() || b_ == 0) return false;
     const Sequence before(args_, b_ - 1);
     return position < before.length_ && page_of(position) == before.page_of(position);

@@ -153,7 +153,7 @@ TEST_F(AttentionDecodeMutants, ComputedDefectsShow) {
                                                "AD-27", "AD-30", "AD-31", "AD-WILD-23",
                                                "AD-WILD-40", "AD-WILD-46", "AD-x301",
                                                "AD-x302", "AD-x303", "AD-x304", "AD-x305", "AD-x306", "AD-x307",
-                                               "AD-x330", "AD-x331", "AD-x332", "AD-x370", "AD-x372"};
+                                               "AD-x330", "AD-x331", "AD-x332", "AD-x370", "AD-x371", "AD-x372", "AD-x373"};
     for (const Mutant& mutant : kAttentionDecodeMutants) {
         if (std::ranges::find(kElsewhere, mutant.id) != std::end(kElsewhere) ||
             mutant.id.find("VAL") != mutant.id.npos)

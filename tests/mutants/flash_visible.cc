@@ -146,7 +146,11 @@ bool FlashVisibility::is_hidden_by_contents(std::int64_t b, std::int64_t head, s
 
 void FlashVisibility::load(std::int64_t b, std::int64_t head, std::int64_t i) {
     const FlashSequence& sequence = plan_.sequences[static_cast<std::size_t>(b)];
-    const std::int64_t kv_len = sequence.kv_len, mode = plan_.sparse_mode;
+    constexpr std::int64_t kTable = 8192;
+    const std::int64_t mode = plan_.sparse_mode;
+    const std::int64_t kv_len =
+        has<"FA-x305", "FAG-x303">() ? std::min(sequence.kv_len, kTable) : sequence.kv_len;
+    std::fill_n(visible_.begin(), sequence.kv_len, '\0');
     std::fill_n(visible_.begin(), kv_len, '\1');
     sees_any_ = kv_len > 0;
     const bool applies =

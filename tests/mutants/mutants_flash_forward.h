@@ -192,6 +192,7 @@ inline constexpr Mutant kFlashForwardMutants[] = {
     {"FA-x302", kFlash, kFiendish, "channel stride of value that is not positive taken as 1"},
     {"FA-x303", kFlash, kFiendish, "query rows at stride 0 taken as D apart"},
     {"FA-x304", kFlash, kFiendish, "negative next_tokens hide keys although there is no mask"},
+    {"FA-x305", kFlash, kFiendish, "keys behind the first 8192 of a sequence not seen"},
 };
 
 }  // namespace attncheck::mutants

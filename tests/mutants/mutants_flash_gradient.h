@@ -218,6 +218,7 @@ inline constexpr Mutant kFlashGradientMutants[] = {
      Status::contract_dependent,
      "equal bits for any number of threads are promised by the built-in implementation only; near "
      "rounding noise"},
+    {"FAG-x303", kFlashGrad, kFiendish, "keys behind the first 8192 of a sequence not seen"},
     {"FAG-ALL-18", kFlashGrad, kHard, "dk and dv not written when the statistics are empty"},
 };
 

@@ -191,6 +191,8 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSG-x50", kSelectedGrad, kMedium, "dq added to what the output buffer held"},
     {"NSG-x51", kSelectedGrad, kHard, "one element written past the end of dk"},
     {"NSG-x52", kSelectedGrad, kHard, "strides of dv ignored"},
+    {"NSG-x370", kSelectedGrad, kFiendish,
+     "more than 4096 keys: rows of dk and dv behind the last whole tile of 64 not written"},
     {"NSG-x53", kSelectedGrad, kMedium, "causal: blocks after the diagonal one visible"},
     {"NSG-x201", kSelectedGrad, kFiendish, "dq 0.4 u too large (u of the storage type)"},
     {"NSG-x202", kSelectedGrad, kFiendish, "dk 0.4 u too large"},

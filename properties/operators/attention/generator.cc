@@ -170,6 +170,7 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         sample_features(random, spec);
         if (is_band) draw_band(random, spec);
         sample_data(random, spec);
+        draw_leading_keys(spec, random);
         sample_far_positions(random, spec);
         sample_gradient(random, spec);
         if (!illegal(spec)) return spec;

@@ -84,7 +84,7 @@ void poison_unused(NeutralParts& parts) {
 InputRecipe recipe_of(const NeutralParts& parts, std::uint64_t seed) {
     return {.scale = parts.shape.scale,
             .hash = indexed_hash(seed),
-            .leads = [](Int position, Int, Int, Int) { return position % 16 == 0; },
+            .leads = [seed](Int position, Int, Int length, Int) { return leads_in_steps(seed, position, length); },
             .shapes_rows_beyond = false};
 }
 

@@ -49,6 +49,15 @@ void sample_sequences(Random& random, Spec& spec) {
         spec.lists[1][1] = spec.lists[1][0] + random.pick<Int>({0, 0, 1, spec.number("page")});
 }
 
+/// Long and thin: a case costs what a short one does.
+void make_long(Random& random, Spec& spec) {
+    constexpr Int kBeyond16Bits = 33'001;
+    spec.set("kv_heads", 1), spec.set("group", random.between(1, 2));
+    spec.set("dim", random.pick<Int>({1, 2, 8})), spec.set("value_dim", random.between(1, 8));
+    spec.set("page", random.pick<Int>({16, 16, 32, 64, 128, 256}));
+    spec.lists = {{random.between(1, 2)}, {random.pick<Int>({1025, 2047, 2049, 4096, 4097, 8193, kBeyond16Bits})}};
+}
+
 void sample_pages(Random& random, Spec& spec) {
     spec.set("cache", random.pick<Int>({0, 0, 0, 1, 1, 2}));
     spec.set("pages", random.pick<Int>({0, 1, 2, 2, 2, 2}));
@@ -161,10 +170,14 @@ Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
     spec.set("page", random.pick<Int>({16, 16, 16, 32, 64, 1, 2, 3, 4, 5, 8, 8, 12, 17, 128, 256,
                                        random.between(1, 40)}));
     sample_sequences(random, spec);
-    fit_budget(random, spec, (Int{1} << 17) + (Int{8} << 10) * size);
+    if (random.chance(3))
+        make_long(random, spec);
+    else
+        fit_budget(random, spec, (Int{1} << 17) + (Int{8} << 10) * size);
     sample_pages(random, spec);
     sample_features(random, spec);
     sample_data(random, spec);
+    draw_leading_keys(spec, random);
     return spec;
 }
 

@@ -40,7 +40,7 @@ InputRecipe recipe_of(const Spec& spec, const DecodeParts& parts) {
     InputRecipe how{
         .scale = static_cast<float>(parts.scale),
         .hash = indexed_hash(spec.seed),
-        .leads = [](Int position, Int, Int, Int) { return position % 16 == 0; },
+        .leads = [seed = spec.seed](Int position, Int, Int length, Int) { return leads_in_steps(seed, position, length); },
         .shapes_rows_beyond = false};
     how.key_rows.emplace();
     for (std::size_t b = 0; b < parts.shape.kv_lengths.size(); ++b) {

@@ -113,8 +113,8 @@ InputRecipe flash_recipe(const Spec& spec, const FlashParts& parts) {
     InputRecipe how{
         .scale = parts.shape.scale,
         .hash = indexed_hash(spec.seed),
-        .leads = [](std::int64_t position, std::int64_t, std::int64_t,
-                    std::int64_t) { return position % 16 == 0; },
+        .leads = [seed = spec.seed](std::int64_t position, std::int64_t, std::int64_t length,
+                                    std::int64_t) { return leads_in_steps(seed, position, length); },
         .shapes_rows_beyond = false};
     if (wants_halves(spec, parts))
         how.own = [seed = spec.seed,

@@ -51,14 +51,24 @@ void sample_lengths(Random& random, Spec& spec) {
 /// Long and thin: tiles and 1024-column blocks at their edges, one side short. A case costs what a
 /// short one does.
 void make_long(Random& random, Spec& spec) {
-    const Int length = random.pick<Int>({1023, 1024, 1025, 1100, 2047, 2048, 2049});
-    const Int few = random.chance(30) ? 1 : random.between(1, 40);
+    constexpr Int kBeyond16Bits = 33'001;
+    const Int length = random.pick<Int>({1023, 1024, 1025, 1025, 1100, 1100, 2047, 2048, 2049, 4097, 8193, kBeyond16Bits});
+    const Int few = random.chance(30) ? 1 : random.between(1, length > 2049 ? 3 : 40);
     spec.numbers[kFaKvHeads] = spec.numbers[kFaGroup] = 1;
     spec.numbers[kFaDim] = random.pick<Int>({1, 2, 8});
     spec.numbers[kFaValueDim] = random.between(1, spec.numbers[kFaDim]);
     spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
     spec.lists = {{random.chance(50) ? length : few}, {length}};
     if (spec.lists[0][0] == length) spec.lists[1][0] = few;
+}
+
+/// As many queries as keys, thin, below a diagonal that leaves the first tiles far behind.
+void make_long_diagonal(Random& random, Spec& spec) {
+    make_long(random, spec);
+    spec.numbers[kFaDim] = random.between(1, 2);
+    spec.numbers[kFaValueDim] = 1;
+    const Int length = random.pick<Int>({1025, 1040, 1100, 1300});
+    spec.lists = {{length}, {length}};
 }
 
 /// A bias for a long case, or another sequence before or behind it, of which a side may be empty.
@@ -320,7 +330,9 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     const Int length = random.between(0, 999);
     if (length < 7) {
         make_long_square(random, spec);
-    } else if (length < 57) {
+    } else if (length < 15) {
+        make_long_diagonal(random, spec);
+    } else if (length < 65) {
         make_long(random, spec);
         extend_long(random, spec);
     } else {
@@ -334,6 +346,7 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     sample_mask(random, spec);
     sample_dropout(random, spec);
     sample_data(random, spec);
+    draw_leading_keys(spec, random);
     draw_given(spec, random, 20, 15);
     return spec;
 }

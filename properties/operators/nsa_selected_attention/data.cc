@@ -151,8 +151,10 @@ InputRecipe selected_recipe(const Spec& spec, const SelectedParts& parts) {
                                    static_cast<std::uint64_t>(at.head),
                                    static_cast<std::uint64_t>(at.channel));
                 },
-            .leads = [block = parts.shape.block](std::int64_t position, std::int64_t, std::int64_t,
-                                                 std::int64_t) { return position % block == 0; }};
+            // One key of each block, for a row sees whole blocks: the first or the last one.
+            .leads = [block = parts.shape.block, is_last = pair_hash(spec.seed, 0, 91) % 2 == 1](
+                         std::int64_t position, std::int64_t, std::int64_t,
+                         std::int64_t) { return position % block == (is_last ? block - 1 : 0); }};
 }
 
 }  // namespace attncheck::properties

@@ -116,14 +116,24 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
         spec.numbers[kSelGroup] = random.pick<Int>({2, 3});
         spec.lists = {{random.pick<Int>({1, 2, 3})}, {4096 + 128 * random.between(0, 1)}};
     }
+    const bool is_long = !limit && random.chance(1);
+    if (is_long) {  // keys behind the first 4096, few of them in a list
+        const Int block = random.pick<Int>({16, 48, 64, 80});
+        spec.numbers[kSelBlock] = block;
+        spec.numbers[kSelCount] = random.between(1, 4);
+        spec.numbers[kSelKvHeads] = 1;
+        spec.numbers[kSelGroup] = random.between(1, 3);
+        spec.lists = {{random.between(1, 40)}, {(4096 / block + random.between(1, 9)) * block}};
+    }
     // Group 16 and more need few queries: the budget halves those first.
-    fit_budget(random, spec, limit ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
+    fit_budget(random, spec, limit || is_long ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
     if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;
     if (total(spec.lists[1]) + spec.numbers[kSelBeyondKv] == 0) spec.numbers[kSelBeyondKv] = 1;
     sample_mask(random, spec);
     sample_data(random, spec);
+    draw_leading_keys(spec, random);
     draw_given(spec, random, 25, 20);
     return spec;
 }
