@@ -81,9 +81,13 @@ Verdict channel_permutation(const AttentionOperator& of, const Spec& spec,
 Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     AttentionProblem problem = of.problem(spec);
     if (!rounds_alike_at_every_scale(problem, context)) return inapplicable();
+    // The root of a scale, which may be multiplied into both, has the bits of that of a quarter.
+    const bool takes_roots = context.rounding.scaling != ref::Scaling::scores;
     drop_tiny(problem.dtype, problem.query);
+    if (takes_roots) drop_tiny(problem.dtype, problem.key);
     AttentionProblem folded = problem;
-    const int exponent = Random(mix(spec.seed)).pick<int>({-2, -1, 1, 2});
+    const int drawn = Random(mix(spec.seed)).pick<int>({-2, -1, 1, 2});
+    const int exponent = takes_roots && drawn % 2 != 0 ? 2 * drawn : drawn;
     if (!scale_exactly(problem.dtype, folded.query, exponent)) return inapplicable();
     const auto scaled_back = [exponent](Call& call) {
         const auto scale = std::ranges::find_if(

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace attncheck::properties {
 
@@ -24,13 +25,16 @@ GeneratedClasses generated_classes(const std::string& op, const std::vector<Prop
     return all;
 }
 
-std::vector<std::string> missing_classes(const ClassQuotas& quotas, const std::map<std::string, double>& percent) {
+std::vector<std::string> missing_classes(const ClassQuotas& quotas, const std::map<std::string, double>& percent,
+                                         double cases) {
     std::vector<std::string> missing;
     for (const auto& [label, least] : quotas.percent) {
         const auto it = percent.find(label);
         const double share = it == percent.end() ? 0 : it->second;
         if (quotas.is_limited && it == percent.end()) missing.push_back(label + ": in no case");
-        if (!quotas.is_limited && share < least)
+        // Three standard deviations of the number of such cases: fewer by chance is no lack.
+        const double chance = 3 * std::sqrt(least / 100 / cases) * 100;
+        if (!quotas.is_limited && share < least - chance)
             missing.push_back(fmt::format("{}: {:.2f} % of cases, at least {} % required", label, share, least));
     }
     return missing;
@@ -52,7 +56,7 @@ PropertyReport verdict_on_classes(const std::string& op, const ClassQuotas& quot
         verdict.status = Status::declined;
         return verdict;
     }
-    const auto missing = missing_classes(quotas, percent);
+    const auto missing = missing_classes(quotas, percent, static_cast<double>(cases));
     if (missing.empty()) return verdict;
     const bool has_declined =
         std::ranges::any_of(properties, [&](const auto& p) { return p.op == op && p.declined > 0; });

@@ -19,8 +19,10 @@ struct GeneratedClasses {
 };
 GeneratedClasses generated_classes(const std::string& op, const std::vector<PropertyReport>& properties);
 
-/// Percentages of generated cases with a label against the quotas; empty when all are reached.
-std::vector<std::string> missing_classes(const ClassQuotas& quotas, const std::map<std::string, double>& percent);
+/// Percentages of so many generated cases with a label against the quotas; empty when all are reached, or when so few
+/// cases fall short by chance.
+std::vector<std::string> missing_classes(const ClassQuotas& quotas, const std::map<std::string, double>& percent,
+                                         double cases);
 
 /// The entry "required_classes" of an operator; too few cases are not judged.
 /// `missing_parts` of a sharded run may have reached any class.

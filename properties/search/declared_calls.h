@@ -5,35 +5,28 @@
 #include <utility>
 #include <vector>
 
-#include "properties/candidate/candidate.h"
+#include "properties/candidate/filtered_candidate.h"
 #include "properties/case/spec.h"
 
 namespace attncheck::properties {
 
 /// Calls whose case is not `declared` are declined without being made. An empty function declares
 /// nothing, and all are.
-class DeclaredCalls final : public Candidate {
+class DeclaredCalls final : public FilteredCandidate {
 public:
     DeclaredCalls(Candidate& candidate, std::function<bool(const Spec&)> declared)
-        : candidate_(candidate), declared_(std::move(declared)) {}
+        : FilteredCandidate(candidate), declared_(std::move(declared)) {}
 
     /// Off: every call is made, as for a case that is not declared itself, and for edited calls.
     void turn(bool on) { is_on_ = on; }
 
-    const CandidateInfo& info() const override { return candidate_.info(); }
-    std::string implementation_of(const std::string& op) const override {
-        return candidate_.implementation_of(op);
-    }
     CallResult run(const Call& call, const RunOptions& options) override;
     std::vector<CallResult> run_together(std::span<const Call* const> calls,
                                          int repetitions) override;
-    void restart() override { candidate_.restart(); }
-    void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
 
 private:
     bool takes(const Call& call) const;
 
-    Candidate& candidate_;
     std::function<bool(const Spec&)> declared_;
     bool is_on_ = true;
 };

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "properties/candidate/candidate.h"
+#include "properties/candidate/filtered_candidate.h"
 
 namespace attncheck::properties {
 
@@ -21,12 +21,12 @@ CallResult declined_call(std::string detail = {});
 /// a text, a mode, a type, a memory order, presence. A call with a trait, or with two traits together, that some declined
 /// calls had and no accepted one is declined without being made, as is a call outside of what was learned of the cases.
 /// One of sixteen such calls is made all the same, the first one outside among them.
-class ForeseenDeclines final : public Candidate {
+class ForeseenDeclines final : public FilteredCandidate {
 public:
     /// Calls of a case inside the scope, as far as is known; empty: all are.
     using Inside = std::function<bool(const Call&)>;
     explicit ForeseenDeclines(Candidate& candidate, Inside inside = {})
-        : candidate_(candidate), inside_(std::move(inside)) {}
+        : FilteredCandidate(candidate), inside_(std::move(inside)) {}
 
     enum class Mode {
         off,        ///< every call is made, and says nothing of others
@@ -40,15 +40,9 @@ public:
         foreseen_ = outside_ = 0, is_inside_trusted_ = true, counts_.clear(), accepted_.clear(), declined_.clear(), waiting_.clear(), any_declined_ = false;
     }
 
-    const CandidateInfo& info() const override { return candidate_.info(); }
-    std::string implementation_of(const std::string& op) const override {
-        return candidate_.implementation_of(op);
-    }
     CallResult run(const Call& call, const RunOptions& options) override;
     std::vector<CallResult> run_together(std::span<const Call* const> calls,
                                          int repetitions) override;
-    void restart() override { candidate_.restart(); }
-    void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
 
 private:
     using Traits = std::vector<std::uint64_t>;  ///< the last one is of the operator alone
@@ -61,7 +55,6 @@ private:
     void note(const Traits& traits, bool is_declined);
     void count(const Traits& traits, bool is_declined);
 
-    Candidate& candidate_;
     Inside inside_;
     Mode mode_ = Mode::on;
     bool is_case_declined_ = false;  ///< while exploring

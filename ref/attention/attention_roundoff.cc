@@ -154,8 +154,11 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
                               lowest < -126 || std::ldexp(1, lowest) < roundoff.score_eta);
     if (roundoff.sum <= 0x1p-24 && factors == 0 && !flushes) {
         exact_below_ = exact_sum_limit(lowest);
+        // A score that is stored is scale <q, k>: no fewer bits than the scale has.
+        int exponent = 0;
+        const bool scale_has_one_bit = std::frexp(scale_, &exponent) == 0.5;
         if (cast_ > 0)
-            exact_below_ = std::ldexp(1, lowest) < 2 * roundoff.score_eta
+            exact_below_ = !scale_has_one_bit || std::ldexp(1, lowest) < 2 * roundoff.score_eta
                                ? 0
                                : std::min(exact_below_, std::ldexp(1, lowest) / cast_);
     }

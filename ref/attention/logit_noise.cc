@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ref/attention/probes.h"
+#include "ref/attention/row_noise.h"
 
 namespace attncheck::ref {
 
@@ -79,6 +80,12 @@ RoundingNoise sink_grad_noise(const AttentionBackward& backward, const Precision
             const double delta = products.sum(), term = -prob * delta;
             double delta_variance = of.of_sum(static_cast<double>(shape.value_dim)) *
                                     products.square().sum();
+            // What a subnormal number loses may be all of it, in all rows and heads alike.
+            const double flushed =
+                flushed_products(view(in.output_grad, shape.value_dim).row(row),
+                                 view(in.output, shape.value_dim).row(row), of.flush)
+                    .sum();
+            delta_variance += static_cast<double>(shape.query_rows * shape.query_heads) * flushed;
             if (of.delta > 0) delta_variance += of.delta * square(delta) + of.underflow;
             const double omega =
                 square(of.unit) *

@@ -154,9 +154,9 @@ RoundingClass parse_rounding_class(std::string_view text) {
         begin = text.find_first_not_of(kSeparators, end);
     }
     if (words.size() == 1 && words[0] == "default") return rounding;
-    if (words.size() == 1 && words[0] == "fp32") {
+    if (!words.empty() && words[0] == "fp32") {  // its words, and more
         rounding.prob_rounded = rounding.score_grad_rounded = false;
-        return rounding;
+        words.erase(words.begin());
     }
     std::vector<std::string_view> keys;
     for (const std::string_view word : words) {
@@ -165,7 +165,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
             !apply(word.substr(0, equals), word.substr(equals + 1), rounding))
             throw std::invalid_argument(
                 "rounding class: '" + std::string(word) +
-                "' is not understood; allowed: default, fp32, or a list of "
+                "' is not understood; allowed: default, or fp32 first and a list of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
                 "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys), "
                 "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "

@@ -56,7 +56,7 @@ std::vector<RequiredClass> decode_required_classes() {
         .values(5, "cache")
         .values(5, "pages")
         .values(5, "shared")
-        .values(2, "rest")
+        .values(1, "rest")
         .values(5, "tail")
         .take();
 }

@@ -207,7 +207,7 @@ static void logits_of(const problem* p, int64_t b, int64_t h, int64_t i, double*
         if (!sees(p, b, i, j))
             logit[j] = -INFINITY;
         else
-            logit[j] = rounded(p->s, (p->s->scores ? stored(p->type, logit[j]) : logit[j]) * p->scale);
+            logit[j] = p->s->scores ? stored(p->type, logit[j] * p->scale) : rounded(p->s, logit[j] * p->scale);
 }
 
 static double tile_of(const problem* p) {

@@ -463,17 +463,26 @@ TEST_F(EngineOutcomeTest, ShardsWithoutAPortionRunNothing) {
 
 // Quotas are shares of all cases; what falls short is named with both numbers.
 TEST(RequiredClasses, MissingOnesAreNamed) {
+    constexpr double kMany = 1e9;
     std::map<std::string, double> percent;
     for (const RequiredClass& required : forward().required_classes()) percent[required.label] = 50;
-    EXPECT_THAT(missing_classes(quotas_of(forward()), percent), IsEmpty());
+    EXPECT_THAT(missing_classes(quotas_of(forward()), percent, kMany), IsEmpty());
     percent["leading_empty"] = 4.9;
     percent.erase("no_overlap");
     EXPECT_THAT(
-        missing_classes(quotas_of(forward()), percent),
+        missing_classes(quotas_of(forward()), percent, kMany),
         testing::UnorderedElementsAre("leading_empty: 4.90 % of cases, at least 5 % required",
                                       "no_overlap: 0.00 % of cases, at least 5 % required"));
     percent["leading_empty"] = 5;
-    EXPECT_THAT(missing_classes(quotas_of(forward()), percent), SizeIs(1));
+    EXPECT_THAT(missing_classes(quotas_of(forward()), percent, kMany), SizeIs(1));
+}
+
+// Of 1000 cases 50 are wanted: 30 are fewer than chance explains, 35 are not.
+TEST(RequiredClasses, ChanceIsNoLack) {
+    const ClassQuotas quotas{.percent = {{"causal", 5}}};
+    EXPECT_THAT(missing_classes(quotas, {{"causal", 3.5}}, 1000), IsEmpty());
+    EXPECT_THAT(missing_classes(quotas, {{"causal", 2.8}}, 1000), SizeIs(1));
+    EXPECT_THAT(missing_classes(quotas, {{"causal", 3.5}}, 10'000), SizeIs(1));
 }
 
 // A property with many small cases does not outweigh the others; edited cases and the first few of
@@ -509,7 +518,7 @@ TEST(RequiredClasses, GeneratorsReachThem) {
         for (std::int64_t number = 0; number < kCases; ++number)
             for (const auto& label : op->labels(sampled(*op, static_cast<std::uint64_t>(number))))
                 percent[label] += 100.0 / kCases / kReserve;
-        EXPECT_THAT(missing_classes(quotas_of(*op), percent), IsEmpty()) << op->name();
+        EXPECT_THAT(missing_classes(quotas_of(*op), percent, 1e9), IsEmpty()) << op->name();
     }
 }
 

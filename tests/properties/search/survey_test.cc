@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "properties/candidate/filtered_candidate.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 #include "properties/search/engine.h"
@@ -153,10 +154,9 @@ TEST(Survey, AsksForNothingLarge) {
 }
 
 /// Counts calls, and those that are declined, of those behind the first hundred.
-class CountedCalls final : public Candidate {
+class CountedCalls final : public FilteredCandidate {
 public:
-    explicit CountedCalls(Candidate& candidate) : candidate_(candidate) {}
-    const CandidateInfo& info() const override { return candidate_.info(); }
+    using FilteredCandidate::FilteredCandidate;
     CallResult run(const Call& call, const RunOptions& options) override {
         CallResult result = candidate_.run(call, options);
         note(result);
@@ -167,8 +167,6 @@ public:
         for (const CallResult& result : results) note(result);
         return results;
     }
-    void restart() override { candidate_.restart(); }
-    void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
     void skip() { calls = declined = 0; }
     int calls = 0, declined = 0;
 
@@ -177,7 +175,6 @@ private:
         ++calls;
         declined += result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
     }
-    Candidate& candidate_;
 };
 
 // Nor does a law ask again and again for another call that the kernel declines: a layout that it does not know, a mode
