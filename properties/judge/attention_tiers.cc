@@ -60,6 +60,20 @@ double fewest_rows(const AttentionProblem& problem, bool of_queries) {
     return rows;
 }
 
+/// How much of the variance of long sums of fp32 goes with the size of partial sums that rows share: increments P_i v_i
+/// of two rows have the correlation c = E[P]^2 / E[P^2] = exp(-variance of the logits), sizes of the sums c^2, and the
+/// sum of squares that a limit is for varies by the square of that. Normal data.
+double share_of_like_sums(const AttentionProblem& problem, Role role) {
+    constexpr double kLong = 256;
+    if ((role != Role::output && role != Role::value_grad) || problem.result != ref::Dtype::fp32) return 0;
+    const std::vector<std::int64_t>& summed =
+        role == Role::output ? problem.kv_lengths : problem.query_lengths;
+    if (std::ranges::max(summed) < kLong) return 0;
+    double variance = problem.scale * problem.scale * static_cast<double>(problem.shape.head_dim);
+    if (problem.softcap > 0) variance = std::min(variance, problem.softcap * problem.softcap);
+    return std::exp(-4 * variance);
+}
+
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
 /// the sign of <dO, v - o>: as many ways as values have channels. Sums that lie close together err in one. The keys of a row share the errors of its delta
 /// and its row sum, if those have one.
@@ -82,6 +96,7 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     if (role == Role::query_grad || (role == Role::key_grad && !close))
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
+    tensor.sums_alike = share_of_like_sums(problem, role);
     if (shares) tensor.most_independent = fewest_rows(problem, of_keys);
     return tensor;
 }

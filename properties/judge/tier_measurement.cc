@@ -155,7 +155,8 @@ void Measurement::measure_rows() {
 
 double Measurement::truncated_share(std::size_t element) const {
     const ref::RoundingNoise& noise = tensor_.noise;
-    return noise.truncated.empty() ? 0 : noise.truncated[element] / noise.variance[element];
+    const double truncated = noise.truncated.empty() ? 0 : noise.truncated[element] / noise.variance[element];
+    return std::max(truncated, tensor_.sums_alike);
 }
 
 double Measurement::limit_of(const SliceSums& slice, double tests) const {

@@ -47,6 +47,9 @@ struct TierTensor {
     double independent_sums = 1;
     /// No more of what goes together is independent in any slice: errors of delta, one for each row.
     double most_independent = std::numeric_limits<double>::infinity();
+    /// Share of the variance that rows of a head and a channel have in common, as truncating sums have: partial sums
+    /// over nearly equal P are as large in all rows at once, and so are the roundings of them.
+    double sums_alike = 0;
     double scale = 1;  ///< of the logits: a gain of 1 / scale is a scale left out
     /// Variance of a sum of the elements by errors that they share, given the weight of each; empty: none. It takes
     /// about as long as the tensor itself and is asked for where a filter would fire.

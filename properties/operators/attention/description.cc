@@ -272,6 +272,17 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     return resolved(std::move(d));
 }
 
+/// Keys that are used of a sequence: any number; one of four around whole tiles, where a kernel has no last partial one.
+Int some_keys(std::uint64_t hash, Int length) {
+    const Int keys = static_cast<Int>(hash % static_cast<std::uint64_t>(length + 1));
+    const std::uint64_t kind = mix(hash);
+    if (kind % 8 == 1) return std::max<Int>(length - 1, 0);
+    if (kind % 8 > 1 || keys < 16) return keys;
+    Int tile = Int{16} << (kind >> 8) % 5;
+    while (tile > keys) tile /= 2;
+    return keys / tile * tile;
+}
+
 }  // namespace
 
 std::vector<Int> used_keys(const Extents& e) {
@@ -281,8 +292,7 @@ std::vector<Int> used_keys(const Extents& e) {
     for (std::size_t b = 0; b < used.size(); ++b)
         used[b] = kind == KvLength::empty && b == 0
                       ? 0
-                      : static_cast<Int>(mix(e.seed() + 7 * b + 3) %
-                                         static_cast<std::uint64_t>(used[b] + 1));
+                      : some_keys(mix(e.seed() + 7 * b + 3), used[b]);
     return used;
 }
 

@@ -27,8 +27,11 @@ void sample_shape(Random& random, Spec& spec) {
     spec.set("kv_heads", random.pick<Int>({1, 1, 1, 2, 2, 3, 4}));
     spec.set("group", random.pick<Int>({1, 1, 1, 2, 2, 3, 4, 5, 8}));
     if (random.chance(2)) spec.set("kv_heads", random.pick<Int>({24, 33, 65}));
-    const Int dim = random.pick<Int>({1,  1,  2,  7,  8,  16,  16, 17,  32,  33,  40,  64,
-                                      64, 72, 80, 88, 96, 100, 104, 128, 128, 192, 256, 512});
+    if (random.chance(3)) spec.set("group", random.pick<Int>({9, 16, 17, 32, 33, 65}));
+    const Int dim = random.chance(3)
+                        ? random.pick<Int>({129, 144, 160, 200, 257, 264, 320})
+                        : random.pick<Int>({1,  1,  2,  7,  8,  16,  16, 17,  32,  33,  40,  64,
+                                            64, 72, 80, 88, 96, 100, 104, 128, 128, 192, 256, 512});
     spec.set("dim", dim);
     const Int other = random.chance(30) ? 1 : random.pick<Int>({random.between(1, dim), 8, 64, 96, 2 * dim});
     spec.set("value_dim", random.chance(60) ? dim : std::min<Int>(other, 512));
@@ -99,7 +102,7 @@ void sample_window(Random& random, Spec& spec) {
 
 void sample_features(Random& random, Spec& spec) {
     sample_window(random, spec);
-    if (random.chance(25)) spec.set("softcap", random.pick<Int>({1, 2, 5, 20, 30, 50}));
+    if (random.chance(25)) spec.set("softcap", random.pick<Int>({1, 2, 5, 20, 30, 50, 100, 400}));
     if (random.chance(30)) spec.set("sink", random.pick<Int>({1, 1, 2, 3, 4}));
     if (random.chance(15)) spec.set("lse", 1);
     if (is_packed(spec)) return;
@@ -130,7 +133,7 @@ void sample_far_positions(Random& random, Spec& spec) {
     spec.set("dtype", random.pick<Int>({2, 2, 0, 1}));
     spec.set("logits", 0);
     if (is_packed(spec) || random.chance(40)) {
-        if (random.chance(85)) spec.set("window_left", random.between(0, 3000)), spec.set("align", 1);
+        if (random.chance(85)) spec.set("window_left", random.chance(30) ? random.pick<Int>({4095, 4096, 8192, 20'000}) : random.between(0, 3000)), spec.set("align", 1);
         return;
     }
     spec.set("window_left", -1), spec.set("window_right", -1);

@@ -74,7 +74,7 @@ void sample_features(Random& random, Spec& spec) {
         spec.set("window_left", random.pick<Int>({0, 1, page - 1, page, page + 1, longest_kv / 2,
                                              longest_kv, random.between(0, longest_kv + 2)}));
     }
-    if (random.chance(30)) spec.set("softcap", random.pick<Int>({1, 20, 30, 50}));
+    if (random.chance(30)) spec.set("softcap", random.pick<Int>({1, 20, 30, 50, 100}));
     if (random.chance(35)) spec.set("sink", random.between(1, 4));
     if (random.chance(12)) spec.set("lse", 1);
 }

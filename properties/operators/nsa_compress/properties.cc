@@ -259,7 +259,7 @@ std::vector<Property> compress_properties(bool gradient) {
 std::vector<Spec> compress_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     const Int odd = Random(seed).between(1, 15);
     Spec one(schema);
-    one.lists = {{long_where_linear(length) + odd}};
+    one.lists = {{long_where_linear(length) + 32 + odd}};  // a window begins behind `length` as well
     one.set("dtype", 1), one.set("heads", 4), one.set("dim", 128);
     one.set("block", 32), one.set("stride", 16);
     one.recipe = Recipe::normal;
