@@ -164,10 +164,15 @@ private:
         add_columns("mask not applied",
                     [places, queries](std::int64_t t, std::int64_t, Columns& columns) {
                         const auto sequence = queries[static_cast<std::size_t>(t)].sequence;
-                        columns.clear();
-                        for (std::int64_t key = 0; key < std::ssize(places); ++key)
-                            if (places[static_cast<std::size_t>(key)].sequence == sequence)
+                        // Those that are visible keep their bias and their drop bit.
+                        std::vector<bool> visible(places.size());
+                        for (const ref::KeyColumn& column : columns)
+                            visible[static_cast<std::size_t>(column.key)] = true;
+                        for (std::int64_t key = 0; key < std::ssize(places); ++key) {
+                            const auto at = static_cast<std::size_t>(key);
+                            if (places[at].sequence == sequence && !visible[at])
                                 columns.push_back({key, 0, true});
+                        }
                     });
     }
 

@@ -244,8 +244,11 @@ std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>
         const double others = std::max(elements - 1, 0.0) / std::max(elements, 1.0),
                      share = alike.empty() ? match.of_multiple : 1 - (1 - match.of_multiple) / std::max(others, 1e-9);
         if (!(share > least) || (!alike.empty() && others < 0.5)) continue;
+        const std::string text = words_of_defect(tensor, found);
+        // Of one or two elements everything is a multiple: only a number that stands for a defect says something.
+        if (elements < kFew && !text.ends_with("?)") && !text.ends_with("missing")) continue;
         least = share;
-        of_defect = words(words_of_defect(tensor, found), match.of_multiple);
+        of_defect = words(text, match.of_multiple);
     }
     if (of_defect.empty()) return of_hypothesis;
     return hypothesis_only ? std::string() : of_defect;

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "properties/candidate/filtered_candidate.h"
 #include "properties/case/spec.h"
+#include "properties/search/filtered_candidate.h"
 
 namespace attncheck::properties {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "properties/candidate/filtered_candidate.h"
+#include "properties/search/filtered_candidate.h"
 
 namespace attncheck::properties {
 

@@ -328,11 +328,11 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     sample_heads(random, spec);
     sample_lengths(random, spec);
     const Int length = random.between(0, 999);
-    if (length < 7) {
+    if (length < 6) {
         make_long_square(random, spec);
-    } else if (length < 15) {
+    } else if (length < 7) {
         make_long_diagonal(random, spec);
-    } else if (length < 65) {
+    } else if (length < 57) {
         make_long(random, spec);
         extend_long(random, spec);
     } else {

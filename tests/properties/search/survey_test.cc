@@ -1,5 +1,6 @@
 // What a kernel takes: learned from its refusals, or declared; and the verdict on a kernel that takes one case of a
 // thousand (restricted/tiled_flash.c).
+#include "properties/search/filtered_candidate.h"
 #include "properties/search/survey.h"
 
 #include <attncheck/candidate.h>
@@ -12,7 +13,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "properties/candidate/filtered_candidate.h"
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 #include "properties/search/engine.h"
