@@ -210,6 +210,14 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
     if (is_tnd(spec) && (mode == 3 || mode == 7))
         for (std::size_t b = 0; b < q.size(); ++b)
             if (q[b] > kv[b] && kv[b] > 0) std::swap(q[b], kv[b]);
+    // The diagonal from the right at the edges of tiles, where a tile needs its mask for one pair.
+    if ((mode == 3 || mode == 6) && pse_of(spec) == FlashPse::absent && random.chance(15)) {
+        const Int length = length_across_tile_edge(random, q[0]);
+        if (is_tnd(spec))
+            kv[0] = length;
+        else
+            std::ranges::fill(kv, length);
+    }
     if (mode == 7)  // the last sequence with queries is the band, and needs keys
         for (std::size_t b = q.size(); b-- > 0;) {
             if (q[b] > kv[b]) std::swap(q[b], kv[b]);

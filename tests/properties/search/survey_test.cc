@@ -1,6 +1,5 @@
 // What a kernel takes: learned from its refusals, or declared; and the verdict on a kernel that takes one case of a
 // thousand (restricted/tiled_flash.c).
-#include "properties/search/filtered_candidate.h"
 #include "properties/search/survey.h"
 
 #include <attncheck/candidate.h>
@@ -16,6 +15,7 @@
 #include "properties/candidate/worker_candidate.h"
 #include "properties/operators/catalogue.h"
 #include "properties/search/engine.h"
+#include "properties/search/filtered_candidate.h"
 #include "tests/properties/search/planted.h"
 
 namespace attncheck::properties {
