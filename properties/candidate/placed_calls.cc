@@ -271,7 +271,8 @@ void PlacedCalls::collect(std::size_t k, CallResult& result) const {
 }
 
 std::string PlacedCalls::locate(std::uint64_t address, std::string& tensor) const {
-    // Between two buffers lie the pages of both: the nearer one comes first, the other one may be meant.
+    // A guard page lies between two buffers: the one that ends or begins at it comes first; far from it the other one
+    // may be meant as well.
     struct Neighbour {
         const PlacedBuffer* buffer = nullptr;
         std::uint64_t elements = UINT64_MAX;

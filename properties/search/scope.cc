@@ -126,7 +126,7 @@ void Scope::accept(const Spec& spec) {
 
 /// One size in all accepted cases, and time and again another one in declined ones: no other is taken.
 bool Scope::suspect_sizes(std::size_t aspect) {
-    constexpr int kTimes = 5;
+    constexpr int kTimes = 3;
     constexpr std::size_t kEnough = 8;
     if (limits_[aspect].accepted.size() != 1 || accepted_.size() < kEnough) return false;
     if (++suspected_sizes_[aspect] >= kTimes) close(aspect);

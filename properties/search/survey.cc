@@ -25,7 +25,7 @@ constexpr int kAnchorCalls = 200;  ///< until one is accepted
 constexpr Int kShort = 33;         ///< a sequence that is cheap, with a ragged tile
 constexpr int kPool = 600;         ///< cases whose values are asked for
 constexpr int kGuidedCalls =
-    200;  ///< cases inside what was learned, to find what is refused together
+    400;  ///< cases inside what was learned, to find what is refused together
 constexpr int kTakenInARow = 60;  ///< of them, and the search for more ends
 constexpr int kCombinations =
     16;                           ///< found at most: each takes as many calls as the case has parts
@@ -76,8 +76,10 @@ private:
             describe();
             return std::move(result_);
         }
-        for (std::size_t a = scope_.aspects().size(); a-- > 0;)
-            probe(a);  // lengths and memory first: others need them
+        std::vector<std::size_t> later;
+        for (std::size_t a = scope_.aspects().size(); a-- > 0;)  // lengths and memory first: others need them
+            if (!probe(a)) later.push_back(a);
+        for (const std::size_t a : later) (void)probe(a);  // a rope needs a type and a mask that were taken since
         probe_pairs();
         for (int k = 0, combinations = 0, in_a_row = 0;
              k < kGuidedCalls && combinations < kCombinations && in_a_row < kTakenInARow; ++k) {
@@ -235,19 +237,28 @@ private:
         }
     }
 
-    void probe(std::size_t at) {
+    /// Asks for the values of an aspect; false: no case that is known to be taken can have another value.
+    bool probe(std::size_t at) {
         const Aspect& aspect = scope_.aspects()[at];
         int taken = 0, refused = 0, in_a_row = 0;
+        bool is_asked = false, is_all_known = true;
         for (const Int value : cases_.values_of(aspect)) {
             if (scope_.takes_for_sure(at, value)) {
                 ++taken;
                 continue;
             }
+            is_all_known = false;
             bool is_taken = false, is_refused = false;
-            for (const Spec& base :
-                 {cases_.anchor(), scope_.accepted().back()}) {  // few features, and other ones
+            std::vector<Spec> bases{cases_.anchor(), scope_.accepted().back()};  // few features, and other ones
+            const auto has_value = [&](const Spec& base) { return cases_.with(at, value, base).has_value(); };
+            if (std::ranges::none_of(bases, has_value)) {
+                const auto one = std::ranges::find_if(scope_.accepted(), has_value);
+                if (one != scope_.accepted().end()) bases = {*one};
+            }
+            for (const Spec& base : bases) {
                 const std::optional<SurveyCases::Probe> probe = cases_.with(at, value, base);
                 if (!probe) continue;
+                is_asked = true;
                 is_taken = takes(probe->spec);
                 is_refused = !is_taken && (probe->alone || is_to_blame(at, probe->spec, base));
                 if (is_taken || is_refused) break;
@@ -262,6 +273,7 @@ private:
             if (taken == 0 && refused >= 3) break;
         }
         if (refused > 0 && (taken == 0 || aspect.is_extent)) scope_.close(at);
+        return is_asked || is_all_known;
     }
 
     /// Values of plain cases that are taken together, not one at a time: no mask and the mode of no mask.

@@ -165,7 +165,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
             !apply(word.substr(0, equals), word.substr(equals + 1), rounding))
             throw std::invalid_argument(
                 "rounding class: '" + std::string(word) +
-                "' is not understood; allowed: default, or fp32 first and a list of "
+                "' is not understood; allowed: default, fp32, or a list, which may begin with fp32, of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
                 "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys), "
                 "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "

@@ -486,6 +486,8 @@ TEST(RoundingClass, ParsesProfilesAndLists) {
     EXPECT_FALSE(fp32.score_grad_rounded);
     EXPECT_EQ(fp32.accumulator_roundoff, 0x1p-24);
     EXPECT_EQ(parse_rounding_class(" p=fp32, ds=fp32 "), fp32);
+    EXPECT_EQ(parse_rounding_class("fp32 exp=8"), parse_rounding_class("p=fp32 ds=fp32 exp=8"));
+    EXPECT_THROW(parse_rounding_class("exp=8 fp32"), std::invalid_argument);
     EXPECT_EQ(parse_rounding_class("acc=fp32-truncating").accumulator_roundoff, 0x1p-23);
     EXPECT_EQ(parse_rounding_class("acc=fp64").accumulator_roundoff, 0x1p-53);
     EXPECT_LT(parse_rounding_class("acc=half").accumulator_roundoff, 0);

@@ -211,7 +211,7 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
         for (std::size_t b = 0; b < q.size(); ++b)
             if (q[b] > kv[b] && kv[b] > 0) std::swap(q[b], kv[b]);
     // The diagonal from the right at the edges of tiles, where a tile needs its mask for one pair.
-    if (mode == 6 && pse_of(spec) == FlashPse::absent && random.chance(50)) {
+    if ((mode == 3 || mode == 6) && pse_of(spec) == FlashPse::absent && random.chance(20)) {
         const Int length = length_across_tile_edge(random, q[0]);
         if (is_tnd(spec))
             kv[0] = length;

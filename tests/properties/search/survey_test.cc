@@ -49,6 +49,7 @@ TEST(Survey, LearnsWhatIsTaken) {
         const Operator& op = flash(gradient);
         const Survey known = survey(op, *candidate, 1, Profile::ascend910b);
         EXPECT_THAT(known.taken.text, HasSubstr("dim=64,128"));
+        EXPECT_THAT(known.taken.text, HasSubstr("rope=0"));
         Random random(7);
         int taken = 0, drawn = 0;
         for (int k = 0; k < 200; ++k) {
