@@ -72,6 +72,12 @@ Spec repeated(const Spec& spec, std::int64_t count, const Cut& cut, Random& rand
     return many;
 }
 
+/// A case of long rows: many of them cost seconds where a kernel takes wide ones only.
+bool is_long(const std::vector<std::int64_t>& lengths) {
+    constexpr std::int64_t kLong = 1000;
+    return std::ranges::any_of(lengths, [](std::int64_t length) { return length > kLong; });
+}
+
 Spec with_one_head(Spec spec) {
     for (std::size_t i = 0; i < spec.numbers.size(); ++i) {
         const NumberField& field = spec.schema->numbers[i];
@@ -103,7 +109,7 @@ Spec shortened(Spec spec) {
 void repeat_sequences(Spec& spec, const Table& table, Random& random) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
     const std::int64_t most = std::min(table.most, spec.schema->lists[0].max_size);
-    if (most < kFew) return;
+    if (most < kFew || std::ranges::any_of(spec.lists, is_long)) return;
     const std::int64_t count = random.between(std::min(table.fewest, most), most);
     const Spec small = with_one_head(spec);
     constexpr Cut kCuts[] = {{true, true}, {false, true}, {true, false}, {true, false, false}};

@@ -48,18 +48,20 @@ void sample_lengths(Random& random, Spec& spec) {
     }
 }
 
+constexpr Int kLongSquare = 2049, kBeyond16Bits = 33'001;
+
 /// Long and thin: tiles and 1024-column blocks at their edges, one side short. A case costs what a
 /// short one does.
 void make_long(Random& random, Spec& spec) {
-    constexpr Int kBeyond16Bits = 33'001;
     const Int length = random.pick<Int>({1023, 1024, 1025, 1025, 1100, 1100, 2047, 2048, 2049, 4097, 8193, kBeyond16Bits});
-    const Int few = random.chance(30) ? 1 : random.between(1, length > 2049 ? 3 : 40);
+    const Int few = random.chance(30) ? 1 : random.between(1, length > kLongSquare ? 3 : 40);
     spec.numbers[kFaKvHeads] = spec.numbers[kFaGroup] = 1;
     spec.numbers[kFaDim] = random.pick<Int>({1, 2, 8});
     spec.numbers[kFaValueDim] = random.between(1, spec.numbers[kFaDim]);
     spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
-    spec.lists = {{random.chance(50) ? length : few}, {length}};
-    if (spec.lists[0][0] == length) spec.lists[1][0] = few;
+    // Modes and laws may want as many keys as queries: thousands are keys alone.
+    const bool of_queries = random.chance(50) && length <= kLongSquare;
+    spec.lists = {{of_queries ? length : few}, {of_queries ? few : length}};
 }
 
 /// As many queries as keys, thin, below a diagonal that leaves the first tiles far behind.
@@ -74,7 +76,9 @@ void make_long_diagonal(Random& random, Spec& spec) {
 /// A bias for a long case, or another sequence before or behind it, of which a side may be empty.
 void extend_long(Random& random, Spec& spec) {
     const bool tnd = is_tnd(spec);
-    if (random.chance(35)) {
+    // A bias may ask for as many keys as queries: thousands of them are a case of seconds.
+    const bool takes_bias = std::max(longest(spec.lists[0]), longest(spec.lists[1])) <= kLongSquare;
+    if (takes_bias && random.chance(35)) {
         spec.numbers[kFaPse] =
             static_cast<Int>(tnd ? random.pick({FlashPse::flat_keys, FlashPse::flat_pairs,
                                                 FlashPse::one_batch, FlashPse::one_row})
@@ -210,8 +214,10 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
     if (is_tnd(spec) && (mode == 3 || mode == 7))
         for (std::size_t b = 0; b < q.size(); ++b)
             if (q[b] > kv[b] && kv[b] > 0) std::swap(q[b], kv[b]);
-    // The diagonal from the right at the edges of tiles, where a tile needs its mask for one pair.
-    if ((mode == 3 || mode == 6) && pse_of(spec) == FlashPse::absent && random.chance(20)) {
+    // The diagonal from the right at the edges of tiles, where a tile needs its mask for one pair. Not of long rows of
+    // queries: they would get as many keys.
+    constexpr Int kShort = 300;
+    if ((mode == 3 || mode == 6) && longest(q) <= kShort && pse_of(spec) == FlashPse::absent && random.chance(20)) {
         const Int length = length_across_tile_edge(random, q[0]);
         if (is_tnd(spec))
             kv[0] = length;
