@@ -38,14 +38,16 @@ struct [[gnu::packed]] PathRule {
     std::int32_t folder;
 };
 
-std::uint64_t handled_by(int version) {
-    return kOfFirstVersion | (version >= 2 ? kRefer : 0) | (version >= 3 ? kTruncate : 0) |
-           (version >= 5 ? kControl : 0);
+std::uint64_t handled_by(int version, LandlockFiles files) {
+    if (files == LandlockFiles::none) return 0;
+    const std::uint64_t all = kOfFirstVersion | (version >= 2 ? kRefer : 0) |
+                              (version >= 3 ? kTruncate : 0) | (version >= 5 ? kControl : 0);
+    return files == LandlockFiles::all ? all : all & ~kWriteFile;
 }
 
 class Rules {
 public:
-    explicit Rules(int version) : handled_(handled_by(version)) {
+    Rules(int version, LandlockFiles files) : handled_(handled_by(version, files)) {
         const Ruleset ruleset{handled_, version >= 4 ? kTcp : 0,
                               version >= kLandlockScopesSignals ? kScopes : 0};
         const std::size_t size = version >= kLandlockScopesSignals ? sizeof ruleset
@@ -96,10 +98,10 @@ int landlock_version() {
     return version > 0 ? static_cast<int>(version) : 0;
 }
 
-int landlock_rules(int version, const LandlockPaths& paths) {
+int landlock_rules(int version, const LandlockPaths& paths, LandlockFiles files) {
     if (version <= 0) return -1;
-    const Rules rules(version);
-    if (rules.descriptor() < 0) return -1;
+    const Rules rules(version, files);
+    if (rules.descriptor() < 0 || files == LandlockFiles::none) return rules.descriptor();
     rules.allow("/", kReadFolder);
     rules.allow_reading("/", paths.hidden);
     for (const std::string& path : paths.writable)

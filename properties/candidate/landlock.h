@@ -19,9 +19,13 @@ struct LandlockPaths {
     std::vector<std::string> devices;   ///< nodes, or folders of them, to read, write and control
 };
 
+/// What the rules say of files: all of the above; the same, but a file that is there can be written;
+/// nothing.
+enum class LandlockFiles { all, but_writing, none };
+
 /// Descriptor of the rules for landlock_restrict_self, or -1. What comes to lie in a folder that
 /// holds something hidden, after the rules were made, cannot be read.
-int landlock_rules(int version, const LandlockPaths& paths);
+int landlock_rules(int version, const LandlockPaths& paths, LandlockFiles files);
 
 /// From now on for this thread and all that it starts. Needs PR_SET_NO_NEW_PRIVS.
 bool landlock_restrict(int rules);

@@ -1,7 +1,9 @@
 #include "properties/candidate/sandbox.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <linux/capability.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +44,21 @@ std::vector<std::string> accelerators() {
     return found;
 }
 
+/// A context is what a kernel needs first. CUDA Driver API, "Initialization" and "Primary Context
+/// Management".
+bool cuda_begins() {
+    constexpr unsigned kPatience = 60;  // seconds
+    signal(SIGALRM, SIG_DFL);
+    alarm(kPatience);
+    void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (driver == nullptr) return false;
+    const auto begin = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+    const auto retain =
+        reinterpret_cast<int (*)(void**, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
+    void* context = nullptr;
+    return begin && retain && begin(0) == 0 && retain(&context, 0) == 0;
+}
+
 /// With the rights of root gone but for reading what others may not: files may belong to anybody.
 void drop_capabilities() {
     for (int one = 0; prctl(PR_CAPBSET_READ, one, 0, 0, 0) >= 0; ++one)
@@ -65,6 +82,8 @@ bool allow_walls() { return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0; }
 
 }  // namespace
 
+Devices devices_of_machine() { return {accelerators(), cuda_begins}; }
+
 SandboxMode usual_sandbox() {
 #ifdef ATTNCHECK_COVERAGE
     return SandboxMode::off;
@@ -73,27 +92,62 @@ SandboxMode usual_sandbox() {
 #endif
 }
 
-Sandbox::Sandbox(SandboxMode mode, const std::vector<std::string>& hidden)
-    : folder_(private_folder()) {
-    // Processes of the same user cannot read or change this one.
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+void Sandbox::make_rules(const std::vector<std::string>& hidden,
+                         const std::vector<std::string>& nodes, LandlockFiles files) {
     landlock_ = landlock_version();
     LandlockPaths paths{hidden, {folder_}, {std::begin(kHarmless), std::end(kHarmless)}};
     paths.hidden.push_back("/dev");
-    const std::vector<std::string> nodes =
-        mode == SandboxMode::strict ? std::vector<std::string>() : accelerators();
     paths.devices.insert(paths.devices.end(), nodes.begin(), nodes.end());
-    rules_ = landlock_rules(landlock_, paths);
+    if (rules_ >= 0) close(rules_);
+    rules_ = landlock_rules(landlock_, paths, files);
+    files_ = files;
     if (!works_in_a_copy([this] { return allow_walls() && landlock_restrict(rules_); }))
         landlock_ = 0;
-    const bool limits_signals = landlock_ < kLandlockScopesSignals;
-    has_filter_ = has_syscall_filter() && works_in_a_copy([limits_signals] {
-                      return allow_walls() && enter_syscall_filter(limits_signals);
-                  });
+}
+
+void Sandbox::make_filter() {
+    const FilterChoice choice{landlock_ < kLandlockScopesSignals, has_devices_};
+    has_filter_ = has_syscall_filter() &&
+                  works_in_a_copy([&] { return allow_walls() && enter_syscall_filter(choice); });
+}
+
+/// A library may do its work in a process that its worker starts.
+bool Sandbox::begins_behind_walls(const std::function<bool()>& work) const {
+    return works_in_a_copy([&] { return enter() && works_in_a_copy(work); });
+}
+
+void Sandbox::let_begin(const std::vector<std::string>& hidden, const Devices& devices) {
+    const auto begins = [&] { return begins_behind_walls(devices.begin); };
+    if (begins() || !works_in_a_copy(devices.begin)) return;
+    if (landlock_ > 0) {
+        for (const LandlockFiles files : {LandlockFiles::but_writing, LandlockFiles::none}) {
+            make_rules(hidden, devices.nodes, files);
+            if (begins()) return;
+        }
+        landlock_ = 0;
+        make_filter();
+        if (begins()) return;
+    }
+    has_filter_ = false;
+}
+
+Sandbox::Sandbox(SandboxMode mode, const std::vector<std::string>& hidden, const Devices& devices)
+    : folder_(private_folder()) {
+    // Processes of the same user cannot read or change this one.
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    has_devices_ = mode != SandboxMode::strict && !devices.nodes.empty();
+    make_rules(hidden, has_devices_ ? devices.nodes : std::vector<std::string>(),
+               LandlockFiles::all);
+    make_filter();
+    if (has_devices_) let_begin(hidden, devices);
     if (landlock_ > 0) level_ = fmt::format("landlock {}", landlock_);
+    if (landlock_ > 0 && files_ != LandlockFiles::all)
+        level_ += files_ == LandlockFiles::none ? " without files" : " without writing of files";
     if (has_filter_) level_ += level_.empty() ? "seccomp" : ", seccomp";
-    if (level_.empty()) level_ = "none that the system has";
-    if (!nodes.empty()) level_ += ", devices open";
+    if (level_.empty())
+        level_ = has_devices_ ? "none that the devices begin behind" : "none that the system has";
+    if (has_devices_) level_ += ", devices open";
+    const bool limits_signals = landlock_ < kLandlockScopesSignals;
     if (mode != SandboxMode::strict || (!limits_signals && has_filter_)) return;
     if (limits_signals)
         throw LoadError(fmt::format(
@@ -116,7 +170,7 @@ std::shared_ptr<const Sandbox> Sandbox::shared(SandboxMode mode,
                     std::shared_ptr<const Sandbox>>
         made;
     auto& one = made[{mode, hidden}];
-    if (!one) one.reset(new Sandbox(mode, hidden));
+    if (!one) one = std::make_shared<Sandbox>(mode, hidden, devices_of_machine());
     return one;
 }
 
@@ -124,7 +178,8 @@ bool Sandbox::enter() const {
     if (!allow_walls()) return false;
     drop_capabilities();
     return (landlock_ == 0 || landlock_restrict(rules_)) &&
-           (!has_filter_ || enter_syscall_filter(landlock_ < kLandlockScopesSignals));
+           (!has_filter_ ||
+            enter_syscall_filter({landlock_ < kLandlockScopesSignals, has_devices_}));
 }
 
 }  // namespace attncheck::properties

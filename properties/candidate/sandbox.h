@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "properties/candidate/landlock.h"
 
 namespace attncheck::properties {
 
@@ -20,16 +23,28 @@ constexpr std::string_view name_of(SandboxMode mode) {
 /// on; off in a build that counts executed lines, because libraries write the counts to files.
 SandboxMode usual_sandbox();
 
+/// Accelerators of the machine, and a trial of them.
+struct Devices {
+    std::vector<std::string> nodes;  ///< in /dev
+    std::function<bool()> begin;     ///< in a process of its own: whether a driver lets it begin
+};
+
+/// Nodes as drivers name them; the trial asks CUDA for a context, and fails where there is no CUDA.
+Devices devices_of_machine();
+
 /// Made once by the suite, entered by every worker between fork and exec.
 ///
 /// Files     read and execute only; writable are one private folder and harmless devices. The
 ///           suite's own programs and the other libraries of `hidden` cannot be read.
 ///           Landlock, Salaun 2021 (linux Documentation/userspace-api/landlock.rst).
 /// Processes outside of the sandbox cannot be signalled, traced, read or limited.
-/// Network   none: the only sockets are pairs.
+/// Network   none: the only sockets are pairs, and with devices a local one that nothing connects to.
 /// System    no namespaces, mounts, keys, SysV objects, io_uring, modules or clocks. Changes of a
 ///           file's mode, owner, times and attributes are accepted and not made.
 /// The same for root: its capabilities go, but those to read.
+///
+/// With devices, at level on: where a driver begins without walls and not behind them, walls go until
+/// it does: first the one around writing files, then that around files, then the others. level() says so.
 class Sandbox {
 public:
     /// The sandbox of this process for this mode, null for `off`: made at the first call. Throws
@@ -37,6 +52,7 @@ public:
     static std::shared_ptr<const Sandbox> shared(SandboxMode mode,
                                                  const std::vector<std::string>& hidden);
 
+    Sandbox(SandboxMode mode, const std::vector<std::string>& hidden, const Devices& devices);
     ~Sandbox();
     Sandbox(const Sandbox&) = delete;
     Sandbox& operator=(const Sandbox&) = delete;
@@ -52,11 +68,17 @@ public:
     const std::string& folder() const { return folder_; }
 
 private:
-    Sandbox(SandboxMode mode, const std::vector<std::string>& hidden);
+    void make_rules(const std::vector<std::string>& hidden, const std::vector<std::string>& nodes,
+                    LandlockFiles files);
+    void make_filter();
+    bool begins_behind_walls(const std::function<bool()>& work) const;
+    void let_begin(const std::vector<std::string>& hidden, const Devices& devices);
 
     int landlock_ = 0;  ///< version of the interface; 0: the system has none
     int rules_ = -1;    ///< descriptor of the Landlock rules
     bool has_filter_ = false;
+    bool has_devices_ = false;
+    LandlockFiles files_ = LandlockFiles::all;
     std::string level_, folder_;
 };
 

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -149,6 +150,22 @@ void refuse_moving_the_arena(Filter& filter) {
     filter.refuse(SCMP_SYS(remap_file_pages), {in_arena});
 }
 
+/// Pairs alone, none of them of datagrams: such a one sends to any address. CUDA refuses to begin
+/// where it cannot listen on a local socket, which reaches nobody: nothing connects.
+void refuse_sockets(Filter& filter, bool may_listen) {
+    constexpr std::uint64_t kKind = 0xf;  // the rest are flags
+    if (may_listen) {
+        filter.refuse(SCMP_SYS(socket), {is_not(0, AF_UNIX)}, EACCES);
+        for (const std::uint64_t kind : {SOCK_STREAM, SOCK_DGRAM, SOCK_RAW})
+            filter.refuse(SCMP_SYS(socket), {{1, SCMP_CMP_MASKED_EQ, kKind, kind}}, EACCES);
+    } else {
+        filter.refuse(SCMP_SYS(socket), {}, EACCES);
+    }
+    for (const std::uint64_t kind : {SOCK_DGRAM, SOCK_RAW})
+        filter.refuse(SCMP_SYS(socketpair), {{1, SCMP_CMP_MASKED_EQ, kKind, kind}}, EACCES);
+    filter.refuse(SCMP_SYS(connect), {}, EACCES);
+}
+
 /// What the suite knows its processes by, and ends them by.
 void refuse_hiding(Filter& filter) {
     filter.refuse(SCMP_SYS(prctl), {is(0, PR_SET_DUMPABLE)});
@@ -173,7 +190,7 @@ void refuse_filters(Filter& filter) {
 
 bool has_syscall_filter() { return true; }
 
-bool enter_syscall_filter(bool limits_signals) {
+bool enter_syscall_filter(FilterChoice choice) {
     Filter filter;
     if (!filter.is_there()) return false;
     for (const int call : kRefused) filter.refuse(call);
@@ -181,14 +198,14 @@ bool enter_syscall_filter(bool limits_signals) {
     for (const unsigned kind : kNamespaces) filter.refuse(SCMP_SYS(clone), {has(0, kind)});
     // Its arguments lie in memory, out of a filter's sight; the C library then takes clone.
     filter.refuse(SCMP_SYS(clone3), {}, ENOSYS);
-    filter.refuse(SCMP_SYS(socket), {}, EACCES);  // pairs are made by another call
+    refuse_sockets(filter, choice.has_devices);
     refuse_ruling_others(filter);
     refuse_hiding(filter);
     refuse_filters(filter);
     refuse_owning_files(filter);
     refuse_leases(filter);
     refuse_moving_the_arena(filter);
-    if (limits_signals) refuse_signalling_others(filter);
+    if (choice.limits_signals) refuse_signalling_others(filter);
     return filter.load();
 }
 

@@ -4,6 +4,6 @@
 namespace attncheck::properties {
 
 bool has_syscall_filter() { return false; }
-bool enter_syscall_filter(bool) { return false; }
+bool enter_syscall_filter(FilterChoice) { return false; }
 
 }  // namespace attncheck::properties

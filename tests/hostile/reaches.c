@@ -4,6 +4,7 @@
 #include "hostile.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/filter.h>
@@ -152,6 +153,13 @@ static int connects(int family, int type) {
 static int opens_tcp(void) { return connects(AF_INET, SOCK_STREAM); }
 static int opens_udp(void) { return connects(AF_INET, SOCK_DGRAM); }
 static int opens_local_socket(void) { return connects(AF_UNIX, SOCK_STREAM); }
+static int sends_to_an_address(void) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) return 0;
+    // A pair of datagrams reaches a service that listens: only its address is wrong here.
+    const struct sockaddr_un nobody = {AF_UNIX, "/nowhere"};
+    return sendto(ends[0], "x", 1, 0, (const struct sockaddr*)&nobody, sizeof nobody) < 0 && errno == ENOENT;
+}
 static int opens_netlink(void) { return connects(AF_NETLINK, SOCK_RAW); }
 
 static int in_a_child(int (*work)(void)) {
@@ -237,7 +245,7 @@ static const struct {
     TRICK(leases_a_file), TRICK(raises_its_file_limit), TRICK(writes_its_own_memory), TRICK(makes_a_device),
     TRICK(reads_a_secret), TRICK(writes_to_the_caller), TRICK(reads_a_file),
     TRICK(runs_a_program), TRICK(types_at_the_terminal), TRICK(shares_memory), TRICK(opens_tcp), TRICK(opens_udp),
-    TRICK(opens_local_socket), TRICK(opens_netlink), TRICK(leaves_for_a_namespace), TRICK(clones_a_namespace),
+    TRICK(opens_local_socket), TRICK(sends_to_an_address), TRICK(opens_netlink), TRICK(leaves_for_a_namespace), TRICK(clones_a_namespace),
     TRICK(becomes_a_sibling), TRICK(queues_operations), TRICK(adds_a_key), TRICK(leaves_shared_memory),
     TRICK(hides_its_process), TRICK(outlives_its_parent), TRICK(takes_off_its_mark), TRICK(has_rights_of_root),
     TRICK(may_gain_rights), TRICK(truncates_the_arena), TRICK(has_descriptors_of_a_thread),

@@ -7,6 +7,8 @@ again. "The key dimension can not be larger than 256"; on a device without 228 K
 No bf16: the interpreter has none. Nothing is said of a row whose blocks all lie ahead of it: `selected` declines it, `selected_any_row` does not.
 """
 
+import os
+
 import torch
 import triton.runtime.driver
 from fla.ops.nsa import parallel_nsa
@@ -21,7 +23,8 @@ class NoDevice:
         return lambda call, quantiles=None, **_: (call(), [1.0, 1.0, 1.0])[1]
 
 
-triton.runtime.driver.set_active(NoDevice())
+if os.environ.get("TRITON_INTERPRET") == "1":
+    triton.runtime.driver.set_active(NoDevice())
 
 ZOO = {"title": "fla parallel_nsa, Triton interpreter", "environments": ["fla-0.6"], "distribution": "flash-linear-attention",
        "kernels": ["selected", "selected_any_row", "selected_grad"],
@@ -38,7 +41,7 @@ PRECISION = "p=half ds=half scale=half hidden=times_zero"
 
 
 def attend(q, k, v, blocks, lengths, kv_lengths, scale, block_size, any_row=False):
-    row = torch.cat([torch.arange(b - a) for a, b in zip([0, *lengths], lengths)])[:, None, None]
+    row = torch.cat([torch.arange(b - a, device=q.device) for a, b in zip([0, *lengths], lengths)])[:, None, None]
     seen = (blocks >= 0) & (blocks * block_size <= row)
     if not any_row and not seen.any(dim=2).all():
         raise attncheck.Declined("a row without keys, see FLA-1")
@@ -47,8 +50,8 @@ def attend(q, k, v, blocks, lengths, kv_lengths, scale, block_size, any_row=Fals
     starts = [0, *(n for n in lengths if n > 0)]
     if any(a == b for a, b in zip(starts, starts[1:])):
         raise attncheck.Declined("an empty sequence")
-    several = {"cu_seqlens": torch.tensor(starts, dtype=torch.long)} if len(starts) > 2 else {}
-    return parallel_nsa(*(t.contiguous()[None] for t in (q, k, v)), g_slc=torch.ones((1, *q.shape[:2]), dtype=q.dtype),
+    several = {"cu_seqlens": torch.tensor(starts, dtype=torch.long, device=q.device)} if len(starts) > 2 else {}
+    return parallel_nsa(*(t.contiguous()[None] for t in (q, k, v)), g_slc=torch.ones((1, *q.shape[:2]), dtype=q.dtype, device=q.device),
                         block_indices=blocks.long().contiguous()[None], block_counts=blocks.shape[-1], block_size=block_size,
                         scale=scale, **several)[0]
 
@@ -65,11 +68,16 @@ def selected_any_row(query, key, value, topk_indices, atten_mask, actual_seq_q_l
                                     selected_block_size, any_row=True)}
 
 
+def differentiate(query, key, value, dout, blocks, lengths, kv_lengths, scale, block_size):
+    leaves = [t.detach().clone().requires_grad_() for t in (query, key, value)]
+    with torch.enable_grad():
+        out = attend(*leaves, blocks, lengths, kv_lengths, scale, block_size)
+        return dict(zip(("dq", "dk", "dv"), torch.autograd.grad(out, leaves, dout.contiguous())))
+
+
 # Autograd goes by the output of its own forward.
 @attncheck.kernel("nsa_selected_attention_grad", tensors="torch", features=SHORTEST, precision=PRECISION + " forward=own")
 def selected_grad(query, key, value, attention_out_grad, topk_indices, atten_mask, actual_seq_q_len, actual_seq_kv_len, scale_value,
                   selected_block_size):
-    leaves = [t.detach().clone().requires_grad_() for t in (query, key, value)]
-    with torch.enable_grad():
-        out = attend(*leaves, topk_indices, list(actual_seq_q_len), list(actual_seq_kv_len), scale_value, selected_block_size)
-        return dict(zip(("dq", "dk", "dv"), torch.autograd.grad(out, leaves, attention_out_grad.contiguous())))
+    return differentiate(query, key, value, attention_out_grad, topk_indices, list(actual_seq_q_len), list(actual_seq_kv_len), scale_value,
+                         selected_block_size)
