@@ -44,7 +44,7 @@ NumberField scale_field() {
 NumberField logits_field(std::vector<std::string> leading) {
     std::vector<std::string> names{"plain", "equal"};
     names.insert(names.end(), leading.begin(), leading.end());
-    for (const char* offset : {"minus40", "minus120", "minus300", "plus300", "minus20000"})
+    for (const char* offset : {"minus40", "minus120", "minus300", "plus300", "minus20000", "minus200000"})
         names.emplace_back(offset);
     return choice("logits", std::move(names));
 }

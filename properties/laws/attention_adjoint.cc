@@ -70,10 +70,28 @@ struct Adjoint {
         const auto first =
             static_cast<std::size_t>(t * problem.shape.query_heads + n) * output.size();
         for (std::size_t d = 0; d < output.size(); ++d) {
-            const double term = in.output_grad[first + d] * output[d].tangent;
-            identity.right[slot] += term;
-            identity.size[slot] += std::fabs(term);
+            identity.right[slot] += in.output_grad[first + d] * output[d].tangent;
+            identity.size[slot] += std::fabs(in.output_grad[first + d]) * size_of_derivative(n, columns, d);
         }
+    }
+
+    /// What the sum dO_d/d eps = sum g (P' v + P v'), P' = P (s' - sum P s'), is rounded by: its terms may
+    /// cancel, as they do along a sink where the values have the mean 0.
+    double size_of_derivative(Int n, const Columns& columns, std::size_t channel) const {
+        const auto width = static_cast<std::size_t>(problem.shape.value_dim);
+        double mean = 0, size = 0;
+        const auto counts = [&](std::size_t j) {  // a logit of -infinity has no tangent
+            return row_of_forward.probs[j].value != 0 || row_of_forward.probs[j].tangent != 0;
+        };
+        for (std::size_t j = 0; j < columns.size(); ++j)
+            if (counts(j)) mean += row_of_forward.probs[j].value * std::fabs(row_of_forward.logits[j].tangent);
+        for (std::size_t j = 0; j < columns.size(); ++j) {
+            if (!columns[j].kept || !counts(j)) continue;
+            const ref::Dual &p = row_of_forward.probs[j], &v = value[key_number(problem, columns[j], n) * width + channel];
+            const double slope = std::fabs(p.tangent) + p.value * (std::fabs(row_of_forward.logits[j].tangent) + mean);
+            size += slope * std::fabs(v.value) + p.value * std::fabs(v.tangent);
+        }
+        return size / in.keep_prob;
     }
 
     /// Adds <grad, r> of one row to the left side.

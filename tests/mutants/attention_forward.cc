@@ -50,6 +50,8 @@ private:
             any = true;
             has_nan_ = has_nan_ || std::isnan(s);
             if (s > max_ || std::isnan(s)) max_ = s;
+            if (!p_.gradient && on<"AT-x321">()) max_ = std::max(max_, -1e5f);
+            if (!p_.gradient && on<"AT-x322">()) max_ = std::max(max_, -1e9f);
         }
         if (!any && !p_.gradient && on<"WILD-41">() && sum_ > 0 && !stale_.empty()) {
             for (Int d = 0; d < p_.value_dim; ++d) acc_[d] += stale_[static_cast<std::size_t>(d)];

@@ -76,7 +76,7 @@ private:
             if (on<"ATG-10">() && h_batch_ != b * p_.heads + h) dsink_[size(h)] = 0;
             h_batch_ = b * p_.heads + h;
             const bool is_lost = on<"ATG-x230">() && h >= 4 && i == p_.query_len[size(b)] / 2;
-            const bool is_late = on<"ATG-x250">() && b >= 8;
+            const bool is_late = (on<"ATG-x250">() && b >= 8) || (on<"ATG-x255">() && h >= 64);
             if (!is_lost && !is_late) dsink_[size(h)] -= on<"ATG-02">() ? -share : share;
             if (on<"ATG-x204">() && i >= kLongSum) dsink_[size(h)] = stored_half(dsink_[size(h)]);
         }
@@ -147,6 +147,7 @@ private:
     void add_bias(Int number, Int b, Int h, Int i, float ds) {
         if (on<"WILD-16">() && p_.dbias.shape[0] == 1 && b != p_.batches - 1) return;
         if (on<"ATG-08">() && p_.dbias.shape[1] == 1 && h != p_.heads - 1) return;
+        if (on<"ATG-x254">() && p_.dbias.shape[0] == 1 && b >= 32) return;
         dbias_[size(number)] += ds;
         constexpr Int kExactly = 64;  // pairs that are summed in fp32
         if ((on<"ATG-x201">() && touched_[size(number)] >= kExactly) ||

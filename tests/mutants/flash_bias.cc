@@ -122,6 +122,7 @@ bool FlashBias::keeps(std::int64_t b, std::int64_t head, std::int64_t i, std::in
     if (has<"FA-x48", "FAG-x64">()) bit = i * pitch + j;
     if (has<"FA-x49", "FAG-x65">()) bit -= first;
     if (has<"FA-x50", "FAG-x66">()) bit = first + (i * problem_.num_query_heads + head) * pitch + j;
+    if (has<"FA-x307", "FAG-x304">()) bit &= 0xffff;
     const std::int64_t last = static_cast<std::int64_t>(plan_.drop_bytes.size()) - 1;
     const std::uint8_t byte = plan_.drop_bytes[static_cast<std::size_t>(std::min(bit / 8, last))];
     const std::int64_t shift = has<"FA-x51", "FAG-x67">() ? 7 - bit % 8 : bit % 8;

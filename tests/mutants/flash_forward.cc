@@ -132,7 +132,8 @@ private:
 
     float first_maximum() const {
         if (on<"FA-x78">()) return 0.0f;
-        return on<"FA-x79">() ? -1e4f : -kInfinity;
+        if (on<"FA-x79">()) return -1e4f;
+        return on<"FA-x306">() ? -1e5f : -kInfinity;
     }
 
     /// Maximum of the tile's visible logits, -inf without any.

@@ -102,6 +102,7 @@ void FlashVisibility::distort(Band& band, const FlashSequence& sequence, std::in
     const bool is_tile_corner =
         i % kTile == 0 && band.last >= 0 && band.last < sequence.kv_len && band.last % kTile == 62;
     if (on_side<"FA-04", "FAG-x16">(problem_.is_gradient) && is_tile_corner) ++band.last;
+    if (has<"FA-x308", "FAG-x305">() && i >= 1024) ++band.last;
     if (has<"FA-x15", "FAG-x17">()) band.last = saturated_sum(band.last, -1);
     if (has<"FA-x16", "FAG-x18">() && band.last >= 0) band.last |= kTile - 1;
 }

@@ -136,6 +136,8 @@ inline constexpr Mutant kNeutralMutants[] = {
      "causal with a mask of one row: every query sees the keys of the first (zoo ONNX-1)"},
     {"AT-x320", kNeutral, kFiendish,
      "a hidden key keeps e^-64 of the largest probability (zoo PD-1)"},
+    {"AT-x321", kNeutral, kFiendish, "running maximum starts at -1e5"},
+    {"AT-x322", kNeutral, kFiendish, "running maximum starts at -1e9"},
     {"AT-x330", kNeutralBoth, kFiendish, "plan cached by all but the sink: none where the first call had none"},
     {"AT-x331", kNeutralBoth, kFiendish, "plan cached by all but the mask: none where the first call had none"},
     {"AT-x332", kNeutralBoth, kFiendish, "plan cached by all but the bias: none where the first call had none"},
@@ -146,6 +148,8 @@ inline constexpr Mutant kNeutralMutants[] = {
     {"ATG-x251", kNeutralGrad, kHard, "dq without the keys from key 1024 on"},
     {"ATG-x252", kNeutralGrad, kFiendish, "the last visible key left out from query 1024 on"},
     {"ATG-x253", kNeutralGrad, kHard, "dk and dv without the queries from query 1024 on"},
+    {"ATG-x254", kNeutralGrad, kFiendish, "dbias of all batches without those from the 33rd on"},
+    {"ATG-x255", kNeutralGrad, kFiendish, "dsink of heads from the 65th on is 0"},
 
     {"AT-VAL-01", kNeutral, kMedium, "Hq that is no multiple of Hkv accepted"},
     {"AT-VAL-02", kNeutral, kMedium, "a negative softcap accepted"},

@@ -193,6 +193,9 @@ inline constexpr Mutant kFlashForwardMutants[] = {
     {"FA-x303", kFlash, kFiendish, "query rows at stride 0 taken as D apart"},
     {"FA-x304", kFlash, kFiendish, "negative next_tokens hide keys although there is no mask"},
     {"FA-x305", kFlash, kFiendish, "keys behind the first 8192 of a sequence not seen"},
+    {"FA-x307", kFlash, kFiendish, "numbers of dropout bits kept in 16 bits"},
+    {"FA-x308", kFlash, kFiendish, "the diagonal one key too far right from query 1024 on"},
+    {"FA-x306", kFlash, kFiendish, "running maximum starts at -1e5"},
 };
 
 }  // namespace attncheck::mutants

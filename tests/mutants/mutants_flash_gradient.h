@@ -219,6 +219,8 @@ inline constexpr Mutant kFlashGradientMutants[] = {
      "equal bits for any number of threads are promised by the built-in implementation only; near "
      "rounding noise"},
     {"FAG-x303", kFlashGrad, kFiendish, "keys behind the first 8192 of a sequence not seen"},
+    {"FAG-x304", kFlashGrad, kFiendish, "numbers of dropout bits kept in 16 bits"},
+    {"FAG-x305", kFlashGrad, kFiendish, "the diagonal one key too far right from query 1024 on"},
     {"FAG-ALL-18", kFlashGrad, kHard, "dk and dv not written when the statistics are empty"},
 };
 

@@ -117,6 +117,7 @@ inline constexpr Mutant kSelectedMutants[] = {
     {"NSF-x302", kSelected, kFiendish, "channel stride of value that is not positive taken as 1"},
     {"NSF-x303", kSelected, kFiendish,
      "value that begins inside of key is read with the strides of key: fused KV, known by its addresses"},
+    {"NSF-x370", kSelected, kFiendish, "running maximum starts at -1e5"},
 
     {"NSG-02", kSelectedGrad, kMedium, "scale applied twice to dk"},
     {"NSG-05", kSelectedGrad, kHard,

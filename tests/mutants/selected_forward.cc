@@ -146,7 +146,8 @@ private:
 
     float first_maximum() const {
         if (on<"NSF-x16">()) return 0.0f;
-        return on<"NSF-x17">() ? -1e4f : -kInfinity;
+        if (on<"NSF-x17">()) return -1e4f;
+        return on<"NSF-x370">() ? -1e5f : -kInfinity;
     }
 
     Statistics compute_statistics(std::int64_t kv_head, std::int64_t g) {

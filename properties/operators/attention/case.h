@@ -31,8 +31,9 @@ enum class PairForm {
     per_query,  ///< [B,Hq,Sq,1]
     head        ///< [1,Hq,1,1]
 };
-/// hides: some are -infinity; far: all are 60000 lower, as finite stand-ins for it are.
-enum class BiasValues { normal, hides, far };
+/// hides: some are -infinity; far: all are 60000 lower, as finite stand-ins for it are; masks: those
+/// of `hides` are 1e30 lower, or what the type has, so that a row of them sees all its keys alike.
+enum class BiasValues { normal, hides, far, masks };
 enum class KvLength { none, all, some, empty };       ///< empty: the first batch has no key
 enum class HiddenKeys { numbers, nan };               ///< what lies at and behind kv_length
 

@@ -63,7 +63,7 @@ std::vector<NumberField> fields(bool gradient) {
          choice("align", {"top_left", "bottom_right"}),
          pair_field("bias"),
          choice("bias_type", {"fp32", "input"}),
-         choice("bias_values", {"normal", "hides", "far"}),
+         choice("bias_values", {"normal", "hides", "far", "masks"}),
          pair_field("mask"),
          choice("kv_length", {"none", "all", "some", "empty"}),
          choice("hidden_keys", {"numbers", "nan"}),

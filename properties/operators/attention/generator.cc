@@ -60,6 +60,24 @@ void make_band(Random& random, Spec& spec) {
     spec.lists = {{length}, {length + random.between(-3, 40)}};
 }
 
+/// More batches or heads than one block of threads has: the gradients of biases and sinks are sums over them.
+void make_many(Random& random, Spec& spec) {
+    const bool heads = random.chance(50);
+    spec.set("kv_heads", heads ? random.pick<Int>({65, 66, 130}) : random.between(1, 3));
+    spec.set("group", random.between(1, 2));
+    spec.set("dim", random.pick<Int>({1, 2, 8}));
+    spec.set("value_dim", random.between(1, 8));
+    const auto batches = static_cast<std::size_t>(heads ? random.between(1, 2) : random.pick<Int>({9, 17, 33, 40}));
+    spec.lists = {std::vector<Int>(batches, random.between(1, 3)), std::vector<Int>(batches, random.between(1, 9))};
+}
+
+/// Those gradients are asked for.
+void draw_many(Random& random, Spec& spec) {
+    if (random.chance(60)) spec.set("sink", random.between(1, 2));
+    if (!is_packed(spec) && random.chance(70)) spec.set("bias", random.between(1, 8));
+    if (spec.number("bias") == 0) spec.set("bias_type", 0), spec.set("bias_values", 0);
+}
+
 void draw_band(Random& random, Spec& spec) {
     for (const char* pairs : {"bias", "mask"}) spec.set(pairs, 0);
     spec.set("window_left", random.between(0, 200));
@@ -109,7 +127,7 @@ void sample_features(Random& random, Spec& spec) {
     if (random.chance(40)) {
         spec.set("bias", random.between(1, 8));
         spec.set("bias_type", random.between(0, 1));
-        spec.set("bias_values", random.pick<Int>({0, 0, 0, 0, 1, 1, 2}));
+        spec.set("bias_values", random.pick<Int>({0, 0, 0, 0, 1, 1, 2, 3}));
     }
     if (random.chance(35)) spec.set("mask", random.between(1, 8));
     if (random.chance(35)) spec.set("kv_length", random.pick<Int>({1, 2, 2, 2, 3}));
@@ -119,7 +137,7 @@ void sample_features(Random& random, Spec& spec) {
 void sample_data(Random& random, Spec& spec) {
     draw_any_data(spec, random);
     draw_scale(spec, random);
-    spec.set("logits", random.chance(45) ? 0 : random.between(0, 7));
+    spec.set("logits", random.chance(45) ? 0 : random.between(0, 8));
     draw_layouts(spec, random);
     for (std::size_t i = 0; i < spec.layouts.size(); ++i)
         if (spec.schema->tensors[i].logical.empty() && spec.layouts[i] == Layout::broadcast)
@@ -163,15 +181,18 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         Spec spec(schema);
         spec.profile = profile;
         sample_shape(random, spec);
-        const bool is_band = random.chance(2);
+        const bool is_band = random.chance(2), has_many = !is_band && random.chance(2);
         if (is_band)
             make_band(random, spec);
+        else if (has_many)
+            make_many(random, spec);
         else if (random.chance(6))
             make_long(random, spec);
         else
             fit_budget(random, spec, (Int{1} << 17) + (Int{6} << 10) * size);
         sample_features(random, spec);
         if (is_band) draw_band(random, spec);
+        if (has_many) draw_many(random, spec);
         sample_data(random, spec);
         draw_leading_keys(spec, random);
         sample_far_positions(random, spec);

@@ -42,9 +42,11 @@ void fill_bias(const Spec& spec, NeutralParts& parts) {
                        : spec.recipe == Recipe::ints ? whole_number(hash, 2)
                                                      : normal_of(hash);
         if (kind == BiasValues::far) value -= 60'000;
-        if (kind == BiasValues::hides && spec.recipe != Recipe::zeros &&
-            hides(spec.seed, k, shape, 83))
-            value = -kInfinity;
+        const bool is_chosen = (kind == BiasValues::hides || kind == BiasValues::masks) &&
+                               spec.recipe != Recipe::zeros && hides(spec.seed, k, shape, 83);
+        if (is_chosen)
+            value = kind == BiasValues::hides ? -kInfinity
+                                              : std::max(-1e30, -ref::max_finite(parts.bias_dtype));
         parts.bias[k] = ref::encode(parts.bias_dtype, value);
     }
 }

@@ -34,6 +34,8 @@ Int sample_length(Random& random, Int page, Int queries) {
     if (random.chance(7)) return 0;
     if (random.chance(7)) return random.between(1, queries);
     if (random.chance(30)) return random.between(1, 3 * page + 40);
+    if (random.chance(6))  // around steps of a kernel, whatever a page is
+        return random.pick<Int>({64, 128, 256, 256, 512}) * random.between(1, 2) + random.pick<Int>({0, 0, -1, 1});
     const Int pages = random.pick<Int>({1, 1, 2, 2, 3, 4, 5, page < 4 ? 33 : 7});
     return std::max<Int>(pages * page + random.between(-1, 1), 1);
 }
@@ -86,7 +88,7 @@ void sample_data(Random& random, Spec& spec) {
          Recipe::ones, Recipe::onehot, Recipe::signs, Recipe::cancelling, Recipe::spiky,
          Recipe::huge, Recipe::subnormal, Recipe::specials});
     draw_scale(spec, random);
-    spec.set("logits", random.chance(58) ? 0 : random.between(1, 8));
+    spec.set("logits", random.chance(58) ? 0 : random.between(1, 9));
     draw_layouts(spec, random);
 }
 

@@ -238,7 +238,7 @@ void Corners::name_biases() {
 }
 
 void Corners::name_data() {
-    corner(n_[kFaLogits] == 7 && parts_.scale != 0, "35.far");
+    corner(n_[kFaLogits] >= 7 && parts_.scale != 0, "35.far");
     corner(n_[kFaLogits] == 1 && longest(kv_) > 1, "35.equal");
     corner(parts_.scale < 0, "35.negative_scale");
     corner(n_[kFaRope] > 0, "39");

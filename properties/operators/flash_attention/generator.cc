@@ -325,7 +325,7 @@ void sample_data(Random& random, Spec& spec) {
         spec.numbers[kFaScale] = random.between(0, 6);
     else
         draw_scale(spec, random);
-    spec.numbers[kFaLogits] = random.chance(rare ? 0 : 45) ? 0 : random.between(0, 7);
+    spec.numbers[kFaLogits] = random.chance(rare ? 0 : 45) ? 0 : random.between(0, 8);
     if (spec.recipe == Recipe::signs && random.chance(30))
         spec.numbers[kFaLogits] = 1;  // outputs half way between two numbers
     spec.numbers[kFaInert] = random.between(0, 2);

@@ -68,7 +68,8 @@ enum class LogitKind {
     minus120,
     minus300,
     plus300,
-    minus20000
+    minus20000,
+    minus200000
 };
 
 /// A problem as dense parts: what relations change and build again. Bits are row-major over the

@@ -127,7 +127,7 @@ void sample_masks(Random& random, Spec& spec) {
 void sample_data(Random& random, Spec& spec) {
     draw_data(spec, random, each_recipe(5, 2));
     spec.numbers[kScale] = random.pick<Int>({1, 1, 1, 1, 1, 0, 2, 2, 3, 4, 5, 6});
-    spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 8);
+    spec.numbers[kLogits] = random.chance(58) ? 0 : random.between(1, 9);
     draw_layouts(spec, random);
 }
 

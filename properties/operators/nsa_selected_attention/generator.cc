@@ -95,7 +95,7 @@ void sample_data(Random& random, Spec& spec) {
     draw_data(spec, random, each_recipe(4, 2));
     draw_scale(spec, random);
     spec.numbers[kSelTopk] = random.between(1, 11);
-    spec.numbers[kSelLogits] = random.chance(58) ? 0 : random.between(1, 7);
+    spec.numbers[kSelLogits] = random.chance(58) ? 0 : random.between(1, 8);
     draw_layouts(spec, random);
 }
 
