@@ -217,6 +217,8 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
     // The diagonal from the right at the edges of tiles, where a tile needs its mask for one pair. Not of long rows of
     // queries: they would get as many keys.
     constexpr Int kShort = 300;
+    if (mode == 4 && longest(q) <= kShort && longest(kv) <= kShort && pse_of(spec) == FlashPse::absent && random.chance(30))
+        std::ranges::fill(kv, random.between(66, 200));
     if ((mode == 3 || mode == 6) && longest(q) <= kShort && pse_of(spec) == FlashPse::absent && random.chance(20)) {
         const Int length = length_across_tile_edge(random, q[0]);
         if (is_tnd(spec))
@@ -254,6 +256,15 @@ void sample_band(Random& random, Spec& spec) {
     } else if (kind == FlashTokens::next_negative) {
         next = random.chance(35) ? negative_limit : random.between(1, negative_limit);
         pre = next + (random.chance(35) ? 0 : random.between(0, reach));
+    }
+    constexpr Int kTile = 64;
+    if (mode == 4 && skv > kTile + 1 && random.chance(50)) {
+        // The diagonal at the edge of a tile: the last key of the first query.
+        const Int last = kTile * random.between(1, (skv - 2) / kTile) + random.between(-2, 0),
+                  ahead = last - (skv - sq);
+        kind = ahead < 0 ? FlashTokens::next_negative : FlashTokens::given;
+        next = std::abs(ahead);
+        pre = (ahead < 0 ? next : 0) + random.between(0, reach);
     }
     if (is_compressed(spec) && mode == 0) {  // causal
         kind = random.chance(70) ? FlashTokens::given : FlashTokens::pre_unlimited;
