@@ -4,7 +4,8 @@
 //   law_text OUT.cc FILE...
 //
 // A text is a block of /// lines with a line "/// Why". Its law is the word in quotes on the line
-// below, as in {"agreement", or the function that is declared there.
+// below, as in push_back({"agreement", or on the next one where that one ends with a bracket; else the
+// function that is declared there.
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -50,6 +51,9 @@ std::string function_name(const std::string& line) {
 std::string name_at(const std::vector<std::string>& lines, std::size_t at) {
     if (at >= lines.size()) return {};
     if (const std::string word = quoted_word(lines[at]); !word.empty()) return word;
+    const bool goes_on = !lines[at].empty() && std::string("({").find(lines[at].back()) != std::string::npos;
+    if (goes_on && at + 1 < lines.size() && lines[at].find("push_back") != std::string::npos)
+        if (const std::string word = quoted_word(lines[at + 1]); !word.empty()) return word;
     for (std::size_t k = at; k < lines.size() && k < at + 3; ++k)
         if (const std::string name = function_name(lines[k]); !name.empty())
             return name.rfind("check_", 0) == 0 ? name.substr(6) : name;

@@ -74,7 +74,8 @@ Verdict channel_permutation(const AttentionOperator& of, const Spec& spec,
 /// Why     scale <q, k> is the same number; away from overflow and underflow rounding does not look
 ///         at exponents. dQ goes with the scale.
 /// Domain  moderate data, numbers below 2^-7 set to zero. Not where sums are kept in fp16.
-/// Demand  the same bits; dQ scaled and dK the same, where they are normal numbers.
+/// Demand  the same bits; dQ scaled and dK the same, where they are normal numbers. Where dS is cast
+///         to fp16, with its scale or without, within the bounds of both runs.
 /// Kills   a scale of the caller that is taken for 1/sqrt(D) or applied twice: FA-32, NSG-02. No
 ///         mutant that it kills alone: agreement draws several scales.
 /// Shrinks to one query, one key, one channel.
@@ -100,9 +101,30 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const std::string relation =
         fmt::format("query times 2^{}, scale times 2^{}", exponent, -exponent);
-    return verdict_on_powers(left, right, context, relation, [=](const AttentionOutput& output) {
+    const auto exponent_of = [=](const AttentionOutput& output) {
         return output.is_logit_grad() ? std::optional(output.of_keys ? 0 : -exponent) : std::nullopt;
-    });
+    };
+    const std::vector<AttentionOutput> outputs = problem.outputs();
+    const bool is_gradient = std::ranges::any_of(outputs, [](const auto& o) { return o.is_logit_grad(); });
+    if (!is_gradient || !casts_score_grad_to_fp16(problem, context))
+        return verdict_on_powers(left, right, context, relation, exponent_of);
+    // dS may be cast with its scale.
+    const ExpectedOutputs of_left = expected_of(left.problem, context.rounding),
+                          of_right = expected_of(right.problem, context.rounding);
+    Verdict all = verdict_on_equal_bits(
+        left, right, context, relation, [&](const std::string& name, std::size_t) {
+            return !exponent_of(problem.output_named(name));
+        });
+    for (const AttentionOutput& output : outputs)
+        if (const auto power = exponent_of(output)) {
+            const double factor = std::ldexp(1.0, *power);
+            join(all, verdict_within(problem, output.name, times(left.values(output.name), factor),
+                                     right.values(output.name),
+                                     sum_of(times(allowance(tensor_of(of_left, output.name)), factor),
+                                            allowance(tensor_of(of_right, output.name))),
+                                     relation));
+        }
+    return all;
 }
 
 }  // namespace attncheck::properties

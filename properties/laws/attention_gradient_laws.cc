@@ -39,8 +39,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     if (!scale_exactly(problem.dtype, doubled.output_grad, 1)) return inapplicable();
     const AttentionRun left(of, problem, context), right(of, doubled, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
-    const bool to_the_bit =
-        problem.dtype != ref::Dtype::fp16 || !context.rounding.score_grad_rounded;
+    const bool to_the_bit = !casts_score_grad_to_fp16(problem, context);
     const ExpectedOutputs expected =
         to_the_bit ? ExpectedOutputs{} : expected_of(problem, context.rounding);
     constexpr const char* kRelation = "output gradient doubled";

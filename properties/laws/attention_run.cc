@@ -149,6 +149,10 @@ bool rounds_alike_at_every_scale(const AttentionProblem& problem, const Property
            ref::accumulator_roundoff({problem.dtype, context.rounding}) <= 0x1p-23;
 }
 
+bool casts_score_grad_to_fp16(const AttentionProblem& problem, const PropertyContext& context) {
+    return problem.dtype == ref::Dtype::fp16 && context.rounding.score_grad_rounded;
+}
+
 Property attention_property(const AttentionOperator& of, std::string name, std::string summary,
                             AttentionLaw law) {
     return {std::move(name), std::move(summary),

@@ -111,6 +111,9 @@ Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockList
 /// small ones are subnormal.
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context);
 
+/// True if dS may be cast to fp16, whose subnormal numbers are within reach: then rounding looks at its size.
+bool casts_score_grad_to_fp16(const AttentionProblem& problem, const PropertyContext& context);
+
 // ---- properties ----
 
 using AttentionLaw = Verdict (*)(const AttentionOperator&, const Spec&, PropertyContext&);

@@ -1,9 +1,11 @@
 #include "properties/report/causes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 
 namespace attncheck::properties {
@@ -33,6 +35,12 @@ Rank rank_of(const Failure& one) {
             return validation;
     }
     return relation;
+}
+
+/// Laws that put a call into company. What is wrong alone has a plainer face than they are.
+bool needs_company(const Failure& one) {
+    constexpr std::string_view kLaws[] = {"history", "after_rejection", "concurrent", "unusual_arguments"};
+    return std::ranges::find(kLaws, one.property) != std::end(kLaws);
 }
 
 /// The smallest case without its data: shapes and features alone.
@@ -118,7 +126,8 @@ std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_
         const bool is_statistical = one.tier == Tier::filter || one.tier == Tier::deviation;
         // Of one that the run had no time to shrink, the case is as large as it was found.
         const bool is_as_found = one.certificate.starts_with("not shrunk");
-        return std::tuple(is_as_found, is_statistical ? deviation : rank, one.case_line.size(), i);
+        return std::tuple(is_as_found, is_statistical ? deviation : rank, needs_company(one),
+                          one.case_line.size(), i);
     };
     std::vector<Cause> causes;
     std::vector<std::pair<Rank, std::size_t>> order;

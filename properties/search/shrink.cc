@@ -211,6 +211,11 @@ private:
             add_resized(all);
             for (std::size_t i = 0; i < entries.size(); ++i) {
                 std::vector<std::int64_t> lower{least};
+                // A half and a quarter less, to the same place in a tile: step by step a long row takes hundreds.
+                constexpr std::int64_t kWidestTile = 256;
+                for (const std::int64_t share : {2, 4})
+                    if (const std::int64_t tiles = entries[i] / (share * kWidestTile); tiles > 0)
+                        lower.push_back(entries[i] - tiles * kWidestTile);
                 for (const std::int64_t unit : {128, 64, 48, 32, 16})
                     if (entries[i] > unit) {
                         lower.push_back((entries[i] - 1) % unit + 1);

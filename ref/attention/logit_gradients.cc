@@ -28,10 +28,15 @@ void LogitSums::add_bias(const SharedRows<double>& rows, const RowGradients& of)
 }
 
 void LogitSums::add_sinks(const AttentionShape& shape, const SharedRows<double>& rows,
-                          const RowGradients& of) {
-    for (std::int64_t i = 0; i < rows.query.rows(); ++i)
-        add_term(static_cast<std::size_t>(rows.row(i) % shape.query_heads), of, i,
-                 rows.count() - 1);
+                          const RowGradients& of, bool own_forward) {
+    if (!rows.has_sink()) return;  // one of -infinity has no column
+    const std::int64_t sink = rows.count() - 1;
+    for (std::int64_t i = 0; i < rows.query.rows(); ++i) {
+        const auto element = static_cast<std::size_t>(rows.row(i) % shape.query_heads);
+        add_term(element, of, i, sink);
+        // delta = sum P dP of no keys is 0, <dO, O> with O = 0 may be no number.
+        if (own_forward && sink == 0 && !std::isfinite(of.bias_grad()(i, sink))) unjudged_[element] = true;
+    }
 }
 
 void LogitSums::add(const LogitSums& other) {
@@ -73,16 +78,16 @@ ExpectedTensor expected_sink_grad(const AttentionBackward& backward, const Preci
     const AttentionGradInputs& in = backward.in;
     RowGradientBound bound(backward, precision, grant);
     LogitSums sums(in.forward.sink.size());
-    const ColumnLister list_none = [&](std::int64_t t, std::int64_t n,
-                                       std::vector<KeyColumn>& columns) {
+    const AttentionRoundoff roundoff(precision);
+    // The keys count where delta is the sum of P dP, as a kernel of its own forward may form it.
+    const ColumnLister list = [&](std::int64_t t, std::int64_t n, std::vector<KeyColumn>& columns) {
         const bool in_sequence = backward.list_columns(t, n, columns);
-        columns.clear();
+        if (!roundoff.own_forward) columns.clear();
         return in_sequence;
     };
-    for_shared_rows<double>(
-        {shape, list_none, in.forward}, all_rows(shape),
-        [&](const SharedRows<double>& rows) { sums.add_sinks(shape, rows, bound.measure(rows)); });
-    const AttentionRoundoff roundoff(precision);
+    for_shared_rows<double>({shape, list, in.forward}, all_rows(shape), [&](const SharedRows<double>& rows) {
+        sums.add_sinks(shape, rows, bound.measure(rows), roundoff.own_forward);
+    });
     ExpectedTensor out = sums.finish(Dtype::fp32, roundoff);
     // A sink of -infinity takes no part and its gradient is 0, which is P delta where delta is finite.
     if (in.forward.sink.empty()) return out;

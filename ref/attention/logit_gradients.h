@@ -21,9 +21,9 @@ public:
 
     /// All columns that have a place.
     void add_bias(const SharedRows<double>& rows, const RowGradients& of);
-    /// The sinks, by query head.
+    /// The sinks, by query head: the last column of each row.
     void add_sinks(const AttentionShape& shape, const SharedRows<double>& rows,
-                   const RowGradients& of);
+                   const RowGradients& of, bool own_forward);
     void add(const LogitSums& other);
 
     /// |x^ - x| <= sum of errors + gamma_n (sum |dS| + errors), stored as `dtype`.

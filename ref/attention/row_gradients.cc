@@ -103,9 +103,12 @@ void RowGradientBound::measure_row() {
                                          rows_->value().row(j).data(), shape_.value_dim,
                                          kInfinity));
     const double log_sum = std::fabs(std::log(l));
-    if (roundoff_.own_forward && !lattice) out_.delta_error[row_] += delta_error_of_products();
+    // P = exp(s - LSE) has the rounding of an LSE of its own in common, and so has delta = sum P dP.
+    const double own_error =
+        roundoff_.own_forward ? 3 * roundoff_.unit * (std::fabs(m) + log_sum) * prob_grad_weight() : 0;
+    if (roundoff_.own_forward && !lattice) out_.delta_error[row_] += delta_error_of_products() + own_error;
     if (lattice) {
-        out_.delta_error[row_] = given_error_;
+        out_.delta_error[row_] = given_error_ + own_error;
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
         const double slack =
             kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + prob_error_;
@@ -139,6 +142,13 @@ void RowGradientBound::measure_delta() {
         if (dout[d] != 0) given_error_ += std::fabs(dout[d]) * in_.output_error[first + d];
     out_.delta_error[row_] = error + given_error_;
     check_range(finite_magnitude(dout, o, shape_.value_dim, delta_size_) * (1 + growth));
+}
+
+double RowGradientBound::prob_grad_weight() const {
+    double sum = 0;
+    for (std::int64_t j = 0; j < rows_->count(); ++j)
+        if (const double size = prob_grad_size_(row_, j); size > 0 && std::isfinite(size)) sum += out_.prob(row_, j) * size;
+    return sum;
 }
 
 double RowGradientBound::delta_error_of_products() const {

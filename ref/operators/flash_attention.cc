@@ -30,23 +30,15 @@ std::size_t band_sequence(const FlashAttentionShape& shape) {
                                   : static_cast<std::size_t>(lengths.rend() - last) - 1;
 }
 
-std::int64_t sum_of(std::span<const std::int64_t> values) {
-    std::int64_t sum = 0;
-    for (const auto value : values) sum += value;
-    return sum;
-}
-
 /// Offset of the mask element of (b, n, i, j). Masks of packed sequences are read from the top
 /// left, or, as [sum Sq, sum Skv], at the place of the sequence.
-std::size_t mask_offset(const FlashAttentionShape& shape, std::size_t b, std::int64_t n,
-                        std::int64_t i, std::int64_t j) {
+std::size_t mask_offset(const FlashAttentionShape& shape, const SequenceStarts& starts,
+                        std::size_t b, std::int64_t n, std::int64_t i, std::int64_t j) {
     const auto& extents = shape.mask.shape;
     if (extents.size() == 2) {
-        const bool by_place = shape.packed && (extents[0] != longest_of(shape.query_lengths) ||
-                                               extents[1] != longest_of(shape.kv_lengths));
-        if (by_place) {
-            i += first_rows(shape.query_lengths)[b];
-            j += first_rows(shape.kv_lengths)[b];
+        if (starts.mask_by_place) {
+            i += starts.query[b];
+            j += starts.key[b];
         }
         return static_cast<std::size_t>(i * extents[1] + j);
     }
@@ -56,21 +48,28 @@ std::size_t mask_offset(const FlashAttentionShape& shape, std::size_t b, std::in
                                     j);
 }
 
+/// Whether what the mask holds decides, not its mode alone.
+bool has_contents(const FlashAttentionShape& shape) {
+    const std::int64_t mode = shape.mask.sparse_mode;
+    return shape.mask.present && (mode == 0 || mode == 1 || mode == 5);
+}
+
+bool is_hidden(const FlashAttentionShape& shape, const SequenceStarts& starts, std::size_t b,
+               std::int64_t n, std::int64_t i, std::int64_t j) {
+    return shape.mask.values.at(mask_offset(shape, starts, b, n, i, j)) != 0;
+}
+
 /// An external bias, forms in the order in which they are told apart.
-double external_bias(const FlashAttentionShape& shape, std::size_t b, std::int64_t n,
-                     std::int64_t i, std::int64_t j) {
+double external_bias(const FlashAttentionShape& shape, const SequenceStarts& starts, std::size_t b,
+                     std::int64_t n, std::int64_t i, std::int64_t j) {
     const FlashBias& bias = shape.bias;
     const std::int64_t sq = shape.query_lengths[b], skv = shape.kv_lengths[b],
                        heads = shape.query_heads;
     if (bias.shape.size() == 1) {
-        const std::int64_t keys = sum_of(shape.kv_lengths);
-        if (bias.shape[0] == heads * keys)
-            return bias.values.at(
-                static_cast<std::size_t>(first_rows(shape.kv_lengths)[b] * heads + n * skv + j));
-        std::int64_t first = 0;
-        for (std::size_t earlier = 0; earlier < b; ++earlier)
-            first += heads * shape.query_lengths[earlier] * shape.kv_lengths[earlier];
-        return bias.values.at(static_cast<std::size_t>(first + (n * sq + i) * skv + j));
+        if (bias.shape[0] == heads * starts.keys)
+            return bias.values.at(static_cast<std::size_t>(starts.key[b] * heads + n * skv + j));
+        return bias.values.at(
+            static_cast<std::size_t>(heads * starts.pair[b] + (n * sq + i) * skv + j));
     }
     const std::int64_t rows = bias.shape[2], columns = bias.shape[3];
     const std::int64_t slice =
@@ -149,20 +148,32 @@ KeyRange visible_range(const FlashAttentionShape& shape, std::size_t b, std::int
     return range;
 }
 
-bool is_visible(const FlashAttentionShape& shape, std::size_t b, std::int64_t n, std::int64_t i,
-                std::int64_t j) {
-    const KeyRange range = visible_range(shape, b, i);
-    if (j < range.begin || j >= range.end) return false;
-    const std::int64_t mode = shape.mask.sparse_mode;
-    if (!shape.mask.present || (mode != 0 && mode != 1 && mode != 5)) return true;
-    return shape.mask.values.at(mask_offset(shape, b, n, i, j)) == 0;
+SequenceStarts::SequenceStarts(const FlashAttentionShape& shape)
+    : query(first_rows(shape.query_lengths)), key(first_rows(shape.kv_lengths)) {
+    std::int64_t pairs = 0;
+    for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) {
+        pair.push_back(pairs);
+        pairs += shape.query_lengths[b] * shape.kv_lengths[b];
+        keys += shape.kv_lengths[b];
+    }
+    const auto& extents = shape.mask.shape;
+    mask_by_place = shape.packed && extents.size() == 2 &&
+                    (extents[0] != longest_of(shape.query_lengths) ||
+                     extents[1] != longest_of(shape.kv_lengths));
 }
 
-double bias_at(const FlashAttentionShape& shape, std::size_t b, std::int64_t n, std::int64_t i,
-               std::int64_t j) {
+bool is_visible(const FlashAttentionShape& shape, const SequenceStarts& starts, std::size_t b,
+                std::int64_t n, std::int64_t i, std::int64_t j) {
+    const KeyRange range = visible_range(shape, b, i);
+    return j >= range.begin && j < range.end &&
+           !(has_contents(shape) && is_hidden(shape, starts, b, n, i, j));
+}
+
+double bias_at(const FlashAttentionShape& shape, const SequenceStarts& starts, std::size_t b,
+               std::int64_t n, std::int64_t i, std::int64_t j) {
     if (!shape.bias.present) return 0;
     if (shape.bias.type >= 2) return alibi(shape, b, n, i, j);
-    const double given = external_bias(shape, b, n, i, j);
+    const double given = external_bias(shape, starts, b, n, i, j);
     return shape.bias.type == 1 ? shape.scale * given : given;
 }
 
@@ -172,12 +183,13 @@ namespace {
 class FlashColumns {
 public:
     explicit FlashColumns(const FlashAttentionShape& shape)
-        : shape_(shape), rows_(packed_queries("flash attention", shape)) {
+        : shape_(shape),
+          rows_(packed_queries("flash attention", shape)),
+          starts_(shape),
+          has_contents_(has_contents(shape)) {
         std::int64_t bit = 0;
-        for (std::size_t b = 0; b < shape.query_lengths.size(); ++b) {
-            first_bit_.push_back(bit);
+        for (std::size_t b = 0; b < shape.query_lengths.size(); ++b)
             bit += shape.query_heads * shape.query_lengths[b] * shape.kv_lengths[b];
-        }
         if (shape.dropout.present &&
             static_cast<std::int64_t>(shape.dropout.bytes.size()) < (bit + 7) / 8)
             throw std::invalid_argument("flash attention: the drop mask has " +
@@ -194,11 +206,11 @@ public:
              std::vector<KeyColumn>& columns) const {
         const auto b = static_cast<std::size_t>(row.sequence);
         const std::int64_t i = row.position;
-        if (shape_.mask.present && !is_visible(shape_, b, n, i, j)) return;
-        KeyColumn column{row.first_key + j, bias_at(shape_, b, n, i, j), true};
+        if (has_contents_ && is_hidden(shape_, starts_, b, n, i, j)) return;
+        KeyColumn column{row.first_key + j, bias_at(shape_, starts_, b, n, i, j), true};
         if (shape_.dropout.present) {
-            const std::int64_t e =
-                first_bit_[b] + (n * shape_.query_lengths[b] + i) * shape_.kv_lengths[b] + j;
+            const std::int64_t e = shape_.query_heads * starts_.pair[b] +
+                                   (n * shape_.query_lengths[b] + i) * shape_.kv_lengths[b] + j;
             column.kept = shape_.dropout.bytes[static_cast<std::size_t>(e >> 3)] >> (e & 7) & 1;
         }
         columns.push_back(column);
@@ -207,7 +219,8 @@ public:
 private:
     FlashAttentionShape shape_;
     std::vector<PackedQuery> rows_;
-    std::vector<std::int64_t> first_bit_;
+    SequenceStarts starts_;
+    bool has_contents_;
 };
 
 }  // namespace

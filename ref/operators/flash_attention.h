@@ -70,13 +70,22 @@ struct KeyRange {
 };
 KeyRange visible_range(const FlashAttentionShape& shape, std::size_t sequence, std::int64_t i);
 
+/// Where the sequences of a problem begin: found once, asked for every pair.
+struct SequenceStarts {
+    explicit SequenceStarts(const FlashAttentionShape& shape);
+
+    std::vector<std::int64_t> query, key, pair;  ///< first row; first of the Sq Skv pairs before, of one head
+    std::int64_t keys = 0;                       ///< of all sequences
+    bool mask_by_place = false;  ///< a mask [sum Sq, sum Skv], in which a sequence has its own place
+};
+
 /// True if key j of the sequence is visible to query i of query head n.
-bool is_visible(const FlashAttentionShape& shape, std::size_t sequence, std::int64_t n,
-                std::int64_t i, std::int64_t j);
+bool is_visible(const FlashAttentionShape& shape, const SequenceStarts& starts, std::size_t sequence,
+                std::int64_t n, std::int64_t i, std::int64_t j);
 
 /// The bias of the scaled logit: for pse_type 1, scale times the given bias.
-double bias_at(const FlashAttentionShape& shape, std::size_t sequence, std::int64_t n,
-               std::int64_t i, std::int64_t j);
+double bias_at(const FlashAttentionShape& shape, const SequenceStarts& starts, std::size_t sequence,
+               std::int64_t n, std::int64_t i, std::int64_t j);
 
 /// The columns of every row. Throws std::invalid_argument when mask, bias or drop mask do not fit.
 ColumnLister flash_columns(const FlashAttentionShape& shape);

@@ -144,6 +144,38 @@ TEST(AttentionSinkGradient, IsNotJudgedWhereDeltaOverflows) {
     for (std::size_t h = 1; h < of.size(); ++h) EXPECT_EQ(of.overflow[h], Overflow::none);
 }
 
+// With a forward of its own a kernel may form delta as sum P dP, where dP leaves fp32 and <dO, O> does not.
+TEST(AttentionSinkGradient, OfAnOwnForwardCountsItsKeys) {
+    NeutralProblem p(5, 0, false);
+    p.shape.sink.assign(4, 0.5);
+    const auto forward = p.forward();
+    const RoundingClass own{.own_forward = true};
+    const auto sinks = [&](const RoundingClass& rounding) {
+        return expected_sink_grad({p.shape.dense(), p.columns(), p.gradient(forward)}, {Dtype::fp32, rounding});
+    };
+    const ExpectedTensor given = sinks({}), formed = sinks(own);
+    for (std::size_t h = 0; h < given.size(); ++h) EXPECT_GT(formed.bound[h], given.bound[h]);
+    std::ranges::fill(p.value, 0x1.8p127);
+    p.output_grad[0] = 4;
+    EXPECT_EQ(sinks({}).overflow[0], Overflow::none);
+    EXPECT_EQ(sinks(own).overflow[0], Overflow::any);
+}
+
+// Of no keys sum P dP is 0, and <dO, O> with an infinite dO no number.
+TEST(AttentionSinkGradient, OfAnOwnForwardWithoutKeys) {
+    NeutralProblem p(5, 0, false);
+    p.shape.sink.assign(4, 0.5);
+    p.output_grad[0] = HUGE_VAL;
+    const ColumnLister none = [](std::int64_t, std::int64_t, std::vector<KeyColumn>&) { return true; };
+    auto forward = p.forward();
+    std::ranges::fill(forward.output, 0);
+    const AttentionGradInputs in = p.gradient(forward);
+    EXPECT_TRUE(std::isnan(expected_sink_grad({p.shape.dense(), none, in}, Dtype::fp32).value[0]));
+    const ExpectedTensor formed =
+        expected_sink_grad({p.shape.dense(), none, in}, {Dtype::fp32, RoundingClass{.own_forward = true}});
+    EXPECT_EQ(formed.overflow[0], Overflow::any);
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionGradients,
                          testing::Combine(testing::Values(0.0, 1.5, 30.0), testing::Bool()));
 

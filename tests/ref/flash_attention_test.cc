@@ -39,7 +39,7 @@ std::string picture(const FlashAttentionShape& shape, std::size_t sequence = 0,
     std::string text;
     for (std::int64_t i = 0; i < shape.query_lengths[sequence]; ++i) {
         for (std::int64_t j = 0; j < shape.kv_lengths[sequence]; ++j)
-            text += is_visible(shape, sequence, head, i, j) ? 'x' : '.';
+            text += is_visible(shape, SequenceStarts(shape), sequence, head, i, j) ? 'x' : '.';
         text += ' ';
     }
     return text;
@@ -176,11 +176,11 @@ TEST(FlashBiases, AreScaledByTheirType) {
     auto shape = packed({1}, {2});
     shape.scale = 0.5;
     shape.bias = {true, 1, {1, 1, 1, 2}, {3, -4}, 0, 0};
-    EXPECT_EQ(bias_at(shape, 0, 0, 0, 1), -2);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 0, 0, 1), -2);
     shape.bias.type = 0;
-    EXPECT_EQ(bias_at(shape, 0, 0, 0, 1), -4);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 0, 0, 1), -4);
     shape.bias.present = false;
-    EXPECT_EQ(bias_at(shape, 0, 0, 0, 1), 0);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 0, 0, 1), 0);
 }
 
 TEST(FlashBiases, AreFoundInEveryForm) {
@@ -189,20 +189,20 @@ TEST(FlashBiases, AreFoundInEveryForm) {
     Values numbers(64);
     for (std::size_t k = 0; k < numbers.size(); ++k) numbers[k] = static_cast<double>(k);
     shape.bias = {true, 0, {10}, numbers, 0, 0};  // N1 sum(Skv)
-    EXPECT_EQ(bias_at(shape, 1, 1, 0, 2), 4 + 3 + 2);
-    EXPECT_EQ(bias_at(shape, 0, 1, 1, 1), bias_at(shape, 0, 1, 0, 1));
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 1, 1, 0, 2), 4 + 3 + 2);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 1, 1, 1), bias_at(shape, SequenceStarts(shape), 0, 1, 0, 1));
     shape.bias.shape = {14};  // N1 sum(Sq Skv)
-    EXPECT_EQ(bias_at(shape, 0, 1, 1, 0), 6);
-    EXPECT_EQ(bias_at(shape, 1, 1, 0, 2), 8 + 3 + 2);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 1, 1, 0), 6);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 1, 1, 0, 2), 8 + 3 + 2);
     FlashAttentionShape batches;
     batches.query_lengths = {2, 2}, batches.kv_lengths = {3, 3};
     batches.query_heads = 2;
     batches.bias = {true, 0, {2, 2, 2, 3}, numbers, 0, 0};
-    EXPECT_EQ(bias_at(batches, 1, 1, 1, 2), 23);
+    EXPECT_EQ(bias_at(batches, SequenceStarts(batches), 1, 1, 1, 2), 23);
     batches.bias.shape = {1, 2, 2, 3};
-    EXPECT_EQ(bias_at(batches, 1, 1, 1, 2), 11);
+    EXPECT_EQ(bias_at(batches, SequenceStarts(batches), 1, 1, 1, 2), 11);
     batches.bias.shape = {2, 2, 1, 3};
-    EXPECT_EQ(bias_at(batches, 1, 1, 1, 2), 11);
+    EXPECT_EQ(bias_at(batches, SequenceStarts(batches), 1, 1, 1, 2), 11);
 }
 
 // The last 1024 rows of a bias that depends on i - j alone: every pair finds its own distance.
@@ -215,7 +215,7 @@ TEST(FlashBiases, OfLongSequencesAreCompressed) {
             shape.bias.values[static_cast<std::size_t>(row * kLength + j)] =
                 static_cast<double>(row + (kLength - 1024) - j);
     for (const std::int64_t i : {0, 1, 5, 6, 7, 1000, 1029})
-        for (std::int64_t j = 0; j <= i; ++j) ASSERT_EQ(bias_at(shape, 0, 0, i, j), i - j);
+        for (std::int64_t j = 0; j <= i; ++j) ASSERT_EQ(bias_at(shape, SequenceStarts(shape), 0, 0, i, j), i - j);
 }
 
 // ALiBi penalises distance, and sqrt takes the distance alone.
@@ -223,14 +223,14 @@ TEST(FlashBiases, OfSlopesPenaliseDistance) {
     auto shape = packed({2, 2}, {5, 5});
     shape.query_heads = 2;
     shape.bias = {true, 2, {2}, {0.5, 2}, 0, 0};
-    EXPECT_EQ(bias_at(shape, 0, 1, 0, 4), -8);
-    EXPECT_EQ(bias_at(shape, 1, 0, 1, 0), -0.5);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 1, 0, 4), -8);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 1, 0, 1, 0), -0.5);
     shape.bias.type = 3;
-    EXPECT_EQ(bias_at(shape, 0, 1, 0, 4), -4);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 1, 0, 4), -4);
     shape.bias.query_start = 3, shape.bias.key_start = 0;
-    EXPECT_EQ(bias_at(shape, 0, 1, 0, 4), -2);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 0, 1, 0, 4), -2);
     shape.bias.shape = {2, 2}, shape.bias.values = {1, 2, 3, 4};
-    EXPECT_EQ(bias_at(shape, 1, 1, 0, 4), -4);
+    EXPECT_EQ(bias_at(shape, SequenceStarts(shape), 1, 1, 0, 4), -4);
 }
 
 // Bit e & 7 of byte e >> 3, without padding, sequence after sequence.

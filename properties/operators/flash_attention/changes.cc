@@ -14,9 +14,10 @@ using Int = std::int64_t;
 std::vector<double> pairs_of_bias(const FlashParts& parts, std::size_t b) {
     ref::FlashAttentionShape raw = parts.shape;
     if (raw.bias.type == 1) raw.bias.type = 0;
+    const ref::SequenceStarts starts(raw);
     std::vector<double> values;
     for_each_pair(raw, b, [&](std::size_t, Int n, Int i, Int j) {
-        values.push_back(ref::is_visible(raw, b, n, i, j) ? ref::bias_at(raw, b, n, i, j) : 96);
+        values.push_back(ref::is_visible(raw, starts, b, n, i, j) ? ref::bias_at(raw, starts, b, n, i, j) : 96);
     });
     return values;
 }
@@ -49,13 +50,14 @@ void write_mask(const ref::FlashAttentionShape& from, std::size_t first, std::si
     mask.prefix.clear();
     mask.shape = {static_cast<Int>(count), from.query_heads, rows, columns};
     mask.values.clear();
+    const ref::SequenceStarts starts(from);
     Random random(noise);
     for (std::size_t b = first; b < first + count; ++b)
         for (Int n = 0; n < from.query_heads; ++n)
             for (Int i = 0; i < rows; ++i)
                 for (Int j = 0; j < columns; ++j)
                     mask.values.push_back(i < from.query_lengths[b] && j < from.kv_lengths[b]
-                                              ? !ref::is_visible(from, b, n, i, j)
+                                              ? !ref::is_visible(from, starts, b, n, i, j)
                                               : static_cast<std::uint8_t>(random.next() & 1));
 }
 

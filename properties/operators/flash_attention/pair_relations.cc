@@ -27,9 +27,10 @@ Verdict hidden_bias(const Spec& spec, PropertyContext& context) {
     if (!is_poison_judged(flash_problem(*parts), context)) return inapplicable();
     const std::uint32_t poison = poison_of(parts->dtype, context);
     const ref::FlashAttentionShape& s = parts->shape;
+    const ref::SequenceStarts starts(s);
     std::size_t at = 0;
     for_each_pair(s, [&](std::size_t b, Int n, Int i, Int j) {
-        if (!ref::is_visible(s, b, n, i, j)) poisoned.pse[at] = poison;
+        if (!ref::is_visible(s, starts, b, n, i, j)) poisoned.pse[at] = poison;
         ++at;
     });
     return verdict_on_identical_problems(*parts, poisoned, context,

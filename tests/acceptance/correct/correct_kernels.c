@@ -22,6 +22,8 @@ typedef struct {
     int scaled_query;   /* q takes the scale, stored in the type of the inputs */
     int root_scale;     /* q and k take the root of the scale, in fp32 */
     int spreads;        /* tiles before the first logit above -infinity are multiplied by 0, others do not read them */
+    int own;            /* a gradient forms the LSE, and delta as the sum of P dP */
+    int scaled_grad;    /* dS takes the scale, stored in the type of the inputs */
     double exp_error;   /* relative error of an exponential */
 } style;
 
@@ -43,6 +45,8 @@ static const style kStyles[] = {
     {.name = "root_scale", .precision = "scale=fp32", .root_scale = 1},
     {.name = "flush", .precision = "ftz=all", .flushes = 1},
     {.name = "spreads", .precision = "acc=fp32", .spreads = 1},
+    {.name = "own", .precision = "forward=own", .own = 1},
+    {.name = "scaled_grad", .precision = "ds=half order=fixed", .scaled_grad = 1},
 };
 
 static const style* the_style(void) {
@@ -141,7 +145,7 @@ static void scale_inputs(problem* p) {
 static problem problem_of(const attncheck_tensor* q, const attncheck_tensor* k, const attncheck_tensor* v, double scale,
                           int64_t left, int64_t right, int64_t align) {
     problem p = {.s = the_style(), .query = q, .key = k, .value = v, .type = q->dtype, .scale = (double)(float)scale};
-    p.dq_scale = p.dk_scale = p.scale;
+    p.dq_scale = p.dk_scale = p.s->scaled_grad ? 1 : p.scale;
     p.batch = q->shape[0], p.queries = q->shape[1], p.heads = q->shape[2], p.dim = q->shape[3];
     p.keys = k->shape[1], p.group = p.heads / k->shape[2], p.value_dim = v->shape[3];
     p.left = left, p.right = right, p.corner = align == 1 ? p.keys - p.queries : 0;
@@ -311,24 +315,27 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
     const int64_t dout = row(&a->dout, b, i, h);
     const double* go = p->dout + ((b * p->queries + i) * p->heads + h) * p->value_dim;
     double lse, delta = 0;
-    if (a->lse.data) {
+    if (a->lse.data && !s->own) {
         lse = load(s, &a->lse, b * a->lse.strides[0] + h * a->lse.strides[1] + i * a->lse.strides[2]);
         logits_of(p, b, h, i, logit);
     } else {
         lse = forward_row(p, b, h, i, logit, room + p->dim);
     }
-    for (int64_t d = 0; d < p->value_dim; ++d)
+    for (int64_t d = 0; d < p->value_dim && !s->own; ++d)
         delta = rounded(s, delta + load(s, &a->dout, dout + d * a->dout.strides[3]) *
                                        load(s, &a->out, row(&a->out, b, i, h) + d * a->out.strides[3]));
     if (s->delta) delta = stored(p->type, delta);
     for (int64_t d = 0; d < p->dim; ++d) dq[d] = 0;
     products(p, b, h, i, s->hidden, go, p->v, p->value_dim, dp);
+    for (int64_t j = 0; j < p->keys && s->own; ++j)
+        if (sees(p, b, i, j)) delta = rounded(s, delta + rounded(s, exponential(s, rounded(s, logit[j] - lse)) * dp[j]));
     for (int64_t j = 0; j < p->keys; ++j) {
         const int shown = sees(p, b, i, j);
         if (!shown && !s->hidden) continue;
         const double* k = key_row(p, p->k, b, h, j, p->dim);
         const double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
-        const double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp[j] - delta)));
+        double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp[j] - delta)));
+        if (s->scaled_grad) ds = stored(p->type, rounded(s, ds * p->scale));
         add_row(p, dq, ds, k, p->dim);
         add_row(p, dk + j * p->dim, ds, query_row(p, b, h, i), p->dim);
         add_row(p, dv + j * p->value_dim, factor(s, p->type, prob), go, p->value_dim);

@@ -46,6 +46,15 @@ TEST(Causes, ShowASmallestCaseFirst) {
     EXPECT_THAT(causes_of(all, false).at(0).failures, ElementsAre(1, 0));
 }
 
+// What is wrong alone, too, is not headed by a law about other calls, whose case may be smaller.
+TEST(Causes, AreHeadedByALawOfOneCall) {
+    const std::vector<Failure> all = {failure("history", "out is wrong", Tier::bound, "a{q=[1]}"),
+                                      failure("concurrent", "out is wrong", Tier::bound, "a{q=[1]}"),
+                                      failure("agreement", "out is wrong", Tier::bound, "a{q=[10,10]}")};
+    EXPECT_THAT(causes_of(all, false).at(0).failures, ElementsAre(2, 0, 1));
+    EXPECT_THAT(causes_of({all[0]}, false).at(0).failures, ElementsAre(0));
+}
+
 // Other outputs, other operators and deaths are other causes; deaths come first.
 TEST(Causes, KeepApartWhatDiffers) {
     const std::vector<Failure> all = {

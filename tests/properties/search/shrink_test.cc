@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "properties/case/call.h"
+#include "properties/operators/catalogue.h"
 #include "tests/properties/case/every_operator.h"
 
 namespace attncheck::properties {
@@ -52,6 +53,25 @@ TEST_P(Shrinking, EveryNeighbourIsLegalAndSimpler) {
         }
     }
     EXPECT_GT(seen, 2'000u);
+}
+
+// A defect of whole tiles: what is between two multiples of 256 holds.
+TEST(ShrinkingLongRows, KeepsThePlaceInATile) {
+    const Operator& op = *find_operator("attention");
+    Spec spec = spec_of("attention{dtype=fp16 q=[1] kv=[33024] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 seed=1}");
+    const auto fails = [](const Spec& one) { return one.lists[1][0] >= 512 && one.lists[1][0] % 256 == 0; };
+    int steps = 0;
+    for (bool found = true; found; ++steps) {
+        found = false;
+        for (const Neighbour& neighbour : neighbours(spec, op, kEverywhere))
+            if (const auto simpler = neighbour(); simpler && fails(*simpler)) {
+                spec = *simpler, found = true;
+                break;
+            }
+        ASSERT_LT(steps, 100);
+    }
+    EXPECT_EQ(spec.lists[1][0], 512);
+    EXPECT_LT(steps, 20);
 }
 
 // What a property cannot take is not offered to it.
