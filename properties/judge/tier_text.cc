@@ -177,13 +177,27 @@ std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {
         tensor.got[found.element], found.statistic, found.limit);
 }
 
+/// A filter sees a part of any large error. One that has less than half of it does not say what is wrong: the error is
+/// described as it is.
+Finding without_weak_filter(const TierTensor& tensor, const Finding& found) {
+    constexpr double kLarge = 4, kHalf = 0.5;
+    if (found.kind != Finding::Kind::filter || found.slice.kind != SliceName::Kind::all || found.rms < kLarge) return found;
+    const Match match = match_of(difference(tensor.got, tensor),
+                                 in_deviations(tensor, tensor.noise.probes[found.probe].direction));
+    if (match.of_multiple >= kHalf) return found;
+    Finding plain = found;
+    plain.kind = Finding::Kind::slice, plain.statistic = found.rms, plain.limit = 0;
+    return plain;
+}
+
 }  // namespace
 
-void describe_finding(const TierTensor& tensor, const Finding& found,
+void describe_finding(const TierTensor& tensor, const Finding& of,
                       const ref::RoundingClass& declared,
                       const std::optional<ref::RoundingClass>& coarser, const std::string& cause,
                       Verdict& verdict) {
     verdict.kind = Verdict::Kind::failed;
+    const Finding found = without_weak_filter(tensor, of);
     if (found.kind == Finding::Kind::filter) {
         verdict.tier = Tier::filter;
         verdict.failure =

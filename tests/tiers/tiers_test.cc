@@ -243,6 +243,21 @@ TEST(Tiers, WrongTermsAreNamed) {
                       HasSubstr("sequence 0   head 3")));
 }
 
+/// A third of the numbers is 0: a gain of -33 % has a third of the error, and is not its name.
+TEST(Tiers, FiltersThatHaveLittleOfALargeErrorAreNotItsName) {
+    for (const char* dtype : {"bf16", "fp32"}) {
+        const AttentionProblem problem = problem_of(
+            std::string("attention{dtype=") + dtype +
+            " q=[160] kv=[40] layout=bshd kv_heads=2 group=2 dim=16 value_dim=16 scale=rsqrt data=normal seed=3 outputs=out}");
+        Outputs got = emulate(problem, {});
+        std::vector<double>& out = got.at("out");
+        for (std::size_t k = 0; k < out.size(); k += 3) out[k] = 0;
+        const Verdict verdict = judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); });
+        expect_finding(verdict, "deviation", "out deviates", "of the predicted deviation");
+        EXPECT_THAT(verdict.message, Not(HasSubstr("gain")));
+    }
+}
+
 /// The gradients of biases and sinks: a gain, and one head of a gradient that has but one number a head.
 TEST(Tiers, GradientsOfBiasesAndSinksAreJudged) {
     const auto line = [](const char* dtype) {
