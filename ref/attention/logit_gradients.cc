@@ -79,7 +79,7 @@ ExpectedTensor expected_sink_grad(const AttentionBackward& backward, const Preci
     RowGradientBound bound(backward, precision, grant);
     LogitSums sums(in.forward.sink.size());
     const AttentionRoundoff roundoff(precision);
-    // The keys count where delta is the sum of P dP, as a kernel of its own forward may form it.
+    // With forward=own delta may be the sum of P dP: the errors of all keys count.
     const ColumnLister list = [&](std::int64_t t, std::int64_t n, std::vector<KeyColumn>& columns) {
         const bool in_sequence = backward.list_columns(t, n, columns);
         if (!roundoff.own_forward) columns.clear();

@@ -144,7 +144,7 @@ TEST(AttentionSinkGradient, IsNotJudgedWhereDeltaOverflows) {
     for (std::size_t h = 1; h < of.size(); ++h) EXPECT_EQ(of.overflow[h], Overflow::none);
 }
 
-// With a forward of its own a kernel may form delta as sum P dP, where dP leaves fp32 and <dO, O> does not.
+// With forward=own delta may be the sum of P dP: dP can leave fp32 where <dO, O> does not.
 TEST(AttentionSinkGradient, OfAnOwnForwardCountsItsKeys) {
     NeutralProblem p(5, 0, false);
     p.shape.sink.assign(4, 0.5);
