@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <span>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 
 #include "properties/candidate/content_hash.h"
@@ -47,18 +44,6 @@ Extent whole_extent(const Call& call, const Tensor& tensor) {
                               : std::max(whole.highest, other.offset + own.highest);
     }
     return whole;
-}
-
-/// The low bytes of every element, in blocks: a compiler makes vectors of the inner loop.
-template <std::size_t kSize>
-void copy_narrow(std::span<const std::uint32_t> bits, std::byte* to) {
-    using Element = std::conditional_t<kSize == 1, std::uint8_t, std::uint16_t>;
-    std::array<Element, 256> block;
-    for (std::size_t first = 0; first < bits.size(); first += block.size()) {
-        const std::size_t count = std::min(block.size(), bits.size() - first);
-        for (std::size_t k = 0; k < count; ++k) block[k] = static_cast<Element>(bits[first + k]);
-        std::memcpy(to + first * kSize, block.data(), count * kSize);
-    }
 }
 
 }  // namespace
@@ -259,8 +244,6 @@ void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t
     const auto store = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
         constexpr std::size_t kCopied = std::min(kSize, sizeof tensor.bits[0]);
         const std::size_t count = tensor.bits.size();
-        if constexpr (kSize < sizeof tensor.bits[0])
-            if (offsets.empty()) return copy_narrow<kSize>(tensor.bits, from);
         if (offsets.empty())
             for (std::size_t i = 0; i < count; ++i)
                 std::memcpy(from + i * kSize, &tensor.bits[i], kCopied);

@@ -129,6 +129,9 @@ void Sandbox::let_begin(const std::vector<std::string>& hidden, const Devices& d
         if (begins()) return;
     }
     has_filter_ = false;
+    if (begins()) return;
+    make_rules(hidden, devices.nodes, LandlockFiles::all);  // no wall is the reason
+    make_filter();
 }
 
 Sandbox::Sandbox(SandboxMode mode, const std::vector<std::string>& hidden, const Devices& devices)
@@ -139,13 +142,14 @@ Sandbox::Sandbox(SandboxMode mode, const std::vector<std::string>& hidden, const
     make_rules(hidden, has_devices_ ? devices.nodes : std::vector<std::string>(),
                LandlockFiles::all);
     make_filter();
+    const bool has_walls = landlock_ > 0 || has_filter_;
     if (has_devices_) let_begin(hidden, devices);
     if (landlock_ > 0) level_ = fmt::format("landlock {}", landlock_);
     if (landlock_ > 0 && files_ != LandlockFiles::all)
         level_ += files_ == LandlockFiles::none ? " without files" : " without writing of files";
     if (has_filter_) level_ += level_.empty() ? "seccomp" : ", seccomp";
     if (level_.empty())
-        level_ = has_devices_ ? "none that the devices begin behind" : "none that the system has";
+        level_ = has_walls ? "none that the devices begin behind" : "none that the system has";
     if (has_devices_) level_ += ", devices open";
     const bool limits_signals = landlock_ < kLandlockScopesSignals;
     if (mode != SandboxMode::strict || (!limits_signals && has_filter_)) return;

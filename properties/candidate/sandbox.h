@@ -45,6 +45,7 @@ Devices devices_of_machine();
 ///
 /// With devices, at level on: where a driver begins without walls and not behind them, walls go until
 /// it does: first the one around writing files, then that around files, then the others. level() says so.
+/// Where it does not begin without them either, all stay.
 class Sandbox {
 public:
     /// The sandbox of this process for this mode, null for `off`: made at the first call. Throws

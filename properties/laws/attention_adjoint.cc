@@ -69,27 +69,37 @@ struct Adjoint {
         const Duals& output = row_of_forward.output;
         const auto first =
             static_cast<std::size_t>(t * problem.shape.query_heads + n) * output.size();
+        const std::vector<double> slopes = sizes_of_slopes();
         for (std::size_t d = 0; d < output.size(); ++d) {
             identity.right[slot] += in.output_grad[first + d] * output[d].tangent;
-            identity.size[slot] += std::fabs(in.output_grad[first + d]) * size_of_derivative(n, columns, d);
+            identity.size[slot] += std::fabs(in.output_grad[first + d]) * size_of_derivative(n, columns, slopes, d);
         }
     }
 
-    /// What the sum dO_d/d eps = sum g (P' v + P v'), P' = P (s' - sum P s'), is rounded by: its terms may
-    /// cancel, as they do along a sink where the values have the mean 0.
-    double size_of_derivative(Int n, const Columns& columns, std::size_t channel) const {
+    /// |P'| of every column, and what P' = P (s' - sum P s') is the difference of; 0 where P is: a logit of -infinity has
+    /// no tangent.
+    std::vector<double> sizes_of_slopes() const {
+        const Duals &probs = row_of_forward.probs, &logits = row_of_forward.logits;
+        const auto counts = [&](std::size_t j) { return probs[j].value != 0 || probs[j].tangent != 0; };
+        double mean = 0;
+        for (std::size_t j = 0; j < probs.size(); ++j)
+            if (counts(j)) mean += probs[j].value * std::fabs(logits[j].tangent);
+        std::vector<double> sizes(probs.size());
+        for (std::size_t j = 0; j < probs.size(); ++j)
+            if (counts(j)) sizes[j] = std::fabs(probs[j].tangent) + probs[j].value * (std::fabs(logits[j].tangent) + mean);
+        return sizes;
+    }
+
+    /// What the sum dO_d/d eps = sum g (P' v + P v') is rounded by: its terms may cancel, as they do along a sink where the
+    /// values have the mean 0.
+    double size_of_derivative(Int n, const Columns& columns, const std::vector<double>& slopes, std::size_t channel) const {
         const auto width = static_cast<std::size_t>(problem.shape.value_dim);
-        double mean = 0, size = 0;
-        const auto counts = [&](std::size_t j) {  // a logit of -infinity has no tangent
-            return row_of_forward.probs[j].value != 0 || row_of_forward.probs[j].tangent != 0;
-        };
-        for (std::size_t j = 0; j < columns.size(); ++j)
-            if (counts(j)) mean += row_of_forward.probs[j].value * std::fabs(row_of_forward.logits[j].tangent);
+        double size = 0;
         for (std::size_t j = 0; j < columns.size(); ++j) {
-            if (!columns[j].kept || !counts(j)) continue;
-            const ref::Dual &p = row_of_forward.probs[j], &v = value[key_number(problem, columns[j], n) * width + channel];
-            const double slope = std::fabs(p.tangent) + p.value * (std::fabs(row_of_forward.logits[j].tangent) + mean);
-            size += slope * std::fabs(v.value) + p.value * std::fabs(v.tangent);
+            const double prob = row_of_forward.probs[j].value;
+            if (!columns[j].kept || (prob == 0 && slopes[j] == 0)) continue;
+            const ref::Dual& v = value[key_number(problem, columns[j], n) * width + channel];
+            size += slopes[j] * std::fabs(v.value) + prob * std::fabs(v.tangent);
         }
         return size / in.keep_prob;
     }

@@ -103,7 +103,8 @@ void RowGradientBound::measure_row() {
                                          rows_->value().row(j).data(), shape_.value_dim,
                                          kInfinity));
     const double log_sum = std::fabs(std::log(l));
-    // With forward=own P may be exp(s - LSE): all P have the rounding of that LSE, and delta = sum P dP has it, too.
+    // With forward=own P may be exp(s - LSE): all P have the rounding of that LSE, 3 u (|m| + |log l|) as below, and
+    // delta = sum P dP has it, too.
     const double own_error =
         roundoff_.own_forward ? 3 * roundoff_.unit * (std::fabs(m) + log_sum) * prob_grad_weight() : 0;
     if (roundoff_.own_forward && !lattice) out_.delta_error[row_] += delta_error_of_products() + own_error;

@@ -214,8 +214,8 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
     if (is_tnd(spec) && (mode == 3 || mode == 7))
         for (std::size_t b = 0; b < q.size(); ++b)
             if (q[b] > kv[b] && kv[b] > 0) std::swap(q[b], kv[b]);
-    // The diagonal from the right at the edges of tiles, where a tile needs its mask for one pair. Not of long rows of
-    // queries: they would get as many keys.
+    // Keys for a diagonal at the edges of tiles, where a tile needs its mask for one pair. Not of long rows of queries:
+    // they would get as many keys. sample_band places the diagonal of mode 4.
     constexpr Int kShort = 300;
     if (mode == 4 && longest(q) <= kShort && longest(kv) <= kShort && pse_of(spec) == FlashPse::absent && random.chance(30))
         std::ranges::fill(kv, random.between(66, 200));

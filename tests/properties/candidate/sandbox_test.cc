@@ -150,6 +150,11 @@ TEST_F(DriverBehindWalls, BeginsOrIsAbsent) {
     EXPECT_EQ(level_for([&] { return listens("attncheck_test_driver"); }), all_ + ", seccomp, devices open");
 }
 
+// What begins outside alone, for a reason that is no wall, takes no wall away.
+TEST_F(DriverBehindWalls, BeginsOutsideAlone) {
+    EXPECT_EQ(level_for([] { return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0; }), all_ + ", seccomp, devices open");
+}
+
 // The name of a thread, say, is a file of the process that began it.
 TEST_F(DriverBehindWalls, WritesAFile) {
     const auto writes = [] { return open("/proc/self/comm", O_WRONLY) >= 0; };
