@@ -124,6 +124,15 @@ void with_zeros_in_dense_tensors(Spec& spec) {
     std::ranges::fill(spec.layouts, Layout::dense);
 }
 
+void draw_softcap(Spec& spec, Random& random) {
+    spec.set("softcap", random.pick<std::int64_t>({1, 1, 2, 5, 7, 20, 30, 50, 100, 400}));
+    if (random.chance(25)) spec.set("softcap_unit", random.between(1, 2));
+}
+
+void without_softcap(Spec& spec) {
+    for (const char* field : {"softcap", "softcap_unit"}) spec.set(field, 0);
+}
+
 void remove_sequence(Spec& spec, std::size_t b) {
     for (auto& list : spec.lists) list.erase(list.begin() + static_cast<std::ptrdiff_t>(b));
 }

@@ -55,6 +55,10 @@ void draw_any_data(Spec& spec, Random& random, bool is_plain = true);
 void draw_leading_keys(Spec& spec, Random& random);
 /// Often 1/sqrt(D).
 void draw_scale(Spec& spec, Random& random);
+
+/// A softcap as models have it, or a small one, or one that is no whole number.
+void draw_softcap(Spec& spec, Random& random);
+void without_softcap(Spec& spec);
 /// These weights of normal data and of whole numbers, 1 of each recipe else but zeros.
 RecipeWeights each_recipe(int normal, int ints);
 

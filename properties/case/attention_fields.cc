@@ -41,6 +41,19 @@ NumberField scale_field() {
     return choice("scale", {"one", "rsqrt", "eighth", "zero", "negative", "tenth", "large"});
 }
 
+std::vector<NumberField> softcap_fields() {
+    return {{.key = "softcap", .max = 1000, .fallback = 0}, choice("softcap_unit", {"one", "eighth", "tenth"})};
+}
+
+double softcap_of(const Extents& extents) {
+    constexpr double kParts[] = {1, 8, 10};
+    return static_cast<double>(extents["softcap"]) / kParts[extents["softcap_unit"]];
+}
+
+Rule softcap_rule() {
+    return {.when = "softcap=0", .message = "softcap_unit needs a softcap", .needs = "softcap_unit=one"};
+}
+
 NumberField logits_field(std::vector<std::string> leading) {
     std::vector<std::string> names{"plain", "equal"};
     names.insert(names.end(), leading.begin(), leading.end());

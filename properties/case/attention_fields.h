@@ -22,6 +22,10 @@ std::vector<NumberField> attention_fields(std::vector<NumberField> first, const 
                                           std::vector<NumberField> rest);
 NumberField mask_field(const char* key);
 NumberField scale_field();  ///< ScaleKind (attention_data.h)
+/// `softcap`, and `softcap_unit`, which it counts: 7 eighths are 0.875.
+std::vector<NumberField> softcap_fields();
+double softcap_of(const Extents& extents);
+Rule softcap_rule();
 /// Kinds of logits: equal ones, those led by some keys, and those that share an offset.
 NumberField logits_field(std::vector<std::string> leading = {"dominant"});
 /// `stats` and `out`: what a gradient is given (alter_given in laws/attention_parts.h).

@@ -1,5 +1,5 @@
 // The neutral operators as somebody calls them: numbers that no field of a case has. A case draws
-// its kv_length, its pages and a whole softcap from a seed; a given call has any.
+// its kv_length, its pages and a softcap of few digits from a seed; a given call has any.
 #pragma once
 
 #include "properties/cli/judge_given.h"

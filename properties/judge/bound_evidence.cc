@@ -38,6 +38,8 @@ std::vector<Word> words_of(const RoundingClass& declared) {
     add("in", &RoundingClass::factor);
     add("ftz=all", &RoundingClass::flush_subnormals);
     add("forward=own", &RoundingClass::own_forward);
+    add("steps=half", &RoundingClass::steps_rounded);
+    add("tanh", &RoundingClass::tanh_error);
     add("scale", &RoundingClass::scaling);
     return out;
 }

@@ -262,7 +262,14 @@ private:
     void start_walk(const Spec& spec, const Verdict& verdict) {
         walk_.emplace(
             op_, property_, options_, clock_, context_.candidate,
-            [this](const Spec& other) { return evaluate(other); }, spec, verdict);
+            [this](const Spec& other) { return evaluate(other); },
+            [this](const Spec& other, const ref::RoundingClass& rounding) {
+                context_.rounding = rounding;
+                const Verdict under = evaluate(other);
+                context_.rounding = options_.rounding;
+                return under;
+            },
+            spec, verdict);
     }
 
     /// When the last case began a counterexample: it is walked down here or left to others.

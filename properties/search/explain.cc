@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "properties/case/derived.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -18,6 +20,7 @@ struct Field {
     bool is_least = false;  ///< has the lowest value that leaves anything to compute
     std::string value;
     std::vector<std::string> fail, hold;  ///< of the other values, as they print
+    bool is_open = false;                 ///< of some legal value it is not known
 };
 
 /// A value as the case line has it.
@@ -44,8 +47,9 @@ public:
 private:
     /// Notes what the case with one other value does.
     void attempt(Field& field, std::string value, const Spec& other) {
-        if (is_over_() || !is_taken_(other)) return;
-        const Varied now = outcome_(other);
+        if (!is_taken_(other)) return;
+        const Varied now = is_over_() ? Varied::not_tried : outcome_(other);
+        field.is_open |= now == Varied::not_tried;
         if (now == Varied::fails) field.fail.push_back(std::move(value));
         if (now == Varied::holds) field.hold.push_back(std::move(value));
     }
@@ -118,7 +122,9 @@ private:
         for (const Field& field : fields_) {
             const std::string own = field.key + "=" + field.value;
             if (field.fail.empty() && field.hold.empty()) continue;
-            if (field.hold.empty() && (field.is_named || field.is_least))
+            if (field.hold.empty() && (field.is_named || field.is_least) && field.is_open)
+                some.push_back(fmt::format("{}={}", field.key, fmt::join(field.fail, ",")));
+            else if (field.hold.empty() && (field.is_named || field.is_least))
                 any.push_back(field.key);
             else if (field.hold.empty())
                 needs.push_back(fmt::format("{} >= {}", field.key, field.value));
@@ -136,6 +142,17 @@ private:
         add("needs", needs, ", ");
         add("fails with any", any, ", ");
         add("also with", some, "; with ");
+        add("with", drawn_arrays(), ", ");
+        return out;
+    }
+
+    /// What a seed chose where the case line has a word alone, such as kv_length=some.
+    std::vector<std::string> drawn_arrays() const {
+        std::vector<std::string> out;
+        for (const HostArray& array : outline_of(extents_of(smallest_)).arrays)
+            if (const int field = op_.schema().number(array.name);
+                array.present && field >= 0 && !op_.schema().numbers[static_cast<std::size_t>(field)].names.empty())
+                out.push_back(fmt::format("{} [{}]", array.name, fmt::join(array.values, ",")));
         return out;
     }
 

@@ -7,6 +7,7 @@
 
 #include "properties/candidate/candidate.h"
 #include "properties/search/explain.h"
+#include "properties/search/fitting_words.h"
 
 namespace attncheck::properties {
 namespace {
@@ -25,14 +26,15 @@ bool may_come_from_outside(const std::string& failure) {
 }  // namespace
 
 Walk::Walk(const Operator& op, const Property& property, const EngineOptions& options,
-           const Clock& clock, Candidate& candidate, Evaluate evaluate, const Spec& spec,
-           const Verdict& verdict)
+           const Clock& clock, Candidate& candidate, Evaluate evaluate,
+           EvaluateUnder evaluate_under, const Spec& spec, const Verdict& verdict)
     : op_(op),
       property_(property),
       options_(options),
       clock_(clock),
       candidate_(candidate),
       evaluate_(std::move(evaluate)),
+      evaluate_under_(std::move(evaluate_under)),
       start_(clock.now()) {
     found_.spec = found_.original = spec;
     found_.failure = verdict.failure;
@@ -135,7 +137,7 @@ Counterexample Walk::finish(KnownMinima& known) {
     } else {
         certify();
         confirm();
-        if (!is_known(known)) explain();
+        if (!is_known(known)) explain(), find_words();
         known[key()].push_back(found_.spec);
     }
     found_.shrink_seconds = clock_.now() - start_;
@@ -203,6 +205,22 @@ bool Walk::is_known(const KnownMinima& known) const {
     return std::ranges::any_of(known, [&](const auto& of_class) {
         return std::ranges::find(of_class.second, found_.spec) != of_class.second.end();
     });
+}
+
+/// Both the case that was found and the smallest one hold under it: few words fit by chance.
+void Walk::find_words() {
+    const bool is_numeric = found_.tier <= Tier::filter && found_.spec.edits.empty();
+    if (!options_.explains || !is_numeric || options_.rule || tries_ > 1 || clock_.interrupted()) return;
+    constexpr double kMost = 0.4;  // seconds
+    const double start = clock_.now();
+    const std::string words = fitting_words(
+        options_.rounding,
+        [&](const ref::RoundingClass& rounding) {
+            const auto holds = [&](const Spec& spec) { return evaluate_under_(spec, rounding).kind == Verdict::Kind::held; };
+            return holds(found_.spec) && (found_.spec == found_.original || holds(found_.original));
+        },
+        [&] { return clock_.interrupted() || clock_.now() - start > kMost; });
+    if (!words.empty()) found_.matters += (found_.matters.empty() ? "" : "; ") + words;
 }
 
 /// A hang costs the whole limit each time, and a rejected or an unsteady case has too little to say.

@@ -15,12 +15,14 @@ namespace attncheck::properties {
 class Walk {
 public:
     using Evaluate = std::function<Verdict(const Spec&)>;
+    /// Under another class of rounding than the one that is declared.
+    using EvaluateUnder = std::function<Verdict(const Spec&, const ref::RoundingClass&)>;
 
     /// Runs the failing case again, alone in fresh processes: whether it is repeatable decides how
     /// often a neighbour is tried.
     Walk(const Operator& op, const Property& property, const EngineOptions& options,
-         const Clock& clock, Candidate& candidate, Evaluate evaluate, const Spec& spec,
-         const Verdict& verdict);
+         const Clock& clock, Candidate& candidate, Evaluate evaluate, EvaluateUnder evaluate_under,
+         const Spec& spec, const Verdict& verdict);
 
     /// Neighbours of a case on the way, known minima of the same failure first.
     std::vector<Neighbour> neighbours_of(const Spec& spec, const KnownMinima& known) const;
@@ -51,6 +53,7 @@ private:
     void confirm();
     bool is_known(const KnownMinima& known) const;
     void explain();
+    void find_words();
     std::string key() const { return op_.name() + " " + found_.failure; }
 
     const Operator& op_;
@@ -59,6 +62,7 @@ private:
     const Clock& clock_;
     Candidate& candidate_;
     Evaluate evaluate_;
+    EvaluateUnder evaluate_under_;
     Counterexample found_;
     enum class Tried { holds, fails, declined };
     std::unordered_map<std::string, Tried> tried_;  ///< by case line

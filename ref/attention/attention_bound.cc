@@ -260,7 +260,8 @@ private:
         const Eigen::RowVectorXd moved = weighted_distances(pairs.theta.row(i), y.of_keys, output);
         const Array farthest =
             (y.low - output.array()).abs().max((y.high - output.array()).abs());
-        const double prob = row.lattice ? 0 : roundoff_.prob,
+        // With steps=half a dropout stores P, too.
+        const double prob = row.lattice ? 0 : roundoff_.prob + (keep_ > 1 ? roundoff_.step : 0),
                      unit = row.lattice ? 0 : roundoff_.unit;
         const double value = roundoff_.factor_of(value_);
         const double rho =

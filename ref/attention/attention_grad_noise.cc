@@ -31,6 +31,7 @@ public:
                    o = view(in_.output, shape_.value_dim);
         delta_variance_ = of_.of_sum(static_cast<double>(shape_.value_dim)) *
                           dout.cwiseProduct(o).rowwise().squaredNorm();
+        of_.exponential += of_.tanh * square(in_.forward.softcap);  // P errs by both alike
         if (of_.delta > 0) delta_variance_ += of_.delta * delta_.square() + of_.underflow;
     }
 
@@ -54,7 +55,7 @@ public:
             delta_variance[i] = delta_variance_[at];
             other_delta[i] = sums_.place_of(at).position > 0 ? delta_[at - heads] : delta_[at];
         }
-        Array scored = scores_.of_sums(rows, stored_scores(s, rows.bias));
+        Array scored = scores_.of_sums(rows);
         Array scaled;
         if (of_.scaling > 0) {
             scaled = scores_.of_scaling(rows);
@@ -64,9 +65,12 @@ public:
         Array slope_variance;
         if (cap > 0) {
             scored = slope.square() * scored + 16 * unit * capped.square();
-            slope_variance = 4 * (capped / cap).square() * scored / square(cap) + 4 * unit;
+            // The slope is as wrong as its tanh is, and is itself made in steps.
+            const Array of_tanh = scored + (of_.score + of_.step) * capped.square() + scores_.of_caps(plain, g, rows.count());
+            slope_variance = 4 * (capped / cap).square() * of_tanh / square(cap) + 4 * unit + 4 * of_.step * slope.square();
             plain = plain.isFinite().select(plain * slope, 0.0);
         }
+        scored += scores_.of_stored(rows, exact.plain, s);
         Array omega =
             scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
@@ -86,9 +90,14 @@ public:
                                 rows.query.cwiseProduct(product(p.matrix(), rows.key())).rowwise().squaredNorm().array();
             omega.colwise() += sum_variance;
         }
-        const Array prob_grad_variance =
+        Array prob_grad_variance =
             of_.of_products(value_dim) * 2 / value_dim * rows.gain.square() *
             (dout.rowwise().squaredNorm() * value_squares_(rows.keys).transpose()).array();
+        if (of_.cut > 0) prob_grad_variance += of_.cut * exact.prob_grad.square();
+        // steps=half: dP is stored, behind a dropout as well.
+        const double stores = of_.step > 0 ? (in_.forward.keep_prob < 1 ? 2 : 1) : 0;
+        if (stores > 0)
+            prob_grad_variance += stores * (of_.step * exact.prob_grad.square() + of_.underflow * rows.gain.square());
         const Array read = rows.gain.square() *
                            flushed_products(finite_part(dout).matrix(),
                                             finite_part(rows.value()).matrix(), of_.flush);
@@ -99,13 +108,16 @@ public:
         }
         // A cast near zero, before or after the scale.
         const double most_scale = std::max(1.0, std::fabs(scale));
-        const double lost = of_.rounds_score_grad ? of_.underflow * square(most_scale) : 0;
+        const double casts = (of_.rounds_score_grad ? 1 : 0) + (of_.step > 0 ? (cap > 0 ? 5 : 2) : 0);
+        const double lost = casts * of_.underflow * square(most_scale) * (of_.step > 0 && cap > 0 && cap < 1 ? 1 / square(cap) : 1);
         PairShares shares;
         shares.value = scale * ds;
         shares.scale = scale * plain * ds;
         shares.prob = scale * p;
         Array own = p.square() * (prob_grad_variance + read + 4 * unit * centred.square()) +
                     ds.square() * omega;
+        // Of P, and of dS as it takes the scale; with a softcap also of the steps of its slope.
+        if (of_.step > 0) own += of_.step * (cap > 0 ? 5 : 2) * ds.square() + of_.underflow * centred.square();
         if (in_.bias_elements > 0)
             bias_.add_bias(rows, ds, own + (of_.rounds_score_grad ? of_.underflow : 0), p,
                            delta_variance, of_given);
@@ -128,6 +140,8 @@ public:
         const double value_lost =
             of_.rounds_prob ? of_.underflow / square(in_.forward.keep_prob) : 0;
         weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
+        if (stores > 1)  // P behind the dropout
+            weights.own += of_.step * weights.value.square() + value_lost;
         if (of_.rounds_prob && of_.least > RoundingVariance::kNoNumber)
             weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
         weights.share_alike(sum_alike);
@@ -171,11 +185,6 @@ private:
             for (std::int64_t c = 0; c < shape_.value_dim; ++c)
                 out[i] += square(dout(i, c)) * of_.stored(dtype_, view(in_.output, shape_.value_dim)(rows.row(i), c));
         return out;
-    }
-
-    Array stored_scores(const Array& s, const Array& bias) const {
-        if (of_.score == 0) return Array::Zero(s.rows(), s.cols());
-        return s.binaryExpr(bias, [&](double x, double b) { return of_.of_stored_score(x, b); });
     }
 
     const AttentionBackward& backward_;
@@ -229,13 +238,18 @@ AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequenceP
                                 : 0;
     };
     const double of_query = common(in.forward.query), of_key = common(in.forward.key),
-                 logits = of.coherent_logits(static_cast<double>(shape.head_dim)) + of_query + of_key;
+                 of_cap = of.coherent_cap(in.forward.softcap),
+                 logits = of.coherent_logits(static_cast<double>(shape.head_dim)) + of_query + of_key + of_cap +
+                          of.coherent_products(of.score, shape.head_dim),
+                 of_prob_grad = of.coherent_products(of.step, shape.value_dim);
     for (RoundingNoise* one : {&out.query_grad, &out.key_grad, &out.value_grad}) {
         add_coherent(*one, Defect::scale, logits);
         if (of.delta > 0 && one != &out.value_grad)
             add_coherent(*one, Defect::row_term, unit_roundoff(precision.dtype));
+        if (of_prob_grad > 0 && one != &out.value_grad) add_coherent(*one, Defect::row_term, of_prob_grad);
+        add_cut(*one, of.cut);
         add_gain(*one);
-        one->coherent = of.coherent(terms) + tiles * std::sqrt(of.exponential);
+        one->coherent = of.coherent(terms) + of_cap + of_prob_grad + tiles * std::sqrt(of.exponential) + std::sqrt(of.tanh) * in.forward.softcap;
     }
     out.query_grad.coherent += of_key, out.key_grad.coherent += of_query;
     return out;

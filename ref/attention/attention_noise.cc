@@ -31,7 +31,7 @@ public:
         const Array s = exact.logits.array(), p = exact.probs.array();
         // Variance of a logit as computed: its score, log2 e, bias, the difference to the maximum, and exp.
         const double unit = square(of_.unit);
-        Array scored = scores_.of_sums(rows, stored_scores(rows, exact));
+        Array scored = scores_.of_sums(rows);
         Array scaled = Array::Zero(s.rows(), s.cols());
         if (of_.scaling > 0) scaled = scores_.of_scaling(rows);  // K for all rows
         if (in_.softcap > 0) {
@@ -39,6 +39,7 @@ public:
             scored = slope.square() * scored + 16 * unit * capped.square();
             scaled *= slope.square();
         }
+        scored += scores_.of_stored(rows, exact.scores.array(), s) + merged_parts(exact);
         const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
         const double exponential = of_.exponential * square(1 + tiles);
         const Array omega =
@@ -54,7 +55,7 @@ public:
         of.of_max = (omega + scaled).isNaN().select(0.0, omega + scaled).rowwise().maxCoeff();
         of.probs = p.square().rowwise().sum();
         const double count = static_cast<double>(rows.count());
-        of.exponential = exponential;
+        of.exponential = exponential + (in_.softcap > 0 ? of_.tanh * square(in_.softcap) : 0);
         of.row_sum = of_.of_own_sum(count, tiles);
         measure_alike(s, p, of);
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
@@ -71,7 +72,7 @@ private:
         Eigen::ArrayXd largest, weighted, probs;
         Eigen::ArrayXd of_max;  ///< largest variance of a logit, Q and K as they are scaled included
         Array scaled;           ///< p^2 times the variance that these give a logit, by pair; empty: none
-        double row_sum = 0, exponential = 0;  ///< relative variances of l, and the part of exp=N
+        double row_sum = 0, exponential = 0;  ///< relative variances of l, and the part of exp=N and tanh=N
         /// What terms next to a much larger one lose of l, and P in its cast, where they err alike.
         Eigen::ArrayXd sum_alike, cast_alike;
         Array prob_alike;  ///< of the cast, by pair; empty: nothing
@@ -96,14 +97,12 @@ private:
             if (RoundingVariance::alike(1, cast_unit, spreads[i]) > 0) of.cast_alike[i] = cast_unit;
     }
 
-    /// Scores that are stored, and parts merged by stored LSE.
-    Array stored_scores(const SharedRows<double>& rows, const AttendedRows<double>& exact) const {
+    /// Parts merged by stored LSE.
+    Array merged_parts(const AttendedRows<double>& exact) const {
         Array out = Array::Zero(exact.logits.rows(), exact.logits.cols());
-        if (of_.score == 0 && !of_.lse_split) return out;
-        for (std::int64_t i = 0; i < out.rows(); ++i) {
+        for (std::int64_t i = 0; of_.lse_split && i < out.rows(); ++i) {
             const double lse = exact.row_max[i] + std::log(exact.row_sum[i]);
-            for (std::int64_t j = 0; j < out.cols(); ++j)
-                out(i, j) = of_.of_score(exact.logits(i, j), rows.bias(i, j), lse);
+            for (std::int64_t j = 0; j < out.cols(); ++j) out(i, j) = of_.of_split(exact.logits(i, j), lse);
         }
         return out;
     }
@@ -167,6 +166,7 @@ private:
                          sums * products.row(i) +
                          o2 * (of.row_sum + square(of.sum_alike[i])) + stored;
             if (scaled.size() > 0) rest += scaled.row(i);
+            if (keep > 1) rest += of_.step * products.row(i);  // a dropout stores P, too
             if (of_.rounds_sum) alike.row(i) += o2 * square(of.cast_alike[i]);
             const Array cast =
                 of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
@@ -265,15 +265,18 @@ AttentionNoise noise_of_rows(const AttentionForward<double>& forward, const Sequ
                         });
     });
     const RoundingVariance of(precision);
-    double logits = of.coherent_logits(static_cast<double>(shape.head_dim));
+    double logits = of.coherent_logits(static_cast<double>(shape.head_dim)) + of.coherent_cap(in.softcap) +
+                    of.coherent_products(of.score, shape.head_dim);
     if (of.stores_scaled)
         logits += common_scaling_error(in.query, in.scale, precision.dtype) +
                   common_scaling_error(in.key, in.scale, precision.dtype);
     add_coherent(out.output, Defect::scale, logits);
+    add_cut(out.output, of.cut);
     for (RoundingNoise* one : {&out.output, &out.row_max, &out.row_sum, &out.lse}) {
         add_gain(*one);
         one->coherent =
-            of.coherent(static_cast<double>(*std::ranges::max_element(longest) + shape.head_dim));
+            of.coherent(static_cast<double>(*std::ranges::max_element(longest) + shape.head_dim)) +
+            std::sqrt(of.tanh) * forward.in.softcap;
     }
     return out;
 }

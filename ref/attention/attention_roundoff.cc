@@ -69,9 +69,13 @@ AttentionRoundoff::AttentionRoundoff(const Precision& precision)
                          (dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
     const double storage = unit_roundoff(dtype);
     if (flushes) storage_eta = min_normal(dtype);
-    if (rounding.prob_rounded) prob = unit_roundoff(cast_type);
-    if (rounding.score_grad_rounded) score_grad = unit_roundoff(cast_type);
-    if (rounding.scores_rounded) score = storage, score_eta = storage_eta;
+    const bool casts_prob = rounding.prob_rounded || rounding.steps_rounded,
+               casts_score_grad = rounding.score_grad_rounded || rounding.steps_rounded;
+    if (casts_prob) prob = unit_roundoff(cast_type);
+    if (casts_score_grad) score_grad = unit_roundoff(cast_type);
+    if (rounding.scores_rounded || rounding.steps_rounded) score = storage, score_eta = storage_eta;
+    if (rounding.steps_rounded) step = storage, step_eta = storage_eta;
+    tanh = rounding.tanh_error * unit;
     if (rounding.delta_rounded) delta = storage;
     if (rounding.group_rounded) group = storage;
     // P and dS are factors too. The last bits of a bf16 number are those of 2^-133.
@@ -83,7 +87,7 @@ AttentionRoundoff::AttentionRoundoff(const Precision& precision)
         scaling_largest = is_half ? max_finite(dtype) : kLargestFp32;
     }
     if (rounding.row_sum_rounded) row_sum = unit_roundoff(dtype);
-    if (rounding.prob_rounded || rounding.score_grad_rounded || rounding.row_sum_rounded) {
+    if (casts_prob || casts_score_grad || rounding.row_sum_rounded) {
         cast_min = min_normal(cast_type);
         cast_eta = flushes ? cast_min : half_ulp(cast_type, 0);
     }
@@ -133,7 +137,10 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
                                   : roundoff.largest),
       cast_(roundoff.score),
       cast_eta_(roundoff.score_eta * std::max(1.0, scale_)),
-      floor_(kSumFloor + roundoff.tiny_sum) {
+      floor_(kSumFloor + roundoff.tiny_sum),
+      step_(roundoff.step),
+      step_eta_(roundoff.step_eta),
+      tanh_(roundoff.tanh) {
     const TensorRange q(in.query), k(in.key);
     const double factors = (1 + roundoff.product_of(q, k)) * square(1 + roundoff.scaling) - 1,
                  dim = static_cast<double>(shape.head_dim);
@@ -149,14 +156,15 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
         inputs_overflow_ = std::max(q.largest, k.largest) * std::max(1.0, 1.45 * scale_) >=
                            roundoff.scaling_largest;
     }
+    int exponent = 0;
+    const bool scale_has_one_bit = std::frexp(scale_, &exponent) == 0.5;
+    rounds_scale_ = step_ > 0 && !scale_has_one_bit;
     const bool flushes =
         roundoff.tiny > 0 && (q.smallest < roundoff.tiny || k.smallest < roundoff.tiny ||
                               lowest < -126 || std::ldexp(1, lowest) < roundoff.score_eta);
     if (roundoff.sum <= 0x1p-24 && factors == 0 && !flushes) {
         exact_below_ = exact_sum_limit(lowest);
         // A score that is stored is scale <q, k>: no fewer bits than the scale has.
-        int exponent = 0;
-        const bool scale_has_one_bit = std::frexp(scale_, &exponent) == 0.5;
         if (cast_ > 0)
             exact_below_ = !scale_has_one_bit || std::ldexp(1, lowest) < 2 * roundoff.score_eta
                                ? 0
@@ -171,6 +179,8 @@ double ScoreError::operator()(double logit, double bias, double magnitude) const
         with_bias += (cast_ * (std::fabs(logit) + (bias == 0 ? 0 : std::fabs(logit - bias))) +
                       2 * cast_eta_) *
                      (1 + growth_);
+    if (step_ > 0 && magnitude > 0)
+        with_bias += ((rounds_scale_ ? step_ * std::fabs(logit - bias) : 0) + step_eta_) * (1 + growth_);
     const double floor = (magnitude + 4) * floor_;
     if (magnitude < exact_below_) {
         if (logit == bias) return with_bias;
@@ -180,14 +190,15 @@ double ScoreError::operator()(double logit, double bias, double magnitude) const
 }
 
 double ScoreError::tanh_error(double score, double magnitude, double cap) const {
-    const double error = std::isfinite(score) ? (*this)(score, 0, magnitude) : 0;
+    double error = std::isfinite(score) ? (*this)(score, 0, magnitude) : 0;
     if (score == 0 && error == 0) return 0;
+    if (std::isfinite(score)) error += step_ * (std::fabs(score) + error) + step_eta_ * cap;
     const double nearest = std::max(0.0, std::fabs(score) - error) / cap;
     const double slope = 1 / square(std::cosh(nearest));
     // What the quotient and the product lose near zero.
-    const double floor = (1 + cap) * floor_;
-    return std::min(slope * error, 2 * cap) + 4 * unit_ * cap * std::tanh(std::fabs(score) / cap) +
-           floor;
+    const double floor = (1 + cap) * (floor_ + step_eta_);
+    return std::min(slope * error, 2 * cap) + (4 * unit_ + step_) * cap * std::tanh(std::fabs(score) / cap) +
+           tanh_ * cap + floor;
 }
 
 double ScoreError::capped(double score, double logit, double bias, double magnitude,
@@ -203,7 +214,7 @@ double ScoreError::capped(double score, double logit, double bias, double magnit
 double ScoreError::slope_error(double score, double magnitude, double cap) const {
     const double t = std::tanh(std::fabs(score) / cap);
     const double error = tanh_error(score, magnitude, cap) / cap;
-    return std::min(1.0, 2 * t * error + error * error) + 2 * unit_;
+    return std::min(1.0, 2 * t * error + error * error) + 2 * unit_ + 4 * step_ * (1 - t * t);
 }
 
 bool is_lattice_row(std::span<const double> logits, double row_max) {

@@ -56,6 +56,9 @@ struct AttentionRoundoff {
     double score_eta = 0;
     double delta = 0;    ///< of the cast of delta
     double group = 0;    ///< of the cast of dK and dV of one query head
+    double step = 0;     ///< of a result that an operation of a composition stores (steps=half)
+    double step_eta = 0; ///< and near zero
+    double tanh = 0;     ///< of tanh, absolute (tanh=N)
     double storage_eta;  ///< what these two casts lose near zero
     double factor = 0;   ///< of a number that enters a product (in=), unless it fits
     double factor_floor = 0;     ///< and near zero
@@ -143,7 +146,8 @@ inline constexpr double kLatticeRoundoff = 0x1p-23;
 ///                                                       a bias may be a product and is added
 ///                                                       before or after the scale
 ///
-/// (gamma with 2 u_in more, and 2 u_scale where q and k are scaled, which loses eta (|q| + |k|) near zero; u_S of stored scores, before and behind the bias)
+/// (gamma with 2 u_in more, and 2 u_scale where q and k are scaled, which loses eta (|q| + |k|) near zero; u_S of stored scores, before and behind the bias;
+/// |s - bias| u_S more with steps=half, for <q, k> and its product with a scale that is no power of two)
 ///
 /// or, where all partial sums of <q, k> are exact in fp32, 2 u_e |s|; and one unit of the fp32
 /// subnormals for each of scale log2 e (times sum |q k|), the logit, and its maximum in either
@@ -158,13 +162,14 @@ public:
 
     /// Of c tanh(score / c) + bias: the error of the score times its slope, and that of tanh.
     ///
-    ///   |s^ - s| <= E sech^2(max(0, |score| - E) / c) + 4 u |c tanh| + 4 u (|s| + |bias|)
+    ///   |s^ - s| <= E sech^2(max(0, |score| - E) / c) + 4 u |c tanh| + c e_tanh + 4 u (|s| + |bias|)
     ///
+    /// With steps=half E has u_S |score| more, for the quotient, and tanh itself errs by u_S |tanh| more.
     /// Source: verification.md 4.3. A score that is infinite is exactly so, and its tanh is +-1.
     double capped(double score, double logit, double bias, double magnitude, double cap) const;
 
     /// |t^ - t| of t = 1 - tanh^2(score / c), the factor of its gradient: 2 |tanh| e + e^2 + 2 u with
-    /// e the error of tanh.
+    /// e the error of tanh; 4 u_S t more with steps=half.
     double slope_error(double score, double magnitude, double cap) const;
 
     /// True if <q, k> is exact in fp32, in any order.
@@ -200,7 +205,8 @@ private:
     double tanh_error(double score, double magnitude, double cap) const;
 
     double scale_, growth_, unit_, largest_, flush_ = 0, exact_below_ = 0;
-    double cast_, cast_eta_, floor_;
+    double cast_, cast_eta_, floor_, step_, step_eta_, tanh_;
+    bool rounds_scale_ = false;  ///< <q, k> is stored, and so is its product with a scale that changes its digits
     bool inputs_overflow_ = false;  ///< as they are scaled
 };
 

@@ -28,14 +28,19 @@ void LogitSums::add_bias(const SharedRows<double>& rows, const RowGradients& of)
 }
 
 void LogitSums::add_sinks(const AttentionShape& shape, const SharedRows<double>& rows,
-                          const RowGradients& of, bool own_forward) {
-    if (!rows.has_sink()) return;  // one of -infinity has no column
+                          const RowGradients& of, const AttentionRoundoff& roundoff) {
+    if (!rows.has_sink()) {  // one of -infinity has no column; of a composition it has P = 0, times a dP beyond its type
+        for (std::int64_t i = 0; roundoff.step > 0 && i < rows.query.rows(); ++i)
+            unjudged_[static_cast<std::size_t>(rows.row(i) % shape.query_heads)] |=
+                rows.count() > 0 && of.unjudged[static_cast<std::size_t>(i)];
+        return;
+    }
     const std::int64_t sink = rows.count() - 1;
     for (std::int64_t i = 0; i < rows.query.rows(); ++i) {
         const auto element = static_cast<std::size_t>(rows.row(i) % shape.query_heads);
         add_term(element, of, i, sink);
         // delta = sum P dP of no keys is 0, <dO, O> with O = 0 may be no number.
-        if (own_forward && sink == 0 && !std::isfinite(of.bias_grad()(i, sink))) unjudged_[element] = true;
+        if (roundoff.own_forward && sink == 0 && !std::isfinite(of.bias_grad()(i, sink))) unjudged_[element] = true;
     }
 }
 
@@ -50,7 +55,10 @@ void LogitSums::add(const LogitSums& other) {
 ExpectedTensor LogitSums::finish(Dtype dtype, const AttentionRoundoff& roundoff) const {
     ExpectedTensor out(value_.size());
     for (std::size_t e = 0; e < value_.size(); ++e) {
-        if (terms_[e] == 0) continue;
+        if (terms_[e] == 0) {
+            if (unjudged_[e]) leave_unjudged(out, e);
+            continue;
+        }
         const double growth = gamma(terms_[e], roundoff.sum) + roundoff.narrow;
         const double sum = error_[e] + growth * (size_[e] + error_[e]);
         const double floor =
@@ -86,7 +94,7 @@ ExpectedTensor expected_sink_grad(const AttentionBackward& backward, const Preci
         return in_sequence;
     };
     for_shared_rows<double>({shape, list, in.forward}, all_rows(shape), [&](const SharedRows<double>& rows) {
-        sums.add_sinks(shape, rows, bound.measure(rows), roundoff.own_forward);
+        sums.add_sinks(shape, rows, bound.measure(rows), roundoff);
     });
     ExpectedTensor out = sums.finish(Dtype::fp32, roundoff);
     // A sink of -infinity takes no part and its gradient is 0, which is P delta where delta is finite.

@@ -23,7 +23,7 @@ public:
     void add_bias(const SharedRows<double>& rows, const RowGradients& of);
     /// The sinks, by query head: the last column of each row.
     void add_sinks(const AttentionShape& shape, const SharedRows<double>& rows,
-                   const RowGradients& of, bool own_forward);
+                   const RowGradients& of, const AttentionRoundoff& roundoff);
     void add(const LogitSums& other);
 
     /// |x^ - x| <= sum of errors + gamma_n (sum |dS| + errors), stored as `dtype`.

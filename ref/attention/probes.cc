@@ -29,6 +29,19 @@ void add_coherent(RoundingNoise& noise, Defect defect, double part) {
     for (std::size_t i = 0; i < noise.size(); ++i) noise.alike[i] += square(part * direction[i]);
 }
 
+void add_cut(RoundingNoise& noise, double cut) {
+    if (cut == 0) return;
+    const auto add = [&](const std::vector<double>& direction) {
+        for (std::size_t i = 0; i < noise.size(); ++i) {
+            const double part = 3 * cut * square(direction[i]);
+            noise.variance[i] += part, noise.rest[i] += part, noise.alike[i] += part;
+        }
+    };
+    add(noise.value);
+    for (const Defect defect : {Defect::scale, Defect::row_term})
+        if (const Probe* const probe = find_probe(noise, defect)) add(probe->direction);
+}
+
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile) {
     for (Probe& probe : noise.probes)
         if (probe.defect == defect && (tile == 0 || probe.tile == tile)) return &probe;

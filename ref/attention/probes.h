@@ -24,6 +24,10 @@ void add_tile_probes(RoundingNoise& noise, std::span<const SequencePlace> places
 /// err as a wrong scale does, a stored delta as a wrong row term.
 void add_coherent(RoundingNoise& noise, Defect defect, double part);
 
+/// Factors that are cut make every product smaller: adds what that does, of the value, of the logits and of delta, to all
+/// variances. `cut` is the square of the relative error.
+void add_cut(RoundingNoise& noise, double cut);
+
 /// The probe of a defect, or null.
 Probe* find_probe(RoundingNoise& noise, Defect defect, std::int64_t tile = 0);
 

@@ -21,7 +21,11 @@ struct RoundingVariance {
     bool rounds_prob, rounds_score_grad, rounds_sum;
     std::int64_t least_tile;  ///< keys that a tile takes at least
     double score, delta, group;  ///< relative variance of the casts of S, of delta, of a head's dK
+    double step;                 ///< of a result that an operation of a composition stores
+    /// tanh=N: squared error of a tanh, as that of exp=N the same for the same argument.
+    double tanh;
     double factors;              ///< of a product whose factors are rounded first (in=)
+    double cut;                  ///< squared relative error that factors which are cut have in common
     double scaling;              ///< of an element of q or k that is scaled (scale=)
     double scaling_underflow;    ///< absolute, near zero
     bool stores_scaled;          ///< scale=half of a half type; what these errors have in common: scaled_inputs.h
@@ -41,16 +45,20 @@ struct RoundingVariance {
         unit = std::max(sum, 0x1p-24);
         truncating = rounding.accumulator_roundoff > 0x1p-24;
         cast = square(unit_roundoff(cast_type)) / 3;
-        rounds_prob = rounding.prob_rounded;
-        rounds_score_grad = rounding.score_grad_rounded;
+        rounds_prob = rounding.prob_rounded || rounding.steps_rounded;
+        rounds_score_grad = rounding.score_grad_rounded || rounding.steps_rounded;
         rounds_sum = rounding.row_sum_rounded;
         least_tile = rounding.least_tile;
-        score = rounding.scores_rounded ? stored_cast : 0;
+        score = rounding.scores_rounded || rounding.steps_rounded ? stored_cast : 0;
+        step = rounding.steps_rounded ? stored_cast : 0;
+        tanh = square(rounding.tanh_error * unit);
         delta = rounding.delta_rounded ? stored_cast : 0;
         group = rounding.group_rounded ? stored_cast : 0;
         // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
         // rows makes it smaller.
         factors = 2 * square(factor_roundoff(precision));
+        // Both factors lose half of a unit in the mean.
+        cut = rounding.factor == Factor::tf32_truncated ? factors / 2 : 0;
         // As other casts where it is one; the errors that rows share are counted as such.
         stores_scaled = scales_half && storage != Dtype::fp32;
         scaling = square(scaling_roundoff(precision)) / (stores_scaled ? 3 : 1);
@@ -77,16 +85,21 @@ struct RoundingVariance {
     double of_products(double terms) const { return of_sum(terms) + factors; }
     /// Of products of stored numbers one of which is q or k as they were scaled.
     double of_scaled_products(double terms) const { return of_products(terms) + scaling; }
-    /// Of a logit that is stored, before its bias or behind it, and of the LSE of the parts that are
-    /// merged by it.
-    double of_score(double logit, double bias, double lse) const {
+    /// Of a logit by the LSE of the parts that are merged by it.
+    double of_split(double logit, double lse) const {
         const double merge = std::max(std::fabs(logit), std::fabs(lse));
-        return of_stored_score(logit, bias) +
-               (lse_split ? unit * unit * (6 * merge * merge + 16) : 0);
+        return lse_split ? unit * unit * (6 * merge * merge + 16) : 0;
     }
+    /// Of a logit that is stored, before its bias or behind it; of a composition also <q, k>.
     double of_stored_score(double logit, double bias) const {
         if (score == 0) return 0;
-        return score * (logit * logit + (logit - bias) * (logit - bias)) + 2 * underflow;
+        return score * square(logit) + (score + step) * square(logit - bias) + 2 * underflow + (step > 0 ? underflow : 0);
+    }
+    /// Of c tanh(plain / c) by tanh=N, and where `plain`, its quotient and tanh are stored.
+    double of_cap(double plain, double slope, double cap) const {
+        if (tanh == 0 && step == 0) return 0;
+        const double of_plain = std::isfinite(plain) ? square(slope * plain) : 0;
+        return tanh * square(cap) + 3 * step * of_plain + (step > 0 ? underflow * (2 + 2 * square(cap)) : 0);
     }
     /// Error of a number on a grid of half step h, where numbers like it may err alike; else 0. The
     /// error is a function of the place between two points of the grid. It has no mean where the
@@ -116,13 +129,26 @@ struct RoundingVariance {
     /// A factor that all rows read is rounded once (in=).
     double coherent(double terms) const {
         return 16 * unit + (sum > 0x1p-24 ? terms * sum : 0) + std::sqrt(2 * factors) +
-               std::sqrt(exponential);
+               std::sqrt(exponential) + of_few_scores();
+    }
+    /// Scores that are stored are few numbers, at most 128 of bf16 between two powers of two, however many keys there are.
+    /// What a cast makes of their P has no smaller mean than that of so many keys.
+    double of_few_scores() const {
+        constexpr double kFewest = 32;
+        return score > 0 && rounds_prob ? std::sqrt(cast / kFewest) : 0;
+    }
+    /// Relative error that all results of a softcap may share: tanh x of a small x, or a product with a slope of nearly 1,
+    /// that is stored as x is.
+    double coherent_cap(double cap) const { return cap > 0 ? std::sqrt(3 * step) : 0; }
+    /// And all that are the product with one and the same number, stored: of 255/256 all but one of 128 are rounded down.
+    double coherent_products(double stored_variance, std::int64_t width) const {
+        return width == 1 ? std::sqrt(3 * stored_variance) : 0;
     }
     /// The same of logits, relative: scale and log2 e, and what truncation takes from the `terms` of
     /// a product.
     double coherent_logits(double terms) const {
         return 4 * unit + (sum > 0x1p-24 ? terms * sum : 0) +
-               std::sqrt(2 * (factors + (stores_scaled ? 0 : scaling)));
+               std::sqrt(2 * (factors + (stores_scaled ? 0 : scaling))) + std::sqrt(tanh);
     }
     double stored(Dtype dtype, double value) const {
         const double size = std::fabs(value), half = half_ulp(dtype, size);

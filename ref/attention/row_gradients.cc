@@ -107,7 +107,12 @@ void RowGradientBound::measure_row() {
     // delta = sum P dP has it, too.
     const double own_error =
         roundoff_.own_forward ? 3 * roundoff_.unit * (std::fabs(m) + log_sum) * prob_grad_weight() : 0;
-    if (roundoff_.own_forward && !lattice) out_.delta_error[row_] += delta_error_of_products() + own_error;
+    if (roundoff_.own_forward && !lattice) {
+        out_.delta_error[row_] += delta_error_of_products() + own_error;
+        // And of P that are stored.
+        if (roundoff_.step > 0)
+            out_.delta_error[row_] += roundoff_.step * prob_grad_weight() + roundoff_.step_eta * finite_prob_grads();
+    }
     if (lattice) {
         out_.delta_error[row_] = given_error_ + own_error;
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
@@ -152,6 +157,13 @@ double RowGradientBound::prob_grad_weight() const {
     return sum;
 }
 
+double RowGradientBound::finite_prob_grads() const {
+    double sum = 0;
+    for (std::int64_t j = 0; j < rows_->count(); ++j)
+        if (std::isfinite(prob_grad_size_(row_, j))) sum += prob_grad_size_(row_, j);
+    return sum;
+}
+
 double RowGradientBound::delta_error_of_products() const {
     const double growth = gamma(static_cast<double>(rows_->count()), roundoff_.sum);
     double error = 0;
@@ -181,6 +193,7 @@ bool RowGradientBound::exact_in_storage() const {
                 std::fabs(v) >= roundoff_.tiny);
     };
     // dS may be cast with its scale.
+    if (roundoff_.step > 0 && (out_.has_slope() || !prob_grad_.row(row_).unaryExpr(exact).all())) return false;
     return out_.weight.row(row_).unaryExpr(exact).all() &&
            out_.score_grad.row(row_).unaryExpr(exact).all() &&
            (roundoff_.score_grad == 0 ||
@@ -205,29 +218,35 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     const double lowered = raised > 0 ? prob * (prob / raised) * 0.99 : 0;
     const double floor = raised * l < kSafeExp ? kExpFloor / std::min(1.0, l) : 0;
     const double prob_grad_error = prob_grad_error_of(j, prob_grad_size);
+    if (roundoff_.step > 0) check_range(prob_grad_size + prob_grad_error, roundoff_.cast_max);
     check_range(prob_grad_size + prob_grad_error + delta_size_ + delta_error);
     check_range(raised * std::max(1.0, l), kLargestFp32);
     const double x = std::fabs(prob_grad_(row_, j) - delta_);
     const double x_error = prob_grad_error + u * (x + prob_grad_error + delta_error);
-    const double cast = (1 + u) * (1 + roundoff_.score_grad);
+    // steps=half: P, and dS as it takes its scale, are stored, too.
+    const double cast = (1 + u) * (1 + roundoff_.score_grad) * square(1 + roundoff_.step);
     // p [(1 + theta) cast - 1] X + p (1 + theta) cast xi, and theta's share of the common part.
     double error = (gained * cast + prob * (cast - 1)) * (x + delta_error) +
                    raised * cast * x_error + floor * (x + x_error + delta_error);
     // The largest dS that may be cast, before or after the scale.
     check_range((size + error + prob * delta_error) * std::max(1.0, scale_),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
+    // What steps=half loses of P and of dS near zero, before its scale as well.
+    const double step_loss = x > 0 || delta_error > 0 ? roundoff_.step_eta * (x + x_error + delta_error + 1) : 0;
+    error += step_loss;
     if (x > 0 || delta_error > 0) error += score_grad_loss(size - error - prob * delta_error);
     if (out_.has_slope()) {
         out_.logit_grad_error(row_, j) = error;
         measure_slope_error(j,
                             (gained * (1 + u) + prob * u) * (x + delta_error) +
-                                raised * (1 + u) * x_error + floor * (x + x_error + delta_error),
+                                raised * (1 + u) * x_error + floor * (x + x_error + delta_error) + step_loss,
                             x);
     } else {
         out_.score_grad_error(row_, j) = error;
     }
+    const double cast_prob = roundoff_.prob + (keep_ > 1 ? roundoff_.step : 0);  // stored by dropout, too
     const double prob_error =
-        kept ? ((gained + floor) * (1 + roundoff_.prob) + prob * roundoff_.prob) * keep_ +
+        kept ? ((gained + floor) * (1 + cast_prob) + prob * cast_prob) * keep_ +
                    roundoff_.cast_loss(lowered) * keep_ + (keep_ > 1 ? 2 * u * weight : 0)
              : 0;
     out_.prob_error(row_, j) = prob_error;
@@ -251,10 +270,12 @@ void RowGradientBound::measure_slope_error(std::int64_t j, double before, double
     const double common = prob * slope * delta_error;
     double error = before * (slope + tau) * (1 + 2 * u) +
                    prob * (x + delta_error) * (tau + 2 * u * (slope + tau));
-    error += roundoff_.score_grad * (size + error + common);
-    check_range((size + error + common) * std::max(1.0, scale_),
+    // steps=half: P, then products with the softcap, the slope and its reciprocal, and with the scale, each stored.
+    error += (roundoff_.score_grad + 5 * roundoff_.step) * (size + error + common);
+    check_range((size + error + common) * std::max({1.0, scale_, roundoff_.step > 0 ? softcap_ : 0}),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
-    if (x > 0 || delta_error > 0) error += score_grad_loss(size - error - common);
+    if (x > 0 || delta_error > 0)
+        error += score_grad_loss(size - error - common) + roundoff_.step_eta * 2 * (1 + std::max(1.0, 1 / softcap_));
     out_.score_grad_error(row_, j) = error;
 }
 
@@ -279,7 +300,9 @@ double RowGradientBound::prob_grad_error_of(std::int64_t j, double size) const {
     const double read =
         roundoff_.factor > 0 ? roundoff_.factor_floor * dim * (value_.largest + output_grad_.largest)
                              : 0;
-    return relative * size + (dim * roundoff_.sum_floor + flushed + read) * keep_;
+    const double error = relative * size + (dim * roundoff_.sum_floor + flushed + read) * keep_;
+    const double stores = keep_ > 1 ? 2 : 1;
+    return error + stores * (roundoff_.step * (size + error) + roundoff_.step_eta * keep_);
 }
 
 }  // namespace attncheck::ref

@@ -56,7 +56,8 @@ private:
     /// forward=own: autograd may form delta as sum_j P_j dP_j, which errs by what dP does besides
     /// what the output it stands for may be wrong by.
     double delta_error_of_products() const;
-    double prob_grad_weight() const;  ///< sum_j P_j sum |dO V|
+    double prob_grad_weight() const;   ///< sum_j P_j sum |dO V|
+    double finite_prob_grads() const;  ///< sum_j sum |dO V|
 
     /// A lattice row needs dP and delta that fp32 leaves alone, in any order.
     bool are_products_exact() const;

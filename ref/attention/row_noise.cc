@@ -18,21 +18,34 @@ Array flushed_products(const Rows& a, const Rows& b, double flush) {
 ScoreNoise::ScoreNoise(const AttentionForward<double>& forward, const RoundingVariance& of)
     : scale_(forward.in.scale),
       dim_(static_cast<double>(forward.shape.head_dim)),
+      cap_(forward.in.softcap),
       of_(of),
       key_squares_(view(forward.in.key, forward.shape.head_dim).rowwise().squaredNorm()) {}
 
-Array ScoreNoise::of_sums(const SharedRows<double>& rows, const Array& stored) const {
+Array ScoreNoise::of_sums(const SharedRows<double>& rows) const {
     const Eigen::VectorXd query = rows.query.rowwise().squaredNorm();
     Eigen::VectorXd key = Eigen::VectorXd::Zero(rows.count());  // 0 for a sink
     for (std::int64_t j = 0; j < key.size(); ++j)
         if (const std::int64_t at = rows.keys[static_cast<std::size_t>(j)]; at >= 0)
             key[j] = key_squares_[at];
-    Array out = stored;
+    Array out = Array::Zero(query.size(), key.size());
     if (of_.flush > 0) out += square(scale_) * flushed_products(rows.query, rows.key(), of_.flush);
     if (of_.scaling_underflow > 0)
         out += of_.scaling_underflow * std::max(1.0, std::fabs(scale_)) *
                (query.replicate(1, key.size()) + key.transpose().replicate(query.size(), 1)).array();
+    if (of_.cut > 0) out += of_.cut * (scale_ * product_transposed(rows.query, rows.key()).array()).square();
     return out + square(scale_) * of_.of_products(dim_) * 2 / dim_ * (query * key.transpose()).array();
+}
+
+Array ScoreNoise::of_stored(const SharedRows<double>& rows, const Array& scores, const Array& logits) const {
+    Array out = of_caps(scores, logits.rows(), logits.cols());
+    if (of_.score == 0) return out;
+    return out + logits.binaryExpr(rows.bias, [&](double s, double b) { return of_.of_stored_score(s, b); });
+}
+
+Array ScoreNoise::of_caps(const Array& scores, std::int64_t rows, std::int64_t columns) const {
+    if (cap_ == 0 || (of_.step == 0 && of_.tanh == 0)) return Array::Zero(rows, columns);
+    return scores.unaryExpr([&](double s) { return of_.of_cap(s, 1 - square(std::tanh(s / cap_)), cap_); });
 }
 
 Array ScoreNoise::of_scaling(const SharedRows<double>& rows) const {

@@ -22,15 +22,19 @@ class ScoreNoise {
 public:
     ScoreNoise(const AttentionForward<double>& forward, const RoundingVariance& of);
 
-    /// Their products with sum and scale, and what is lost near zero, added to the variance of scores that are stored.
-    /// sum (q k)^2 is taken as 2 |q|^2 |k|^2 / D.
-    Array of_sums(const SharedRows<double>& rows, const Array& stored) const;
+    /// Their products with sum and scale, and what is lost near zero. sum (q k)^2 is taken as 2 |q|^2 |k|^2 / D.
+    Array of_sums(const SharedRows<double>& rows) const;
+
+    /// Of logits that are stored, of `scores` on the way to a softcap as well, and of its tanh (tanh=N).
+    Array of_stored(const SharedRows<double>& rows, const Array& scores, const Array& logits) const;
+    /// [rows,columns]: the same of c tanh(scores / c) alone, before it is stored.
+    Array of_caps(const Array& scores, std::int64_t rows, std::int64_t columns) const;
 
     /// Q and K as they are scaled, half of it each; only where they are.
     Array of_scaling(const SharedRows<double>& rows) const;
 
 private:
-    double scale_, dim_;
+    double scale_, dim_, cap_;
     const RoundingVariance& of_;
     Eigen::VectorXd key_squares_;  ///< [T2,N2]: |k|^2
 };

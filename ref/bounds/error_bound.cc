@@ -55,7 +55,7 @@ double distance_to_representable(Dtype dtype, double magnitude) {
     return std::fabs(magnitude - ((magnitude + shift) - shift));
 }
 
-/// An exponential that errs by more than a rounding to bf16, 2^-8 = 2^16 u, is none: without an end
+/// An exponential or a tanh that errs by more than a rounding to bf16, 2^-8 = 2^16 u, is none: without an end
 /// a declaration would widen the bounds until nothing fails.
 constexpr double kCoarsestExp = 0x1p16;
 constexpr std::int64_t kLargestTile = 1 << 20;  // keys: the longest sequence of a case
@@ -89,10 +89,11 @@ constexpr Flag kFlags[] = {
     {"group", "half", "fp32", &RoundingClass::group_rounded},
     {"hidden", "times_zero", "skipped", &RoundingClass::hidden_times_zero},
     {"forward", "own", "given", &RoundingClass::own_forward},
+    {"steps", "half", "fp32", &RoundingClass::steps_rounded},
 };
 
 /// In the order of Factor, which is that of their roundoffs.
-constexpr std::string_view kFactors[] = {"fp32", "bf16x3", "bf16x2", "tf32", "bf16"};
+constexpr std::string_view kFactors[] = {"fp32", "bf16x3", "bf16x2", "tf32", "tf32-truncating", "bf16"};
 
 /// In the order of Scaling.
 constexpr std::string_view kScalings[] = {"scores", "fp32", "half"};
@@ -130,6 +131,7 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
         return true;
     }
     if (key == "exp") return parse_number(value, 0.0, kCoarsestExp, rounding.exp_error);
+    if (key == "tanh") return parse_number(value, 0.0, kCoarsestExp, rounding.tanh_error);
     if (key == "tile")
         return parse_number<std::int64_t>(value, 1, kLargestTile, rounding.least_tile);
     if (key == "ftz") {
@@ -167,9 +169,9 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "rounding class: '" + std::string(word) +
                 "' is not understood; allowed: default, fp32, or a list, which may begin with fp32, of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
-                "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tile=1..1048576 (keys), "
+                "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tanh=0..65536 (in u), tile=1..1048576 (keys), "
                 "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "
-                "delta=half|fp32, group=half|fp32, in=fp32|tf32|bf16|bf16x2|bf16x3, "
+                "delta=half|fp32, group=half|fp32, steps=half|fp32, in=fp32|tf32|tf32-truncating|bf16|bf16x2|bf16x3, "
                 "hidden=times_zero|skipped, forward=own|given, scale=scores|fp32|half");
         if (std::ranges::find(keys, word.substr(0, equals)) != keys.end())
             throw std::invalid_argument("rounding class: '" +
@@ -199,9 +201,13 @@ std::string print_rounding_class(const RoundingClass& rounding) {
         text.append(" scale=").append(kScalings[static_cast<std::size_t>(rounding.scaling)]);
     if (rounding.flush_bf16_subnormals)
         text += rounding.flush_subnormals ? " ftz=all" : " ftz=bf16";
-    char exp[32];
-    const auto end = std::to_chars(exp, exp + sizeof exp, rounding.exp_error).ptr;
-    if (rounding.exp_error != usual.exp_error) text += " exp=" + std::string(exp, end);
+    const auto add_number = [&](const char* word, double number, double usual_number) {
+        char digits[32];
+        const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+        if (number != usual_number) text += word + std::string(digits, end);
+    };
+    add_number(" exp=", rounding.exp_error, usual.exp_error);
+    add_number(" tanh=", rounding.tanh_error, usual.tanh_error);
     if (rounding.least_tile != usual.least_tile)
         text += " tile=" + std::to_string(rounding.least_tile);
     return text;
@@ -211,17 +217,17 @@ RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
     const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
                  statistics_a, split_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
-                 hidden_a, forward_a, scaling_a, cast_a] = a;
+                 hidden_a, forward_a, steps_a, tanh_a, scaling_a, cast_a] = a;
     const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
                  statistics_b, split_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
-                 hidden_b, forward_b, scaling_b, cast_b] = b;
+                 hidden_b, forward_b, steps_b, tanh_b, scaling_b, cast_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
             std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
             statistics_a || statistics_b, split_a || split_b, scores_a || scores_b,
             delta_a || delta_b, group_a || group_b, std::max(factor_a, factor_b),
-            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b,
+            flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b, steps_a || steps_b, std::max(tanh_a, tanh_b),
             std::max(scaling_a, scaling_b), cast_a ? cast_a : cast_b};
 }
 
@@ -354,6 +360,7 @@ double factor_roundoff(const Precision& precision) {
         // |x - h - l| <= 2^-16 |x|; the product of l and l weighs 2^-16, half of it per factor.
         case Factor::bf16x2: return 1.5 * 0x1p-16;
         case Factor::tf32: return 0x1p-11;
+        case Factor::tf32_truncated: return 0x1p-10;
         case Factor::bf16: return 0x1p-8;
     }
     return 0;

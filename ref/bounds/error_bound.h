@@ -19,6 +19,7 @@ enum class Factor : std::uint8_t {
     bf16x3,  ///< the sum of three bf16 numbers
     bf16x2,  ///< of two
     tf32,    ///< rounded to 11 bits
+    tf32_truncated,  ///< cut to 11 bits
     bf16     ///< rounded to 8 bits
 };
 
@@ -48,6 +49,10 @@ struct RoundingClass {
     bool flush_subnormals = false;     ///< subnormals of any type, stored or not, may be zero
     bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
     bool own_forward = false;  ///< a gradient does not use the forward that it is given
+    /// The operations of a composition store their results in the input type: <q, k>, its product with the scale, what a
+    /// softcap is made of, the bias added; P; dP; dS, its products with the slope of the softcap and with the scale.
+    bool steps_rounded = false;
+    double tanh_error = 0;  ///< |tanh^ - tanh| beyond 4 u |tanh|, in u
     Scaling scaling = Scaling::scores;
     /// What P and dS are rounded to where that is not the storage type: fp8, which no word says.
     std::optional<Dtype> cast = std::nullopt;
@@ -68,8 +73,8 @@ struct Precision {
 /// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
 /// all, bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
 /// order: any, fixed. split: lse, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
-/// tf32, bf16, bf16x2, bf16x3. hidden: times_zero, skipped. forward: own, given.
-/// scale: scores, fp32, half.
+/// tf32, tf32-truncating, bf16, bf16x2, bf16x3. hidden: times_zero, skipped. forward: own, given.
+/// scale: scores, fp32, half. steps: half, fp32. tanh: error of tanh in u.
 /// Throws std::invalid_argument naming the word and what is allowed.
 RoundingClass parse_rounding_class(std::string_view text);
 

@@ -502,14 +502,15 @@ TEST(RoundingClass, IsPrintedAsItIsParsed) {
          {"acc=fp32 p=half ds=half", "acc=half p=fp32 ds=half sum=rounded ftz=bf16",
           "acc=fp64 p=half ds=fp32 exp=2.5 tile=1", "acc=fp32 p=half ds=half exp=400",
           "acc=fp32 p=half ds=half order=fixed stats=lse split=lse scores=half delta=half "
-          "group=half hidden=times_zero in=bf16x2 scale=half ftz=all"})
+          "group=half hidden=times_zero in=bf16x2 scale=half ftz=all",
+          "acc=fp32 p=half ds=half steps=half in=tf32-truncating tanh=8192"})
         EXPECT_EQ(print_rounding_class(parse_rounding_class(text)), text);
 }
 
 TEST(RoundingClass, NamesTheWordItRefuses) {
     for (const char* word :
          {"acc=fp8", "p=bf16", "ftz=fp16", "acc", "=half", "exp=-1", "exp=4u", "exp=nan",
-          "exp=65537", "exp=1e9", "tile=0", "tile=1048577", "tile=2.5", "speed=9", "default=1"}) {
+          "exp=65537", "exp=1e9", "tanh=-1", "tanh=65537", "steps=bf16", "in=tf32-rounding", "tile=0", "tile=1048577", "tile=2.5", "speed=9", "default=1"}) {
         try {
             parse_rounding_class(std::string("p=half ") + word);
             ADD_FAILURE() << word;

@@ -133,6 +133,8 @@ private:
         return values.data() + at * static_cast<Size>(width);
     }
     double cast(bool wanted, double x) const { return wanted ? store(p_.result, x) : x; }
+    /// What an operation of a composition leaves.
+    float stored(float x) const { return as_float(cast(e_.steps_cast, x)); }
 
     double sink_of(Int n) const {
         return p_.sink.empty() ? -HUGE_VAL : p_.sink[static_cast<Size>(n)];
@@ -140,9 +142,11 @@ private:
 
     /// softcap tanh(score / softcap), and its derivative in slopes_.
     float capped(Size j, float score) {
-        const float cap = as_float(p_.softcap), part = std::tanh(score / cap);
+        const float cap = as_float(p_.softcap), x = stored(score / cap);
+        const double share = x == 0 ? 0 : share_of(x);
+        const float part = stored(as_float(std::tanh(x) + share * e_.tanh_units * 0x1p-24));
         slopes_[j] = 1 - part * part;
-        return cap * part;
+        return stored(cap * part);
     }
 
     /// Logits, in units of ln 2 for base_two.
@@ -157,9 +161,9 @@ private:
             const double product =
                 dot(e_.sums, row(n_.query, at, p_.shape.head_dim),
                     row(n_.key, key_at(n, columns_[j]), p_.shape.head_dim), p_.shape.head_dim);
-            float score = as_float(cast(e_.scores_cast, as_float(product)) * as_float(factor));
+            float score = stored(as_float(cast(e_.scores_cast || e_.steps_cast, as_float(product)) * as_float(factor)));
             if (caps) score = capped(j, score) * unit;
-            logits_[j] = as_float(score + as_float(columns_[j].bias) * unit);
+            logits_[j] = stored(as_float(score + as_float(columns_[j].bias) * unit));
         }
     }
     float power(double x) const {
@@ -168,9 +172,11 @@ private:
     /// exp=N: an error that is a function of the argument.
     float coarse(float power, float x) const {
         if (e_.exp_units == 0) return power;
-        const std::uint32_t place = (std::bit_cast<std::uint32_t>(x) * 2654435761u) >> 8;
-        const double share = static_cast<double>(place) * 0x1p-23 - 1;
-        return as_float(static_cast<double>(power) * (1 + share * e_.exp_units * 0x1p-24));
+        return as_float(static_cast<double>(power) * (1 + share_of(x) * e_.exp_units * 0x1p-24));
+    }
+    /// -1 to 1, -1 at 0.
+    static double share_of(float x) {
+        return static_cast<double>((std::bit_cast<std::uint32_t>(x) * 2654435761u) >> 8) * 0x1p-23 - 1;
     }
 
     void forward_row(Size at, Int n) {
@@ -285,18 +291,23 @@ private:
         double* const dq = dq_.data() + at * static_cast<Size>(s.head_dim);
         for (Size j = 0; j < columns_.size(); ++j) {
             const Size key = key_at(n, columns_[j]);
-            const double p = prob(at, logits_[j]);
+            const double p = stored(as_float(prob(at, logits_[j])));
             double dp = 0;
             if (columns_[j].kept)
-                dp = as_float(keep * as_float(dot(e_.sums, dout, row(n_.value, key, s.value_dim),
-                                                  s.value_dim)));
-            double ds = as_float(as_float(p) * as_float(dp - delta));
+                dp = stored(as_float(keep * stored(as_float(dot(e_.sums, dout, row(n_.value, key, s.value_dim),
+                                                                s.value_dim)))));
+            double ds = stored(as_float(as_float(p) * as_float(dp - delta)));
             if (columns_[j].place >= 0 && !dbias_.empty()) {
                 double& sum = dbias_[static_cast<Size>(columns_[j].place)];
                 sum = add(e_.sums, sum, cast(e_.score_grad_cast, ds), 1);
             }
-            if (p_.softcap > 0) ds = as_float(ds * slopes_[j]);
-            if (e_.scale_before_cast) ds = as_float(ds * p_.scale);
+            if (p_.softcap > 0 && e_.steps_cast) {
+                const float cap = as_float(p_.softcap);
+                ds = stored(stored(stored(as_float(ds) * cap) * slopes_[j]) / cap);
+            } else if (p_.softcap > 0) {
+                ds = as_float(ds * slopes_[j]);
+            }
+            if (e_.scale_before_cast) ds = stored(as_float(ds * p_.scale));
             ds = product_factor(cast(e_.score_grad_cast, ds));
             const double* k = row(n_.key, key, s.head_dim);
             const Size slot = e_.group_cast ? key * static_cast<Size>(s.group()) +
@@ -309,7 +320,7 @@ private:
                 dk[d] = add(e_.sums, dk[d], ds, q[d]);
             }
             if (!columns_[j].kept) continue;
-            const double weight = product_factor(cast(e_.prob_cast, as_float(p * keep)));
+            const double weight = product_factor(cast(e_.prob_cast, stored(as_float(p * keep))));
             double* const dv =
                 (e_.group_cast ? head_dv_ : dv_).data() + slot * static_cast<Size>(s.value_dim);
             for (Int d = 0; d < s.value_dim; ++d) dv[d] = add(e_.sums, dv[d], weight, dout[d]);

@@ -289,6 +289,22 @@ TEST(LongRows, OwnRowSumsOfRoundedLogitsAreNotAccused) {
     }
 }
 
+// tanh x of a small x is stored as x is: all logits have that error in common.
+TEST(LongRows, StoredStepsOfASoftcapAreNotAccused) {
+    expect_no_alarm("steps=half forward=own",
+                    "attention_grad{dtype=fp16 q=[12] kv=[4096] layout=bhsd kv_heads=2 group=1 dim=8 value_dim=8 scale=rsqrt "
+                    "softcap=100 data=normal seed=14892038}", 3);
+    expect_no_alarm("steps=half", "attention{dtype=fp16 q=[40] kv=[2048] layout=bhsd kv_heads=1 group=1 dim=8 value_dim=8 "
+                                  "scale=rsqrt softcap=100 data=normal seed=1}", 3);
+}
+
+// One channel of V is one number for all rows: the products with it that are stored err alike.
+TEST(LongRows, StoredProductsOfOneChannelAreNotAccused) {
+    expect_no_alarm("steps=half",
+                    "attention_grad{dtype=bf16 q=[847,847,847,0,0] kv=[0,6,6,6,6] layout=packed kv_heads=1 group=2 dim=4 "
+                    "value_dim=1 scale=tenth window_right=0 data=normal seed=12070093}", 4);
+}
+
 // The same errors in the sums of the filters, which add up over the keys of a row: those of delta, and of a row sum that
 // loses alike from every key next to a large sink. The last one is a channel of dV, whose keys share row sums.
 TEST(LongRows, FiltersDoNotAccuseOwnForwards) {

@@ -39,6 +39,10 @@ double as_factor(ref::Factor factor, double x) {
             const double spread = x * (0x1p42 + 1);
             return spread - (spread - x);
         }
+        case ref::Factor::tf32_truncated: {
+            const double nearest = as_factor(ref::Factor::tf32, x);
+            return std::fabs(nearest) > std::fabs(x) ? nearest - std::copysign(std::ldexp(1, std::ilogb(x) - 10), x) : nearest;
+        }
         case ref::Factor::bf16x2:
             return bf16(x) + bf16(x - bf16(x));
         case ref::Factor::bf16x3: {

@@ -14,6 +14,8 @@ ref::RoundingClass Emulation::rounding() const {
     rounding.lse_split = parts > 1;
     rounding.scores_rounded = scores_cast;
     rounding.delta_rounded = delta_cast;
+    rounding.steps_rounded = steps_cast;
+    rounding.tanh_error = tanh_units;
     rounding.group_rounded = group_cast;
     rounding.factor = factor;
     rounding.scaling = scaling;

@@ -35,6 +35,8 @@ struct Emulation {
     bool sink_first = true;          ///< a sink begins the row sum; false: ends it
     bool scores_cast = false;        ///< S to the storage type
     bool delta_cast = false;         ///< <dO, O> likewise
+    bool steps_cast = false;         ///< every result of an operation of a composition likewise
+    double tanh_units = 0;           ///< a tanh is off by up to so many units of 2^-24
     bool group_cast = false;         ///< dK and dV of each query head likewise
     ref::Factor factor = ref::Factor::fp32;  ///< of fp32 factors
     ref::Scaling scaling = ref::Scaling::scores;

@@ -97,7 +97,8 @@ TEST(Tiers, WordsThatAreDeclaredAreNotAccused) {
 /// Several at once, each of whose terms a kernel may use up.
 TEST(Tiers, WordsDeclaredTogetherAreNotAccused) {
     for (const char* words : {"scores=half split=lse", "scores=half delta=half group=half", "scale=half group=half ftz=all",
-                              "in=tf32 exp=1600 forward=own", "stats=lse split=lse exp=34"}) {
+                              "in=tf32 exp=1600 forward=own", "stats=lse split=lse exp=34", "steps=half group=half forward=own",
+                              "in=tf32-truncating tanh=8192"}) {
         Validity validity({words, true});
         for (std::uint64_t i = 0; i < 12; ++i) validity.run_case(6, i);
         EXPECT_EQ(validity.cases(), 12);

@@ -53,6 +53,11 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.normalised_first = false;
     } else if (word == "scores=half") {
         e.scores_cast = true;
+    } else if (word == "steps=half") {
+        e.steps_cast = true;
+        e.base_two = false;
+    } else if (word.starts_with("tanh=")) {
+        e.tanh_units = ref::parse_rounding_class(word).tanh_error;
     } else if (word == "delta=half") {
         e.delta_cast = true;
     } else if (word == "group=half") {
@@ -82,6 +87,7 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
 bool may_concern(const std::string& word, const Schema& schema) {
     const bool gradient = schema.tensor("dq") >= 0;
     if (word == "group=half" || word == "delta=half" || word == "forward=own") return gradient;
+    if (word.starts_with("tanh=")) return schema.number("softcap") >= 0;
     if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return !gradient;
     return true;
 }
@@ -94,6 +100,7 @@ bool all_concern(const std::vector<std::string>& words, const Spec& spec) {
     return std::ranges::all_of(words, [&](const std::string& word) {
         if (word.starts_with("in=") && spec.number("dtype") != dtype_field(ref::Dtype::fp32)) return false;
         if (word == "group=half" && spec.number("group") < 2) return false;
+        if (word.starts_with("tanh=") && (!may_concern(word, *spec.schema) || spec.number("softcap") == 0)) return false;
         return may_concern(word, *spec.schema);
     });
 }
@@ -104,6 +111,7 @@ Spec concerned(const std::vector<std::string>& words, const Operator& op, Spec s
     for (const std::string& word : words) {
         if (word.starts_with("in=")) next.set("dtype", dtype_field(ref::Dtype::fp32));
         if (word == "group=half" && spec.number("group") == 1) next.set("group", 2);
+        if (word.starts_with("tanh=") && spec.number("softcap") == 0) next.set("softcap", 20);
     }
     return next == spec || op.illegal(next) ? spec : next;
 }
@@ -278,7 +286,8 @@ std::string validity_head(const std::string& what) {
 const std::vector<std::string>& emulated_words() {
     static const std::vector<std::string> words = {
         "stats=lse",  "split=lse",  "scores=half", "delta=half", "group=half",
-        "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=bf16",    "ftz=all",
+        "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=tf32-truncating", "in=bf16",    "ftz=all",
+        "steps=half", "tanh=16",   "tanh=8192",
         "scale=fp32", "scale=half", "tile=1",     "forward=own"};
     return words;
 }

@@ -52,12 +52,12 @@ std::vector<NumberField> fields(bool gradient) {
     const auto window = [](const char* key) {
         return NumberField{.key = key, .min = -1, .max = kLongest, .fallback = -1};
     };
+    const std::vector<NumberField> softcap = softcap_fields();
     std::vector<NumberField> out = attention_fields(
         {type_field(), {.key = "layout", .max = 3, .names = {"bshd", "bhsd", "sbhd", "packed"}}},
         {.heads = 256, .group = 256, .width = 512},
         {scale_field(),
-         logits_field(),
-         {.key = "softcap", .max = 1000, .fallback = 0},
+         logits_field(), softcap[0], softcap[1],
          window("window_left"),
          window("window_right"),
          choice("align", {"top_left", "bottom_right"}),
@@ -197,7 +197,7 @@ void add_host_arguments(Description& d) {
     scale.tried = {"nan", "inf", "-inf", "0", "-1"};
     d.reals = {scale,
                {"softcap", in_both<A, &A::softcap, &R::softcap>,
-                [](const Extents& e) { return static_cast<double>(e["softcap"]); },
+                softcap_of,
                 {"nan", "inf", "-1", "-1e-30", "0", "30"}}};
 }
 
@@ -219,7 +219,8 @@ void add_rules(Description& d, bool gradient) {
          .needs = "bias_type=fp32 bias_values=normal"},
         {.when = "kv_length=none,all",
          .message = "hidden_keys needs keys that kv_length hides",
-         .needs = "hidden_keys=numbers"}};
+         .needs = "hidden_keys=numbers"},
+        softcap_rule()};
     if (!gradient) return;
     d.rules.push_back({.when = "bias=none", .message = "dbias needs a bias", .needs = "dbias=given"});
     d.rules.push_back({.when = "sink=none", .message = "dsink needs a sink", .needs = "dsink=given"});

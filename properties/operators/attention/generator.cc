@@ -71,6 +71,15 @@ void make_many(Random& random, Spec& spec) {
     spec.lists = {std::vector<Int>(batches, random.between(1, 3)), std::vector<Int>(batches, random.between(1, 9))};
 }
 
+/// Large groups and queries beyond the first tile, thin: what all heads of a group make of one key.
+void make_large_group(Random& random, Spec& spec) {
+    spec.set("kv_heads", random.between(1, 2));
+    spec.set("group", random.pick<Int>({5, 6, 7, 8, 12, 16}));
+    spec.set("dim", random.pick<Int>({1, 2, 8, 16}));
+    spec.set("value_dim", random.between(1, 8));
+    spec.lists = {{random.between(65, 140)}, {random.between(1, 40)}};
+}
+
 /// Those gradients are asked for.
 void draw_many(Random& random, Spec& spec) {
     if (random.chance(60)) spec.set("sink", random.between(1, 2));
@@ -120,7 +129,7 @@ void sample_window(Random& random, Spec& spec) {
 
 void sample_features(Random& random, Spec& spec) {
     sample_window(random, spec);
-    if (random.chance(25)) spec.set("softcap", random.pick<Int>({1, 2, 5, 20, 30, 50, 100, 400}));
+    if (random.chance(25)) draw_softcap(spec, random);
     if (random.chance(30)) spec.set("sink", random.pick<Int>({1, 1, 2, 3, 4}));
     if (random.chance(15)) spec.set("lse", 1);
     if (is_packed(spec)) return;
@@ -182,10 +191,13 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         spec.profile = profile;
         sample_shape(random, spec);
         const bool is_band = random.chance(2), has_many = !is_band && random.chance(2);
+        const bool has_large_group = !is_band && !has_many && random.chance(2);
         if (is_band)
             make_band(random, spec);
         else if (has_many)
             make_many(random, spec);
+        else if (has_large_group)
+            make_large_group(random, spec);
         else if (random.chance(6))
             make_long(random, spec);
         else
@@ -263,6 +275,7 @@ std::vector<std::string> neutral_labels(const Spec& spec) {
     labels.add(left >= 0, "window");
     if (left >= 0 || right >= 0) labels.value_of("align");
     labels.add(spec.number("softcap") > 0, "softcap");
+    if (spec.number("softcap") > 0) labels.value_of("softcap_unit");
     labels.add(spec.number("lse") != 0, "lse_absent");
     if (spec.number("bias") != 0) labels.value_of("bias_values");
     if (spec.number("bias") != 0) labels.value_of("bias_type");
@@ -298,6 +311,7 @@ std::vector<RequiredClass> neutral_required_classes(bool gradient) {
         .values(1, "mask")
         .values(2, "kv_length")
         .values(2, "sink")
+        .values(1, "softcap_unit")
         .recipes(0.5)
         .values(1, "logits")
         .values(1, "scale")
@@ -321,7 +335,7 @@ std::vector<Spec> neutral_joint_shrinks(const Spec& spec) {
     };
     with([&](Spec& to) {
         no_bias(to), no_sink(to), no_length(to), no_window(to);
-        clear(to, {"mask", "softcap"});
+        clear(to, {"mask"}), without_softcap(to);
     });
     with(no_bias), with(no_sink), with(no_length), with(no_window);
     for (const Int dim : {1, 2, 8, 16, 32, 64})

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/operators/attention/case.h"
@@ -219,7 +220,7 @@ void add_neutral_forms(std::vector<Property>& list) {
         as_flash_attention,
         [](Spec& spec, Random& random) {
             with_moderate_data(spec, random);
-            spec.set("softcap", 0), spec.set("sink", 0);
+            without_softcap(spec), spec.set("sink", 0);
             set_if_present(spec, "dsink", 0);
             spec.set("value_dim", std::min(spec.number("value_dim"), spec.number("dim")));
             if (spec.number("bias") != 0) spec.set("bias_type", 1);

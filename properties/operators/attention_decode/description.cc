@@ -28,6 +28,7 @@ NumberField far_logits_field() {
 }
 
 std::vector<NumberField> fields() {
+    const std::vector<NumberField> softcap = softcap_fields();
     return attention_fields(
         {type_field()}, {.heads = 128, .group = 128, .width = 512},
         {{.key = "page", .min = 1, .max = kLargestPage, .word = "slot"},
@@ -39,7 +40,7 @@ std::vector<NumberField> fields() {
          choice("tail", {"minus_one", "huge", "foreign", "mixed"}),
          choice("rest", {"normal", "nan", "infinite", "huge"}),
          {.key = "window_left", .min = -1, .max = kLongest, .fallback = -1},
-         {.key = "softcap", .max = 1000, .fallback = 0},
+         softcap[0], softcap[1],
          choice("sink", {"none", "normal", "large", "low", "mixed"}),
          scale_field(),
          far_logits_field(),
@@ -115,7 +116,8 @@ void add_rules(Description& d) {
          "the cache has more than 2^27 elements"},
         {{},
          [](const Extents& e) { return e["table_columns"] * e.sequences() <= kMostElements; },
-         "the block table has more than 2^27 entries"}};
+         "the block table has more than 2^27 entries"},
+        softcap_rule()};
 }
 
 void add_claims(Description& d) {
@@ -151,7 +153,7 @@ Description describe() {
     scale.tried = {"nan", "inf", "-inf", "1e300", "0", "-1"};
     d.reals = {scale,
                {"softcap", both<&A::softcap, &R::softcap>,
-                [](const Extents& e) { return static_cast<double>(e["softcap"]); },
+                softcap_of,
                 {"nan", "inf", "-1", "-0.001", "1e300", "0", "20"}}};
     add_rules(d);
     add_claims(d);

@@ -76,7 +76,7 @@ void sample_features(Random& random, Spec& spec) {
         spec.set("window_left", random.pick<Int>({0, 1, page - 1, page, page + 1, longest_kv / 2,
                                              longest_kv, random.between(0, longest_kv + 2)}));
     }
-    if (random.chance(30)) spec.set("softcap", random.pick<Int>({1, 20, 30, 50, 100}));
+    if (random.chance(30)) draw_softcap(spec, random);
     if (random.chance(35)) spec.set("sink", random.between(1, 4));
     if (random.chance(12)) spec.set("lse", 1);
 }
@@ -151,7 +151,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
     });
     cases.with([](Spec& to) {
         to.set("window_left", -1);
-        for (const char* field : {"softcap", "sink", "lse", "logits"}) to.set(field, 0);
+        for (const char* field : {"softcap", "softcap_unit", "sink", "lse", "logits"}) to.set(field, 0);
     });
     const Int narrow = std::min(spec.number("dim"), spec.number("value_dim"));
     cases.with([&](Spec& to) { to.set("dim", narrow), to.set("value_dim", narrow); });

@@ -25,6 +25,7 @@ std::vector<std::string> decode_labels(const Spec& spec) {
     labels.add(page % 16 == 0, "even_page");
     labels.add(window >= 0, "window");
     labels.add(spec.number("softcap") > 0, "softcap");
+    if (spec.number("softcap") > 0) labels.value_of("softcap_unit");
     labels.some([window, queries](Int, Int length) {
         return window >= 0 && length - queries > window;
     }, "hidden_past");
@@ -53,6 +54,7 @@ std::vector<RequiredClass> decode_required_classes() {
         .values(1, "logits")
         .values(1, "scale")
         .values(2, "sink")
+        .values(1, "softcap_unit")
         .values(5, "cache")
         .values(5, "pages")
         .values(5, "shared")

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
@@ -18,7 +19,7 @@ void make_lattice(Spec& spec, Random& random) {
     spec.set("logits", random.between(1, 2));  // equal, dominant
     spec.set("scale", static_cast<Int>(
                           random.pick({ScaleKind::one, ScaleKind::eighth, ScaleKind::rsqrt})));
-    spec.set("softcap", 0), spec.set("sink", 0);
+    without_softcap(spec), spec.set("sink", 0);
     if (spec.number("rest") == static_cast<Int>(RestValues::huge)) spec.set("rest", 1);
     if (!random.chance(70)) return;
     // A power of two of visible keys: one query, all keys or a window.
@@ -116,7 +117,7 @@ void with_sequences(Spec& spec, Random& random) {
 /// A sink keeps its weight when values or logits are shifted, and a softcap bends logits.
 void without_sink_and_softcap(Spec& spec, Random& random) {
     with_moderate_data(spec, random);
-    spec.set("sink", 0), spec.set("softcap", 0);
+    spec.set("sink", 0), without_softcap(spec);
 }
 
 const AttentionCases kCases = {.unseen_keys = with_unread,

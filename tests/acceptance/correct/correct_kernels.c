@@ -16,7 +16,7 @@ typedef struct {
     int hidden;         /* hidden keys are multiplied by P = 0 */
     int rotates;        /* every call adds the queries of a key in another order, as atomics do */
     int tiles;          /* another tile for another address and layout */
-    int tf32, bf16x2;   /* factors of fp32 products */
+    int tf32, cut, bf16x2; /* factors of fp32 products; cut: tf32 by truncation */
     int scores, delta, group; /* stored in the type of the inputs */
     int flushes;        /* subnormal numbers are zero */
     int scaled_query;   /* q takes the scale, stored in the type of the inputs */
@@ -24,6 +24,7 @@ typedef struct {
     int spreads;        /* tiles before the first logit above -infinity are multiplied by 0, others do not read them */
     int own;            /* a gradient forms the LSE, and delta as the sum of P dP */
     int scaled_grad;    /* dS takes the scale, stored in the type of the inputs */
+    int steps;          /* <q, k>, its product with the scale, P, dP and dS are stored in the type of the inputs */
     double exp_error;   /* relative error of an exponential */
 } style;
 
@@ -37,6 +38,7 @@ static const style kStyles[] = {
     {.name = "fast_exp", .precision = "exp=34", .exp_error = 2e-6},
     {.name = "cubic_exp", .precision = "exp=1600", .exp_error = 9e-5},
     {.name = "tf32", .precision = "in=tf32", .tf32 = 1},
+    {.name = "tf32_cut", .precision = "in=tf32-truncating", .cut = 1},
     {.name = "bf16x2", .precision = "in=bf16x2", .bf16x2 = 1},
     {.name = "half_scores", .precision = "scores=half", .scores = 1},
     {.name = "half_delta", .precision = "delta=half", .delta = 1},
@@ -47,6 +49,7 @@ static const style kStyles[] = {
     {.name = "spreads", .precision = "acc=fp32", .spreads = 1},
     {.name = "own", .precision = "forward=own", .own = 1},
     {.name = "scaled_grad", .precision = "ds=half order=fixed", .scaled_grad = 1},
+    {.name = "steps", .precision = "steps=half group=half forward=own", .steps = 1, .own = 1, .scaled_grad = 1, .group = 1},
 };
 
 static const style* the_style(void) {
@@ -85,6 +88,7 @@ static double rounded(const style* s, double x) { return s->fp64 ? x : (double)(
 static double factor(const style* s, int32_t type, double x) {
     if (type != ATTNCHECK_FLOAT32) return x;
     if (s->tf32) return shortened((float)x, 10);
+    if (s->cut) return (double)of_bits(bits_of((float)x) & 0xffffe000u);
     if (!s->bf16x2) return x;
     const float high = shortened((float)x, 7);
     return x != x || fabs(x) == INFINITY ? x : (double)high + (double)shortened((float)x - high, 7);
@@ -211,7 +215,8 @@ static void logits_of(const problem* p, int64_t b, int64_t h, int64_t i, double*
         if (!sees(p, b, i, j))
             logit[j] = -INFINITY;
         else
-            logit[j] = p->s->scores ? stored(p->type, logit[j] * p->scale) : rounded(p->s, logit[j] * p->scale);
+            logit[j] = p->s->steps ? stored(p->type, stored(p->type, logit[j]) * p->scale)
+                       : p->s->scores ? stored(p->type, logit[j] * p->scale) : rounded(p->s, logit[j] * p->scale);
 }
 
 static double tile_of(const problem* p) {
@@ -248,11 +253,28 @@ static void attend(const problem* p, int64_t b, int64_t h, int64_t i, const doub
     }
 }
 
+/* Of a composition: P is divided by its sum and stored before it meets the values. */
+static double composed_row(const problem* p, int64_t b, int64_t h, int64_t i, const double* logit, double* out) {
+    double max = -INFINITY, l = 0;
+    for (int64_t d = 0; d < p->value_dim; ++d) out[d] = 0;
+    for (int64_t j = 0; j < p->keys; ++j)
+        if (sees(p, b, i, j) && max == max && !(logit[j] <= max)) max = logit[j]; /* a NaN stays */
+    if (max == -INFINITY) return max;
+    for (int64_t j = 0; j < p->keys; ++j)
+        if (sees(p, b, i, j)) l = (float)(l + exponential(p->s, (float)(logit[j] - max)));
+    for (int64_t j = 0; j < p->keys; ++j)
+        if (sees(p, b, i, j))
+            add_row(p, out, stored(p->type, (float)(exponential(p->s, (float)(logit[j] - max)) / l)),
+                    key_row(p, p->v, b, h, j, p->value_dim), p->value_dim);
+    return (double)(float)(max + (double)logf((float)l));
+}
+
 /* The output of a row, and its LSE. `room` holds two rows of the output. */
 static double forward_row(const problem* p, int64_t b, int64_t h, int64_t i, double* logit, double* room) {
     const style* s = p->s;
     double *out = room, *sum = room + p->value_dim, max, l;
     logits_of(p, b, h, i, logit);
+    if (s->steps) return composed_row(p, b, h, i, logit, out);
     const int64_t parts = s->parts > 1 && s->parts <= p->keys ? s->parts : 1;
     double lse[4], top = -INFINITY, total = 0;
     for (int pass = 0; pass < (parts > 1 ? 2 : 1); ++pass) {
@@ -328,13 +350,19 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
     for (int64_t d = 0; d < p->dim; ++d) dq[d] = 0;
     products(p, b, h, i, s->hidden, go, p->v, p->value_dim, dp);
     for (int64_t j = 0; j < p->keys && s->own; ++j)
-        if (sees(p, b, i, j)) delta = rounded(s, delta + rounded(s, exponential(s, rounded(s, logit[j] - lse)) * dp[j]));
+        if (sees(p, b, i, j)) {
+            double prob = exponential(s, rounded(s, logit[j] - lse));
+            if (s->steps) dp[j] = stored(p->type, dp[j]), prob = stored(p->type, prob);
+            delta = rounded(s, delta + rounded(s, prob * dp[j]));
+        }
     for (int64_t j = 0; j < p->keys; ++j) {
         const int shown = sees(p, b, i, j);
         if (!shown && !s->hidden) continue;
         const double* k = key_row(p, p->k, b, h, j, p->dim);
-        const double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
+        double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
+        if (s->steps) prob = stored(p->type, prob);
         double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp[j] - delta)));
+        if (s->steps) ds = stored(p->type, ds);
         if (s->scaled_grad) ds = stored(p->type, rounded(s, ds * p->scale));
         add_row(p, dq, ds, k, p->dim);
         add_row(p, dk + j * p->dim, ds, query_row(p, b, h, i), p->dim);

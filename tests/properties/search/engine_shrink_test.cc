@@ -15,6 +15,7 @@ namespace {
 
 using testing::_;
 using testing::ContainsRegex;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
@@ -262,6 +263,24 @@ TEST_F(EngineShrinkTest, SaysThatOneValueMatters) {
     EXPECT_EQ(run(property).counterexamples.at(0).matters, "");  // the same end as another law: said there
     known.clear();
     EXPECT_THAT(run(property).counterexamples.at(0).matters, HasSubstr("needs dim=48"));
+}
+
+// What a kernel would have to declare is said where a word fits, both to the case that was found and to the smallest one.
+TEST_F(EngineShrinkTest, SaysWhichWordFits) {
+    options.explains = true;
+    const auto fails_without = [&](bool ref::RoundingClass::*word) {
+        Property property = planted_where([](const Spec&) { return true; });
+        property.check = [check = property.check, word](const Spec& spec, PropertyContext& context) {
+            return context.rounding.*word ? Verdict{} : check(spec, context);
+        };
+        known.clear();
+        return run(property).counterexamples.at(0).matters;
+    };
+    EXPECT_THAT(fails_without(&ref::RoundingClass::scores_rounded), EndsWith("holds with --precision scores=half"));
+    EXPECT_THAT(fails_without(&ref::RoundingClass::own_forward),
+                EndsWith("holds with --precision forward=own or 'steps=half group=half forward=own'"));
+    known.clear();
+    EXPECT_THAT(run(planted_where([](const Spec&) { return true; })).counterexamples.at(0).matters, Not(HasSubstr("--precision")));
 }
 
 }  // namespace
