@@ -34,6 +34,28 @@ std::vector<std::string> unique(const std::vector<std::string>& names) {
     return out;
 }
 
+/// A case line to look at: of a long list the first entries and the number of the others. Replaying needs none of it.
+std::string to_look_at(const std::string& line) {
+    constexpr std::size_t kLongest = 160, kKept = 100;
+    std::string out;
+    for (std::size_t at = 0; at < line.size(); ++at) {
+        out += line[at];
+        if (line[at] != '[') continue;
+        std::vector<std::size_t> commas;
+        std::size_t end = at + 1;
+        for (int depth = 1; end < line.size(); ++end) {
+            depth += line[end] == '[' ? 1 : line[end] == ']' ? -1 : 0;
+            if (depth == 0) break;
+            if (depth == 1 && line[end] == ',') commas.push_back(end);
+        }
+        const auto cut = std::ranges::lower_bound(commas, at + kKept);
+        if (end - at <= kLongest || cut == commas.end()) continue;
+        out += fmt::format("{}, and {} more", line.substr(at + 1, *cut - at - 1), commas.end() - cut);
+        at = end - 1;
+    }
+    return out;
+}
+
 class CausePrinter {
 public:
     CausePrinter(std::ostream& out, const std::vector<Failure>& failures, const std::vector<int>& numbers)
@@ -49,7 +71,8 @@ public:
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
         if (cause.has_name) line("looks like", diagnosis_of(failures_[cause.named].message));
         if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
-        out_ << fmt::format("  {:<11} {}\n", is_of_shrunk(first.certificate) ? "smallest" : "not shrunk", first.case_line);
+        out_ << fmt::format("  {:<11} {}\n", is_of_shrunk(first.certificate) ? "smallest" : "not shrunk",
+                            verbose ? first.case_line : to_look_at(first.case_line));
         if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", matters);
         if (const auto others = others_of(cause); !others.empty())
             line("also fails", fmt::format("{}", fmt::join(others, "; ")));

@@ -14,6 +14,7 @@ namespace attncheck::properties {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -118,6 +119,24 @@ RunReport falsified_report() {
         report.properties.push_back(one);
     }
     return report;
+}
+
+// A case of hundreds of set elements fills no screen; -v and the report have all of it.
+TEST(Causes, LongListsAreCutWhereTheyAreLookedAt) {
+    RunReport report = falsified_report();
+    for (PropertyReport& one : report.properties)
+        for (int i = 0; i < 400; ++i) {
+            ElementRef ref;
+            ref.tensor = 0;
+            ref.index[0] = i;
+            one.counterexamples[0].spec.overrides[ref] = 1;
+        }
+    std::ostringstream out, all;
+    print_table(out, report, false);
+    EXPECT_THAT(out.str(), ContainsRegex("set=.input.0,0,0.=1.*, and 3[0-9][0-9] more]}\n"));
+    EXPECT_LT(out.str().size(), 2500u);
+    print_table(all, report, true);
+    EXPECT_THAT(all.str(), HasSubstr("input[399,0,0]=1"));
 }
 
 // The end of a run names the cause once, with the other law and the short way to replay it.
