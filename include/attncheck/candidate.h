@@ -163,11 +163,11 @@ typedef struct attncheck_attention_args {
     attncheck_int_array kv_length;                         /* optional, padded form only: [B] keys in use; absent: all */
     attncheck_tensor    bias;                              /* optional, padded form only: [B|1,Hq|1,Sq|1,Skv|1] fp32 or as query */
     attncheck_tensor    mask;                              /* optional, the same form, bool: 1 = may be seen */
-    attncheck_tensor    sink;                              /* optional: float32 [Hq], a logit without a value */
+    attncheck_tensor    sink;                              /* optional: float32 [Hq], a logit without a value; -infinity: none */
     double              scale;                             /* of <q, k>; narrowed to fp32 once; zero and negative are legal */
-    double              softcap;                           /* 0 = none */
-    int64_t             window_left;                       /* keys before the diagonal, -1 = unlimited */
-    int64_t             window_right;                      /* keys behind the diagonal, -1 = unlimited; 0 = causal */
+    double              softcap;                           /* 0 = none; any other number is positive, whole or not */
+    int64_t             window_left;                       /* keys before the diagonal, -1 = unlimited; up to 2^63 - 1 */
+    int64_t             window_right;                      /* keys behind the diagonal, likewise; 0 = causal */
     int64_t             align;                             /* diagonal through 0 = top left, 1 = bottom right */
     attncheck_tensor    out;                               /* [B,Sq,Hq,Dv], packed [T,Hq,Dv], as query */
     attncheck_tensor    lse;                               /* optional: float32 [B,Hq,Sq], packed [Hq,T], natural logarithm */

@@ -49,8 +49,8 @@ struct RoundingClass {
     bool flush_subnormals = false;     ///< subnormals of any type, stored or not, may be zero
     bool hidden_times_zero = false;    ///< a hidden key is multiplied by 0, not skipped
     bool own_forward = false;  ///< a gradient does not use the forward that it is given
-    /// The operations of a composition store their results in the input type: <q, k>, its product with the scale, what a
-    /// softcap is made of, the bias added; P; dP; dS, its products with the slope of the softcap and with the scale.
+    /// The operations of a composition store their results in the input type: <q, k>, its product with the scale, what
+    /// a softcap is made of, the bias added; P; dP; dS, its products with the slope of the softcap and with the scale.
     bool steps_rounded = false;
     double tanh_error = 0;  ///< |tanh^ - tanh| beyond 4 u |tanh|, in u
     Scaling scaling = Scaling::scores;
