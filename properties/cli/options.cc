@@ -62,7 +62,7 @@ void add_candidate_options(CLI::App& command, Arguments& arguments) {
     command
         .add_option("--precision", arguments.precision,
                     "rounding class: default, fp32, or a list of acc=, p=, ds=, sum=, ftz=, exp=, "
-                    "tile=, order=, stats=, split=, scores=, delta=, group=, in=, hidden=, forward= such as "
+                    "tile=, order=, stats=, split=, scores=, steps=, delta=, group=, in=, scale=, tanh=, hidden=, forward= such as "
                     "'acc=fp32 p=half ds=half sum=rounded order=fixed'")
         ->type_name("PROFILE");
     add_profile_option(command, arguments);

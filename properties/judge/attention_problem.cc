@@ -57,9 +57,9 @@ std::vector<double> largest_of_rows(std::span<const double> numbers, Int width) 
     return out;
 }
 
-/// Products of `width` numbers as large as these may leave fp32.
-bool may_overflow(double a, double b, Int width) {
-    return a * b * static_cast<double>(width) >= 0x1.fep127;
+/// Products of `width` numbers as large as these may leave a type that ends at `limit`.
+bool may_overflow(double a, double b, Int width, double limit) {
+    return a * b * static_cast<double>(width) >= limit * (1 - 0x1p-8);
 }
 
 /// hidden=times_zero: 0 times NaN is NaN, and 0 times infinity. Rows and keys that a kernel may pair although
@@ -77,21 +77,31 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
                                   non_finite_rows(n.output, s.value_dim),
                                   non_finite_rows(n.row_max, 1), non_finite_rows(n.row_sum, 1)})
             for (std::size_t row = 0; row < rows.size(); ++row) rows[row] |= given[row];
-    // dP, delta and their difference may be infinite where nothing else is.
-    std::vector<double> large_rows, large_values, large_outputs;
+    // dP, delta and their difference may be infinite where nothing else is; so may the score of a hidden key, to which a
+    // mask adds -infinity.
+    const double stored = ref::max_finite(problem.dtype), fp32 = ref::max_finite(ref::Dtype::fp32),
+                 limit = rounding.steps_rounded ? stored : fp32;
+    const bool stores_scores = rounding.steps_rounded || rounding.scores_rounded;
+    std::vector<double> large_rows, large_values, large_outputs, large_queries, large_keys;
+    if (stores_scores) {
+        large_queries = largest_of_rows(n.query, s.head_dim), large_keys = largest_of_rows(n.key, s.head_dim);
+        for (double& x : large_keys) x *= std::max(1.0, std::fabs(problem.scale));
+    }
     if (problem.gradient) {
         large_rows = largest_of_rows(n.output_grad, s.value_dim);
         large_values = largest_of_rows(n.value, s.value_dim);
         large_outputs = largest_of_rows(n.output, s.value_dim);
         large_outputs.resize(rows.size());
         for (std::size_t row = 0; row < rows.size(); ++row)
-            rows[row] |= may_overflow(large_rows[row], large_outputs[row], s.value_dim);
+            rows[row] |= may_overflow(large_rows[row], large_outputs[row], s.value_dim, limit);
     }
     const bool overflows =
         problem.gradient && !large_rows.empty() && !large_values.empty() &&
         may_overflow(std::ranges::max(large_rows),
-                     std::ranges::max(large_values) + std::ranges::max(large_outputs), s.value_dim);
-    if (!overflows && !any(keys) && !(problem.gradient && any(rows))) return;
+                     std::ranges::max(large_values) + std::ranges::max(large_outputs), s.value_dim, limit);
+    const bool leave_range = !large_queries.empty() && !large_keys.empty() &&
+                             may_overflow(std::ranges::max(large_queries), std::ranges::max(large_keys), s.head_dim, stored);
+    if (!overflows && !leave_range && !any(keys) && !(problem.gradient && any(rows))) return;
     std::vector<char> reached_rows(rows.size()), reached_keys(keys.size());
     std::vector<ref::KeyColumn> columns;
     for (Int t = 0; t < s.query_rows; ++t)
@@ -108,12 +118,13 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
                 if (sees[static_cast<std::size_t>(key)]) continue;
                 const auto at = static_cast<std::size_t>(key * s.kv_heads + kv_head);
                 const bool infinite =
-                    overflows && may_overflow(large_rows[row], large_values[at] + large_outputs[row],
-                                              s.value_dim);
+                    (overflows && may_overflow(large_rows[row], large_values[at] + large_outputs[row],
+                                               s.value_dim, limit)) ||
+                    (leave_range && may_overflow(large_queries[row], large_keys[at], s.head_dim, stored));
                 // In a gradient 0 (dP - delta) is no number either where dO, and so delta, is none.
                 reached_rows[row] |= keys[at] | infinite | (problem.gradient && rows[row]);
                 reached_keys[at] |= keys[at] | infinite | rows[row];
-                is_lost |= keys[at] != 0;
+                is_lost |= keys[at] != 0 || (infinite && leave_range);
             }
             // forward=own: the row's own output has met the key, and delta goes to all keys that it sees.
             for (const ref::KeyColumn& c : columns)

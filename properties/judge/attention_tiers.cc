@@ -160,7 +160,14 @@ ref::SequencePlaces sequence_places_of(const AttentionProblem& problem) {
             ref::sequence_places(problem.kv_lengths, problem.shape.kv_rows)};
 }
 
-std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::RoundingClass& rounding) {
+/// A gradient that is given no LSE forms its row sums, and may form its output.
+ref::RoundingClass class_of(const AttentionProblem& problem, ref::RoundingClass declared) {
+    if (problem.gradient && problem.statistics == Statistics::none) declared.own_forward = true;
+    return declared;
+}
+
+std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::RoundingClass& declared) {
+    const ref::RoundingClass rounding = class_of(problem, declared);
     const ref::AttentionShape& s = problem.shape;
     const ref::SequencePlaces places = sequence_places_of(problem);
     const auto& [queries, keys] = places;
@@ -203,7 +210,8 @@ std::vector<TierTensor> all_tensors(const AttentionProblem& problem, const ref::
 }
 
 std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const ChosenRows& chosen,
-                                       const ref::RoundingClass& rounding) {
+                                       const ref::RoundingClass& declared) {
+    const ref::RoundingClass rounding = class_of(problem, declared);
     const ref::AttentionShape& s = problem.shape;
     const ref::SequencePlaces all_places = sequence_places_of(problem);
     const AttentionNumbers numbers(problem);

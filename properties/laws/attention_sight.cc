@@ -74,19 +74,28 @@ std::vector<char> rows_that_see_keys(const AttentionProblem& problem) {
 std::uint32_t poison_of(ref::Dtype dtype, const PropertyContext& context) {
     if (!context.rounding.hidden_times_zero)
         return ref::encode(dtype, std::numeric_limits<double>::quiet_NaN());
-    return ref::encode(dtype, dtype == ref::Dtype::fp16 ? 0x1p15 : 0x1p60);
+    // What is stored of a product with it must not leave fp16.
+    const bool stores = context.rounding.steps_rounded || context.rounding.scores_rounded;
+    return ref::encode(dtype, dtype != ref::Dtype::fp16 ? 0x1p60 : stores ? 8 : 0x1p15);
 }
 
 bool is_poison_judged(const AttentionProblem& problem, const PropertyContext& context) {
     if (!context.rounding.hidden_times_zero) return true;
     if (has_non_finite(problem)) return false;
-    if (!problem.gradient) return true;
-    // dP of a hidden pair must not leave fp32 either, nor half of it the difference to delta.
-    const double poison = ref::decode(problem.dtype, poison_of(problem.dtype, context)) *
-                          static_cast<double>(problem.shape.value_dim);
     const AttentionNumbers numbers(problem);
-    return std::ranges::all_of(numbers.output_grad,
-                               [&](double x) { return std::fabs(x) * poison < 0x1p126; });
+    const double alone = ref::decode(problem.dtype, poison_of(problem.dtype, context));
+    const auto stays_below = [](const std::vector<double>& values, double factor, double limit) {
+        return std::ranges::all_of(values, [&](double x) { return std::fabs(x) * factor < limit; });
+    };
+    const bool steps = context.rounding.steps_rounded;
+    if ((steps || context.rounding.scores_rounded) &&
+        !stays_below(numbers.query, alone * static_cast<double>(problem.shape.head_dim) * std::max(1.0, std::fabs(problem.scale)),
+                     ref::max_finite(problem.dtype) / 2))
+        return false;
+    if (!problem.gradient) return true;
+    // dP of a hidden pair must not leave its type either, nor half of it the difference to delta.
+    return stays_below(numbers.output_grad, alone * static_cast<double>(problem.shape.value_dim),
+                       steps ? std::min(0x1p126, ref::max_finite(problem.dtype) / 2) : 0x1p126);
 }
 
 void poison_keys(AttentionProblem& problem, const std::vector<char>& keys,

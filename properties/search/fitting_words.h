@@ -8,9 +8,10 @@
 
 namespace attncheck::properties {
 
-/// "holds with --precision tanh=16 or exp=34": at most two, the narrowest first; empty: none. `holds` says whether all cases
+/// "holds with --precision tanh=16 or exp=34": at most three, the narrowest first; empty: none. `caps`: the cases have a
+/// softcap, of which some words are. `holds` says whether all cases
 /// that show the failure hold under a class, `is_over` that no more should be tried.
-std::string fitting_words(const ref::RoundingClass& declared,
+std::string fitting_words(const ref::RoundingClass& declared, bool caps,
                           const std::function<bool(const ref::RoundingClass&)>& holds,
                           const std::function<bool()>& is_over);
 

@@ -214,7 +214,7 @@ void Walk::find_words() {
     constexpr double kMost = 0.4;  // seconds
     const double start = clock_.now();
     const std::string words = fitting_words(
-        options_.rounding,
+        options_.rounding, op_.schema().number("softcap") >= 0 && found_.spec.number("softcap") > 0,
         [&](const ref::RoundingClass& rounding) {
             const auto holds = [&](const Spec& spec) { return evaluate_under_(spec, rounding).kind == Verdict::Kind::held; };
             return holds(found_.spec) && (found_.spec == found_.original || holds(found_.original));

@@ -71,12 +71,12 @@ public:
             plain = plain.isFinite().select(plain * slope, 0.0);
         }
         scored += scores_.of_stored(rows, exact.plain, s);
-        Array omega =
+        Array omega = as_relative_errors(
             scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          (m.square() + log_sum.square())) +
                     16) +
-            of_.exponential;
+            of_.exponential);
         // The gradient forms the row sum again: all P of the row share its error.
         Eigen::ArrayXd sum_alike, sum_variance;
         if (of_.own_forward) {
@@ -114,7 +114,8 @@ public:
         shares.value = scale * ds;
         shares.scale = scale * plain * ds;
         shares.prob = scale * p;
-        Array own = p.square() * (prob_grad_variance + read + 4 * unit * centred.square()) +
+        // A P that is far off takes the errors of dP along.
+        Array own = p.square() * (1 + omega) * (prob_grad_variance + read + 4 * unit * centred.square()) +
                     ds.square() * omega;
         // Of P, and of dS as it takes the scale; with a softcap also of the steps of its slope.
         if (of_.step > 0) own += of_.step * (cap > 0 ? 5 : 2) * ds.square() + of_.underflow * centred.square();
@@ -249,7 +250,7 @@ AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequenceP
         if (of_prob_grad > 0 && one != &out.value_grad) add_coherent(*one, Defect::row_term, of_prob_grad);
         add_cut(*one, of.cut);
         add_gain(*one);
-        one->coherent = of.coherent(terms) + of_cap + of_prob_grad + tiles * std::sqrt(of.exponential) + std::sqrt(of.tanh) * in.forward.softcap;
+        one->coherent = of.coherent(terms) + of.coherent_sink(given.in.forward.sink) + of_cap + of_prob_grad + tiles * std::sqrt(of.exponential) + std::sqrt(of.tanh) * in.forward.softcap;
     }
     out.query_grad.coherent += of_key, out.key_grad.coherent += of_query;
     return out;

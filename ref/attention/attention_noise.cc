@@ -42,12 +42,12 @@ public:
         scored += scores_.of_stored(rows, exact.scores.array(), s) + merged_parts(exact);
         const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
         const double exponential = of_.exponential * square(1 + tiles);
-        const Array omega =
+        const Array omega = as_relative_errors(
             scored +
             unit * (4 * ((s.square() + rows.bias.square()).colwise() +
                          exact.row_max.array().square()) +
                     8) +
-            exponential;
+            exponential);
         Squares of;
         of.largest = omega.isNaN().select(0.0, omega).rowwise().maxCoeff();
         if (of_.scaling > 0) of.scaled = p.square() * scaled.isNaN().select(0.0, scaled);
@@ -276,7 +276,7 @@ AttentionNoise noise_of_rows(const AttentionForward<double>& forward, const Sequ
         add_gain(*one);
         one->coherent =
             of.coherent(static_cast<double>(*std::ranges::max_element(longest) + shape.head_dim)) +
-            std::sqrt(of.tanh) * forward.in.softcap;
+            std::sqrt(of.tanh) * forward.in.softcap + of.coherent_sink(forward.in.sink);
     }
     return out;
 }

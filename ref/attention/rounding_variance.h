@@ -140,6 +140,13 @@ struct RoundingVariance {
     /// Relative error that all results of a softcap may share: tanh x of a small x, or a product with a slope of nearly 1,
     /// that is stored as x is.
     double coherent_cap(double cap) const { return cap > 0 ? std::sqrt(3 * step) : 0; }
+    /// A sink that a composition has in its type is one number for all rows of a head; of a softmax it moves all P.
+    double coherent_sink(std::span<const double> sinks) const {
+        double largest = 0;
+        for (const double x : sinks)
+            if (step > 0 && std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+        return std::sqrt(3 * step) * largest;
+    }
     /// And all that are the product with one and the same number, stored: of 255/256 all but one of 128 are rounded down.
     double coherent_products(double stored_variance, std::int64_t width) const {
         return width == 1 ? std::sqrt(3 * stored_variance) : 0;

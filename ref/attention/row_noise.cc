@@ -15,6 +15,13 @@ Array flushed_products(const Rows& a, const Rows& b, double flush) {
     return (a_lost * b_all.transpose() + a_all * b_lost.transpose()).array();
 }
 
+Array as_relative_errors(Array omega) {
+    constexpr double kSmall = 0.1, kLargest = 10;
+    for (double& one : omega.reshaped())
+        if (one > square(kSmall)) one *= std::exp(8 * (std::min(std::sqrt(one), kLargest) - kSmall));
+    return omega;
+}
+
 ScoreNoise::ScoreNoise(const AttentionForward<double>& forward, const RoundingVariance& of)
     : scale_(forward.in.scale),
       dim_(static_cast<double>(forward.shape.head_dim)),

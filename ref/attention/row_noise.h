@@ -17,6 +17,10 @@ std::vector<double> finite_squares(std::span<const double> values);
 /// read as 0: |a'|^2 |b|^2 + |a|^2 |b'|^2 with a' and b' the numbers that are lost.
 Array flushed_products(const Rows& a, const Rows& b, double flush);
 
+/// Squared relative errors of P from the variances of its logits: these, as long as errors are small. The error of a stored
+/// logit of 1000 is 4 of bf16, which moves P by e^4; two of them differ by at most 2 sqrt(3) deviations.
+Array as_relative_errors(Array omega);
+
 /// Variances [g,c] of scores, scale Q K^T without softcap and bias.
 class ScoreNoise {
 public:

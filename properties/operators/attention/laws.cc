@@ -78,7 +78,6 @@ void make_neutral_tier_case(Spec& spec, Random& random) {
     spec.set("hidden_keys", 0);
     if (has_far_biases(spec)) spec.set("bias_values", 0);
     const bool gradient = spec.schema == &neutral_description(true);
-    if (gradient) spec.set("lse", 0);
     make_dense_tier_case(spec, random, gradient);
     if (gradient) with_sums_over_queries(spec, random);
 }
@@ -100,8 +99,7 @@ void with_far_positions(Spec& spec, Random& random) {
 }
 
 bool is_neutral_tier_data(const Spec& spec) {
-    return is_tier_data(spec) && spec.number("hidden_keys") == 0 && !has_far_biases(spec) &&
-           (spec.number("lse") == 0 || spec.schema == &neutral_description(false));
+    return is_tier_data(spec) && spec.number("hidden_keys") == 0 && !has_far_biases(spec);
 }
 
 Verdict check_full_size(const Spec& given, PropertyContext& context) {

@@ -64,6 +64,16 @@ void make_long(Random& random, Spec& spec) {
     spec.lists = {{of_queries ? length : few}, {of_queries ? few : length}};
 }
 
+/// Large groups and more queries than a tile has, thin: what all heads of a group make of one key.
+void make_large_group(Random& random, Spec& spec) {
+    spec.numbers[kFaKvHeads] = 1;
+    spec.numbers[kFaGroup] = random.pick<Int>({9, 10, 12, 16});
+    spec.numbers[kFaDim] = random.pick<Int>({1, 2, 8, 16});
+    spec.numbers[kFaValueDim] = random.between(1, spec.numbers[kFaDim]);
+    spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
+    spec.lists = {{random.between(33, 80)}, {random.between(17, 80)}};
+}
+
 /// As many queries as keys, thin, below a diagonal that leaves the first tiles far behind.
 void make_long_diagonal(Random& random, Spec& spec) {
     make_long(random, spec);
@@ -360,6 +370,8 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     } else if (length < 57) {
         make_long(random, spec);
         extend_long(random, spec);
+    } else if (length < 69) {
+        make_large_group(random, spec);
     } else {
         sample_rope(random, spec);
         sample_bias(random, spec);

@@ -74,7 +74,7 @@ void with_compressed_mask(Spec& spec, Random& random) {
 /// statistics and dv do not depend on V.
 /// Domain  drop masks, any data; the values of a few keys become NaN.
 /// Demand  the same bits: statistics and dv everywhere, output and dq of rows that keep none of
-/// these keys, dk of all other keys.
+/// these keys, dk of all other keys; under forward=own of those that no such row sees, for its delta is NaN.
 /// Kills   mutants FA-19, FA-58, FA-59, FAG-42.
 Verdict dropped_values(const Spec& spec, PropertyContext& context) {
     const AttentionOperator& of = flash_attention_operator();
@@ -90,6 +90,13 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
     AttentionProblem poisoned = problem;
     poison_keys(poisoned, keys, context, true);
     const std::vector<char> touched = rows_that_see(problem, keys, Drops::left_out);
+    if (context.rounding.own_forward)
+        for (std::size_t row = 0; row < touched.size(); ++row) {
+            if (!touched[row]) continue;
+            const std::vector<char> seen = keys_seen_by(problem, static_cast<Int>(row) / problem.shape.query_heads,
+                                                        static_cast<Int>(row) % problem.shape.query_heads);
+            for (std::size_t k = 0; k < keys.size(); ++k) keys[k] |= seen[k];
+        }
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
     return verdict_on_equal_bits(plain, changed, context, "with NaN in values that are dropped",

@@ -125,14 +125,27 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
         spec.numbers[kSelGroup] = random.between(1, 3);
         spec.lists = {{random.between(1, 40)}, {(4096 / block + random.between(1, 9)) * block}};
     }
+    const bool is_late = !limit && !is_long && random.chance(2);
+    if (is_late) {  // queries behind the first 256, short lists
+        spec.numbers[kSelBlock] = 16;
+        spec.numbers[kSelCount] = random.between(2, 4);
+        spec.numbers[kSelKvHeads] = 1;
+        spec.numbers[kSelGroup] = random.between(1, 2);
+        spec.lists = {{random.between(258, 400)}, {16 * random.between(24, 30)}};
+    }
     // Group 16 and more need few queries: the budget halves those first.
-    fit_budget(random, spec, limit || is_long ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
+    fit_budget(random, spec, limit || is_long || is_late ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
     if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;
     if (total(spec.lists[1]) + spec.numbers[kSelBeyondKv] == 0) spec.numbers[kSelBeyondKv] = 1;
     sample_mask(random, spec);
     sample_data(random, spec);
+    if (is_late && random.chance(70)) {  // all keys weigh
+        spec.recipe = Recipe::normal;
+        spec.numbers[kSelLogits] = 0;
+        spec.set("scale", static_cast<Int>(ScaleKind::rsqrt));
+    }
     draw_leading_keys(spec, random);
     draw_given(spec, random, 25, 20);
     return spec;

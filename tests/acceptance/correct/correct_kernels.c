@@ -50,6 +50,8 @@ static const style kStyles[] = {
     {.name = "own", .precision = "forward=own", .own = 1},
     {.name = "scaled_grad", .precision = "ds=half order=fixed", .scaled_grad = 1},
     {.name = "steps", .precision = "steps=half group=half forward=own", .steps = 1, .own = 1, .scaled_grad = 1, .group = 1},
+    {.name = "steps_times_zero", .precision = "steps=half group=half forward=own hidden=times_zero", .steps = 1, .own = 1,
+     .scaled_grad = 1, .group = 1, .hidden = 1},
 };
 
 static const style* the_style(void) {
@@ -263,8 +265,8 @@ static double composed_row(const problem* p, int64_t b, int64_t h, int64_t i, co
     for (int64_t j = 0; j < p->keys; ++j)
         if (sees(p, b, i, j)) l = (float)(l + exponential(p->s, (float)(logit[j] - max)));
     for (int64_t j = 0; j < p->keys; ++j)
-        if (sees(p, b, i, j))
-            add_row(p, out, stored(p->type, (float)(exponential(p->s, (float)(logit[j] - max)) / l)),
+        if (sees(p, b, i, j) || p->s->hidden)
+            add_row(p, out, sees(p, b, i, j) ? stored(p->type, (float)(exponential(p->s, (float)(logit[j] - max)) / l)) : 0,
                     key_row(p, p->v, b, h, j, p->value_dim), p->value_dim);
     return (double)(float)(max + (double)logf((float)l));
 }
