@@ -67,7 +67,7 @@ void make_many(Random& random, Spec& spec) {
     spec.set("group", random.between(1, 2));
     spec.set("dim", random.pick<Int>({1, 2, 8}));
     spec.set("value_dim", random.between(1, 8));
-    const auto batches = static_cast<std::size_t>(heads ? random.between(1, 2) : random.pick<Int>({9, 17, 33, 40}));
+    const auto batches = static_cast<std::size_t>(heads ? random.between(1, 2) : random.pick<Int>({9, 33, 40, 65}));
     spec.lists = {std::vector<Int>(batches, random.between(1, 3)), std::vector<Int>(batches, random.between(1, 9))};
 }
 
@@ -84,6 +84,10 @@ void make_large_group(Random& random, Spec& spec) {
 void draw_many(Random& random, Spec& spec) {
     if (random.chance(60)) spec.set("sink", random.between(1, 2));
     if (!is_packed(spec) && random.chance(70)) spec.set("bias", random.between(1, 8));
+    if (spec.lists[0].size() > 32 && random.chance(70)) {  // one sum over all batches
+        spec.set("layout", random.between(0, 2));
+        spec.set("bias", number(random.pick({PairForm::one_batch, PairForm::shared, PairForm::head_key, PairForm::head})));
+    }
     if (spec.number("bias") == 0) spec.set("bias_type", 0), spec.set("bias_values", 0);
 }
 
@@ -190,7 +194,7 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
         Spec spec(schema);
         spec.profile = profile;
         sample_shape(random, spec);
-        const bool is_band = random.chance(2), has_many = !is_band && random.chance(2);
+        const bool is_band = random.chance(2), has_many = !is_band && random.chance(3);
         const bool has_large_group = !is_band && !has_many && random.chance(2);
         if (is_band)
             make_band(random, spec);

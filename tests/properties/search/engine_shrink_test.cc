@@ -265,6 +265,16 @@ TEST_F(EngineShrinkTest, SaysThatOneValueMatters) {
     EXPECT_THAT(run(property).counterexamples.at(0).matters, HasSubstr("needs dim=48"));
 }
 
+// A word that makes the same call says nothing: lists of one block are the same however they are drawn.
+TEST_F(EngineShrinkTest, OtherWordsForTheSameCallSayNothing) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec&) { return true; }), *find_operator("nsa_selected_attention"));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    const std::string& matters = report.counterexamples[0].matters;
+    EXPECT_THAT(matters, ContainsRegex("fails with any .*group"));
+    EXPECT_THAT(matters, Not(HasSubstr("topk")));
+}
+
 // What a kernel would have to declare is said where a word fits, both to the case that was found and to the smallest one.
 TEST_F(EngineShrinkTest, SaysWhichWordFits) {
     options.explains = true;
