@@ -30,7 +30,8 @@ Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext
 /// Why     as linearity; and rounding does not depend on exponents in the normal range.
 /// Domain  moderate data. Not where sums are kept in fp16.
 /// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to
-///         fp16, whose subnormal numbers are within reach; there the bounds of both runs added.
+///         fp16, whose subnormal numbers are within reach; there the bounds of both runs added. Where
+///         products with P or dS may be subnormal, within two bounds: such a product decides a tie.
 /// Kills   FAG-13, NSG-x29 x34 x36.
 /// Shrinks to one query, one key or block of keys, one head, a few elements of each input.
 Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
@@ -41,6 +42,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     const AttentionRun left(of, problem, context), right(of, doubled, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;
     const bool to_the_bit = !casts_score_grad_to_fp16(problem, context);
+    const PropertyContext opened = open_where_tiny(problem, context);
     const ExpectedOutputs expected =
         to_the_bit ? ExpectedOutputs{} : expected_of(problem, context.rounding);
     constexpr const char* kRelation = "output gradient doubled";
@@ -48,7 +50,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     for (const AttentionOutput& output : problem.outputs()) {
         const std::string& name = output.name;
         if (to_the_bit || output.is_value_grad()) {
-            join(all, verdict_on_scaled(left, right, context, name, 1, kRelation));
+            join(all, verdict_on_scaled(left, right, opened, name, 1, kRelation));
             continue;
         }
         // Every term of the bound at most doubles with dO.

@@ -1,9 +1,13 @@
 #include "properties/laws/attention_run.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "properties/case/attention_data.h"
 #include "properties/judge/sampled_attention.h"
+#include "properties/laws/attention_sight.h"
 
 namespace attncheck::properties {
 
@@ -120,8 +124,9 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
 }
 
 Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
-                          const PropertyContext& context, const std::string& relation,
+                          const PropertyContext& given, const std::string& relation,
                           const ExponentOf& exponent_of) {
+    const PropertyContext context = open_where_tiny(left.problem, given);
     Verdict all = verdict_on_equal_bits(
         left, right, context, relation, [&](const std::string& name, std::size_t) {
             return !exponent_of(left.problem.output_named(name));
@@ -142,6 +147,56 @@ Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockList
     Verdict all = judged(left, ", the first of two runs");
     join(all, judged(right, ", the second of two runs"));
     return all;
+}
+
+bool has_tiny_terms(const AttentionProblem& problem) {
+    const auto is_tiny = [](double term) {
+        return std::fabs(term) > 0x1p-160 && std::fabs(term) < 0x1p-100;
+    };
+    const AttentionNumbers numbers(problem);
+    const auto dot = [](const std::vector<double>& a, std::size_t row, const std::vector<double>& b,
+                        std::size_t other, std::int64_t width) {
+        const auto w = static_cast<std::size_t>(width);
+        return std::inner_product(a.data() + row * w, a.data() + (row + 1) * w, b.data() + other * w, 0.0);
+    };
+    const ref::AttentionShape& s = problem.shape;
+    bool found = false;
+    std::vector<double> logits;
+    for_each_row(problem, [&](std::int64_t t, std::int64_t n,
+                              const std::vector<ref::KeyColumn>& columns) {
+        if (found) return;
+        const auto row = static_cast<std::size_t>(t * s.query_heads + n);
+        const double cap = problem.softcap;
+        double largest = problem.sink.empty() ? -std::numeric_limits<double>::infinity()
+                                              : problem.sink[static_cast<std::size_t>(n)];
+        logits.clear();
+        for (const ref::KeyColumn& column : columns) {
+            const std::size_t key = key_number(problem, column, n);
+            const double scaled = problem.scale * dot(numbers.query, row, numbers.key, key, s.head_dim);
+            logits.push_back((cap > 0 ? cap * std::tanh(scaled / cap) : scaled) + column.bias);
+            largest = std::max(largest, logits.back());
+        }
+        const double delta =
+            problem.gradient ? dot(numbers.output_grad, row, numbers.output, row, s.value_dim) : 0;
+        for (std::size_t i = 0; i < columns.size() && !found; ++i) {
+            const double prob = std::exp(logits[i] - largest);
+            found = is_tiny(prob);
+            if (found || !problem.gradient || prob == 0) continue;
+            const std::size_t key = key_number(problem, columns[i], n);
+            const double prob_grad =
+                columns[i].kept
+                    ? dot(numbers.output_grad, row, numbers.value, key, s.value_dim) / problem.keep_prob
+                    : 0;
+            found = is_tiny(prob * (prob_grad - delta));
+        }
+    });
+    return found;
+}
+
+PropertyContext open_where_tiny(const AttentionProblem& problem, const PropertyContext& context) {
+    PropertyContext opened = context;
+    if (!opened.rounding.any_order) opened.rounding.any_order = has_tiny_terms(problem);
+    return opened;
 }
 
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context) {

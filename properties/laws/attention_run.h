@@ -90,7 +90,8 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
                                       const std::string& relation);
 
 /// Every output of two runs whose arguments differ by powers of two: times 2^exponent, where both are
-/// normal numbers; to the bit where it has no exponent.
+/// normal numbers; to the bit where it has no exponent. Where products with P or dS may be
+/// subnormal, as sums in an open order leave it: such a product decides a tie.
 using ExponentOf = std::function<std::optional<int>(const AttentionOutput& output)>;
 Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
                           const PropertyContext& context, const std::string& relation,
@@ -106,6 +107,13 @@ struct BlockLists {
 /// leaves the order of close scores open.
 Verdict verdict_on_lists(const AttentionOperator& of, BlockLists left, BlockLists right,
                          const PropertyContext& context, const std::string& relation);
+
+/// True if some P, or some P (g dP - delta) of a gradient, lies between 2^-160 and 2^-100: its products
+/// with other numbers may be subnormal, and then they round otherwise when one of these is scaled.
+bool has_tiny_terms(const AttentionProblem& problem);
+
+/// The context, with sums in an open order where there are such terms.
+PropertyContext open_where_tiny(const AttentionProblem& problem, const PropertyContext& context);
 
 /// True if rounding does not depend on exponents away from subnormal results. Sums kept in fp16 do:
 /// small ones are subnormal.

@@ -227,6 +227,22 @@ TEST(AttentionLaws, ScalingDoesNotAccuseSumsInHalf) {
     }
 }
 
+/// A subnormal dS decides whether a sum rounds up at a tie: scaled dO then breaks the relation, and no
+/// sum is wrong. dS may be that small where P is not: row 0 has P of e^-60 and a delta of e^-48.
+TEST(AttentionLaws, TinyTermsAreThoseThatMayBeSubnormal) {
+    const auto has_tiny = [](const std::string& numbers) {
+        const AttentionProblem problem = flash_attention_operator().problem(spec_of(
+            "flash_attention_score_grad{dtype=fp32 q=[1] kv=[3] layout=BSH kv_heads=1 group=1 dim=1 "
+            "value_dim=1 scale=one data=zeros seed=0 set=[query[0,0,0]=1,dy[0,0,0]=1," + numbers + "]}"));
+        return has_tiny_terms(problem);
+    };
+    EXPECT_TRUE(has_tiny("key[0,0,0]=60,key[1,0,0]=12,value[1,0,0]=2"));   // P delta = e^-60 2 e^-48
+    EXPECT_FALSE(has_tiny("key[0,0,0]=60,key[1,0,0]=12,value[0,0,0]=2"));  // P (0 - 2)
+    EXPECT_TRUE(has_tiny("key[0,0,0]=90"));                                // P
+    EXPECT_FALSE(has_tiny("key[0,0,0]=30,key[1,0,0]=28,value[1,0,0]=2"));
+    EXPECT_FALSE(has_tiny("key[0,0,0]=200"));  // 0 in fp32
+}
+
 /// The exact output and LSE of a neutral problem, the LSE times `factor`.
 Values neutral_forward(const AttentionProblem& problem, double factor) {
     const Values pair = exact_forward(problem);
