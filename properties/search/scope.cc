@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
@@ -315,12 +316,17 @@ void Scope::declare(const std::string& key, const std::string& values) {
 }
 
 void Scope::restrict_to(const std::string& features) {
+    std::map<std::string, std::string> declared;  // values by field
     for (const std::string& word : split(features, ' ')) {
         const std::size_t equals = word.find('=');
         if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
             throw std::invalid_argument(
                 fmt::format("'{}' is no feature: expected field=values", word));
         const std::string key = word.substr(0, equals), values = word.substr(equals + 1);
+        if (const auto [at, is_new] = declared.emplace(key, values); !is_new)
+            throw std::invalid_argument(
+                fmt::format("{0} is declared twice, as {0}={1} and {0}={2}: expected one list, {0}={1},{2}",
+                            key, at->second, values));
         if (key == "outputs") {
             withheld_ = withheld_by(op_->schema(), values);
             continue;

@@ -458,6 +458,8 @@ TEST(Features, UnknownWordsAreNamed) {
     EXPECT_THAT(message_of("length=4"), HasSubstr(" q kv outputs"));
     EXPECT_THAT(message_of("dim"), HasSubstr("'dim' is no feature: expected field=values"));
     EXPECT_THAT(message_of("dim="), HasSubstr("is no feature"));
+    EXPECT_THAT(message_of("dim=64 dtype=bf16 dim=128"),
+                HasSubstr("dim is declared twice, as dim=64 and dim=128: expected one list, dim=64,128"));
 }
 
 // One declaration for several operators.
