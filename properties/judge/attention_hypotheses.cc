@@ -256,8 +256,11 @@ private:
         add("scale applied twice", problem_.scale * problem_.scale);
         add("absolute value of the scale taken", std::fabs(problem_.scale));
         add("scale negated", -problem_.scale);
-        add("scale taken as 1/sqrt(D)",
-            1 / std::sqrt(static_cast<double>(problem_.shape.head_dim)));
+        const auto dim = static_cast<double>(problem_.shape.head_dim),
+                   value_dim = static_cast<double>(problem_.shape.value_dim);
+        add("scale taken as 1/sqrt(D)", 1 / std::sqrt(dim));
+        add("scale taken as 1/D", 1 / dim);
+        add("scale taken as 1/sqrt(Dv)", 1 / std::sqrt(value_dim));
     }
 
     /// The usual sizes that cut some sequence.

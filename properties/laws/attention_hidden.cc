@@ -108,8 +108,9 @@ Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& c
     poison_keys(poisoned, unseen, context);
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    Verdict verdict =
-        verdict_on_equal_bits(plain, changed, context, "with NaN in keys and values that no row sees");
+    const std::string poison = poison_name(problem.dtype, context);
+    Verdict verdict = verdict_on_equal_bits(plain, changed, context,
+                                            "with " + poison + " in keys and values that no row sees");
     if (verdict.failed()) return verdict;
     for (const AttentionOutput& output : problem.outputs()) {
         if (!output.of_keys) continue;
@@ -144,9 +145,9 @@ Verdict causality(const AttentionOperator& of, const Spec& spec, PropertyContext
         if (!any(keys)) continue;
         const ref::SequencePlace& place = places[static_cast<std::size_t>(t)];
         return verdict_on_poison(of, problem, context, keys, {},
-                                 fmt::format("with NaN in what the mask hides from query {} of "
+                                 fmt::format("with {} in what the mask hides from query {} of "
                                              "{} {}",
-                                             place.position, problem.sequence_word,
+                                             poison_name(problem.dtype, context), place.position, problem.sequence_word,
                                              place.sequence));
     }
     return inapplicable();
@@ -178,7 +179,8 @@ Verdict row_view(const AttentionOperator& of, const Spec& spec, PropertyContext&
     }
     return verdict_on_poison(
         of, problem, context, others, queries,
-        fmt::format("with NaN in all keys but those that query row {} sees", t));
+        fmt::format("with {} in all keys but those that query row {} sees",
+                    poison_name(problem.dtype, context), t));
 }
 
 }  // namespace attncheck::properties

@@ -1,6 +1,9 @@
 #include "properties/laws/attention_sight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ref/attention/rounding_noise.h"
@@ -77,6 +80,11 @@ std::uint32_t poison_of(ref::Dtype dtype, const PropertyContext& context) {
     // What is stored of a product with it must not leave fp16.
     const bool stores = context.rounding.steps_rounded || context.rounding.scores_rounded;
     return ref::encode(dtype, dtype != ref::Dtype::fp16 ? 0x1p60 : stores ? 8 : 0x1p15);
+}
+
+std::string poison_name(ref::Dtype dtype, const PropertyContext& context) {
+    const double poison = ref::decode(dtype, poison_of(dtype, context));
+    return std::isnan(poison) ? "NaN" : fmt::format("{:g}", poison);
 }
 
 bool is_poison_judged(const AttentionProblem& problem, const PropertyContext& context) {

@@ -44,6 +44,8 @@ void poison_keys(AttentionProblem& problem, const std::vector<char>& keys,
 /// What takes the place of a number that must not matter: NaN. A kernel that multiplies hidden keys
 /// by 0 (hidden=times_zero) gets a huge number instead, whose products stay finite.
 std::uint32_t poison_of(ref::Dtype dtype, const PropertyContext& context);
+/// "NaN", or that number.
+std::string poison_name(ref::Dtype dtype, const PropertyContext& context);
 
 /// False where such a kernel may spread a NaN that the case has of its own.
 bool is_poison_judged(const AttentionProblem& problem, const PropertyContext& context);

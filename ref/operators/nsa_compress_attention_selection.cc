@@ -135,6 +135,7 @@ SelectionJudgement judge_selection(ImportanceScores& scores,
             const auto first = static_cast<std::size_t>((t * shape.kv_heads + n) * count);
             const auto list = indices.subspan(first, static_cast<std::size_t>(count));
             ListJudgement one;
+            std::optional<BlockScores> row;
             if (scores.query(t).sequence < 0) {
                 const auto wrong =
                     std::find_if(list.begin(), list.end(), [](std::int64_t i) { return i != 0; });
@@ -143,10 +144,10 @@ SelectionJudgement judge_selection(ImportanceScores& scores,
                         wrong - list.begin(),
                         std::to_string(*wrong) + ": a row behind the last sequence holds zeros"};
             } else {
-                const BlockScores row = scores(t, n);
-                one = judge_list(row, list);
+                row = scores(t, n);
+                one = judge_list(*row, list);
                 ++all.judged;
-                all.unordered += !row.ordered;
+                all.unordered += !row->ordered;
             }
             all.worst_ratio = std::max(all.worst_ratio, one.worst_ratio);
             if (!one.fault) continue;
@@ -156,6 +157,9 @@ SelectionJudgement judge_selection(ImportanceScores& scores,
             all.index = first + static_cast<std::size_t>(one.fault->position);
             all.message = "topk_indices[t=" + std::to_string(t) + ",n=" + std::to_string(n) +
                           ",k=" + std::to_string(one.fault->position) + "] = " + one.fault->reason;
+            if (!row) continue;
+            all.got.assign(list.begin(), list.end());
+            all.expected = select_blocks(*row, count);
         }
     return all;
 }

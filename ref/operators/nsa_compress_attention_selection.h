@@ -47,6 +47,9 @@ struct SelectionJudgement {
     double worst_ratio = 0;
     /// "topk_indices[t=5,n=0,k=3] = 7: ..." for the first wrong entry, otherwise empty.
     std::string message;
+    /// The first wrong list, as given and of the exact scores; empty for a row of no sequence.
+    std::vector<std::int64_t> got;
+    std::vector<std::int32_t> expected;
 };
 
 /// Judges topk_indices [T1,N2,K] row-major. Throws std::invalid_argument when their number is

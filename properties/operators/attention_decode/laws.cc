@@ -99,7 +99,8 @@ Verdict unowned(const Spec& spec, PropertyContext& context) {
                                   : random.pick<std::int32_t>({-1, INT32_MAX, INT32_MIN, 1 << 20, 0}));
     fill_unowned(changed, poison_of(parts.dtype, context));
     return identical(problem, std::move(changed), context,
-                     "with other entries behind the last page and NaN in slots of no sequence");
+                     "with other entries behind the last page and " +
+                         poison_name(parts.dtype, context) + " in slots of no sequence");
 }
 
 /// The same positions on pages of another size.

@@ -34,7 +34,7 @@ Verdict hidden_bias(const Spec& spec, PropertyContext& context) {
         ++at;
     });
     return verdict_on_identical_problems(*parts, poisoned, context,
-                                         "with NaN in the bias of hidden pairs");
+                                         "with " + poison_name(parts->dtype, context) + " in the bias of hidden pairs");
 }
 
 /// The contents of a compressed mask say nothing.
@@ -99,7 +99,8 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
         }
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
     if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
-    return verdict_on_equal_bits(plain, changed, context, "with NaN in values that are dropped",
+    return verdict_on_equal_bits(
+        plain, changed, context, "with " + poison_name(problem.dtype, context) + " in values that are dropped",
         [&](const std::string& name, std::size_t k) {
             const AttentionOutput& output = problem.output_named(name);
             if (output.is_statistic() || output.is_value_grad()) return true;

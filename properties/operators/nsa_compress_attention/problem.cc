@@ -2,8 +2,10 @@
 #include "properties/operators/nsa_compress_attention/problem.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "properties/case/values.h"
@@ -87,6 +89,13 @@ private:
 std::string reason_of(const std::string& message) {
     const auto equals = message.find("] = ");
     return equals == std::string::npos ? message : message.substr(equals + 4);
+}
+
+/// The first blocks of a list.
+std::string list_text(const auto& blocks) {
+    constexpr std::size_t kShown = 16;
+    return fmt::format("[{}{}]", fmt::join(std::span(blocks).first(std::min(blocks.size(), kShown)), ", "),
+                       blocks.size() > kShown ? ", ..." : "");
 }
 
 }  // namespace
@@ -221,6 +230,9 @@ Verdict verdict_on_lists(const AttentionProblem& problem, const std::vector<Int>
         relation.empty() ? "" : ": ", judgement.wrong, judgement.judged,
         problem.place("topk_indices", static_cast<std::size_t>(judgement.index)),
         reason_of(judgement.message));
+    if (!judgement.got.empty())
+        verdict.message += fmt::format("\n  the list is    {}\n  expected e.g.  {}", list_text(judgement.got),
+                                       list_text(judgement.expected));
     return verdict;
 }
 
