@@ -227,7 +227,7 @@ private:
             std::async(std::launch::async, [&]() -> std::optional<Verdict> {
                 if (!has_tier_data(problem_)) return std::nullopt;
                 return judge_tiers(tensors(judged, made, rounding_), rounding_,
-                                   [&](const ref::RoundingClass& other) {
+                                   [&](const ref::RoundingClass& other, const WantedRows&) {
                                        return tensors(judged, made, other);
                                    });
             });

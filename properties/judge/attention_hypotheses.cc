@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 
 #include "ref/attention/probes.h"
@@ -12,15 +13,19 @@ namespace attncheck::properties {
 namespace {
 
 using Columns = std::vector<ref::KeyColumn>;
+using Shared = std::shared_ptr<const AttentionProblem>;
+using Change = std::function<void(AttentionProblem&)>;
+
 /// The LSE alone, as a logarithm of base 2.
-Hypothesis lse_of_base_2(const AttentionProblem& problem) {
+Hypothesis lse_of_base_2(const Shared& problem) {
     return {"lse is log2", [problem] {
-                auto tensors = value_tensors(problem);
+                auto tensors = value_tensors(*problem);
                 std::erase_if(tensors, [](const TierTensor& tensor) { return tensor.role != Role::lse; });
                 for (TierTensor& tensor : tensors)
                     for (double& value : tensor.noise.value) value /= std::log(2.0);
                 return tensors;
-            }};
+            },
+            "lse"};
 }
 
 /// Changes the columns of a row in place.
@@ -28,8 +33,11 @@ using ColumnChange = std::function<void(std::int64_t t, std::int64_t n, Columns&
 
 bool before(const ref::KeyColumn& a, const ref::KeyColumn& b) { return a.key < b.key; }
 
-Hypothesis with_problem(std::string text, AttentionProblem changed, bool queries_only = false) {
-    return {std::move(text), [changed = std::move(changed), queries_only] {
+/// The problem with a change, which is made when it is asked for: a problem may be large.
+Hypothesis with_change(std::string text, Shared problem, Change change, bool queries_only = false) {
+    return {std::move(text), [problem = std::move(problem), change = std::move(change), queries_only] {
+                AttentionProblem changed = *problem;
+                change(changed);
                 auto tensors = value_tensors(changed);
                 if (queries_only)
                     std::erase_if(tensors, [](const TierTensor& tensor) {
@@ -43,8 +51,8 @@ Hypothesis with_problem(std::string text, AttentionProblem changed, bool queries
 /// row sum, too, or not.
 class UnscaledTiles {
 public:
-    UnscaledTiles(const AttentionProblem& problem, std::int64_t tile, bool of_sum)
-        : problem_(problem), tile_(tile), of_sum_(of_sum) {}
+    UnscaledTiles(Shared problem, std::int64_t tile, bool of_sum)
+        : shared_(std::move(problem)), problem_(*shared_), tile_(tile), of_sum_(of_sum) {}
 
     std::vector<TierTensor> tensors() const {
         const ref::AttentionShape& s = problem_.shape;
@@ -96,14 +104,16 @@ private:
         for (std::int64_t d = 0; d < s.value_dim; ++d) output[d] /= sum;
     }
 
-    AttentionProblem problem_;
+    Shared shared_;
+    const AttentionProblem& problem_;
     std::int64_t tile_;
     bool of_sum_;
 };
 
 class Lister {
 public:
-    explicit Lister(const AttentionProblem& problem) : problem_(problem) {}
+    explicit Lister(const AttentionProblem& problem)
+        : shared_(std::make_shared<const AttentionProblem>(problem)), problem_(*shared_) {}
 
     std::vector<Hypothesis> list() {
         masks();
@@ -115,15 +125,18 @@ public:
     }
 
 private:
+    void add(const char* text, Change change, bool queries_only = false) {
+        out_.push_back(with_change(text, shared_, std::move(change), queries_only));
+    }
+
     void add_columns(const char* text, ColumnChange change) {
-        AttentionProblem changed = problem_;
-        changed.columns = [columns = problem_.columns, change = std::move(change)](
-                              std::int64_t t, std::int64_t n, Columns& to) {
-            if (!columns(t, n, to)) return false;
-            change(t, n, to);
-            return true;
-        };
-        out_.push_back(with_problem(text, std::move(changed)));
+        add(text, [change = std::move(change)](AttentionProblem& changed) {
+            changed.columns = [columns = changed.columns, change](std::int64_t t, std::int64_t n, Columns& to) {
+                if (!columns(t, n, to)) return false;
+                change(t, n, to);
+                return true;
+            };
+        });
     }
 
     void masks() {
@@ -180,32 +193,23 @@ private:
         add_columns("bias not applied", [](std::int64_t, std::int64_t, Columns& columns) {
             for (auto& column : columns) column.bias = 0;
         });
-        const auto add_problem = [&](const char* text, bool applies, auto&& change) {
-            if (!applies) return;
-            AttentionProblem changed = problem_;
-            change(changed);
-            out_.push_back(with_problem(text, std::move(changed)));
-        };
-        add_problem("softcap not applied", problem_.softcap > 0,
-                    [](AttentionProblem& changed) { changed.softcap = 0; });
-        add_problem("sink not applied", !problem_.sink.empty(),
-                    [](AttentionProblem& changed) { changed.sink.clear(); });
+        if (problem_.softcap > 0)
+            add("softcap not applied", [](AttentionProblem& changed) { changed.softcap = 0; });
+        if (!problem_.sink.empty())
+            add("sink not applied", [](AttentionProblem& changed) { changed.sink.clear(); });
         add_columns("dropout not applied", [](std::int64_t, std::int64_t, Columns& columns) {
             for (auto& column : columns) column.kept = true;
         });
         if (problem_.statistics == Statistics::lse && !problem_.gradient)
-            out_.push_back(lse_of_base_2(problem_));
-        if (problem_.keep_prob == 1) return;
-        AttentionProblem changed = problem_;
-        changed.keep_prob = 1;
-        out_.push_back(with_problem("factor 1/keep_prob left out", std::move(changed)));
+            out_.push_back(lse_of_base_2(shared_));
+        if (problem_.keep_prob != 1)
+            add("factor 1/keep_prob left out", [](AttentionProblem& changed) { changed.keep_prob = 1; });
     }
 
     /// K and V with one head for every query head: that of head source(n).
-    AttentionProblem with_kv_heads(
-        const std::function<std::int64_t(std::int64_t)>& source) const {
-        AttentionProblem changed = problem_;
-        const ref::AttentionShape& s = problem_.shape;
+    static void spread_kv_heads(AttentionProblem& changed,
+                                const std::function<std::int64_t(std::int64_t)>& source) {
+        const ref::AttentionShape s = changed.shape;
         changed.shape.kv_heads = s.query_heads;
         const auto spread = [&](const Bits& from, std::int64_t width) {
             Bits to;
@@ -216,23 +220,23 @@ private:
                 }
             return to;
         };
-        changed.key = spread(problem_.key, s.head_dim);
-        changed.value = spread(problem_.value, s.value_dim);
-        return changed;
+        changed.key = spread(changed.key, s.head_dim);
+        changed.value = spread(changed.value, s.value_dim);
+    }
+
+    void add_kv_heads(const char* text, std::function<std::int64_t(std::int64_t)> source) {
+        add(text, [source = std::move(source)](AttentionProblem& changed) { spread_kv_heads(changed, source); }, true);
     }
 
     void heads() {
         const std::int64_t kv_heads = problem_.shape.kv_heads, group = problem_.shape.group();
         if (kv_heads > 1) {
-            out_.push_back(with_problem(
-                "key/value head of the neighbour read",
-                with_kv_heads([=](std::int64_t n) { return (n / group + 1) % kv_heads; }), true));
+            add_kv_heads("key/value head of the neighbour read",
+                         [=](std::int64_t n) { return (n / group + 1) % kv_heads; });
             if (group > 1)
-                out_.push_back(with_problem(
-                    "key/value head n % N2 read instead of n / G",
-                    with_kv_heads([=](std::int64_t n) { return n % kv_heads; }), true));
-            out_.push_back(with_problem("key/value head 0 read by all heads",
-                                        with_kv_heads([](std::int64_t) { return 0; }), true));
+                add_kv_heads("query head h reads key/value head h % Hkv instead of h / (Hq / Hkv)",
+                             [=](std::int64_t n) { return n % kv_heads; });
+            add_kv_heads("key/value head 0 read by all heads", [](std::int64_t) { return std::int64_t{0}; });
         }
         if (group == 1 || !problem_.gradient) return;
         add_columns("only the last head of a group counts",
@@ -246,21 +250,20 @@ private:
     }
 
     void scales() {
-        const auto add = [&](const char* text, double scale) {
-            AttentionProblem changed = problem_;
-            changed.scale = scale;
-            if (scale != problem_.scale) out_.push_back(with_problem(text, std::move(changed)));
+        const auto add_scale = [&](const char* text, double scale) {
+            if (scale != problem_.scale)
+                add(text, [scale](AttentionProblem& changed) { changed.scale = scale; });
         };
         if (problem_.gradient) return;  // gains show it there
-        add("scale left out", 1);
-        add("scale applied twice", problem_.scale * problem_.scale);
-        add("absolute value of the scale taken", std::fabs(problem_.scale));
-        add("scale negated", -problem_.scale);
+        add_scale("scale left out", 1);
+        add_scale("scale applied twice", problem_.scale * problem_.scale);
+        add_scale("absolute value of the scale taken", std::fabs(problem_.scale));
+        add_scale("scale negated", -problem_.scale);
         const auto dim = static_cast<double>(problem_.shape.head_dim),
                    value_dim = static_cast<double>(problem_.shape.value_dim);
-        add("scale taken as 1/sqrt(D)", 1 / std::sqrt(dim));
-        add("scale taken as 1/D", 1 / dim);
-        add("scale taken as 1/sqrt(Dv)", 1 / std::sqrt(value_dim));
+        add_scale("scale taken as 1/sqrt(D)", 1 / std::sqrt(dim));
+        add_scale("scale taken as 1/D", 1 / dim);
+        add_scale("scale taken as 1/sqrt(Dv)", 1 / std::sqrt(value_dim));
     }
 
     /// The usual sizes that cut some sequence.
@@ -272,10 +275,12 @@ private:
                 if (tile < longest)
                     out_.push_back({fmt::format("{} of earlier tiles of {} keys not rescaled",
                                                 of_sum ? "output and row sum" : "output", tile),
-                                    [unscaled = UnscaledTiles(problem_, tile, of_sum)] { return unscaled.tensors(); }});
+                                    [unscaled = UnscaledTiles(shared_, tile, of_sum)] { return unscaled.tensors(); },
+                                    problem_.output_name});
     }
 
-    const AttentionProblem& problem_;
+    Shared shared_;
+    const AttentionProblem& problem_;  ///< the same
     std::vector<Hypothesis> out_;
 };
 

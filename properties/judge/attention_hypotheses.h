@@ -6,7 +6,7 @@
 
 namespace attncheck::properties {
 
-/// Hypotheses about `problem`, which must outlive them.
+/// Hypotheses about `problem`, of which they hold one copy.
 std::vector<Hypothesis> attention_hypotheses(const AttentionProblem& problem);
 
 }  // namespace attncheck::properties

@@ -74,6 +74,16 @@ double share_of_like_sums(const AttentionProblem& problem, Role role) {
     return std::exp(-4 * variance);
 }
 
+/// Multiplications of one query row, of the rows of all sequences on average.
+double work_of_row(const AttentionProblem& problem) {
+    double pairs = 0, rows = 1;
+    for (std::size_t b = 0; b < problem.query_lengths.size(); ++b) {
+        pairs += static_cast<double>(problem.query_lengths[b] * problem.kv_lengths[b]);
+        rows += static_cast<double>(problem.query_lengths[b]);
+    }
+    return pairs / rows * static_cast<double>(problem.shape.head_dim + problem.shape.value_dim);
+}
+
 /// A tensor of queries or of keys. P is positive, so that sums over V or dO go the same way in all rows; dS has
 /// the sign of <dO, v - o>: as many ways as values have channels. Sums that lie close together err in one. The keys of a row share the errors of its delta
 /// and its row sum, if those have one.
@@ -96,6 +106,7 @@ TierTensor make_tensor(const AttentionProblem& problem, const char* name, Role r
     if (role == Role::query_grad || (role == Role::key_grad && !close))
         tensor.independent_sums = static_cast<double>(problem.shape.value_dim);
     if (problem.gradient) tensor.scale = problem.scale;
+    if (!of_keys) tensor.row_work = work_of_row(problem);
     tensor.sums_alike = share_of_like_sums(problem, role);
     if (shares) tensor.most_independent = fewest_rows(problem, of_keys);
     return tensor;
@@ -135,6 +146,16 @@ void add_sums(const AttentionProblem& problem, ref::AttentionGradNoise noise,
         out.push_back(make_sum_tensor(problem, "dbias", problem.bias_row, std::move(noise.bias_grad)));
     if (problem.gives("dsink") && noise.sink_grad.size() > 0 && !rounding.own_forward)
         out.push_back(make_sum_tensor(problem, "dsink", 1, std::move(noise.sink_grad)));
+}
+
+/// The problem with these rows alone; the others are of no sequence.
+AttentionProblem of_rows(const AttentionProblem& problem, const WantedRows& wanted) {
+    AttentionProblem some = problem;
+    some.columns = [columns = problem.columns, wanted, heads = problem.shape.query_heads](
+                       std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& to) {
+        return wanted[static_cast<std::size_t>(t * heads + n)] && columns(t, n, to);
+    };
+    return some;
 }
 
 /// The LSE of a row that sees nothing is -infinity, which is the first tier's to judge.
@@ -346,7 +367,7 @@ Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows
         tensor.got = outputs(tensor.name);
         leave_out_empty_rows(tensor);
     }
-    Verdict verdict = judge_tiers(tensors, declared, [&](const ref::RoundingClass& other) {
+    Verdict verdict = judge_tiers(tensors, declared, [&](const ref::RoundingClass& other, const WantedRows&) {
         return tier_tensors_of(problem, chosen, other);
     });
     if (verdict.failed()) return verdict;
@@ -374,10 +395,16 @@ Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClas
         for (std::size_t k = 0; k < tensor.got.size(); ++k)  // 0 beyond the last sequence
             if (row_sum[k] != 0) tensor.got[k] += std::log(row_sum[k]);
     }
+    std::optional<AttentionProblem> some;  // tensors refer to it
+    const auto problem_of = [&](const WantedRows& wanted) -> const AttentionProblem& {
+        return wanted.empty() ? problem : some.emplace(of_rows(problem, wanted));
+    };
     return judge_tiers(
         tensors, declared,
-        [&problem](const ref::RoundingClass& other) { return tier_tensors(problem, other); },
-        scores, [&problem] { return attention_hypotheses(problem); });
+        [&](const ref::RoundingClass& other, const WantedRows& wanted) {
+            return tier_tensors(problem_of(wanted), other);
+        },
+        scores, [&](const WantedRows& wanted) { return attention_hypotheses(problem_of(wanted)); });
 }
 
 }  // namespace attncheck::properties

@@ -235,7 +235,8 @@ std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>
     };
     std::vector<std::string> alike;  // hypotheses with the same outputs
     double best = elements < kFew ? std::max(beyond_rounding, 1 - 4 / (rms * rms)) : beyond_rounding;
-    for (const Hypothesis& hypothesis : hypotheses)
+    for (const Hypothesis& hypothesis : hypotheses) {
+        if (!hypothesis.only.empty() && hypothesis.only != tensor.name) continue;
         for (const TierTensor& other : hypothesis.tensors()) {
             if (other.name != tensor.name || other.noise.size() != noise.size()) continue;
             const Match match = match_of(error, difference(other.noise.value, tensor));
@@ -246,6 +247,7 @@ std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>
             else if (!alike.empty() && match.as_it_is >= best - kSame)
                 alike.push_back(hypothesis.text);
         }
+    }
     if (alike.size() > 2) alike.resize(2);
     const std::string of_hypothesis =
         alike.empty() ? std::string() : words(fmt::format("{}", fmt::join(alike, ", or ")), best);

@@ -15,6 +15,8 @@ namespace {
 /// rounding that its direction shows; from the second on it is not left to a filter to name. Between them a hypothesis is
 /// told with the filter that fired, where it has more of the error than any filter.
 constexpr double kBeyondRounding = 1.5, kFarBeyondRounding = 10;
+/// Sums in fp16 deviate 2^13 times as far as in fp32: no class explains what is twice as far off.
+constexpr double kCoarsest = 1 << 14;
 
 /// Classes that are coarser than the declared one: casts first, then sums, then both.
 std::vector<ref::RoundingClass> coarser_classes(const ref::RoundingClass& declared) {
@@ -37,6 +39,35 @@ std::vector<ref::RoundingClass> coarser_classes(const ref::RoundingClass& declar
             add(sums);
         }
     return list;
+}
+
+/// The rows that a failure is named by: of a tensor whose rows take long the worst ones and, as many, others evenly.
+WantedRows wanted_rows(const TierTensor& tensor) {
+    constexpr double kMostWork = 1 << 22;  // multiplications for each of forty hypotheses
+    const std::size_t width = static_cast<std::size_t>(tensor.width), rows = tensor.noise.size() / width;
+    if (!tensor.chosen_heads.empty() || tensor.row_work * static_cast<double>(rows) <= kMostWork) return {};
+    const std::size_t half = std::max(std::size_t{2}, static_cast<std::size_t>(kMostWork / tensor.row_work / 2));
+    if (2 * half >= rows) return {};
+    std::vector<std::pair<double, std::size_t>> errors(rows);
+    for (std::size_t row = 0; row < rows; ++row) {
+        errors[row] = {0, row};
+        for (std::size_t i = row * width; i < (row + 1) * width; ++i)
+            if (tensor.noise.variance[i] > 0) {
+                const double error = tensor.got[i] - tensor.noise.value[i];
+                errors[row].first -= error * error / tensor.noise.variance[i];
+            }
+    }
+    WantedRows wanted(rows);
+    for (std::size_t k = 0; k < half; ++k) wanted[k * rows / half] = 1;
+    std::ranges::nth_element(errors, errors.begin() + static_cast<std::ptrdiff_t>(half));
+    for (std::size_t k = 0; k < half; ++k) wanted[errors[k].second] = 1;
+    return wanted;
+}
+
+/// Rows without a deviation are not looked at.
+void leave_out_unwanted(TierTensor& tensor, const WantedRows& wanted) {
+    for (std::size_t i = 0; i < tensor.noise.size() && !wanted.empty(); ++i)
+        if (!wanted[i / static_cast<std::size_t>(tensor.width)]) tensor.noise.variance[i] = 0;
 }
 
 struct Tests {
@@ -62,11 +93,12 @@ Measured measured_of(const std::vector<TierTensor>& tensors) {
 /// The finest coarser class under which the tensor would pass, or nothing.
 std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, const Tests& tests,
                                                    const ref::RoundingClass& declared,
-                                                   const NoiseOf& noise_of) {
+                                                   const NoiseOf& noise_of, const WantedRows& wanted) {
     for (const ref::RoundingClass& rounding : coarser_classes(declared))
-        for (TierTensor& other : noise_of(rounding)) {
+        for (TierTensor& other : noise_of(rounding, wanted)) {
             if (other.name != tensor.name) continue;
             other.got = tensor.got;
+            leave_out_unwanted(other, wanted);
             // A class that predicts far larger errors explains nothing.
             constexpr double kLeast = 0.1;
             TierScores ignored;
@@ -126,14 +158,19 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
         if (!found || verdict.failed()) continue;
         const bool is_filter = found->kind == Finding::Kind::filter;
         const bool is_left_to_filter = is_filter && found->rms <= kFarBeyondRounding;
+        const WantedRows wanted = wanted_rows(tensor);
         std::string cause;
-        if (found->rms > kBeyondRounding)
-            cause = likely_cause(tensor, hypotheses ? hypotheses() : std::vector<Hypothesis>{}, found->rms,
+        if (found->rms > kBeyondRounding) {
+            TierTensor looked_at;
+            if (!wanted.empty()) leave_out_unwanted(looked_at = tensor, wanted);
+            cause = likely_cause(wanted.empty() ? tensor : looked_at,
+                                 hypotheses ? hypotheses(wanted) : std::vector<Hypothesis>{}, found->rms,
                                  is_left_to_filter);
+        }
         if (!cause.empty() && !is_left_to_filter) found = measured[k].deviation();
         std::optional<ref::RoundingClass> coarser;
-        if (found->kind != Finding::Kind::filter && cause.empty())
-            coarser = explaining_class(tensor, tests, declared, noise_of);
+        if (found->kind != Finding::Kind::filter && cause.empty() && found->rms < kCoarsest)
+            coarser = explaining_class(tensor, tests, declared, noise_of, wanted);
         describe_finding(tensor, *found, declared, coarser, cause, verdict);
     }
     if (verdict.failed()) verdict.casts.clear();  // a defect is no rounding

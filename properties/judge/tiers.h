@@ -55,6 +55,8 @@ struct TierTensor {
     /// about as long as the tensor itself and is asked for where a filter would fire.
     std::function<double(std::span<const double>)> shared_variance;
     std::string cast;  ///< word of the rounding class that `noise.cast` stands for, or empty
+    /// Multiplications that one row takes, where rows can be computed alone; 0: they cannot.
+    double row_work = 0;
 
     const ref::SequencePlace& place_of(std::int64_t unit) const {
         return places[static_cast<std::size_t>(chosen_heads.empty() ? unit / heads : unit)];
@@ -73,22 +75,26 @@ struct TierScores {
     double worst() const;
 };
 
+/// Whether each row (row and head) is to be computed; empty: all. The others may hold anything.
+using WantedRows = std::vector<char>;
+
 /// Noise of all tensors of a problem under a rounding class; `got` stays empty.
-using NoiseOf = std::function<std::vector<TierTensor>(const ref::RoundingClass&)>;
+using NoiseOf = std::function<std::vector<TierTensor>(const ref::RoundingClass&, const WantedRows&)>;
 
 /// What else a candidate may have computed: its exact outputs, evaluated when a failure is to be
 /// named.
 struct Hypothesis {
     std::string text;
     std::function<std::vector<TierTensor>()> tensors;
+    std::string only = {};  ///< the one output that differs; empty: any may
 };
-using HypothesesOf = std::function<std::vector<Hypothesis>()>;
+using HypothesesOf = std::function<std::vector<Hypothesis>(const WantedRows&)>;
 
 /// All tensors of a case. The verdict is on the first tensor that fails. Failure classes:
 ///   "dk: gain"                          a filter fired; the message has the size
 ///   "dk is less precise than declared"  a coarser class explains the deviation
 ///   "dk deviates"                       otherwise, and where errors are far beyond rounding
-/// `noise_of` and `hypotheses` are asked on failure only. Where a hypothesis, or a defect that
+/// `noise_of` and `hypotheses` are asked on failure only, of a long tensor for its worst rows. Where a hypothesis, or a defect that
 /// has a filter, explains nine tenths of a large error, the message begins with it.
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
                     const NoiseOf& noise_of, TierScores* scores = nullptr,

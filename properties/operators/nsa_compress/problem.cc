@@ -150,7 +150,7 @@ Verdict judge_compress(const CompressProblem& problem, const ref::RoundingClass&
     for (TierTensor& tensor : tensors) tensor.got = outputs(tensor.name);
     return judge_tiers(
         tensors, declared,
-        [&problem](const ref::RoundingClass& other) { return compress_tensors(problem, other); },
+        [&problem](const ref::RoundingClass& other, const WantedRows&) { return compress_tensors(problem, other); },
         scores);
 }
 

@@ -185,7 +185,7 @@ Verdict judge_heads(const CompressProblem& problem, const Call& call, const Call
         tensor.got = gather_heads(
             decode_all(problem.dtype, result.outputs[tensor_index(call, tensor.name)]), s.heads,
             source, tensor.width);
-    Verdict verdict = judge_tiers(tensors, context.rounding, [&](const ref::RoundingClass& other) {
+    Verdict verdict = judge_tiers(tensors, context.rounding, [&](const ref::RoundingClass& other, const WantedRows&) {
         return compress_tensors(some, other);
     });
     if (verdict.failed()) return verdict;
