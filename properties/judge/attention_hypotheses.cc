@@ -28,6 +28,22 @@ Hypothesis lse_of_base_2(const Shared& problem) {
             "lse"};
 }
 
+/// The LSE alone, without the maximum that is taken off the logits.
+Hypothesis lse_without_maximum(const Shared& problem) {
+    return {"lse is the logarithm of the row sum without the row maximum", [problem] {
+                const AttentionNumbers numbers(*problem);
+                const auto rows = static_cast<std::size_t>(problem->query_rows());
+                std::vector<double> output(rows * static_cast<std::size_t>(problem->shape.value_dim)), row_max(rows);
+                TierTensor lse;
+                lse.name = "lse";
+                lse.noise.value.resize(rows);
+                ref::dense_attention<double>(problem->forward(numbers), output, row_max, lse.noise.value);
+                for (double& value : lse.noise.value) value = std::log(value);
+                return std::vector{std::move(lse)};
+            },
+            "lse"};
+}
+
 /// Changes the columns of a row in place.
 using ColumnChange = std::function<void(std::int64_t t, std::int64_t n, Columns& columns)>;
 
@@ -117,6 +133,7 @@ public:
 
     std::vector<Hypothesis> list() {
         masks();
+        arguments();
         features();
         heads();
         scales();
@@ -189,6 +206,17 @@ private:
                     });
     }
 
+    void arguments() {
+        if (!problem_.misreadings) return;
+        for (Misreading& one : problem_.misreadings(problem_))
+            add(one.text.c_str(), [columns = std::move(one.columns)](AttentionProblem& changed) {
+                changed.columns = [rows = changed.columns, columns](std::int64_t t, std::int64_t n, Columns& to) {
+                    Columns ignored;
+                    return rows(t, n, ignored) && columns(t, n, to);
+                };
+            });
+    }
+
     void features() {
         add_columns("bias not applied", [](std::int64_t, std::int64_t, Columns& columns) {
             for (auto& column : columns) column.bias = 0;
@@ -201,7 +229,7 @@ private:
             for (auto& column : columns) column.kept = true;
         });
         if (problem_.statistics == Statistics::lse && !problem_.gradient)
-            out_.push_back(lse_of_base_2(shared_));
+            out_.push_back(lse_of_base_2(shared_)), out_.push_back(lse_without_maximum(shared_));
         if (problem_.keep_prob != 1)
             add("factor 1/keep_prob left out", [](AttentionProblem& changed) { changed.keep_prob = 1; });
     }

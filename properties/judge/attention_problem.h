@@ -80,6 +80,13 @@ struct AttentionValues {
 };
 
 struct AttentionNumbers;
+struct AttentionProblem;
+
+/// What an argument may be taken for, as the columns that follow.
+struct Misreading {
+    std::string text;
+    ref::ColumnLister columns;
+};
 
 struct AttentionProblem : AttentionValues {
     ref::AttentionShape shape;
@@ -97,6 +104,8 @@ struct AttentionProblem : AttentionValues {
     ref::Dtype bias_dtype = ref::Dtype::fp32;
     std::vector<AttentionOutput> forward_outputs, gradient_outputs;
     std::shared_ptr<const AttentionExtras> extras;
+    /// Of the operator's own arguments; nullptr: none are known. Asked after a failure only.
+    std::vector<Misreading> (*misreadings)(const AttentionProblem& problem) = nullptr;
 
     const std::vector<AttentionOutput>& outputs() const {
         return gradient ? gradient_outputs : forward_outputs;

@@ -29,8 +29,7 @@ std::vector<TierTensor> forward_values(const AttentionProblem& problem) {
         if (row_max[i] == ref::kEmptyRowMax && row_sum[i] == ref::kEmptyRowSum) row_max[i] = row_sum[i] = 0;
     std::vector<TierTensor> out{values_alone(problem.output_name, Role::output, std::move(output))};
     if (problem.statistics == Statistics::lse) {
-        for (std::size_t i = 0; i < rows; ++i)
-            if (row_sum[i] != 0) row_max[i] += std::log(row_sum[i]);
+        for (std::size_t i = 0; i < rows; ++i) row_max[i] += std::log(row_sum[i]);
         out.push_back(values_alone("lse", Role::lse, std::move(row_max)));
     } else if (problem.statistics == Statistics::pair) {
         out.push_back(values_alone("softmax_max", Role::row_max, std::move(row_max)));

@@ -69,11 +69,13 @@ public:
              << "\n";
         if (cause.checks_nothing)
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
-        if (cause.has_name) line("looks like", diagnosis_of(failures_[cause.named].message));
+        if (cause.has_name) line("looks like", name_of(cause));
+        if (first.certificate.starts_with("fails here but not alone"))
+            line("note", "fails here but not alone in a fresh process: it depends on earlier calls, uninitialised memory or timing");
         if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
-        out_ << fmt::format("  {:<11} {}\n", is_of_shrunk(first.certificate) ? "smallest" : "not shrunk",
+        out_ << fmt::format("  {:<11} {}\n", head_of_case(first.certificate),
                             verbose ? first.case_line : to_look_at(first.case_line));
-        if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", matters);
+        if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", "one by one: " + matters);
         if (const auto others = others_of(cause); !others.empty())
             line("also fails", fmt::format("{}", fmt::join(others, "; ")));
         if (verbose)
@@ -90,6 +92,14 @@ private:
         out_ << fitted(out_, fmt::format("  {:<11} {}\n", head, text), kIndent);
     }
 
+    /// With those of its hypotheses that most failures share.
+    std::string name_of(const Cause& cause) const {
+        std::string text = diagnosis_of(failures_[cause.named].message);
+        const std::size_t colon = text.find(": "), end = text.find(", which explains");
+        if (cause.likely.empty() || colon == std::string::npos || end == std::string::npos) return text;
+        return fmt::format("{}{}{}", text.substr(0, colon + 2), fmt::join(cause.likely, ", or "), text.substr(end));
+    }
+
     /// What matters of the first case, which another law may have said.
     std::string matters_of(const Cause& cause) const {
         const std::string& line = failures_[cause.failures.front()].case_line;
@@ -104,7 +114,12 @@ private:
             for (const std::size_t i : cause.failures) ops.push_back(failures_[i].op);
             return fmt::format("{}: the library checks no arguments", fmt::join(unique(ops), ", "));
         }
-        return fmt::format("{}.{}: {}", first.op, first.property, first.failure);
+        std::string title = fmt::format("{}.{}: {}", first.op, first.property, first.failure);
+        if (first.message.starts_with("after a call"))
+            title += " " + first.message.substr(0, first.message.find(": "));
+        else if (needs_company(first) && first.property != "unusual_arguments" && !is_of_other_calls(first))
+            title += " (when called alone, too)";
+        return title;
     }
 
     /// Laws that fail as the title says, and behind each other failure those that fail with it.

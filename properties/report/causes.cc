@@ -37,11 +37,26 @@ Rank rank_of(const Failure& one) {
     return relation;
 }
 
-/// Laws that put a call into company. What is wrong alone has a plainer face than they are.
+}  // namespace
+
 bool needs_company(const Failure& one) {
     constexpr std::string_view kLaws[] = {"history", "after_rejection", "concurrent", "unusual_arguments"};
     return std::ranges::find(kLaws, one.property) != std::end(kLaws);
 }
+
+namespace {
+
+/// What failed in the run and not alone in a fresh process.
+bool is_unsteady(const Failure& one) { return one.certificate.starts_with("fails here but not alone"); }
+
+}  // namespace
+
+bool is_of_other_calls(const Failure& one) {
+    return needs_company(one) && (one.message.starts_with("after a call") ||
+                                  one.failure.find("when called") != std::string::npos);
+}
+
+namespace {
 
 /// The smallest case without its data: shapes and features alone.
 std::string frame_of(const std::string& case_line) {
@@ -90,10 +105,49 @@ std::vector<std::string> marks_of(const Failure& one, bool rejects_nothing) {
     if (one.is_edited() && rejects_nothing) return {"arguments"};
     if (one.is_edited()) return {one.op + " arguments " + one.failure};
     if (one.tier == Tier::crash || one.tier == Tier::memory) return {one.op + " died " + one.failure};
-    return {one.op + " output " + accused_output(one), one.op + " frame " + frame_of(one.case_line)};
+    std::vector<std::string> marks{one.op + " output " + accused_output(one), one.op + " frame " + frame_of(one.case_line)};
+    for (const std::string& hypothesis : hypotheses_in(one.message)) marks.push_back(one.op + " as if " + hypothesis);
+    if (is_unsteady(one) || is_of_other_calls(one)) marks.push_back(one.op + " other calls");
+    return marks;
+}
+
+/// A hypothesis that many failures share says more than one that a small case cannot tell from others.
+void choose_name(Cause& cause, std::size_t first, const std::vector<Failure>& failures) {
+    cause.named = first;
+    std::map<std::string, int> votes;
+    for (const std::size_t i : cause.failures)
+        for (const std::string& one : hypotheses_in(failures[i].message)) ++votes[one];
+    int most = 0;
+    std::size_t fewest = 0;
+    for (const std::size_t i : cause.failures) {
+        if (!failures[i].is_named()) continue;
+        const std::vector<std::string> all = hypotheses_in(failures[i].message);
+        int best = 0;
+        for (const std::string& one : all) best = std::max(best, votes[one]);
+        if (all.empty() || best < most || (best == most && all.size() >= fewest)) continue;
+        most = best, fewest = all.size(), cause.named = i;
+    }
+    for (const std::string& one : hypotheses_in(failures[cause.named].message))
+        if (votes[one] == most) cause.likely.push_back(one);
 }
 
 }  // namespace
+
+std::vector<std::string> hypotheses_in(const std::string& message) {
+    constexpr std::string_view kEnd = ", which explains", kOr = ", or ";
+    const std::string line = message.substr(0, message.find('\n'));
+    const std::size_t end = line.find(kEnd), colon = line.find(": ");
+    if (end == std::string::npos || colon == std::string::npos || colon + 2 > end) return {};
+    std::string text = line.substr(colon + 2, end - colon - 2);
+    if (text.find('%') != std::string::npos && text.find(" % Hkv") == std::string::npos) return {};
+    std::vector<std::string> all;
+    for (std::size_t at = text.find(kOr); at != std::string::npos; at = text.find(kOr)) {
+        all.push_back(text.substr(0, at));
+        text.erase(0, at + kOr.size());
+    }
+    all.push_back(text);
+    return all;
+}
 
 std::string output_of(const std::string& failure) {
     for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates",
@@ -125,7 +179,7 @@ std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_
         const Rank rank = rank_of(one);
         const bool is_statistical = one.tier == Tier::filter || one.tier == Tier::deviation;
         // Of one that the run had no time to shrink, the case is as large as it was found.
-        const bool is_as_found = one.certificate.starts_with("not shrunk");
+        const bool is_as_found = one.certificate.starts_with("not shrunk") || is_unsteady(one);
         return std::tuple(is_as_found, is_statistical ? deviation : rank, needs_company(one),
                           one.case_line.size(), i);
     };
@@ -136,7 +190,7 @@ std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_
         const auto with_name = std::ranges::find_if(
             cause.failures, [&](std::size_t i) { return failures[i].is_named(); });
         cause.has_name = with_name != cause.failures.end();
-        if (cause.has_name) cause.named = *with_name;
+        if (cause.has_name) choose_name(cause, *with_name, failures);
         cause.checks_nothing =
             rejects_nothing && failures[cause.failures.front()].is_edited() && cause.failures.size() > 1;
         Rank best = rank_of(failures[cause.failures.front()]);

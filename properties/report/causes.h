@@ -28,19 +28,31 @@ struct Cause {
     std::vector<std::size_t> failures;
     std::size_t named = 0;      ///< place of a failure that is named, if has_name
     bool has_name = false;
+    std::vector<std::string> likely;  ///< of the hypotheses of that failure, those that most failures share
     bool checks_nothing = false;  ///< no illegal call was rejected: one defect, not one for each argument
 };
 
 /// Causes in the order in which they are worth reading: crashes, memory, named diagnoses, wrong
 /// values, deviations, relations, validation. One cause are failures of one operator
 ///   - that died or touched foreign memory in the same way,
-///   - that have the same wrong output, or the same smallest case but for its data,
+///   - that have the same wrong output, or the same smallest case but for its data, or a hypothesis in common that
+///     explains both,
+///   - that depend on earlier calls, or are of a law about them,
 ///   - of calls with illegal arguments: of all operators when `rejects_nothing`, otherwise by class.
 /// The grouping is a guess that keeps a report short: what is grouped is named, never dropped.
 std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_nothing);
 
+/// "mask not applied", "bias not applied" of "out: mask not applied, or bias not applied, which explains 99 % of the
+/// error": what a kernel may have computed instead. None of a message that names a size, or nothing.
+std::vector<std::string> hypotheses_in(const std::string& message);
+
 /// "out" of the failure classes "out is wrong" and "out: gain"; all of a class that names no output.
 std::string output_of(const std::string& failure);
+
+/// Of a law that puts a call into company. What is wrong alone has a plainer face than they are.
+bool needs_company(const Failure& one);
+/// A call that is right alone and wrong in company.
+bool is_of_other_calls(const Failure& one);
 
 /// All counterexamples of a run, in its order.
 std::vector<Failure> failures_of(const RunReport& report);

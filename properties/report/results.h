@@ -101,6 +101,12 @@ struct Counterexample {
 inline constexpr const char* kNotShrunk = "not shrunk to its end";
 /// What a certificate says of its case: the case is as it was found where this is false.
 inline bool is_of_shrunk(std::string_view certificate) { return certificate.find("not shrunk") == std::string_view::npos; }
+/// Of a case that was shrunk until the time was over.
+inline bool is_of_stopped(std::string_view certificate) { return certificate.starts_with("search stopped"); }
+/// "smallest", "smaller" or "not shrunk": in front of the case.
+inline std::string_view head_of_case(std::string_view certificate) {
+    return !is_of_shrunk(certificate) ? "not shrunk" : is_of_stopped(certificate) ? "smaller" : "smallest";
+}
 
 /// Cases that a property must meet to say that it holds, where as many were asked for.
 inline constexpr std::int64_t kConclusiveCases = 30;

@@ -88,8 +88,8 @@ void print_counterexample(std::ostream& out, const RunReport& report,
     }
     const bool is_as_found = found.original == found.spec;
     if (!is_as_found) out << "  found    " << print(found.original) << "\n";
-    out << (is_as_found ? "  found    " : "  smallest ") << shaded(out, Shade::strong, print(found.spec)) << "\n";
-    if (!found.matters.empty()) out << fitted(out, "  matters  " + found.matters + "\n", 11);
+    out << (is_as_found ? "  found    " : is_of_stopped(found.certificate) ? "  smaller  " : "  smallest ") << shaded(out, Shade::strong, print(found.spec)) << "\n";
+    if (!found.matters.empty()) out << fitted(out, "  matters  one by one: " + found.matters + "\n", 11);
     if (found.tier == Tier::validation && found.message.starts_with("returned 0,"))
         out << fitted(out, "  a library that checks no arguments: --no-validation leaves such calls out\n", 4);
     out << fitted(out,

@@ -269,6 +269,7 @@ private:
                 context_.rounding = options_.rounding;
                 return under;
             },
+            [this](const Property& law, const Spec& other) { return evaluate(other, law); },
             spec, verdict);
     }
 
@@ -352,10 +353,11 @@ private:
         walk_.reset();
     }
 
-    Verdict evaluate(const Spec& spec) {
-        declared_.turn(!property_.validation && context_.takes(spec));
+    Verdict evaluate(const Spec& spec) { return evaluate(spec, property_); }
+    Verdict evaluate(const Spec& spec, const Property& law) {
+        declared_.turn(!law.validation && context_.takes(spec));
         try {
-            return property_.check(spec, context_);
+            return law.check(spec, context_);
         } catch (const Stopped&) {
             was_stopped_ = true;
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};

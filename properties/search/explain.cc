@@ -22,6 +22,7 @@ struct Field {
     std::string value;
     std::vector<std::string> fail, hold;  ///< of the other values, as they print
     bool is_open = false;                 ///< of some legal value it is not known
+    bool is_length = false;
 };
 
 /// A value as the case line has it.
@@ -74,8 +75,35 @@ private:
         if (call_ && !is_over_() && is_same(*call_, op_.build(other))) return;  // another word for the same call
         const Varied now = is_over_() ? Varied::not_tried : outcome_(other);
         field.is_open |= now == Varied::not_tried;
-        if (now == Varied::fails) field.fail.push_back(std::move(value));
-        if (now == Varied::holds) field.hold.push_back(std::move(value));
+        if (now == Varied::fails || (now == Varied::holds && !field.is_length && fails_with_more(other)))
+            field.fail.push_back(std::move(value));
+        else if (now == Varied::holds)
+            field.hold.push_back(std::move(value));
+    }
+
+    /// A window that hides nothing of two keys does of nine: the value is tried with longer sequences too, and normal data.
+    bool fails_with_more(const Spec& other) const {
+        if (std::ranges::any_of(other.lists, [](const auto& list) { return list.size() != 1; })) return false;
+        std::int64_t longest = 0;
+        for (const auto& list : other.lists) longest = std::max(longest, list[0]);
+        for (const bool alike : {true, false}) {
+            Spec spec = other;
+            for (auto& list : spec.lists) list[0] = alike ? longest + 3 : 2 * list[0] + 7;
+            spec.overrides.clear();
+            spec.recipe = Recipe::normal;
+            if (!is_over_() && is_taken_(spec) && outcome_(spec) == Varied::fails) return true;
+        }
+        return false;
+    }
+
+    /// Without the elements of tensors that the case has no more.
+    void leave_out_absent(Spec& spec) const {
+        if (spec.overrides.empty()) return;
+        const Call call = op_.outline(spec);
+        std::erase_if(spec.overrides, [&](const auto& one) {
+            const std::size_t tensor = static_cast<std::size_t>(one.first.tensor);
+            return tensor < call.tensors.size() && !call.tensors[tensor].present;
+        });
     }
 
     /// Larger lengths of the only sequence.
@@ -84,6 +112,7 @@ private:
         if (smallest_.lists[i].size() != 1) return;
         const std::int64_t now = smallest_.lists[i][0];
         Field field{list.key, false, now <= std::max<std::int64_t>(list.min, 1), std::to_string(now), {}, {}};
+        field.is_length = true;
         for (const std::int64_t other : std::set{now + 1, 2 * now, 2 * now + 7}) {
             if (other <= now || other > list.max) continue;
             Spec spec = smallest_;
@@ -108,6 +137,7 @@ private:
             if ((other - number.min) % number.step != 0) continue;
             Spec spec = smallest_;
             spec.numbers[i] = other;
+            leave_out_absent(spec);
             attempt(field, word_of(number, other), spec);
         }
         fields_.push_back(std::move(field));
@@ -128,8 +158,7 @@ private:
 
     /// Ordinary data in place of the few elements that a case is written out with.
     void vary_data() {
-        Field field{smallest_.overrides.empty() ? "data" : "the elements that are set",
-                    true, false, std::string(name_of(smallest_.recipe)), {}, {}};
+        Field field{"data", true, false, std::string(name_of(smallest_.recipe)), {}, {}};
         for (const Recipe recipe : {Recipe::ones, Recipe::ints, Recipe::normal}) {
             if (recipe == smallest_.recipe && smallest_.overrides.empty()) continue;
             Spec spec = smallest_;
@@ -137,8 +166,8 @@ private:
             spec.recipe = recipe;
             attempt(field, std::string(name_of(recipe)), spec);
         }
-        if (smallest_.overrides.empty() || field.hold.empty())
-            fields_.push_back(std::move(field));  // which elements matter is what shrinking found
+        if (smallest_.overrides.empty() || field.hold.empty())  // which elements matter is what shrinking found
+            fields_.push_back(std::move(field));
     }
 
     std::string words() const {

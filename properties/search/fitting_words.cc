@@ -9,24 +9,38 @@
 namespace attncheck::properties {
 namespace {
 
-/// Those that widen few bounds come first. Sums in half are left out: they fit nearly everything.
+/// Those that widen few bounds come first. Sums in half fit nearly everything, and are named where nothing else fits.
 constexpr std::string_view kWords[] = {
     "order=any",   "tile=1",      "stats=lse",   "split=lse",  "tanh=16",    "exp=34",
     "sum=rounded", "p=half ds=half", "forward=own", "delta=half", "group=half", "scale=fp32",
     "in=bf16x3",   "in=tf32",     "in=tf32-truncating", "scores=half", "steps=half", "scale=half",
     "tanh=8192",   "steps=half forward=own", "steps=half group=half forward=own", "hidden=times_zero",
-    "ftz=all"};  // the allowance for what is near zero is larger than many a small error
+    "ftz=all",     // the allowance for what is near zero is larger than many a small error
+    "acc=half"};
 constexpr std::size_t kMost = 3;
+
+/// Words of what only a gradient does.
+bool is_of_gradients(std::string_view words) {
+    return words.find("forward=") != words.npos || words.starts_with("delta=") || words.starts_with("group=");
+}
+
+/// Words of what compression does, which has neither softmax nor logits.
+bool is_of_compression(std::string_view words) {
+    return words == "order=any" || words.starts_with("in=") || words == "ftz=all" || words == "acc=half";
+}
 
 }  // namespace
 
-std::string fitting_words(const ref::RoundingClass& declared, bool caps,
+std::string fitting_words(const ref::RoundingClass& declared, const WordsOf& of,
                           const std::function<bool(const ref::RoundingClass&)>& holds,
                           const std::function<bool()>& is_over) {
     std::vector<std::string> fitting;
     for (const std::string_view words : kWords) {
         if (fitting.size() == kMost || is_over()) break;
-        if (words.starts_with("tanh") && !caps) continue;
+        if (words.starts_with("tanh") && !of.caps) continue;
+        if (is_of_gradients(words) && !of.gradient) continue;
+        if (!is_of_compression(words) && !of.softmax) continue;
+        if (words == "acc=half" && !fitting.empty()) continue;
         ref::RoundingClass with = ref::parse_rounding_class(words);
         if (words != "p=half ds=half" && !declared.prob_rounded) with.prob_rounded = false;
         if (words != "p=half ds=half" && !declared.score_grad_rounded) with.score_grad_rounded = false;

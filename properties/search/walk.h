@@ -17,12 +17,14 @@ public:
     using Evaluate = std::function<Verdict(const Spec&)>;
     /// Under another class of rounding than the one that is declared.
     using EvaluateUnder = std::function<Verdict(const Spec&, const ref::RoundingClass&)>;
+    /// By another law of the operator.
+    using EvaluateBy = std::function<Verdict(const Property&, const Spec&)>;
 
     /// Runs the failing case again, alone in fresh processes: whether it is repeatable decides how
     /// often a neighbour is tried.
     Walk(const Operator& op, const Property& property, const EngineOptions& options,
          const Clock& clock, Candidate& candidate, Evaluate evaluate, EvaluateUnder evaluate_under,
-         const Spec& spec, const Verdict& verdict);
+         EvaluateBy evaluate_by, const Spec& spec, const Verdict& verdict);
 
     /// Neighbours of a case on the way, known minima of the same failure first.
     std::vector<Neighbour> neighbours_of(const Spec& spec, const KnownMinima& known) const;
@@ -54,6 +56,8 @@ private:
     bool is_known(const KnownMinima& known) const;
     void explain();
     void find_words();
+    void name_defect();
+    std::vector<Spec> siblings() const;
     std::string key() const { return op_.name() + " " + found_.failure; }
 
     const Operator& op_;
@@ -63,6 +67,7 @@ private:
     Candidate& candidate_;
     Evaluate evaluate_;
     EvaluateUnder evaluate_under_;
+    EvaluateBy evaluate_by_;
     Counterexample found_;
     enum class Tried { holds, fails, declined };
     std::unordered_map<std::string, Tried> tried_;  ///< by case line

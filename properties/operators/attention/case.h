@@ -61,6 +61,8 @@ inline bool is_packed(const Spec& spec) {
 std::vector<std::int64_t> used_keys(const Extents& extents);
 
 AttentionProblem neutral_problem(NeutralParts parts);
+/// What a kernel may take the arguments of such a problem for.
+std::vector<Misreading> neutral_misreadings(const AttentionProblem& problem);
 /// Attention that sees all keys, in packed form, with the values, sequences, scale and softcap of
 /// another problem.
 NeutralParts packed_parts(const AttentionProblem& of);

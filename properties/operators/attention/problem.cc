@@ -302,6 +302,7 @@ AttentionProblem neutral_problem(NeutralParts parts) {
     problem.softcap = s.softcap;
     problem.sink = s.sink;
     problem.output_name = "out";
+    problem.misreadings = neutral_misreadings;
     const auto held = hold(problem, std::move(parts));
     problem.statistics = held->is("lse", 0) && !withholds(problem, "lse") ? Statistics::lse
                                                                           : Statistics::none;

@@ -146,7 +146,7 @@ TEST(Causes, ArePrintedOnce) {
     EXPECT_THAT(out.str(), HasSubstr("@1 nsa_compress.exact_integers: output is wrong\n"));
     EXPECT_THAT(out.str(), HasSubstr("  wrong       output differs in a message that has"));
     EXPECT_THAT(out.str(), HasSubstr("  also fails  agreement\n"));
-    EXPECT_THAT(out.str(), HasSubstr("  matters     needs seq >= 17; fails with any heads\n"));
+    EXPECT_THAT(out.str(), HasSubstr("  matters     one by one: needs seq >= 17; fails with any heads\n"));
     EXPECT_THAT(out.str(), HasSubstr("attncheck reproduce @1\n"));
     EXPECT_THAT(out.str(), HasSubstr("falsified: 1 cause in 2 laws\n"));
     EXPECT_THAT(out.str(), Not(HasSubstr("@2")));
