@@ -66,6 +66,11 @@ void say_hello(std::string text) {
 
 /// Tells the suite where the fault was, then dies of the same signal.
 void on_fault(int signal_number, siginfo_t* info, void* context) {
+    if (info->si_code <= 0) {  // raised by a call of kill or raise: no address
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+        return;
+    }
     Reply reply{};
     reply.number = g_number;
     reply.kind = Reply::fault;

@@ -87,7 +87,8 @@ int reproduce_command(const Arguments& given) {
     auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     if (is_large) candidate = with_forwards(std::move(candidate), arguments);
     prepare_terminal(std::cout, STDOUT_FILENO);
-    say("case      {}\ncandidate {}\n", print(spec), candidate->info().name);
+    say("case      {}\ncandidate {}{}\n", print(spec), candidate->info().name,
+        arguments.candidate.empty() ? " (--candidate runs another one)" : "");
     if (arguments.sandbox != usual_sandbox()) say("sandbox   {}\n", sandbox_level(arguments));
     if (op.implemented_by(candidate->info()))
         for (const auto& source : sources_of(op, *candidate))

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -27,6 +28,19 @@ void each_counterexample(const Json& property, Use&& use) {
         for (const Json& more : property["more_counterexamples"]) use(more);
 }
 
+/// A candidate as --candidate names it, with the whole paths of its files: FILE, aclnn:FILE,FILE or python:FILE:NAME.
+std::string from_anywhere(const std::string& candidate) {
+    std::string out;
+    for (std::size_t at = 0; at < candidate.size();) {
+        const std::size_t end = std::min(candidate.find_first_of(":,", at), candidate.size());
+        const std::string part = candidate.substr(at, end - at);
+        out += fs::is_regular_file(part) ? fs::absolute(part).lexically_normal().string() : part;
+        if (end < candidate.size()) out += candidate[end];
+        at = end + 1;
+    }
+    return out;
+}
+
 }  // namespace
 
 std::string last_report_path() {
@@ -41,8 +55,10 @@ void keep_last_report(const std::string& json) {
     const std::string path = last_report_path();
     if (path.empty()) return;
     try {
+        Json report = Json::parse(json);
+        if (report.contains("library")) report["library"] = from_anywhere(report["library"]);
         fs::create_directories(fs::path(path).parent_path());
-        write_file(path, json);
+        write_file(path, report.dump());
     } catch (const std::exception&) {
         // The run printed whole replay lines too.
     }

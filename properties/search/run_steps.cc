@@ -52,7 +52,7 @@ void Run::begin() {
 std::size_t Run::next(int process) {
     if (is_ending() || is_past(1)) return end();
     const bool may_shrink = processes_ > 1 ? shrinking_ < processes_ / 2
-                                           : (rounds_->is_first_over() || is_past_first_round()) && !shrank_last_;
+                                           : !has_shrunk_ || ((rounds_->is_first_over() || is_past_first_round()) && !shrank_last_);
     if (may_shrink)
         if (const auto i = next_to_shrink()) return begin_shrinking(*i);
     if (const auto i = rounds_->next(process)) {
@@ -183,7 +183,7 @@ std::optional<std::size_t> Run::next_to_shrink() const {
 
 std::size_t Run::begin_shrinking(std::size_t i) {
     ++shrinking_;
-    shrank_last_ = true;
+    shrank_last_ = has_shrunk_ = true;  // the first one at once: somebody waits for it
     is_shrinking_[i] = true;
     return tasks_.size() + i;
 }

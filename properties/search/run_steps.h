@@ -123,7 +123,7 @@ private:
     std::vector<bool> is_shrinking_;  ///< one of its counterexamples
     std::size_t implemented_ = 0;  ///< properties of operators that the library has
     int shrinking_ = 0;
-    bool shrank_last_ = false;
+    bool shrank_last_ = false, has_shrunk_ = false;
     bool stopped_ = false;  ///< at the first counterexample
 };
 
