@@ -157,6 +157,11 @@ TEST(Baseline, ComparesFailures) {
     const ComparedReport worse = compared_with(to_json(before), to_json(now));
     EXPECT_EQ(worse.exit_status, 1);
     EXPECT_EQ(Json::parse(worse.json).at("baseline").at("new").size(), 2u);
+    RunReport by_another = now;  // the same output wrong at the same smallest case
+    now.properties[0].counterexamples = {counterexample("out is wrong")};
+    by_another.properties[0].property = "exact_lattice";
+    by_another.properties[0].counterexamples = {counterexample("out breaks the relation")};
+    EXPECT_EQ(Json::parse(compared_with(to_json(now), to_json(by_another)).json).at("baseline").at("new").size(), 0u);
     now.properties[1].status = Status::inconclusive;  // nothing new, but not enough cases either
     EXPECT_EQ(compared_with(to_json(now), to_json(now)).exit_status, 3);
     for (const char* text : {"{}", "[]", "no", "{\"schema\":1}"})
