@@ -60,6 +60,36 @@ void make_long(Random& random, Spec& spec) {
     spec.lists = {{random.between(1, 2)}, {random.pick<Int>({1025, 2047, 2049, 4096, 4097, 8193, kBeyond16Bits})}};
 }
 
+/// What servers run, two extents at once: many heads, batches or keys, each of which the budget of other cases keeps apart.
+void make_serving(Random& random, Spec& spec) {
+    constexpr Int kMost = Int{1} << 22;
+    spec.set("page", random.pick<Int>({16, 16, 32, 64, 128}));
+    spec.set("dim", random.pick<Int>({64, 128, 128, 192})), spec.set("value_dim", std::min<Int>(spec.number("dim"), 128));
+    const auto batch = [&](Int sequences, Int least, Int most) {
+        spec.lists = {std::vector<Int>(static_cast<std::size_t>(sequences), 1), {}};
+        for (Int b = 0; b < sequences; ++b) spec.lists[1].push_back(random.between(least, most));
+    };
+    switch (random.between(0, 2)) {
+        case 0:  // heads
+            spec.set("kv_heads", random.pick<Int>({1, 1, 8, 32, 128})), spec.set("group", random.pick<Int>({16, 64, 128}));
+            if (spec.number("kv_heads") > 1) spec.set("group", std::min<Int>(spec.number("group"), 128 / spec.number("kv_heads")));
+            batch(random.between(1, 2), 1, 100);
+            break;
+        case 1:  // keys
+            spec.set("kv_heads", random.between(1, 2)), spec.set("group", random.pick<Int>({1, 4, 8, 16}));
+            batch(random.between(1, 2), 513, 1100);
+            break;
+        default:  // batches
+            spec.set("kv_heads", random.between(1, 2)), spec.set("group", random.pick<Int>({1, 1, 4}));
+            spec.set("dim", random.pick<Int>({8, 16, 64})), spec.set("value_dim", spec.number("dim"));
+            batch(random.between(17, 40), 1, random.chance(50) ? 700 : 100);
+    }
+    while (cost(spec) > kMost && spec.number("dim") > 8) {
+        spec.set("dim", spec.number("dim") / 2);
+        spec.set("value_dim", std::min(spec.number("value_dim"), spec.number("dim")));
+    }
+}
+
 void sample_pages(Random& random, Spec& spec) {
     spec.set("cache", random.pick<Int>({0, 0, 0, 1, 1, 2}));
     spec.set("pages", random.pick<Int>({0, 1, 2, 2, 2, 2}));
@@ -174,6 +204,8 @@ Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
     sample_sequences(random, spec);
     if (random.chance(3))
         make_long(random, spec);
+    else if (random.chance(5))
+        make_serving(random, spec);
     else
         fit_budget(random, spec, (Int{1} << 17) + (Int{8} << 10) * size);
     sample_pages(random, spec);

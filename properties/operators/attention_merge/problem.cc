@@ -35,12 +35,14 @@ bool is_dead(const Spec& spec, std::span<const std::int64_t> index) {
 }
 
 /// Differences of 70 are beyond what fp32 adds up, those of 700 beyond what its exp holds; a shift
-/// of 1000 is, too, unless the maximum is taken off first.
+/// of 1000 is, too, unless the maximum is taken off first. No finite number stands for a maximum of nothing: the
+/// shift may be 20000.
 double lse_of(const Spec& spec, std::span<const std::int64_t> index) {
     if (is_dead(spec, index)) return -kInfinity;
     const double own = drawn(spec, 0, index);
     const auto shift = static_cast<MergeShift>(spec.number("shift"));
-    const double common = shift == MergeShift::none ? 0 : shift == MergeShift::high ? 1000 : -1000;
+    const double size = spec.seed % 2 == 0 ? 1000 : 20'000;
+    const double common = shift == MergeShift::none ? 0 : shift == MergeShift::high ? size : -size;
     switch (static_cast<MergeWeights>(spec.number("weights"))) {
         case MergeWeights::equal:
             return common;

@@ -62,6 +62,33 @@ std::int64_t cost(const Spec& spec) {
     return (shape.total_blocks() * shape.block + shape.total_tokens) * shape.heads * shape.head_dim;
 }
 
+/// Two extents or three near their limits at once, which the budget of other cases keeps apart: heads, width and window;
+/// tokens, heads and width; sequences and window.
+void sample_large(Random& random, Spec& spec) {
+    constexpr std::int64_t kMost = 1'500'000;
+    const std::int64_t block = spec.numbers[kCmpBlock], stride = spec.numbers[kCmpStride];
+    auto& lengths = spec.lists[0];
+    auto& dim = spec.numbers[kCmpDim];
+    dim = 16 * random.between(1, 16);
+    switch (random.between(0, 2)) {
+        case 0:
+            spec.numbers[kCmpHeads] = random.pick<std::int64_t>({24, 33, 40, 48, 64, 65, 96, 127, 128});
+            lengths = {block + stride * random.between(0, 2) + random.between(0, stride - 1)};
+            break;
+        case 1:
+            spec.numbers[kCmpHeads] = random.between(2, 8);
+            lengths = {random.between(4097, 4400)};
+            if (random.chance(40)) lengths.insert(lengths.begin(), random.between(0, 2 * block));
+            break;
+        default:
+            spec.numbers[kCmpHeads] = random.between(1, 2);
+            lengths.clear();
+            for (std::int64_t left = random.pick<std::int64_t>({34, 129, 130, 200, 257}); left > 0; --left)
+                lengths.push_back(random.chance(30) ? block + random.between(0, stride) : random.between(0, block));
+    }
+    while (cost(spec) > kMost && dim > 16) dim -= 16;
+}
+
 void sample_data(Random& random, Spec& spec) {
     using enum Recipe;
     draw_data(spec, random,
@@ -119,11 +146,14 @@ Spec sample_compress(const Schema& schema, Random& random, int size, Profile) {
             spec.lists[0].insert(spec.lists[0].begin() + random.between(0, 1), 0);
         if (random.chance(20)) spec.lists[0].insert(spec.lists[0].begin(), block);
     }
+    const bool is_large = random.chance(2);
+    if (is_large) sample_large(random, spec);
     spec.numbers[kCmpBeyond] = random.chance(12) ? random.between(1, 40) : 0;
     const bool coincide = spec.numbers[kCmpHeads] == spec.numbers[kCmpBlock];
     const std::int64_t budget =
-        coincide ? 300'000
-                 : 20'000 + 2'000 * static_cast<std::int64_t>(size);  // products per output tensor
+        is_large   ? 4'000'000
+        : coincide ? 300'000
+                   : 20'000 + 2'000 * static_cast<std::int64_t>(size);  // products per output tensor
     while (cost(spec) > budget && (spec.numbers[kCmpHeads] > 1 || spec.numbers[kCmpDim] > 16 ||
                                    spec.lists[0].size() > 1)) {
         if (spec.numbers[kCmpHeads] > 1 && random.chance(50))

@@ -29,7 +29,7 @@ void sample_heads(Random& random, Spec& spec) {
     n[kGroup] = random.pick<Int>({1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 16, 32, 64});
     n[kDim] = random.chance(80)
                   ? random.pick<Int>({1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 32, 33, 48, 63, 64, 65, 80})
-                  : random.pick<Int>({96, 127, 128, 129, 192, 256, 511, 512, 768});
+                  : random.pick<Int>({96, 127, 128, 129, 192, 256, 511, 512, 768, random.between(257, 768)});
     n[kValueDim] =
         random.chance(50) ? n[kDim] : random.between(1, std::min<Int>(n[kDim], 2 + n[kDim] / 2));
 }
@@ -45,6 +45,13 @@ void sample_windows(Random& random, Spec& spec) {
     spec.numbers[kBlock] = block;
     spec.numbers[kStride] = stride;
     spec.numbers[kSelect] = select;
+    if (random.chance(30)) {  // any that is legal
+        spec.numbers[kBlock] = 16 * random.between(1, 8);
+        spec.numbers[kStride] = 16 * random.between(1, std::min<Int>(4, spec.numbers[kBlock] / 16));
+        const Int least = (spec.numbers[kBlock] + spec.numbers[kStride] - 1) / spec.numbers[kStride];
+        spec.numbers[kSelect] = spec.numbers[kStride] * random.between(std::min(least, 128 / spec.numbers[kStride]), 128 / spec.numbers[kStride]);
+        if (spec.numbers[kSelect] < spec.numbers[kBlock]) spec.numbers[kBlock] = spec.numbers[kStride];
+    }
     spec.numbers[kCount] = random.chance(70) ? random.pick<Int>({1, 1, 2, 2, 3, 4, 5})
                                              : random.pick<Int>({7, 8, 9, 15, 16, 17, 31, 32});
 }
@@ -104,6 +111,24 @@ void sample_wide_rows(Random& random, Spec& spec) {
     n[kCount] = random.pick<Int>({1, 2, 3, 16});
     spec.lists[0] = {random.between(1, 2)};
     spec.lists[1] = {kWideRow / n[kGroup] + random.between(0, 40)};
+}
+
+/// Two extents near their limits at once, which the budget of other cases keeps apart.
+void sample_large(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    n[kCount] = random.between(1, 3);
+    const Int keys = keys_per_select(spec);
+    if (random.chance(50)) {  // heads of keys
+        n[kKvHeads] = random.pick<Int>({9, 16, 33, 48, 64, 65, 128});
+        n[kGroup] = random.between(1, 128 / n[kKvHeads] > 1 ? 2 : 1);
+        n[kDim] = random.between(1, 32);
+        spec.lists = {{random.between(1, 4)}, {keys * random.between(n[kCount], 6)}};
+    } else {  // queries and keys, late ones
+        n[kKvHeads] = 1, n[kGroup] = random.between(1, 2);
+        n[kDim] = random.chance(50) ? random.between(1, 16) : random.between(65, 128);
+        spec.lists = {{n[kDim] > 64 ? random.between(20, 40) : random.between(257, 300)}, {std::max(keys * n[kCount], Int{65} + random.between(0, 20))}};
+    }
+    n[kValueDim] = random.between(1, n[kDim]);
 }
 
 void sample_masks(Random& random, Spec& spec) {
@@ -231,10 +256,11 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
         cmp = std::max(cmp, spec.numbers[kCount] * keys_per_select(spec));
         spec.lists[0].back() = random.between(1, 3);
     }
-    const bool wide = random.chance(4);
+    const bool large = random.chance(4), wide = !large && random.chance(4);
+    if (large) sample_large(random, spec);
     if (wide) sample_wide_rows(random, spec);
     sample_masks(random, spec);
-    if (!wide) fit_budget(random, spec, (Int{1} << 16) + (Int{3} << 10) * size);
+    if (!wide && !large) fit_budget(random, spec, (Int{1} << 16) + (Int{3} << 10) * size);
     if (random.chance(10)) spec.numbers[kBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kBeyondCmp] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kBeyondQ] == 0) spec.numbers[kBeyondQ] = 1;

@@ -36,6 +36,44 @@ void sample_blocks(Random& random, Spec& spec) {
     spec.numbers[kSelCount] = pair.second;
 }
 
+/// Two extents near their limits at once, which the budget of other cases keeps apart.
+void sample_large(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    auto &queries = spec.lists[0], &keys = spec.lists[1];
+    n[kSelBlock] = 16, n[kSelCount] = random.between(1, 3), n[kSelKvHeads] = 1;
+    n[kSelGroup] = random.between(1, 2);
+    switch (random.between(0, 5)) {
+        case 0:  // many heads of keys, and of queries
+            n[kSelKvHeads] = random.pick<Int>({9, 12, 16, 24, 33, 40, 64, 65, 128});
+            n[kSelGroup] = random.between(1, std::min<Int>(128 / n[kSelKvHeads], 4));
+            queries = {random.between(2, 12)}, keys = {16 * random.between(3, 5)};
+            break;
+        case 1:  // long lists of wide blocks
+            n[kSelBlock] = 16 * random.between(2, 8), n[kSelCount] = random.between(4, 32);
+            queries = {random.between(1, 4)}, keys = {n[kSelBlock] * (n[kSelCount] + random.between(0, 2))};
+            break;
+        case 2:  // large groups with many queries
+            n[kSelGroup] = random.between(9, 32), n[kSelCount] = random.between(1, 2);
+            queries = {random.between(17, 24)}, keys = {16 * random.between(2, 4)};
+            break;
+        case 3: {  // many sequences of several heads
+            queries.clear(), keys.clear();
+            Int left = random.pick<Int>({9, 34, 40, 130, 200});
+            n[kSelKvHeads] = left > 100 ? 1 : random.between(1, 3);
+            if (left > 100) n[kSelCount] = 1;
+            for (; left > 0; --left) {
+                queries.push_back(random.chance(20) ? 0 : random.between(1, 2));
+                keys.push_back(16 * (n[kSelCount] + random.between(0, 1)));
+            }
+            break;
+        }
+        default:  // late queries of a later sequence
+            n[kSelCount] = random.between(2, 4);
+            queries = {random.between(1, 20), random.between(129, 300)};
+            keys = {16 * random.between(4, 6), queries[1] / 16 * 16 + 16 * random.between(0, 2)};
+    }
+}
+
 /// Lengths of one sequence around what its lists need.
 void sample_sequence(Random& random, Spec& spec) {
     const Int block = spec.numbers[kSelBlock], least = block * spec.numbers[kSelCount];
@@ -125,16 +163,19 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
         spec.numbers[kSelGroup] = random.between(1, 3);
         spec.lists = {{random.between(1, 40)}, {(4096 / block + random.between(1, 9)) * block}};
     }
-    const bool is_late = !limit && !is_long && random.chance(2);
+    const bool is_large = !limit && !is_long && random.chance(5);
+    if (is_large) sample_large(random, spec);
+    const bool is_late = !limit && !is_long && !is_large && random.chance(2);
     if (is_late) {  // queries behind the first 256, short lists
         spec.numbers[kSelBlock] = 16;
         spec.numbers[kSelCount] = random.between(2, 4);
         spec.numbers[kSelKvHeads] = 1;
         spec.numbers[kSelGroup] = random.between(1, 2);
-        spec.lists = {{random.between(258, 400)}, {16 * random.between(24, 30)}};
+        const Int least = random.chance(25) ? 513 : 258;
+        spec.lists = {{least + random.between(0, 142)}, {16 * random.between(24, 44)}};
     }
     // Group 16 and more need few queries: the budget halves those first.
-    fit_budget(random, spec, limit || is_long || is_late ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
+    fit_budget(random, spec, limit || is_long || is_large || is_late ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
     if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;
