@@ -30,7 +30,7 @@ std::vector<Word> words_of(const RoundingClass& declared) {
         word.without.*field = usual.*field;
         out.push_back(std::move(word));
     };
-    add("split=lse", &RoundingClass::lse_split);
+    add(declared.parts_rounded ? "split=half" : "split=lse", &RoundingClass::lse_split);
     add("stats=lse", &RoundingClass::lse_statistics);
     add("scores=half", &RoundingClass::scores_rounded);
     add("delta=half", &RoundingClass::delta_rounded);

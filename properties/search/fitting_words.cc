@@ -11,7 +11,7 @@ namespace {
 
 /// Those that widen few bounds come first. Sums in half fit nearly everything, and are named where nothing else fits.
 constexpr std::string_view kWords[] = {
-    "order=any",   "tile=1",      "stats=lse",   "split=lse",  "tanh=16",    "exp=34",
+    "order=any",   "tile=1",      "stats=lse",   "split=lse",  "split=half", "tanh=16",    "exp=34",
     "sum=rounded", "p=half ds=half", "forward=own", "delta=half", "group=half", "scale=fp32",
     "in=bf16x3",   "in=tf32",     "in=tf32-truncating", "scores=half", "steps=half", "scale=half",
     "tanh=8192",   "steps=half forward=own", "steps=half group=half forward=own", "hidden=times_zero",

@@ -254,7 +254,8 @@ private:
     ///            / sum p (1 + theta)(1 + lambda)
     ///
     /// with y = g v, |pi| <= u_P, |rho|, |lambda| <= growth, and u_P more where the row sum adds up
-    /// the rounded P; and o^ lies in the hull of the y.
+    /// the rounded P; and o^ lies in the hull of the y. Outputs o_p of parts that are stored err by
+    /// u sum w_p |o_p| <= u sum p |y|: that is part of rho.
     void values(std::int64_t place, const Eigen::RowVectorXd& output, std::int64_t i,
                 const Row& row, const Pairs& pairs, const Values& y, ExpectedTensor& out) const {
         const Eigen::RowVectorXd moved = weighted_distances(pairs.theta.row(i), y.of_keys, output);
@@ -266,7 +267,7 @@ private:
         const double value = roundoff_.factor_of(value_);
         const double rho =
             (1 + prob + row.growth + prob * row.growth + (keep_ > 1 ? 2 * unit : 0)) *
-                (1 + value) -
+                (1 + value) * (1 + roundoff_.part) -
             1;
         const double low = row.kept / (1 + row.sum_growth);
         for (std::int64_t d = 0; d < output.size(); ++d) {
@@ -288,7 +289,7 @@ private:
                     (most + o);
             // Products, partial sums and rescalings near zero; flushed values of V and the result.
             const double floor =
-                pairs.lost(i, d) + (row.lattice ? 0
+                pairs.lost(i, d) + 2 * roundoff_.part_eta * (1 + rho) + (row.lattice ? 0
                                                 : (2 * row.count + 4) * keep_ *
                                                           (roundoff_.sum_floor + roundoff_.tiny_sum) +
                                                       2 * keep_ * roundoff_.tiny +

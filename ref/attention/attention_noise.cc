@@ -167,6 +167,8 @@ private:
                          o2 * (of.row_sum + square(of.sum_alike[i])) + stored;
             if (scaled.size() > 0) rest += scaled.row(i);
             if (keep > 1) rest += of_.step * products.row(i);  // a dropout stores P, too
+            // Outputs of parts, whatever keys these have: sum (w o)^2 is that of single keys, and what all have in common.
+            if (of_.part > 0) rest += of_.part * (products.row(i) + o2) + 2 * of_.underflow;
             if (of_.rounds_sum) alike.row(i) += o2 * square(of.cast_alike[i]);
             const Array cast =
                 of_.cast * (products.row(i) + (of_.rounds_sum ? of.probs[i] : 0) * o2) +
@@ -184,7 +186,7 @@ private:
             row(noise.alike, at) =
                 o2 * square(of.sum_alike[i]) + (casts ? 1 : 0) * alike.row(i) +
                 of.exponential * (products.row(i) + o2) +
-                o.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
+                (of_.part > 0 ? 2 : 1) * o.unaryExpr([&](double x) { return of_.stored_alike(dtype_, x); });
         }
     }
 

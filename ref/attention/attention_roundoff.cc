@@ -77,6 +77,7 @@ AttentionRoundoff::AttentionRoundoff(const Precision& precision)
     if (rounding.steps_rounded) step = storage, step_eta = storage_eta;
     tanh = rounding.tanh_error * unit;
     if (rounding.delta_rounded) delta = storage;
+    if (rounding.parts_rounded) part = storage, part_eta = storage_eta;
     if (rounding.group_rounded) group = storage;
     // P and dS are factors too. The last bits of a bf16 number are those of 2^-133.
     prob += factor, score_grad += factor;

@@ -66,6 +66,8 @@ struct AttentionRoundoff {
     double scaling_floor = 0;    ///< and near zero
     double scaling_largest = HUGE_VAL;  ///< and where they overflow
     bool lse_split = false;      ///< see RoundingClass
+    double part = 0;             ///< of an output of a part that is stored (split=half)
+    double part_eta = 0;         ///< and near zero
     bool lse_statistics = false;
     bool own_forward = false;
     double narrow = 0;  ///< storing a finer sum as fp32

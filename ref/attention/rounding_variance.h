@@ -30,6 +30,7 @@ struct RoundingVariance {
     double scaling_underflow;    ///< absolute, near zero
     bool stores_scaled;          ///< scale=half of a half type; what these errors have in common: scaled_inputs.h
     bool lse_split, own_forward;
+    double part;  ///< relative, of an output of a part that is stored (split=half)
     /// exp=N beyond the usual: squared relative error of an exponential, N u. Not a third of it: the same
     /// argument has the same error in every row, exp(0) among them, so that it may be the largest one.
     double exponential;
@@ -53,6 +54,7 @@ struct RoundingVariance {
         step = rounding.steps_rounded ? stored_cast : 0;
         tanh = square(rounding.tanh_error * unit);
         delta = rounding.delta_rounded ? stored_cast : 0;
+        part = rounding.parts_rounded ? stored_cast : 0;
         group = rounding.group_rounded ? stored_cast : 0;
         // u^2, not u^2 / 3: a factor's error is the same in all rows that read it, and no mean of
         // rows makes it smaller.

@@ -83,7 +83,6 @@ constexpr Flag kFlags[] = {
     {"sum", "rounded", "fp32", &RoundingClass::row_sum_rounded},
     {"order", "any", "fixed", &RoundingClass::any_order},
     {"stats", "lse", "max", &RoundingClass::lse_statistics},
-    {"split", "lse", "none", &RoundingClass::lse_split},
     {"scores", "half", "fp32", &RoundingClass::scores_rounded},
     {"delta", "half", "fp32", &RoundingClass::delta_rounded},
     {"group", "half", "fp32", &RoundingClass::group_rounded},
@@ -94,6 +93,9 @@ constexpr Flag kFlags[] = {
 
 /// In the order of Factor, which is that of their roundoffs.
 constexpr std::string_view kFactors[] = {"fp32", "bf16x3", "bf16x2", "tf32", "tf32-truncating", "bf16"};
+
+/// Outputs of parts in half are merged by their LSE, too.
+constexpr std::string_view kSplits[] = {"none", "lse", "half"};
 
 /// In the order of Scaling.
 constexpr std::string_view kScalings[] = {"scores", "fp32", "half"};
@@ -122,6 +124,12 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
         const auto* const at = std::ranges::find(kFactors, value);
         if (at == std::end(kFactors)) return false;
         rounding.factor = static_cast<Factor>(at - std::begin(kFactors));
+        return true;
+    }
+    if (key == "split") {
+        if (std::ranges::find(kSplits, value) == std::end(kSplits)) return false;
+        rounding.lse_split = value != "none";
+        rounding.parts_rounded = value == "half";
         return true;
     }
     if (key == "scale") {
@@ -170,7 +178,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
                 "' is not understood; allowed: default, fp32, or a list, which may begin with fp32, of "
                 "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
                 "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tanh=0..65536 (in u), tile=1..1048576 (keys), "
-                "order=any|fixed, stats=lse|max, split=lse|none, scores=half|fp32, "
+                "order=any|fixed, stats=lse|max, split=lse|half|none, scores=half|fp32, "
                 "delta=half|fp32, group=half|fp32, steps=half|fp32, in=fp32|tf32|tf32-truncating|bf16|bf16x2|bf16x3, "
                 "hidden=times_zero|skipped, forward=own|given, scale=scores|fp32|half");
         if (std::ranges::find(keys, word.substr(0, equals)) != keys.end())
@@ -195,6 +203,7 @@ std::string print_rounding_class(const RoundingClass& rounding) {
         if (flag.key != "p" && flag.key != "ds" && rounding.*flag.field != usual.*flag.field)
             text.append(" ").append(flag.key).append("=").append(
                 rounding.*flag.field ? flag.wide : flag.usual);
+    if (rounding.lse_split) text += rounding.parts_rounded ? " split=half" : " split=lse";
     if (rounding.factor != usual.factor)
         text.append(" in=").append(kFactors[static_cast<std::size_t>(rounding.factor)]);
     if (rounding.scaling != usual.scaling)
@@ -216,16 +225,16 @@ std::string print_rounding_class(const RoundingClass& rounding) {
 RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
     const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
-                 statistics_a, split_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
+                 statistics_a, split_a, parts_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
                  hidden_a, forward_a, steps_a, tanh_a, scaling_a, cast_a] = a;
     const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
-                 statistics_b, split_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
+                 statistics_b, split_b, parts_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
                  hidden_b, forward_b, steps_b, tanh_b, scaling_b, cast_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
     return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
             std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
-            statistics_a || statistics_b, split_a || split_b, scores_a || scores_b,
+            statistics_a || statistics_b, split_a || split_b, parts_a || parts_b, scores_a || scores_b,
             delta_a || delta_b, group_a || group_b, std::max(factor_a, factor_b),
             flush_all_a || flush_all_b, hidden_a || hidden_b, forward_a || forward_b, steps_a || steps_b, std::max(tanh_a, tanh_b),
             std::max(scaling_a, scaling_b), cast_a ? cast_a : cast_b};

@@ -42,6 +42,7 @@ struct RoundingClass {
     bool any_order = true;             ///< a sum may be formed in another order at every call
     bool lse_statistics = false;       ///< (max, sum) is any pair of the same max + log(sum)
     bool lse_split = false;            ///< parts are merged by their stored LSE
+    bool parts_rounded = false;        ///< and their outputs are stored in the input type before they are merged
     bool scores_rounded = false;       ///< scores are stored in the input type
     bool delta_rounded = false;        ///< <dO, O> likewise
     bool group_rounded = false;        ///< dK and dV of each query head, before their sum
@@ -72,7 +73,7 @@ struct Precision {
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
 /// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
 /// all, bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
-/// order: any, fixed. split: lse, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
+/// order: any, fixed. split: lse, half, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
 /// tf32, tf32-truncating, bf16, bf16x2, bf16x3. hidden: times_zero, skipped. forward: own, given.
 /// scale: scores, fp32, half. steps: half, fp32. tanh: error of tanh in u.
 /// Throws std::invalid_argument naming the word and what is allowed.

@@ -501,8 +501,9 @@ TEST(RoundingClass, IsPrintedAsItIsParsed) {
     for (const char* text :
          {"acc=fp32 p=half ds=half", "acc=half p=fp32 ds=half sum=rounded ftz=bf16",
           "acc=fp64 p=half ds=fp32 exp=2.5 tile=1", "acc=fp32 p=half ds=half exp=400",
-          "acc=fp32 p=half ds=half order=fixed stats=lse split=lse scores=half delta=half "
-          "group=half hidden=times_zero in=bf16x2 scale=half ftz=all",
+          "acc=fp32 p=half ds=half order=fixed stats=lse scores=half delta=half "
+          "group=half hidden=times_zero split=lse in=bf16x2 scale=half ftz=all",
+          "acc=fp32 p=half ds=half split=half",
           "acc=fp32 p=half ds=half steps=half in=tf32-truncating tanh=8192"})
         EXPECT_EQ(print_rounding_class(parse_rounding_class(text)), text);
 }

@@ -208,7 +208,7 @@ private:
             attend(n, begin, std::min(begin + length, std::ssize(columns_)),
                    begin == 0 ? sink_of(n) : -HUGE_VAL);
             if (l_ == 0) continue;  // nothing but logits of -infinity
-            for (double& x : acc_) x = as_float(x / l_);
+            for (double& x : acc_) x = e_.parts_cast ? result(as_float(x / l_)) : as_float(x / l_);
             outputs.push_back(acc_);
             const double m = e_.base_two ? as_float(as_float(m_) * 0.6931471805599453f) : m_;
             lses.push_back(as_float(as_float(m) + std::log(as_float(l_))));

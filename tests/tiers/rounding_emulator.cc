@@ -12,6 +12,7 @@ ref::RoundingClass Emulation::rounding() const {
     if (sums == Sums::truncating) rounding.accumulator_roundoff = 0x1p-23;
     rounding.lse_statistics = lse_statistics || stale > 0;
     rounding.lse_split = parts > 1;
+    rounding.parts_rounded = parts_cast;
     rounding.scores_rounded = scores_cast;
     rounding.delta_rounded = delta_cast;
     rounding.steps_rounded = steps_cast;

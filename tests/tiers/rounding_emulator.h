@@ -32,6 +32,7 @@ struct Emulation {
     bool lse_statistics = false;     ///< returns (LSE, 1)
     std::int64_t stale = 0;          ///< or keeps a maximum until a logit exceeds it by so much
     std::int64_t parts = 1;          ///< parts of the keys, merged by their LSE as stored
+    bool parts_cast = false;         ///< and their outputs to the storage type
     bool sink_first = true;          ///< a sink begins the row sum; false: ends it
     bool scores_cast = false;        ///< S to the storage type
     bool delta_cast = false;         ///< <dO, O> likewise

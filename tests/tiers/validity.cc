@@ -48,7 +48,8 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
             e.lse_statistics = true;
         else
             e.stale = random.between(1, 8);
-    } else if (word == "split=lse") {
+    } else if (word == "split=lse" || word == "split=half") {
+        e.parts_cast = word == "split=half";
         e.parts = random.pick<std::int64_t>({2, 3, 4, 8});
         e.normalised_first = false;
     } else if (word == "scores=half") {
@@ -88,7 +89,7 @@ bool may_concern(const std::string& word, const Schema& schema) {
     const bool gradient = schema.tensor("dq") >= 0;
     if (word == "group=half" || word == "delta=half" || word == "forward=own") return gradient;
     if (word.starts_with("tanh=")) return schema.number("softcap") >= 0;
-    if (word == "stats=lse" || word == "split=lse" || word == "tile=1") return !gradient;
+    if (word == "stats=lse" || word.starts_with("split=") || word == "tile=1") return !gradient;
     return true;
 }
 bool all_may_concern(const std::vector<std::string>& words, const Schema& schema) {
@@ -285,7 +286,7 @@ std::string validity_head(const std::string& what) {
 
 const std::vector<std::string>& emulated_words() {
     static const std::vector<std::string> words = {
-        "stats=lse",  "split=lse",  "scores=half", "delta=half", "group=half",
+        "stats=lse",  "split=lse",  "split=half", "scores=half", "delta=half", "group=half",
         "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=tf32-truncating", "in=bf16",    "ftz=all",
         "steps=half", "tanh=16",   "tanh=8192",
         "scale=fp32", "scale=half", "tile=1",     "forward=own"};

@@ -12,6 +12,7 @@
 typedef struct {
     const char *name, *precision;
     int parts;          /* of the keys, merged by their stored LSE */
+    int stored_parts;   /* and their outputs in the type of the inputs */
     int fp64;           /* sums and exponentials in binary64, rounded once at the end */
     int hidden;         /* hidden keys are multiplied by P = 0 */
     int rotates;        /* every call adds the queries of a key in another order, as atomics do */
@@ -35,6 +36,7 @@ static const style kStyles[] = {
     {.name = "tiles", .precision = "acc=fp32", .tiles = 1},
     {.name = "times_zero", .precision = "hidden=times_zero", .hidden = 1},
     {.name = "split", .precision = "split=lse", .parts = 3},
+    {.name = "split_half", .precision = "split=half", .parts = 3, .stored_parts = 1},
     {.name = "fast_exp", .precision = "exp=34", .exp_error = 2e-6},
     {.name = "cubic_exp", .precision = "exp=1600", .exp_error = 9e-5},
     {.name = "tf32", .precision = "in=tf32", .tf32 = 1},
@@ -285,6 +287,8 @@ static double forward_row(const problem* p, int64_t b, int64_t h, int64_t i, dou
             attend(p, b, h, i, logit, k * p->keys / parts, (k + 1) * p->keys / parts, sum, &max, &l);
             if (pass == 0) lse[k] = l == 0 ? -INFINITY : (double)(float)(max + (s->fp64 ? log(l) : (double)logf((float)l)));
             const double weight = parts == 1 ? 1 : pass == 0 || lse[k] == -INFINITY ? 0 : exponential(s, rounded(s, lse[k] - total));
+            for (int64_t d = 0; parts > 1 && s->stored_parts && l != 0 && d < p->value_dim; ++d)
+                sum[d] = stored(p->type, (float)rounded(s, sum[d] / l)) * l;
             for (int64_t d = 0; d < p->value_dim; ++d)
                 if (l != 0 && (parts == 1 || weight != 0)) out[d] = rounded(s, out[d] + rounded(s, weight * rounded(s, sum[d] / l)));
                 else if (s->hidden) out[d] += 0 * sum[d];
