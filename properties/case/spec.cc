@@ -104,8 +104,10 @@ void parse_override(std::string_view item, Spec& spec) {
         fail(fmt::format("set names '{}', which follows from the other inputs", name));
     const auto parts = split_list(item.substr(open, close - open + 1), "set");
     if (static_cast<int>(parts.size()) != spec.schema->tensors[ref.tensor].rank)
-        fail(fmt::format("set entry '{}' needs {} indices", item,
-                         spec.schema->tensors[ref.tensor].rank));
+        fail(fmt::format("set entry '{}' needs {}", item,
+                         spec.schema->tensors[ref.tensor].rank == 1
+                             ? "1 index: one number counts through the whole tensor"
+                             : fmt::format("{} indices", spec.schema->tensors[ref.tensor].rank)));
     for (std::size_t k = 0; k < parts.size(); ++k) {
         ref.index[k] = parse_integer(parts[k], "set index");
         if (ref.index[k] < 0) fail(fmt::format("set entry '{}' has a negative index", item));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "ref/attention/probes.h"
 
@@ -126,6 +127,23 @@ private:
     bool of_sum_;
 };
 
+/// The capped scores, of which no derivative is taken: what the cap changes is a bias.
+void cap_by_bias(AttentionProblem& problem) {
+    const AttentionNumbers numbers(problem);
+    const ref::AttentionShape s = problem.shape;
+    problem.columns = [columns = problem.columns, query = numbers.query, key = numbers.key, s, scale = problem.scale,
+                       cap = std::exchange(problem.softcap, 0)](std::int64_t t, std::int64_t n, Columns& to) {
+        if (!columns(t, n, to)) return false;
+        const double* const row = query.data() + (t * s.query_heads + n) * s.head_dim;
+        for (ref::KeyColumn& column : to) {
+            const double* const other = key.data() + (column.key * s.kv_heads + n / s.group()) * s.head_dim;
+            const double score = scale * std::inner_product(row, row + s.head_dim, other, 0.0);
+            column.bias += cap * std::tanh(score / cap) - score;
+        }
+        return true;
+    };
+}
+
 class Lister {
 public:
     explicit Lister(const AttentionProblem& problem)
@@ -223,6 +241,8 @@ private:
         });
         if (problem_.softcap > 0)
             add("softcap not applied", [](AttentionProblem& changed) { changed.softcap = 0; });
+        if (problem_.softcap > 0 && problem_.gradient)
+            add("slope of the softcap left out of dS", [](AttentionProblem& changed) { cap_by_bias(changed); });
         if (!problem_.sink.empty())
             add("sink not applied", [](AttentionProblem& changed) { changed.sink.clear(); });
         add_columns("dropout not applied", [](std::int64_t, std::int64_t, Columns& columns) {

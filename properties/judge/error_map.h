@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -25,25 +28,38 @@ struct ErrorMap {
     }
     bool has_one_cell() const { return lines.size() == 1 && lines.begin()->second.size() == 1; }
 
-    /// The first lines and tiles, behind a line end. `what` says what a cell is, `text_of` prints one in 8 columns.
-    template <class Text>
-    std::string text(const std::string& what, const std::string& row_word, Text&& text_of) const {
+    /// The first lines and tiles, and the worst one where it is not among them, behind a line end. `what` says what a
+    /// cell is, `text_of` prints one in 8 columns, `size_of` says how bad it is.
+    template <class Text, class Size>
+    std::string text(const std::string& what, const std::string& row_word, Text&& text_of, Size&& size_of) const {
         constexpr std::size_t kMaxLines = 8, kMaxTiles = 8;
         std::string out = fmt::format("\n  where: {} by tile of {} {} rows", what, kTile, row_word);
-        std::size_t shown = 0;
-        for (const auto& [place, cells] : lines) {
-            if (shown++ == kMaxLines) {
-                out += fmt::format("\n    ... {} more", lines.size() - kMaxLines);
-                break;
-            }
+        const auto worst_of = [&](const auto& cells) {
+            return *std::ranges::max_element(cells, std::less<>(), [&](const auto& one) { return size_of(one.second); });
+        };
+        const auto add_line = [&](const auto& line) {
+            const auto& [place, cells] = line;
             out += fmt::format("\n    sequence {:<3} head {:<3}", place.first, place.second);
+            const std::int64_t worst = worst_of(cells).first;
             std::size_t tile = 0;
             for (const auto& [number, cell] : cells) {
                 if (tile++ == kMaxTiles) break;
                 out += text_of(cell);
             }
-            if (cells.size() > kMaxTiles) out += " ...";
-        }
+            if (cells.size() <= kMaxTiles) return;
+            out += " ...";
+            if (std::ranges::distance(cells.begin(), cells.find(worst)) >= static_cast<std::ptrdiff_t>(kMaxTiles))
+                out += fmt::format(" tile {}{}", worst, text_of(cells.at(worst)));
+        };
+        const auto size_of_line = [&](const auto& line) { return size_of(worst_of(line.second).second); };
+        const auto rest = std::next(lines.begin(), static_cast<std::ptrdiff_t>(std::min(kMaxLines, lines.size())));
+        for (auto line = lines.begin(); line != rest; ++line) add_line(*line);
+        if (rest == lines.end()) return out;
+        const auto worst = std::ranges::max_element(lines, std::less<>(), size_of_line);
+        const bool is_shown = std::ranges::distance(lines.begin(), worst) < static_cast<std::ptrdiff_t>(kMaxLines);
+        if (!is_shown) add_line(*worst);
+        if (const std::size_t left = lines.size() - kMaxLines - (is_shown ? 0 : 1); left > 0)
+            out += fmt::format("\n    ... {} more", left);
         return out;
     }
 };

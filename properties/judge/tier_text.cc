@@ -157,7 +157,8 @@ std::string map_of(const TierTensor& tensor, const Finding& found) {
                         if (!(cell.weight > 0)) return "       -";
                         if (filter) return fmt::format(" {:>+7.3g}", 100 * cell.sum / cell.weight);
                         return fmt::format(" {:>7.3g}", std::sqrt(cell.sum / cell.weight));
-                    });
+                    },
+                    [](const CellSums& cell) { return cell.weight > 0 ? std::fabs(cell.sum / cell.weight) : 0; });
 }
 
 std::string words_of_deviation(const TierTensor& tensor, const Finding& found) {

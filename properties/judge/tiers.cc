@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 
 #include "properties/judge/tier_measurement.h"
 #include "properties/judge/tier_text.h"
@@ -90,10 +92,29 @@ Measured measured_of(const std::vector<TierTensor>& tensors) {
     return all;
 }
 
+/// Whether no head has ten times the error of another: a class rounds in all of them.
+bool is_alike_in_heads(const TierTensor& tensor) {
+    constexpr double kFew = 32, kFarther = 100;  // elements of a head; squared
+    std::map<std::int64_t, std::pair<double, double>> heads;  // sum of z^2, elements
+    for (std::size_t i = 0; i < tensor.noise.size(); ++i) {
+        if (!(tensor.noise.variance[i] > 0)) continue;
+        const double error = tensor.got[i] - tensor.noise.value[i];
+        auto& [sum, count] = heads[tensor.head_of(static_cast<std::int64_t>(i) / tensor.width)];
+        sum += error * error / tensor.noise.variance[i], count += 1;
+    }
+    double least = std::numeric_limits<double>::infinity(), most = 0;
+    for (const auto& [head, of] : heads) {
+        if (of.second < kFew) continue;
+        least = std::min(least, of.first / of.second), most = std::max(most, of.first / of.second);
+    }
+    return !(most > kFarther * least);
+}
+
 /// The finest coarser class under which the tensor would pass, or nothing.
 std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, const Tests& tests,
                                                    const ref::RoundingClass& declared,
                                                    const NoiseOf& noise_of, const WantedRows& wanted) {
+    if (!is_alike_in_heads(tensor)) return std::nullopt;
     for (const ref::RoundingClass& rounding : coarser_classes(declared))
         for (TierTensor& other : noise_of(rounding, wanted)) {
             if (other.name != tensor.name) continue;

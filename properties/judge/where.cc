@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "properties/case/derived.h"
@@ -87,7 +88,9 @@ std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::Exp
         worst = std::max(worst, worst_of(expected, tensor, got, row * width, width));
     }
     if (map.has_one_cell()) return {};
-    return map.text("worst error / bound", row_word, cell_text);
+    return map.text("worst error / bound", row_word, cell_text, [](double worst) {
+        return std::isnan(worst) ? std::numeric_limits<double>::infinity() : worst;
+    });
 }
 
 }  // namespace attncheck::properties

@@ -16,14 +16,14 @@ constexpr std::size_t kMostCauses = 8, kIndent = 14;
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// The worst element of a message that says no more of the others than that they differ: the line behind
-/// "...; worst:". Else its first line.
+/// The worst element, or the first one, of a message that says how many are wrong: the line behind "...; worst:". Else
+/// its first line.
 std::string worst_of(const std::string& message) {
     const std::string head = first_line(message);
     if (!head.ends_with(':') || head.size() == message.size()) return head;
-    if (head.find(" differs ") == std::string::npos) return head.substr(0, head.rfind(';'));
     const std::string next = first_line(message.substr(head.size() + 1));
-    return next.substr(std::min(next.find_first_not_of(' '), next.size()));
+    const std::size_t begin = std::min(next.find_first_not_of(' '), next.size());
+    return next.substr(begin, 1) == "[" ? next.substr(begin) : head.substr(0, head.rfind(';'));
 }
 
 /// Names once each, in their order.

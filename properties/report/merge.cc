@@ -39,9 +39,9 @@ Json shard_of(const Json& report) {
 /// Throws when a part is there twice, after it said which options differ: a run that was repeated
 /// would count double.
 void merge_shard(const Json& report, const std::string& first, Json& merged) {
-    for (const char* field : {"version", "library_sha256"})
+    for (const auto& [field, word] : {std::pair("version", "version of attncheck"), std::pair("library_sha256", "library")})
         if (report.value(field, "") != merged.value(field, ""))
-            refuse_merge(std::string("is of another ") + field + " than " + first);
+            refuse_merge(std::string("is of another ") + word + " than " + first);
     const Json options = report.value("options", Json::object()),
                known = merged.value("options", Json::object());
     for (const auto* side : {&options, &known})
@@ -55,7 +55,7 @@ void merge_shard(const Json& report, const std::string& first, Json& merged) {
     std::set<int> parts = merged["shard"]["parts"].get<std::set<int>>();
     for (const Json& part : shard["parts"])
         if (!parts.insert(part.get<int>()).second)
-            refuse_merge("has shard " + part.dump() + ", which an earlier report has too");
+            refuse_merge("has shard " + part.dump() + ", which an earlier report has too: one run twice?");
     merged["shard"]["parts"] = parts;
     if (report.value("sandbox", "") != merged.value("sandbox", ""))
         merged["sandbox"] = "not the same in all shards";

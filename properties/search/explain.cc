@@ -50,11 +50,11 @@ bool is_same(const Call& a, const Call& b) {
 
 class Explanation {
 public:
-    Explanation(const Spec& smallest, const Operator& op,
+    Explanation(const Spec& smallest, const Operator& op, const std::string& accused,
                 const std::function<bool(const Spec&)>& is_taken,
                 const std::function<Varied(const Spec&)>& outcome,
                 const std::function<bool()>& is_over)
-        : smallest_(smallest), op_(op), is_taken_(is_taken), outcome_(outcome), is_over_(is_over) {}
+        : smallest_(smallest), op_(op), accused_(accused), is_taken_(is_taken), outcome_(outcome), is_over_(is_over) {}
 
     std::string text() {
         Call call = op_.outline(smallest_);
@@ -125,6 +125,7 @@ private:
     void vary_number(std::size_t i) {
         const NumberField& number = op_.schema().numbers[i];
         const std::int64_t now = smallest_.numbers[i];
+        if (number.key == accused_) return;
         Field field{number.key, !number.names.empty(), now <= number.min, word_of(number, now), {}, {}};
         std::set<std::int64_t> others;
         if (field.is_named)
@@ -213,6 +214,7 @@ private:
 
     const Spec& smallest_;
     const Operator& op_;
+    const std::string& accused_;
     std::optional<Call> call_;  ///< of the smallest case, where it is small
     const std::function<bool(const Spec&)>& is_taken_;
     const std::function<Varied(const Spec&)>& outcome_;
@@ -222,11 +224,11 @@ private:
 
 }  // namespace
 
-std::string explanation_of(const Spec& smallest, const Operator& op,
+std::string explanation_of(const Spec& smallest, const Operator& op, const std::string& accused,
                            const std::function<bool(const Spec&)>& is_taken,
                            const std::function<Varied(const Spec&)>& outcome,
                            const std::function<bool()>& is_over) {
-    return Explanation(smallest, op, is_taken, outcome, is_over).text();
+    return Explanation(smallest, op, accused, is_taken, outcome, is_over).text();
 }
 
 }  // namespace attncheck::properties

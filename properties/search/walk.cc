@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
+#include "properties/report/causes.h"
 #include "properties/search/explain.h"
 #include "properties/search/fitting_words.h"
 
@@ -299,8 +300,9 @@ void Walk::explain() {
     const double most = std::min(0.2, 0.05 + options_.shrink_seconds / 100);  // seconds
     const double start = clock_.now();
     const Scope* const scope = declared();
+    const std::string accused = output_of(found_.failure);
     found_.matters = explanation_of(
-        found_.spec, op_,
+        found_.spec, op_, accused,
         [&](const Spec& spec) {
             return !op_.illegal(spec) && (!property_.domain || property_.domain(spec)) &&
                    (!scope || scope->holds(spec));

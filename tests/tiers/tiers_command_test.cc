@@ -41,7 +41,7 @@ TEST(TiersCommand, ShrunkStatisticalFailureKeepsItsClassAndReplays) {
     EXPECT_GT(found.at("shrinks"), 0);
     EXPECT_THAT(found.at("certificate").get<std::string>(), HasSubstr("neighbours hold"));
     EXPECT_THAT(found.at("message_as_found").get<std::string>(),
-                HasSubstr("attention_out: gain +0.15"));
+                HasSubstr("attention_out: gain +0.1"));
     const Ran again =
         mutant("NCA-x201", "reproduce " + quoted(found.at("case").get<std::string>()) +
                                " --property deviation");

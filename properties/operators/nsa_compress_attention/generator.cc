@@ -45,12 +45,14 @@ void sample_windows(Random& random, Spec& spec) {
     spec.numbers[kBlock] = block;
     spec.numbers[kStride] = stride;
     spec.numbers[kSelect] = select;
-    if (random.chance(30)) {  // any that is legal
-        spec.numbers[kBlock] = 16 * random.between(1, 8);
-        spec.numbers[kStride] = 16 * random.between(1, std::min<Int>(4, spec.numbers[kBlock] / 16));
-        const Int least = (spec.numbers[kBlock] + spec.numbers[kStride] - 1) / spec.numbers[kStride];
-        spec.numbers[kSelect] = spec.numbers[kStride] * random.between(std::min(least, 128 / spec.numbers[kStride]), 128 / spec.numbers[kStride]);
-        if (spec.numbers[kSelect] < spec.numbers[kBlock]) spec.numbers[kBlock] = spec.numbers[kStride];
+    if (random.chance(20)) {  // any that is legal: stride <= block <= select, a multiple of stride
+        constexpr Int kMost = 128;
+        const Int any = 16 * random.between(1, 8);
+        Int step = 16 * random.between(1, std::min<Int>(4, any / 16));
+        if ((any + step - 1) / step * step > kMost) step = 16;
+        spec.numbers[kBlock] = any;
+        spec.numbers[kStride] = step;
+        spec.numbers[kSelect] = step * random.between((any + step - 1) / step, kMost / step);
     }
     spec.numbers[kCount] = random.chance(70) ? random.pick<Int>({1, 1, 2, 2, 3, 4, 5})
                                              : random.pick<Int>({7, 8, 9, 15, 16, 17, 31, 32});
@@ -121,14 +123,14 @@ void sample_large(Random& random, Spec& spec) {
     if (random.chance(50)) {  // heads of keys
         n[kKvHeads] = random.pick<Int>({9, 16, 33, 48, 64, 65, 128});
         n[kGroup] = random.between(1, 128 / n[kKvHeads] > 1 ? 2 : 1);
-        n[kDim] = random.between(1, 32);
+        n[kDim] = random.between(17, 40);
         spec.lists = {{random.between(1, 4)}, {keys * random.between(n[kCount], 6)}};
     } else {  // queries and keys, late ones
         n[kKvHeads] = 1, n[kGroup] = random.between(1, 2);
-        n[kDim] = random.chance(50) ? random.between(1, 16) : random.between(65, 128);
+        n[kDim] = random.chance(50) ? random.between(17, 32) : random.between(65, 128);
         spec.lists = {{n[kDim] > 64 ? random.between(20, 40) : random.between(257, 300)}, {std::max(keys * n[kCount], Int{65} + random.between(0, 20))}};
     }
-    n[kValueDim] = random.between(1, n[kDim]);
+    n[kValueDim] = random.between(17, n[kDim]);  // not fewer than the lanes of the statistics, which some classes leave open
 }
 
 void sample_masks(Random& random, Spec& spec) {

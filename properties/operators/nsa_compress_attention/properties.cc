@@ -53,7 +53,13 @@ void now_and_then_long(Spec& spec, Random& random) {
     if (spec.recipe == Recipe::specials) spec.recipe = Recipe::normal;
 }
 
+/// In most cases with data that tell blocks apart: an earlier call of other windows may change nothing but the lists.
 void with_another_sequence(Spec& spec, Random& random) {
+    if (random.chance(60)) {
+        spec.recipe = Recipe::normal;
+        spec.numbers[kLogits] = spec.numbers[kTopkMask] = spec.numbers[kForces] = 0;
+        spec.set("scale", static_cast<Int>(ScaleKind::rsqrt));
+    }
     if (spec.lists[0].size() > 1) return;
     const Int keys = keys_per_select(spec);
     spec.lists[0].push_back(random.between(1, 4));
@@ -240,7 +246,7 @@ std::vector<Property> properties_of_attention() {
         of,
         {.adapt_agreement = now_and_then_long,
          .adapt_history = with_another_sequence,
-         .earlier = {other_value("block", {16, 32}), other_value("stride", {16, 32}),
+         .earlier = {other_value("block", {16, 32, 64, 96, 128}), other_value("stride", {16, 32, 48}),
                      other_value("select", {16, 32, 64, 128}), other_value("sparse", {0, 1}),
                      other_value("mask", {0, 1}), other_value("topk_mask", {0, 1})},
          .lattice = make_lattice,

@@ -21,6 +21,7 @@ struct Seeded {
     const char* failure;
     const char* words;
     const char* reason;
+    std::uint64_t seed = 1;  ///< of the search: where a walk may end at several cases, each the smallest of its kind
 };
 
 void PrintTo(const Seeded& defect, std::ostream* to) { *to << defect.id; }
@@ -77,12 +78,12 @@ const std::vector<Seeded>& seeded_defects() {
         {"ALL-05", "nsa_compress", "output is wrong",
          "seq=[16] heads=1 dim=16 block=16 stride=16 data=zeros seed=0 input.layout=unit",
          "one head with an arbitrary stride sends the rows into unused NaN; unit is the plainest "
-         "layout that has one, and NaN needs no other data"},
+         "layout that has one, and NaN needs no other data", 2},
         {"NCA-03", "nsa_compress_attention", "topk_indices is wrong",
          "q=[1] cmp=[7] kv_heads=1 group=1 dim=1 value_dim=1 block=48 stride=16 select=48 count=1 "
          "data=zeros seed=0",
          "the first window has a negative index from N = 3 on; block 0 then ties with a whole "
-         "window instead of losing to it, and with M = 3 key 6 makes the second one whole"},
+         "window instead of losing to it, and with M = 3 key 6 makes the second one whole", 2},
         {"NCA-x24", "nsa_compress_attention", "topk_indices is wrong",
          "q=[0,1] cmp=[1,1] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 "
          "count=1 data=zeros seed=0",
@@ -225,6 +226,7 @@ TEST_P(SeededDefect, ShrinksToItsSmallestCase) {
     EngineOptions options;
     options.cases = 1000;
     options.max_counterexamples = 1;
+    options.seed = defect.seed;
     KnownMinima known;
     const PropertyReport report = run_property(
         op, agreement, *candidate, options, system_clock(), [](const PropertyReport&) {}, known);
