@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <utility>
 
+#include "properties/laws/attention_parts.h"
 #include "properties/operators/attention/case.h"
 #include "properties/operators/flash_attention/problem.h"
 #include "properties/operators/nsa_compress_attention/case.h"
@@ -354,6 +357,63 @@ Outputs tiled(const AttentionProblem& problem, std::int64_t tile, bool rescales_
                 problem.result, ref::encode(problem.result, output[static_cast<std::size_t>(d)] / sum));
     }
     return got;
+}
+
+/// Arguments of the neutral operator that are taken for others, and statistics and gradients that leave something out.
+TEST(Tiers, MisreadArgumentsAreNamed) {
+    const std::string shape = "q=[40,33] kv=[57,48] layout=packed kv_heads=2 group=2 dim=16 value_dim=16 scale=rsqrt ";
+    const auto message_of = [](const std::string& line, const std::function<void(ref::NeutralAttentionShape&)>& misread,
+                               const std::function<void(const AttentionProblem&, Outputs&)>& spoil = {}) {
+        const AttentionProblem problem = problem_of(line);
+        ref::NeutralAttentionShape shape_as_read = extras_of<NeutralParts>(problem).shape;
+        misread(shape_as_read);
+        AttentionProblem other = problem;
+        other.columns = ref::attention_columns(shape_as_read);
+        Outputs got = emulate(other, {});
+        if (spoil) spoil(problem, got);
+        return judge_attention(problem, Emulation{}.rounding(), [&](const std::string& name) { return got.at(name); }).message;
+    };
+    const auto nothing = [](ref::NeutralAttentionShape&) {};
+    for (const char* dtype : {"bf16", "fp32"}) {
+        const std::string line = std::string("attention{dtype=") + dtype + " " + shape;
+        EXPECT_THAT(message_of(line + "window_right=0 align=bottom_right data=normal seed=3}",
+                               [](ref::NeutralAttentionShape& s) { s.bottom_right = false; }),
+                    StartsWith("out: window aligned with the top left corner, not the bottom right one"));
+        EXPECT_THAT(message_of(line + "window_left=3 window_right=1 data=normal seed=3}",
+                               [](ref::NeutralAttentionShape& s) { std::swap(s.window_left, s.window_right); }),
+                    StartsWith("out: window_left and window_right exchanged"));
+        const auto without_maximum = [](const AttentionProblem& problem, Outputs& got) {
+            const AttentionNumbers numbers(problem);
+            std::vector<double> output(got.at("out").size()), row_max(got.at("lse").size()), row_sum(row_max.size());
+            ref::dense_attention<double>(problem.forward(numbers), output, row_max, row_sum);
+            for (std::size_t k = 0; k < row_sum.size(); ++k) got.at("lse")[k] = std::log(row_sum[k]);
+        };
+        EXPECT_THAT(message_of(line + "data=normal seed=3}", nothing, without_maximum),
+                    StartsWith("lse: lse is the logarithm of the row sum without the row maximum"));
+    }
+}
+
+/// Of a tensor whose rows take long a few rows name the defect.
+TEST(Tiers, LongRowsAreNamedByTheWorst) {
+    const AttentionProblem problem = problem_of(
+        "attention{dtype=fp32 q=[16] kv=[8192] layout=bshd kv_heads=1 group=4 dim=64 value_dim=64 scale=rsqrt data=normal seed=3}");
+    AttentionProblem other = problem;
+    other.scale = 1;
+    const Outputs got = emulate(other, {});
+    EXPECT_THAT(judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); }).message,
+                StartsWith("out: scale left out, which explains 100 % of the error"));
+}
+
+/// One head that is off is no class of rounding.
+TEST(Tiers, OneHeadIsNoClass) {
+    const AttentionProblem problem = problem_of(kForward);
+    Outputs got = emulate(problem, {});
+    std::vector<double>& out = got.at("attention_out");
+    const auto width = static_cast<std::size_t>(problem.shape.value_dim), heads = static_cast<std::size_t>(problem.shape.query_heads);
+    for (std::size_t k = 0; k < out.size(); ++k)
+        if (k / width % heads == heads - 1) out[k] *= k % 2 == 0 ? 1.05 : 0.95;
+    const Verdict verdict = judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); });
+    EXPECT_EQ(verdict.failure, "attention_out deviates") << verdict.message;
 }
 
 /// A tile that forgets to rescale what came before is named with its size, not as a last tile that weighs too much.

@@ -56,6 +56,35 @@ TEST(Causes, AreHeadedByALawOfOneCall) {
     EXPECT_THAT(causes_of({all[0]}, false).at(0).failures, ElementsAre(0));
 }
 
+// A hypothesis that two failures share joins them, and of several the one that most have in common is told.
+TEST(Causes, JoinFailuresOfOneHypothesis) {
+    std::vector<Failure> all = {failure("exact_lattice", "lse is wrong", Tier::bound, "a{q=[9]}"),
+                                failure("agreement", "out is wrong", Tier::bound, "a{q=[10,10]}"),
+                                failure("deviation", "dq: gain", Tier::filter, "a{q=[37,37]}")};
+    all[0].message = "out: mask not applied, or window aligned, which explains 100 % of the error\nmore";
+    all[1].message = "out: window aligned, or mask shifted, which explains 98 % of the error";
+    all[2].message = "dq: gain +3 %, which explains 99 % of the error";
+    EXPECT_THAT(hypotheses_in(all[0].message), ElementsAre("mask not applied", "window aligned"));
+    EXPECT_THAT(hypotheses_in(all[2].message), ElementsAre());
+    const std::vector<Cause> causes = causes_of(all, false);
+    ASSERT_EQ(causes.size(), 2u);
+    const Cause& joined = causes[causes[0].failures.size() == 2 ? 0 : 1];
+    EXPECT_THAT(joined.failures, ElementsAre(0, 1));
+    EXPECT_THAT(joined.likely, ElementsAre("window aligned"));
+}
+
+// What fails in the run and not alone has one cause with the laws about earlier calls, and they are its face.
+TEST(Causes, JoinWhatDependsOnEarlierCalls) {
+    std::vector<Failure> all = {failure("agreement", "out is wrong", Tier::bound, "a{q=[1]}"),
+                                failure("history", "lse is wrong", Tier::bound, "a{q=[10,10]}")};
+    all[0].certificate = "fails here but not alone in a fresh process (3 tries)";
+    all[1].message = "after a call with another scale: lse differs";
+    EXPECT_THAT(causes_of(all, false).at(0).failures, ElementsAre(1, 0));
+    std::ostringstream out;
+    print_causes(out, all, false, false);
+    EXPECT_THAT(out.str(), HasSubstr("@1 attention.history: lse is wrong after a call with another scale\n"));
+}
+
 // Other outputs, other operators and deaths are other causes; deaths come first.
 TEST(Causes, KeepApartWhatDiffers) {
     const std::vector<Failure> all = {

@@ -222,7 +222,7 @@ TEST(Merge, RefusesShardsThatDoNotFit) {
     const std::pair<std::function<void(RunReport&)>, const char*> changes[] = {
         {[](RunReport& report) { report.options[0].second = "20"; }, "value of cases"},
         {[](RunReport& report) { report.options.pop_back(); }, "value of rule"},
-        {[](RunReport& report) { report.library_sha256 = "def"; }, "library_sha256"},
+        {[](RunReport& report) { report.library_sha256 = "def"; }, "another library than"},
         {[](RunReport& report) { report.version = "2.0"; }, "version"}};
     for (const auto& [change, named] : changes)
         EXPECT_THAT(refusal({{"a.json", first}, {"b.json", shard_text(2, 2, change)}}),

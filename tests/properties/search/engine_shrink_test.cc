@@ -227,6 +227,16 @@ TEST_F(EngineShrinkTest, SaysWhichFieldsMatter) {
     EXPECT_THAT(matters, ContainsRegex("fails with any seq, dim, block"));
 }
 
+// Another value that holds with the few tokens of the smallest case, and fails with more, is none that holds.
+TEST_F(EngineShrinkTest, TriesOtherValuesWithLongerSequences) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec& s) {
+        return s.lists[0].size() == 1 && (s.number("block") == 32 ? s.lists[0][0] >= 1 : s.lists[0][0] >= 4);
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_THAT(report.counterexamples[0].matters, ContainsRegex("fails with any .*block"));
+}
+
 // A value with which the law fails in another way is none with which it holds.
 TEST_F(EngineShrinkTest, AnotherFailureDoesNotCountAsHolding) {
     options.explains = true;
