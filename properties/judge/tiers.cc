@@ -66,7 +66,7 @@ WantedRows wanted_rows(const TierTensor& tensor) {
     return wanted;
 }
 
-/// Rows without a deviation are not looked at.
+/// A row without a deviation is not compared.
 void leave_out_unwanted(TierTensor& tensor, const WantedRows& wanted) {
     for (std::size_t i = 0; i < tensor.noise.size() && !wanted.empty(); ++i)
         if (!wanted[i / static_cast<std::size_t>(tensor.width)]) tensor.noise.variance[i] = 0;

@@ -36,7 +36,7 @@ std::string cause_in(const std::string& message) {
     return end == std::string::npos ? line : line.substr(0, end + kOfTheError.size());
 }
 
-/// The message with this cause, in place of one of its own.
+/// The message with this cause, in place of the one that it has.
 std::string with_cause(const std::string& message, const std::string& cause) {
     const std::string own = cause_in(message);
     if (own.empty()) return cause + "\n" + message;
