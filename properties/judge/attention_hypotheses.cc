@@ -282,7 +282,7 @@ private:
             add_kv_heads("key/value head of the neighbour read",
                          [=](std::int64_t n) { return (n / group + 1) % kv_heads; });
             if (group > 1)
-                add_kv_heads("query head h reads key/value head h % Hkv instead of h / (Hq / Hkv)",
+                add_kv_heads("query head h reads key/value head h mod Hkv instead of h / (Hq / Hkv)",
                              [=](std::int64_t n) { return n % kv_heads; });
             add_kv_heads("key/value head 0 read by all heads", [](std::int64_t) { return std::int64_t{0}; });
         }

@@ -80,9 +80,10 @@ using ExpectedOutputs = std::vector<std::pair<std::string, ref::ExpectedTensor>>
 /// although legal. nullopt when it returned 0.
 std::optional<Verdict> verdict_unless_ok(const CallResult& result);
 
-/// Every output against its expectation; the message shows the worst element.
+/// Every output against its expectation; the message shows the worst element. `pair_is_open` (stats=lse): maximum and sum of
+/// a row are judged as a pair, and count neither as judged elements nor as others.
 Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& result,
-                          const ExpectedOutputs& expected);
+                          const ExpectedOutputs& expected, bool pair_is_open = false);
 
 /// The expectation of a tensor that both sides of a comparison share, asked for when bits differ.
 /// Empty: the candidate promises a fixed order of its sums.

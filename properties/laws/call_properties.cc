@@ -109,7 +109,7 @@ Verdict verdict_on_result(const Spec& spec, const CaseProblem& problem, const Ca
     if (context.rule)
         return verdict_by_rule(*context.rule, spec, problem.call, result, expected,
                                problem.composition_errors);
-    Verdict verdict = verdict_on_values(spec, problem.call, result, expected);
+    Verdict verdict = verdict_on_values(spec, problem.call, result, expected, context.rounding.lse_statistics);
     if (verdict.failed() && problem.cause)
         if (auto named = problem.cause(result, context.rounding)) return *named;
     if (verdict.failed() || !problem.judge) return verdict;

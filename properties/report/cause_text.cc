@@ -70,8 +70,7 @@ public:
         if (cause.checks_nothing)
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
         if (cause.has_name) line("looks like", name_of(cause));
-        if (first.certificate.starts_with("fails here but not alone"))
-            line("note", "fails here but not alone in a fresh process: it depends on earlier calls, uninitialised memory or timing");
+        if (first.certificate.starts_with(kNotAlone)) line("note", first.certificate);
         if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
         out_ << fmt::format("  {:<11} {}\n", head_of_case(first.certificate),
                             verbose ? first.case_line : to_look_at(first.case_line));

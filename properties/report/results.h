@@ -99,10 +99,13 @@ struct Counterexample {
 
 /// How the certificate of a counterexample begins that was left to be shrunk.
 inline constexpr const char* kNotShrunk = "not shrunk to its end";
+/// And of one that failed in the run and not alone.
+inline constexpr std::string_view kNotAlone = "fails here but not alone in a fresh process";
+/// And of one that was shrunk until the time was over.
+inline constexpr std::string_view kStopped = "search stopped";
 /// What a certificate says of its case: the case is as it was found where this is false.
 inline bool is_of_shrunk(std::string_view certificate) { return certificate.find("not shrunk") == std::string_view::npos; }
-/// Of a case that was shrunk until the time was over.
-inline bool is_of_stopped(std::string_view certificate) { return certificate.starts_with("search stopped"); }
+inline bool is_of_stopped(std::string_view certificate) { return certificate.starts_with(kStopped); }
 /// "smallest", "smaller" or "not shrunk": in front of the case.
 inline std::string_view head_of_case(std::string_view certificate) {
     return !is_of_shrunk(certificate) ? "not shrunk" : is_of_stopped(certificate) ? "smaller" : "smallest";

@@ -152,9 +152,8 @@ Counterexample Walk::finish(KnownMinima& known) {
         found_.repeatable = false;
         found_.certificate = clock_.interrupted()
                                  ? "the run ended before the case was repeated; not shrunk"
-                                 : "fails here but not alone in a fresh process (3 tries): it "
-                                   "depends on earlier calls, "
-                                   "on uninitialised memory or on timing; not shrunk";
+                                 : fmt::format("{} (3 tries): it depends on earlier calls, on uninitialised memory or "
+                                               "on timing; not shrunk", kNotAlone);
     } else {
         certify();
         confirm();
@@ -190,7 +189,7 @@ void Walk::certify() {
                                  "no dimension can be decreased, no element simplified: "
                                  "{} of {} neighbours hold",
                                  held, all)
-                           : fmt::format("search stopped after {:.0f} s; smaller cases may exist",
+                           : fmt::format("{} after {:.0f} s; smaller cases may exist", kStopped,
                                          clock_.now() - start_);
     if (tries_ > 1)
         found_.certificate += fmt::format("; fails in {} of {} runs only", failing_runs_, kRuns);
