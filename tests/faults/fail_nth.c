@@ -1,7 +1,8 @@
 /* Preloaded into attncheck: lets the n-th call of one function of the system fail, counted over all
    processes of the run, or all calls from the n-th on. Processes of other programs are left alone.
      FAULT=read:3       the third read fails        FAULT=write:3+     so do all that follow
-     FAULT_FIRED=FILE   is made when a call has failed
+     FAULT_FIRED=FILE   has a byte once a call has failed. It is there already: a process that
+                        outlives the run by a moment makes no file where one cleans up.
    What is called inside of the C library (stdio's own writing, say) is not seen. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,8 +54,11 @@ static int fails(const char* name, int error) {
     if (number != failing && !(from_there && number > failing)) return 0;
     const char* mark = getenv("FAULT_FIRED");
     if (mark) {
-        const long file = syscall(SYS_openat, AT_FDCWD, mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (file >= 0) syscall(SYS_close, file);
+        const long file = syscall(SYS_openat, AT_FDCWD, mark, O_WRONLY | O_CLOEXEC, 0);
+        if (file >= 0) {
+            syscall(SYS_write, file, "1", 1);
+            syscall(SYS_close, file);
+        }
     }
     errno = error;
     return 1;
