@@ -8,6 +8,7 @@
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 #include "properties/laws/attention_sight.h"
+#include "ref/attention/attention_roundoff.h"
 
 namespace attncheck::properties {
 
@@ -20,6 +21,11 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
     const auto lanes = static_cast<std::size_t>(problem.output_named("softmax_max").width);
     const std::vector<double> allowed = allowance(expected.lse);
     const double unit = ref::accumulator_roundoff({problem.dtype, rounding});
+    const bool is_coarse = ref::has_coarse_exp(rounding);
+    // What exp(0) may lack (exp=N), and its cast (sum=rounded) takes from that.
+    const double one = !is_coarse ? 0
+                                  : rounding.exp_error * std::max(unit, 0x1p-24) +
+                                        (rounding.row_sum_rounded ? ref::unit_roundoff(problem.dtype) : 0);
     std::vector<double> lse(row_max.size()), exact(lse.size()), bound(lse.size()),
         low(lse.size(), 1), slack(lse.size());
     for (std::size_t k = 0; k < lse.size(); ++k) {
@@ -29,7 +35,7 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
         exact[k] = expected.lse.value[row];
         bound[k] = allowed[row];
         low[k] = std::min(row_sum[k], 1.0);
-        slack[k] = 0x1p-20 + 4 * unit * std::fabs(row_max[k]);
+        slack[k] = 0x1p-20 + 4 * unit * std::fabs(row_max[k]) + one;
     }
     Verdict all = verdict_within(problem, "softmax_max", lse, exact, bound,
                                  "row_max + log(row_sum) against the exact LSE");
@@ -84,7 +90,7 @@ Verdict verdict_on_empty_rows(const AttentionProblem& problem, const std::vector
 ///         maximum was subtracted, and its error is smaller than those of both: the error of the
 ///         maximum cancels. A sum with exp(0) = 1 in it is at least 1, up to the rounding of the
 ///         maximum.
-/// Bound   that of the LSE for the pair; 2^-20 and 4 u |row_max| for the sum against 1; the bits for
+/// Bound   that of the LSE for the pair; 2^-20, 4 u |row_max| and N u of exp=N for the sum against 1; the bits for
 ///         the eight elements.
 /// Kills   FA-05 20 22 27 47 65, NSF-14 16 x01 x12 x14 x30 x31 x32 x55, NCA-x23 x25 x26 x27 x34.
 /// Shrinks to one query, one key or block of keys, one head, one non-zero logit.

@@ -122,7 +122,7 @@ private:
         const std::span<const double> all(logits.data(), columns.size());
         Row row;
         row.row_sum = l, row.count = count;
-        row.unjudged = m == -kInfinity || is_dropped_nan_row(columns, all);
+        row.unjudged = m == -kInfinity || is_dropped_nan_row(columns, all) || roundoff_.factor_overflows(value_);
         row.lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
                       roundoff_.exp_of_zero_is_one &&
                       is_lattice_row(all, m) &&
@@ -201,7 +201,9 @@ private:
         finish(m, max_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_max, at);
         finish(l, sum_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_sum, at);
         out.lse.value[at] = m + std::log(l);
-        out.lse.bound[at] = (log_gain + std::log1p(sum_growth) + (max_error - shift) +
+        // Of exact scores one that is stored as S log2 e has an error all the same.
+        const double stored_top = row.lattice ? roundoff_.base_2_score * std::fabs(m) : 0;
+        out.lse.bound[at] = (log_gain + std::log1p(sum_growth) + (max_error - shift) + stored_top +
                              (row.lattice ? kLatticeSlack : 2 * u) + stored_lse) *
                             factor;
         // 4 u |log l| for the log, 3 u |LSE| for the sum and its way to base e.

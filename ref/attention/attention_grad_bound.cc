@@ -65,7 +65,7 @@ public:
     void write_query_grad(const SharedRows<double>& rows, const RowGradients& of,
                           ExpectedTensor& query_grad) const {
         const double count = static_cast<double>(rows.count());
-        const double growth = as_scaled(with_factor(gamma(count + 2, roundoff_.sum), key_));
+        const double growth = as_scaled(gamma(count + 2, roundoff_.sum), key_);
         const Array error =
             of.score_grad_error + growth * (of.score_grad.abs() + of.score_grad_error +
                                             of.delta_weight().colwise() * of.delta_error);
@@ -100,7 +100,7 @@ public:
             slot.push_back(slots.of(rows.keys[static_cast<std::size_t>(j)]));
             const double count = contributions[static_cast<std::size_t>(slot.back())];
             growth[j] = with_factor(gamma(count, roundoff_.sum), output_grad_);
-            score_growth[j] = as_scaled(with_factor(gamma(count + 2, roundoff_.sum), query_));
+            score_growth[j] = as_scaled(gamma(count + 2, roundoff_.sum), query_);
         }
         const Array common = of.delta_weight().colwise() * of.delta_error;
         const Array error = of.score_grad_error + common +
@@ -168,12 +168,13 @@ private:
 
     /// (1 + growth)(1 + u_in) - 1 for sums with elements of x.
     double with_factor(double growth, const TensorRange& x) const {
-        const double factor = roundoff_.factor_of(x);
-        return growth + factor + growth * factor;
+        return (1 + growth) * (1 + roundoff_.factor_of(x)) - 1;
     }
 
-    /// Of sums with q or k, which may be as they were scaled for the logits (scale=).
-    double as_scaled(double growth) const { return growth + roundoff_.scaling * (1 + growth); }
+    /// The same of sums with q or k, which may be as they were scaled for the logits (scale=).
+    double as_scaled(double growth, const TensorRange& x) const {
+        return (1 + growth) * (1 + roundoff_.factor_of_scaled(x)) * (1 + roundoff_.scaling) - 1;
+    }
 
     /// What scale^(1/2) q, or scale q, loses near zero, in units of scale q.
     double scaling_floor() const { return roundoff_.scaling_floor * std::max(1.0, std::sqrt(size_)); }

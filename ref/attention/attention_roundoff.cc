@@ -74,6 +74,7 @@ AttentionRoundoff::AttentionRoundoff(const Precision& precision)
     if (casts_prob) prob = unit_roundoff(cast_type);
     if (casts_score_grad) score_grad = unit_roundoff(cast_type);
     if (rounding.scores_rounded || rounding.steps_rounded) score = storage, score_eta = storage_eta;
+    if (rounding.scores_rounded) base_2_score = storage;
     if (rounding.steps_rounded) step = storage, step_eta = storage_eta;
     tanh = rounding.tanh_error * unit;
     if (rounding.delta_rounded) delta = storage;
@@ -143,19 +144,21 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
       step_eta_(roundoff.step_eta),
       tanh_(roundoff.tanh) {
     const TensorRange q(in.query), k(in.key);
-    const double factors = (1 + roundoff.product_of(q, k)) * square(1 + roundoff.scaling) - 1,
+    const double factors = (1 + roundoff.factor_of_scaled(q)) * (1 + roundoff.factor_of_scaled(k)) *
+                               square(1 + roundoff.scaling) - 1,
                  dim = static_cast<double>(shape.head_dim);
     const int lowest = q.lowest_bit + k.lowest_bit;
-    growth_ += factors * (1 + growth_);
+    growth_ = (1 + growth_) * (1 + factors) - 1;  // infinite stays so
     flush_ = scale_ * dim *
              (2 * roundoff.tiny_sum + roundoff.read_loss(q, k.largest) +
               roundoff.read_loss(k, q.largest) + roundoff.sum_floor);
+    inputs_overflow_ = roundoff.factor_overflows(q) || roundoff.factor_overflows(k);
     if (roundoff.scaling_floor > 0 && scale_ > 0) {
         // q^ = q s lost eta: eta |k|; the root of s in both: eta sqrt(s) (|k| + |q|).
         flush_ += dim * roundoff.scaling_floor * std::max(1.0, std::sqrt(scale_)) *
                   (q.largest + k.largest + roundoff.scaling_floor);
-        inputs_overflow_ = std::max(q.largest, k.largest) * std::max(1.0, 1.45 * scale_) >=
-                           roundoff.scaling_largest;
+        inputs_overflow_ = inputs_overflow_ || std::max(q.largest, k.largest) * std::max(1.0, 1.45 * scale_) >=
+                                                   roundoff.scaling_largest;
     }
     int exponent = 0;
     const bool scale_has_one_bit = std::frexp(scale_, &exponent) == 0.5;
@@ -187,7 +190,8 @@ double ScoreError::operator()(double logit, double bias, double magnitude) const
         if (logit == bias) return with_bias;
         return 2 * unit_ * (std::fabs(logit) + std::fabs(bias)) + with_bias + floor;
     }
-    return magnitude == 0 ? with_bias : growth_ * scale_ * magnitude + with_bias + flush_ + floor;
+    if (magnitude == 0) return with_bias;
+    return (scale_ == 0 ? 0 : growth_ * scale_ * magnitude) + with_bias + flush_ + floor;
 }
 
 double ScoreError::tanh_error(double score, double magnitude, double cap) const {

@@ -54,6 +54,7 @@ struct AttentionRoundoff {
     double tiny_sum = 0; ///< and a product or partial sum
     double score = 0;    ///< of the cast of S
     double score_eta = 0;
+    double base_2_score = 0;  ///< of a cast of S log2 e, which no S makes exact (scores=half)
     double delta = 0;    ///< of the cast of delta
     double group = 0;    ///< of the cast of dK and dV of one query head
     double step = 0;     ///< of a result that an operation of a composition stores (steps=half)
@@ -93,13 +94,17 @@ struct AttentionRoundoff {
     double factor_of(const TensorRange& of) const {
         return of.largest < std::ldexp(1, of.lowest_bit) / factor ? 0 : factor;
     }
+    /// Of q or k as it was scaled (scale=): no product with a scale fits.
+    double factor_of_scaled(const TensorRange& of) const { return scaling > 0 ? factor : factor_of(of); }
+    /// Whether an element of a tensor may overflow as it is rounded for a product: bf16 ends below fp32.
+    bool factor_overflows(const TensorRange& of) const { return factor > 0 && of.largest >= max_finite(Dtype::bf16); }
     /// Relative error of products of both.
     double product_of(const TensorRange& a, const TensorRange& b) const {
         return (1 + factor_of(a)) * (1 + factor_of(b)) - 1;
     }
     /// What a sum of |coefficients| with elements of a tensor loses near zero as these are read.
     double read_loss(const TensorRange& of, double coefficients) const {
-        return ((of.smallest < tiny ? tiny : 0) + (factor_of(of) > 0 ? factor_floor : 0)) *
+        return ((of.smallest < tiny ? tiny : 0) + (factor_of_scaled(of) > 0 ? factor_floor : 0)) *
                coefficients;
     }
     /// Sums with a stored LSE: a part's own is at most the larger of |s| and |LSE|, for it lies

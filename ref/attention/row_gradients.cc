@@ -67,7 +67,8 @@ void RowGradientBound::measure_row() {
     const double m = in_.row_max[at], l = in_.row_sum[at];
     prob_error_ =
         in_.prob_error + (in_.statistics_error.empty() ? 0 : in_.statistics_error[at]);
-    if (!std::isfinite(prob_error_)) leave_row();
+    if (!std::isfinite(prob_error_) || roundoff_.factor_overflows(value_) || roundoff_.factor_overflows(output_grad_))
+        leave_row();
     const auto columns = rows_->columns_of(row_);
     const std::span<const double> logits(&logits_(row_, 0), columns.size());
     const double* q = rows_->query.row(row_).data();
@@ -116,8 +117,8 @@ void RowGradientBound::measure_row() {
     if (lattice) {
         out_.delta_error[row_] = given_error_ + own_error;
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
-        const double slack =
-            kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + prob_error_;
+        const double slack = kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + prob_error_ +
+                             std::expm1(roundoff_.base_2_score * std::fabs(m));
         out_.score_grad_error.row(row_) =
             slack * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
         if (out_.has_slope()) out_.logit_grad_error.row(row_) = out_.score_grad_error.row(row_);
@@ -136,7 +137,7 @@ void RowGradientBound::measure_delta() {
     const double growth = gamma(dim, roundoff_.sum) + roundoff_.narrow;
     delta_ = inner_product(dout, o, shape_.value_dim);
     delta_size_ = magnitude_product(dout, o, shape_.value_dim);
-    double error = growth * delta_size_;
+    double error = delta_size_ > 0 ? growth * delta_size_ : 0;
     if (delta_size_ > 0)
         error += dim * roundoff_.sum_floor + roundoff_.flush_loss(dout, o, shape_.value_dim);
     if (delta_size_ > 0 && roundoff_.delta > 0) {

@@ -285,6 +285,62 @@ TEST(Attention, SplitsMayLoseInfiniteValuesOfLogitsOfMinusInfinity) {
     EXPECT_EQ(expected("default").overflow[0], Overflow::any);
 }
 
+/// One query and one key.
+struct SmallProblem {
+    NeutralAttentionShape shape = padded(1, 1, 1);
+    Values query, key, value;
+
+    SmallProblem(Values q, Values k, Values v, double scale) : query(std::move(q)), key(std::move(k)), value(std::move(v)) {
+        shape.head_dim = std::ssize(query), shape.value_dim = std::ssize(value), shape.scale = scale;
+    }
+    ExpectedAttention forward(Dtype dtype, const char* declared, Grant grant = Grant::rounding) const {
+        return expected_attention({shape.dense(), attention_columns(shape), shape.inputs(query, key, value)},
+                                  {dtype, parse_rounding_class(declared)}, grant);
+    }
+};
+
+// A query that is scaled in fp32 has digits that it had not: as a factor it is rounded (in=), whatever the stored one is.
+TEST(Attention, BoundsGrantTheRoundingOfScaledFactors) {
+    const SmallProblem p({1, 0}, {1, 0}, {1}, std::sqrt(0.5));
+    EXPECT_LT(p.forward(Dtype::fp32, "in=tf32").lse.bound[0], 1e-5);
+    EXPECT_LT(p.forward(Dtype::fp32, "scale=fp32").lse.bound[0], 1e-5);
+    EXPECT_GE(p.forward(Dtype::fp32, "in=tf32 scale=fp32").lse.bound[0], 0x1p-11 * std::sqrt(0.5));
+}
+
+// 254 and two more partial sums of 8 bits have no bound at all: then nothing is judged.
+TEST(Attention, SumsWithoutABoundAreNotJudged) {
+    for (const std::size_t dim : {253, 254}) {
+        Values q(dim), k(dim);
+        q[0] = q[1] = 1, k[0] = 3, k[1] = 1.203125;
+        const SmallProblem p(q, k, {1}, 1);
+        const Values dout{1}, output{1}, row_max{4.203125}, row_sum{1};
+        const auto gradient = expected_attention_grad(
+            {p.shape.dense(), attention_columns(p.shape),
+             {p.shape.inputs(p.query, p.key, p.value), dout, output, row_max, row_sum}},
+            {Dtype::bf16, parse_rounding_class("acc=half")});
+        // P of a sum that was rounded to 4.1875, stored: 0.984375.
+        EXPECT_TRUE(gradient.value_grad.overflow[0] == Overflow::any || gradient.value_grad.bound[0] > 0.0157) << dim;
+    }
+}
+
+// What a score loses as it is stored in base 2 is in the pair of statistics, on the lattice too: 1.4427 in fp16 is 1.4424.
+TEST(Attention, PairGrantsScoresThatAreStoredInBaseTwo) {
+    const SmallProblem p({1}, {1}, {1}, 1);
+    const double lost = 1 - decode(Dtype::fp16, encode(Dtype::fp16, 1.4426950408889634)) / 1.4426950408889634;
+    EXPECT_GE(p.forward(Dtype::fp16, "scores=half stats=lse", Grant::lattice).lse.bound[0], lost);
+    EXPECT_LT(p.forward(Dtype::fp16, "stats=lse", Grant::lattice).lse.bound[0], lost / 10);
+    EXPECT_LT(p.forward(Dtype::fp16, "steps=half stats=lse", Grant::lattice).lse.bound[0], lost / 10);
+}
+
+// The largest fp32 numbers are infinite as bf16.
+TEST(Attention, FactorsThatOverflowAreNotJudged) {
+    for (const double large : {3e38, 3.3985688e38}) {
+        const SmallProblem p({1e-38}, {large}, {1}, 1);
+        EXPECT_EQ(p.forward(Dtype::fp32, "in=bf16").output.overflow[0] == Overflow::any, large > 3.39e38);
+        EXPECT_EQ(p.forward(Dtype::fp32, "default").output.overflow[0], Overflow::none);
+    }
+}
+
 // delta of cancelling products: its error outweighs all other errors of dS.
 TEST(Attention, BoundOfTheBiasGradientGrantsTheErrorOfDelta) {
     double most = 0;

@@ -168,6 +168,22 @@ TEST(AttentionLaws, MostExactStatisticsHold) {
     }
 }
 
+/// exp=N has exp(0) wrong by as much, and sum=rounded rounds that.
+TEST(AttentionLaws, SumsOfCoarseExponentialsMayBeBelowOne) {
+    const AttentionProblem problem = flash_attention_operator().problem(spec_of(
+        "flash_attention_score{dtype=fp16 q=[1] kv=[1] layout=BSH kv_heads=1 group=1 dim=1 value_dim=1 data=zeros seed=0}"));
+    const auto fails = [&](double sum, const char* declared) {
+        return verdict_on_pair(problem, std::vector<double>(8, 0), std::vector<double>(8, sum),
+                               ref::parse_rounding_class(declared), ref::Grant::rounding)
+            .failed();
+    };
+    const double low = 1 - 399 * 0x1p-24;
+    EXPECT_FALSE(fails(low, "exp=400"));
+    EXPECT_TRUE(fails(low, "default"));
+    EXPECT_TRUE(fails(1 - 420 * 0x1p-24, "exp=400"));
+    EXPECT_FALSE(fails(1 - 0x1p-11, "exp=400 sum=rounded"));
+}
+
 /// Laws of shifted and split inputs, where every output is rounded once, to nearest.
 TEST(AttentionLaws, ShiftsOfTheExactForwardHold) {
     for (const Family& family : kFamilies) {
