@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     if (!open_worker(std::atoi(argv[1]), std::atoi(argv[2]))) return 2;
+    setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a kernel that crashes has printed its lines
     const std::string path = argv[3];
     void* library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
     if (!library) return refused(dlerror());

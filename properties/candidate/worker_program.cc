@@ -83,8 +83,8 @@ void become_program(const WorkerOptions& options, const WorkerDescriptors& given
     setpgid(0, 0);  // Ctrl-C is for the suite, which still has to report
     const int null = open("/dev/null", O_RDWR);
     dup2(null, 0);
-    dup2(null, 1);  // a candidate that prints must not spoil reports
-    dup2(given.messages >= 0 ? given.messages : null, 2);
+    const int messages = given.messages >= 0 ? given.messages : null;
+    for (const int printed : {1, 2}) dup2(messages, printed);  // a candidate that prints must not spoil reports
     prefer_for_out_of_memory();
     lower_limit(RLIMIT_FSIZE, static_cast<rlim_t>(largest_file(options)) << 20);
     if (options.sandbox) lower_limit(RLIMIT_NOFILE, kMostOpen);

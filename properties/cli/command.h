@@ -36,6 +36,7 @@ struct Arguments {
     std::string candidate, precision, required_precision, features, shard = "1/1", waive, json,
         junit, html, corpus, rule, resume, case_line, property, merged, python, tensor_file, emit,
         report, dump, baseline, badge, write_waivers;
+    std::string source;  ///< of the case of "@N": which run
     Profile profile = Profile::ascend910b;
     SandboxMode sandbox = usual_sandbox();
     bool has_sandbox = false;  ///< --sandbox was given
@@ -58,6 +59,9 @@ std::string sandbox_level(const Arguments& arguments);
 
 /// What a command that replays a case has of --sandbox and --env: " --sandbox off".
 std::string sandbox_options(const Arguments& arguments);
+
+/// A note for each variable of --env that is not set: the library does not get it.
+std::vector<std::string> unset_variables(const Arguments& arguments);
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -123,6 +124,14 @@ std::string sandbox_options(const Arguments& arguments) {
     for (const std::string& name : arguments.variables)
         text += " --env " + shell_quoted(name);
     return text;
+}
+
+std::vector<std::string> unset_variables(const Arguments& arguments) {
+    std::vector<std::string> notes;
+    for (const std::string& name : arguments.variables)
+        if (!std::getenv(name.c_str()))
+            notes.push_back(fmt::format("the variable {} of --env is not set: the library runs without it", printable(name)));
+    return notes;
 }
 
 std::string sandbox_level(const Arguments& arguments) {

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kHead = R"py("""{0}
 One case of an attention kernel, by itself. Write the kernel below and run: python THIS_FILE"""
 import base64, json, sys
-import ml_dtypes, numpy as np{1}
+import {7}numpy as np{1}
 def kernel({2}):
     """Returns {3}."""
     raise NotImplementedError("call your kernel here")
@@ -277,8 +277,10 @@ std::string emitted_python(const EmittedCase& made, bool torch) {
     const bool has_mask = std::ranges::any_of(
         made.call.tensors, [](const Tensor& t) { return t.present && t.shared_bytes != nullptr; });
     const char* const got = torch ? "out.detach().cpu().double().numpy()" : "np.asarray(out, float)";
+    const std::string types = types_of(made);
     return fmt::format(fmt::runtime(kHead), made.line, torch ? ", torch" : "", names, outputs,
-                       data.dump(), types_of(made), has_mask ? kNumbersOrMask : kNumbers) +
+                       data.dump(), types, has_mask ? kNumbersOrMask : kNumbers,
+                       types.find("ml_dtypes") == types.npos ? "" : "ml_dtypes, ") +
            expectation_of(made) +
            fmt::format(fmt::runtime(kTail), torch ? kToTorch : "arguments", got);
 }

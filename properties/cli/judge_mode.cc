@@ -13,6 +13,7 @@
 #include "properties/candidate/sha256.h"
 #include "properties/candidate/worker_process.h"
 #include "properties/case/printable.h"
+#include "properties/cli/names.h"
 #include "properties/report/files.h"
 #include "properties/report/reward.h"
 #include "properties/search/run.h"
@@ -108,6 +109,11 @@ int write(const Arguments& arguments, const nlohmann::json& object) {
 
 int judge_mode(Arguments arguments) {
     if (arguments.candidate.empty()) throw UsageError("--judge needs --candidate");
+    for (const auto* names : {&arguments.ops, &arguments.required})
+        for (const std::string& name : *names) (void)operator_named(name);
+    // A call that hangs is run twice before it counts, and the budget has to hold both.
+    constexpr double kOfBudget = 0.4;
+    arguments.timeout = std::min(arguments.timeout, kOfBudget * arguments.budget);
     if (arguments.sandbox == SandboxMode::off)
         throw UsageError("--judge runs in a sandbox: --sandbox is off, allowed: on, strict");
     // A library that nobody trusts chooses neither its rounding class nor its cases.

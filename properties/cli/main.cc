@@ -141,7 +141,7 @@ int run(int argc, char** argv) {
 
     CLI::App* join = app.add_subcommand("merge", "merge the JSON reports of shards into one");
     join->add_option("file", arguments.files, "JSON reports")->required();
-    join->add_flag("--partial", arguments.partial, "accept reports although shards are missing");
+    join->add_flag("--partial", arguments.partial, "accept reports although shards are missing; laws that none of them has leave it inconclusive");
     join->add_option("--json", arguments.json,
                      "write the merged report here instead of standard output")
         ->type_name("FILE");

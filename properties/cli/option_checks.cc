@@ -33,14 +33,12 @@ CLI::Validator seed_number() {
 }
 
 void refuse_empty_values(CLI::App& app) {
-    const CLI::Validator not_empty(
-        [](std::string& text) {
-            return text.empty() ? std::string("is empty; leave the option out to get its default")
-                                : std::string();
-        },
-        "");
+    const auto not_empty = [](const char* message) {
+        return CLI::Validator([message](std::string& text) { return std::string(text.empty() ? message : ""); }, "");
+    };
     for (CLI::App* command : app.get_subcommands({}))
-        for (CLI::Option* option : command->get_options()) option->check(not_empty);
+        for (CLI::Option* option : command->get_options())
+            option->check(not_empty(option->get_required() ? "is empty" : "is empty; leave the option out to get its default"));
 }
 
 CLI::Validator one_of(std::vector<std::string> values) {

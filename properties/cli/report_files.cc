@@ -76,6 +76,7 @@ void check_report_paths(const Arguments& arguments) {
                                  arguments.write_waivers};
     for (std::size_t k = 0; k < std::size(paths); ++k) {
         if (paths[k].empty()) continue;
+        if (paths[k] == "-") throw UsageError("a report has the name '-', expected a file: standard output has the text of the run");
         check_writable(paths[k]);
         for (std::size_t other = 0; other < k; ++other)
             if (is_same_file(paths[k], paths[other]) && is_replaceable(paths[k]))

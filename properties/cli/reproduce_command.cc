@@ -45,10 +45,12 @@ Arguments with_counterexample(Arguments arguments) {
                                      arguments.case_line));
     const Replay replay = replay_of(path, number);
     arguments.case_line = replay.case_line;
+    arguments.source = fmt::format("of the run {}({})", replay.date.empty() ? "" : fmt::format("that ended at {} ", replay.date), path);
     if (arguments.property.empty()) arguments.property = replay.property;
     if (arguments.candidate.empty()) arguments.candidate = replay.library;
     if (arguments.python.empty()) arguments.python = replay.python;
     if (arguments.precision.empty()) arguments.precision = replay.precision;
+    if (arguments.variables.empty()) arguments.variables = replay.variables;
     for (const SandboxMode mode : {SandboxMode::off, SandboxMode::on, SandboxMode::strict})
         if (!arguments.has_sandbox && name_of(mode) == replay.sandbox) arguments.sandbox = mode;
     if (replay.samples > 0) arguments.samples = replay.samples;
@@ -87,8 +89,10 @@ int reproduce_command(const Arguments& given) {
     auto candidate = completed(open_candidate(arguments, true), {op.name()}, arguments);
     if (is_large) candidate = with_forwards(std::move(candidate), arguments);
     prepare_terminal(std::cout, STDOUT_FILENO);
+    if (!arguments.source.empty()) say("{:<9} {}\n", given.case_line, arguments.source);
     say("case      {}\ncandidate {}{}\n", print(spec), candidate->info().name,
         arguments.candidate.empty() ? " (--candidate runs another one)" : "");
+    for (const std::string& note : unset_variables(arguments)) say("note      {}\n", note);
     if (arguments.sandbox != usual_sandbox()) say("sandbox   {}\n", sandbox_level(arguments));
     if (op.implemented_by(candidate->info()))
         for (const auto& source : sources_of(op, *candidate))

@@ -134,6 +134,7 @@ std::vector<std::pair<std::string, std::string>> deciding_options(const Argument
             {"cases", std::to_string(arguments.thorough ? kThoroughCases : arguments.cases)},
             {"seconds", fmt::format("{:g}", seconds_of(arguments))},
             {"sandbox", std::string(name_of(arguments.sandbox))},
+            {"env", fmt::format("{}", fmt::join(arguments.variables, " "))},
             {"timeout", fmt::format("{:g}", arguments.timeout)},
             {"memory", std::to_string(arguments.memory)},
             {"rule", arguments.rule},
@@ -205,6 +206,9 @@ int verify_command(const Arguments& arguments) {
     const double seconds = seconds_of(arguments);
     options.total_seconds = seconds;
     if (!arguments.rule.empty()) {
+        for (const std::string& name : arguments.properties)
+            if (name != "agreement")
+                throw UsageError(fmt::format("--rule judges agreement and nothing else, but --property is '{}'", name));
         options.engine.rule = find_rule(arguments.rule);
         options.properties = {"agreement"};
     }
@@ -261,12 +265,17 @@ int verify_command(const Arguments& arguments) {
     report.shard = options.engine.shard;
     report.shards = options.engine.shards;
     report.options = deciding_options(arguments);
+    if (arguments.large > 0)
+        for (const std::string& name : arguments.ops)
+            if (!find_operator(name)->property("sampled"))
+                report.notes.push_back(fmt::format("{} has no problems of full size: --large checks nothing of it", name));
     if (before) go_on_with(*before, arguments.resume, report, options);
     catch_interrupts();
     if (corpus) report.notes = corpus->warnings();
     if (corpus && !std::filesystem::exists(arguments.corpus))
         report.notes.push_back(fmt::format("the folder {} of --corpus is not there yet: nothing was replayed", arguments.corpus));
-    std::ranges::copy(unknown_exports(info, arguments), std::back_inserter(report.notes));
+    for (const auto& more : {unset_variables(arguments), unknown_exports(info, arguments)})
+        std::ranges::copy(more, std::back_inserter(report.notes));
     // A library can read files: what is saved on the way has the seed.
     if (!arguments.json.empty() && is_replaceable(arguments.json) && !arguments.secret_seed)
         options.save = [&arguments](const RunReport& now) {

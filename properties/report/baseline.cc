@@ -16,6 +16,7 @@ namespace {
 struct KnownFailure {
     std::string op, property, failure;
     std::string smallest;  ///< case line
+    int number = 0;        ///< in its report
     std::string text() const { return fmt::format("{}.{}: {}", op, property, failure); }
     Json json() const { return {{"op", op}, {"property", property}, {"failure", failure}}; }
 };
@@ -25,7 +26,8 @@ std::vector<KnownFailure> failures_in(Json& report) {
     for (Json& property : report.at("properties"))
         for (const Json* found : counterexamples_of(property))
             all.push_back({property.at("op"), property.at("property"),
-                           found->value("failure", found->value("message", "")), found->value("case", "")});
+                           found->value("failure", found->value("message", "")), found->value("case", ""),
+                           found->value("number", 0)});
     return all;
 }
 
@@ -36,6 +38,25 @@ bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
         return other.op == one.op && ((other.property == one.property && other.failure == one.failure) ||
                                       (!one.smallest.empty() && other.smallest == one.smallest &&
                                        output_of(other.failure) == output_of(one.failure)));
+    });
+}
+
+/// The numbers of the failures that have a cause in common with the one of that number.
+std::vector<int> of_one_cause(const Json& report, int number) {
+    for (const Json& cause : report.value("causes", Json::array())) {
+        const auto numbers = cause.at("counterexamples").get<std::vector<int>>();
+        if (std::ranges::find(numbers, number) != numbers.end()) return numbers;
+    }
+    return {};
+}
+
+/// Or its cause is there: a failure of the same report that has the same cause and the same wrong output is among `others`.
+bool has_cause(const std::vector<KnownFailure>& others, const KnownFailure& one, const Json& report,
+               const std::vector<KnownFailure>& own) {
+    const std::vector<int> numbers = of_one_cause(report, one.number);
+    return std::ranges::any_of(own, [&](const KnownFailure& beside) {
+        return std::ranges::find(numbers, beside.number) != numbers.end() &&
+               output_of(beside.failure) == output_of(one.failure) && has(others, beside);
     });
 }
 
@@ -75,7 +96,7 @@ Json parsed_baseline(const std::string& text) {
         Json report = parsed_report(text);
         if (!report.is_object() || report.value("schema", Json()) != 1)
             throw std::runtime_error("is not an attncheck report of schema 1");
-        (void)failures_in(report);
+        for (const KnownFailure& one : failures_in(report)) (void)of_one_cause(report, one.number);
         return report;
     } catch (const Json::exception& e) {
         throw std::runtime_error("is not an attncheck report: " + printable_line(e.what(), kLongestMessage));
@@ -88,9 +109,11 @@ ComparedReport compared_with(const std::string& json, const std::string& baselin
     Json report = Json::parse(json), earlier = parsed_baseline(baseline);
     const std::vector<KnownFailure> now = failures_in(report), before = failures_in(earlier);
     std::vector<KnownFailure> fresh, same, fixed, unknown;
-    for (const KnownFailure& one : now) (has(before, one) ? same : fresh).push_back(one);
+    for (const KnownFailure& one : now)
+        (has(before, one) || has_cause(before, one, report, now) ? same : fresh).push_back(one);
     for (const KnownFailure& one : before)
-        if (!has(now, one)) (is_judged(report, one) ? fixed : unknown).push_back(one);
+        if (!has(now, one) && !has_cause(now, one, earlier, before))
+            (is_judged(report, one) ? fixed : unknown).push_back(one);
     report["baseline"] = {{"new", json_of(fresh)}, {"same", json_of(same)}, {"fixed", json_of(fixed)},
                           {"not_judged", json_of(unknown)}};
     ComparedReport out;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 #include "properties/case/printable.h"
@@ -82,10 +84,13 @@ Replay replay_of(const std::string& path, int number) {
         if (is_there) {
             const Json options = report.value("options", Json::object());
             replay.library = report.value("library", "");
+            replay.date = report.value("date", "");
             replay.python = report.value("python", "");
             replay.precision = options.value("precision", "");
             replay.profile = options.value("profile", "");
             replay.sandbox = options.value("sandbox", "");
+            std::istringstream names(options.value("env", ""));
+            replay.variables.assign(std::istream_iterator<std::string>(names), {});
             if (options.contains("samples"))
                 if (const std::string samples = option_text("samples", options["samples"]); !samples.empty())
                     replay.samples = std::stoll(samples);

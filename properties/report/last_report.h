@@ -1,6 +1,7 @@
 // The report of the last run that found something, for `attncheck reproduce @N`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ void keep_last_report(const std::string& json);
 
 /// A counterexample of a JSON report, with what else its replay needs.
 struct Replay {
-    std::string case_line, property, library, python, precision, profile, sandbox;
+    std::string case_line, property, library, python, precision, profile, sandbox, date;
+    std::vector<std::string> variables;  ///< of --env
     std::int64_t samples = 0;  ///< 0: the usual number
 };
 

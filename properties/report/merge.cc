@@ -1,11 +1,15 @@
 // Whoever wrote the reports: everything is checked before it is used.
 #include "properties/report/merge.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <ranges>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -19,6 +23,7 @@
 #include "properties/report/json_parts.h"
 #include "properties/report/merge_checks.h"
 #include "properties/report/merge_verdicts.h"
+#include "properties/report/summary.h"
 #include "properties/report/table.h"
 
 namespace attncheck::properties {
@@ -201,6 +206,69 @@ void merge_report(const Json& report, Json& merged, Places& places) {
 
 }  // namespace
 
+namespace {
+
+/// Laws of the run that no report has, "attention.causality".
+std::vector<std::string> laws_left_out(const Json& merged) {
+    std::vector<std::string> out = merged.value("agenda", std::vector<std::string>());
+    for (const Json& p : merged["properties"])
+        std::erase(out, p["op"].get<std::string>() + "." + p["property"].get<std::string>());
+    return out;
+}
+
+/// What a merge of some shards lacks; empty for all of them. No part of the JSON: the others may be merged later.
+std::string note_of_missing(const MergedReport& merged, const std::vector<std::string>& left_out) {
+    constexpr std::size_t kMost = 20;
+    if (merged.missing_shards.empty()) return {};
+    std::string text = fmt::format("no report of shard {} of {}", fmt::join(merged.missing_shards, ", "), merged.shards);
+    if (left_out.empty()) return text;
+    text += fmt::format("; not run: {}", fmt::join(left_out | std::views::take(kMost), ", "));
+    return left_out.size() > kMost ? fmt::format("{} and {} more", text, left_out.size() - kMost) : text;
+}
+
+std::string line_of(const std::string& text) { return printable_line(text, kLongestMessage); }
+
+PropertyReport property_of(const Json& merged) {
+    PropertyReport out;
+    out.op = merged["op"];
+    out.property = merged["property"];
+    for (int k = 0; name_of(out.status) != merged["status"].get_ref<const std::string&>(); ++k)
+        out.status = static_cast<PropertyReport::Status>(k);
+    out.cases = merged["cases"];
+    out.declined = merged.value("declined", std::int64_t{0});
+    out.waived = merged.value("waived", std::int64_t{0});
+    out.replayed = merged.value("replayed", std::int64_t{0});
+    out.differing = merged.value("bits_differed", std::int64_t{0});
+    out.worst_ratio = to_number(merged["worst_error_ratio"]);
+    out.note = line_of(merged.value("note", ""));
+    for (const Json& reason : merged.value("waivers", Json::array())) out.waivers.push_back(line_of(reason));
+    add_casts(merged, out.casts);
+    add_bounds(merged, out.bounds);
+    return out;
+}
+
+/// As the run would have ended if it had been one.
+std::string text_of(Json& merged, const std::string& missing, int status) {
+    RunReport report;
+    report.candidate = line_of(merged["candidate"]);
+    report.seed = merged["seed"];
+    report.duration_s = merged["duration_s"];
+    report.interrupted = merged["interrupted"];
+    report.sandbox = line_of(merged.value("sandbox", ""));
+    report.precision = merged["precision"].is_object() ? merged["precision"].value("declared", "") : "";
+    for (const Json& note : merged.value("notes", Json::array())) report.notes.push_back(line_of(note));
+    if (!missing.empty()) report.notes.push_back(missing);
+    for (const Json& p : merged["properties"]) report.properties.push_back(property_of(p));
+    std::ostringstream out;
+    out << summary_of(report);
+    std::int64_t rejected = 0;
+    const std::vector<Failure> failures = failures_of(merged, rejected);
+    print_end(out, report, print_causes(out, failures, rejected == 0, false), status, false);
+    return out.str();
+}
+
+}  // namespace
+
 MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
     Json merged;
     std::map<std::string, PairCoverage> pairs;
@@ -213,11 +281,11 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                 merged = empty_like(report);
             else if (merged["candidate"] != report["candidate"] || merged["seed"] != report["seed"])
                 refuse_merge("is of another candidate or seed than " + name_and_text.front().first);
+            merge_shard(report, name_and_text.front().first, merged);
             if (report.value("agenda", Json()) != merged.value("agenda", Json()))
                 refuse_merge("is of a run with other properties than " + name_and_text.front().first);
             if (report.value("implementations", Json()) != merged["implementations"])
                 refuse_merge("ran on other operators than " + name_and_text.front().first);
-            merge_shard(report, name_and_text.front().first, merged);
             merge_report(report, merged, places);
             if (report.contains("pairs")) merge_pairs(report["pairs"], pairs);
         } catch (const Json::parse_error&) {
@@ -231,23 +299,18 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     }
     if (merged.is_null()) throw std::runtime_error("merge: no report was given");
     MergedReport out;
-    std::vector<ReportRow> rows;
     std::int64_t checked = 0;
-    bool is_falsified = false, has_error = false, is_inconclusive = false;
+    bool is_falsified = false, has_error = false, is_inconclusive = false, has_rows = false;
     judge_merged(merged);
-    for (Json& p : merged["properties"]) {
+    for (const Json& p : merged["properties"]) {
         is_inconclusive = is_inconclusive || p["status"] == "inconclusive";
         is_falsified = is_falsified || p["status"] == "falsified";
         has_error = has_error || p["status"] == "error";
+        has_rows = has_rows || p["status"] != "not_implemented";
         for (const char* count : {"cases", "replayed"})  // or none at all
             checked = std::max(checked, p.value(count, std::int64_t{0}));
-        if (p["status"] == "not_implemented") continue;
-        rows.push_back({p["op"], p["property"], p["status"], p["cases"].dump(),
-                        std::to_string(p.value("declined", std::int64_t{0})), "",
-                        ratio_text(to_number(p["worst_error_ratio"])),
-                        p.contains("counterexample") ? p["counterexample"].value("failure", "")
-                                                     : p.value("note", "")});
     }
+    const std::vector<std::string> left_out = laws_left_out(merged);
     std::vector<CastEvidence> casts;
     for (const Json& p : merged["properties"]) add_casts(p, casts);
     std::vector<BoundEvidence> bounds;
@@ -259,28 +322,19 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
                 merged["precision"].value("declared", std::string()), bounds);
     }
     if (merged["implementations"].is_null()) merged.erase("implementations");
-    std::vector<PairCoverage> coverages;
-    for (const auto& [op, one] : pairs) {
-        merged["pairs"][op] = pairs_json(one.possible, one.missing);
-        coverages.push_back(one);
-    }
-    const int parts_there = static_cast<int>(merged["shard"]["parts"].size());
-    // A run with fewer parts than shards leaves some without work.
-    const bool is_idle = rows.empty() && parts_there < merged["shard"]["of"].get<int>();
-    out.exit_status = exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error,
-                                     (checked == 0 && !is_idle) || is_inconclusive);
-    merged["exit_status"] = out.exit_status;
-    merged["verdict"] = verdict_of(out.exit_status);
-    number_counterexamples(merged);
+    for (const auto& [op, one] : pairs) merged["pairs"][op] = pairs_json(one.possible, one.missing);
     out.shards = merged["shard"]["of"].get<int>();
     const auto parts = merged["shard"]["parts"].get<std::set<int>>();
     for (int part = 1; part <= out.shards; ++part)
         if (!parts.contains(part)) out.missing_shards.push_back(part);
-    std::ostringstream causes;
-    std::int64_t rejected = 0;
-    const std::vector<Failure> failures = failures_of(merged, rejected);
-    print_causes(causes, failures, rejected == 0, false);
-    out.table = table_of(rows) + causes.str() + pairs_table(coverages);
+    // A run with fewer parts than shards leaves some without work.
+    const bool is_idle = !has_rows && !out.missing_shards.empty();
+    out.exit_status = exit_status_of(is_falsified, merged["interrupted"].get<bool>(), has_error,
+                                     (checked == 0 && !is_idle) || is_inconclusive || (has_rows && !left_out.empty()));
+    merged["exit_status"] = out.exit_status;
+    merged["verdict"] = verdict_of(out.exit_status);
+    number_counterexamples(merged);
+    out.table = text_of(merged, note_of_missing(out, left_out), out.exit_status);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     return out;
 }

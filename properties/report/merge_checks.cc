@@ -63,6 +63,7 @@ void check_property(const Json& entry) {
             check_count(bin.at("cases"));
         }
     (void)entry.value("note", std::string());
+    (void)entry.value("waivers", std::vector<std::string>());
     if (entry.contains("elements"))
         for (const char* part : {"compared", "unjudged"}) check_count(entry["elements"].at(part));
     if (entry.contains("counterexample")) check_counterexample(entry["counterexample"]);
@@ -116,7 +117,7 @@ void check_report(const Json& report) {
     for (const Json& entry : report["properties"]) check_property(entry);
     if (report.contains("pairs")) check_pairs(report["pairs"]);
     for (const char* text : {"version", "library", "python", "library_sha256", "date", "sandbox"}) (void)report.value(text, std::string());
-    for (const char* list : {"hosts", "notes"})
+    for (const char* list : {"hosts", "notes", "agenda"})
         if (report.contains(list))
             for (const Json& text : report[list].get_ref<const Json::array_t&>())
                 (void)text.get_ref<const std::string&>();

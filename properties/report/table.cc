@@ -56,7 +56,10 @@ std::string nothing_checked(const RunReport& report) {
 std::string nothing_decided(const RunReport& report) {
     const auto inconclusive = std::ranges::count(
         report.properties, PropertyReport::Status::inconclusive, &PropertyReport::status);
-    if (inconclusive == 0) return nothing_checked(report);
+    if (inconclusive == 0)
+        return std::ranges::all_of(report.properties, [](const auto& p) { return p.cases + p.replayed == 0; })
+                   ? nothing_checked(report)
+                   : "inconclusive: nothing falsified, but not every law was run\n";
     const auto absent = std::ranges::count(report.properties, PropertyReport::Status::not_implemented,
                                            &PropertyReport::status);
     std::string text = fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases",
@@ -108,50 +111,12 @@ void print_another(std::ostream& out, const PropertyReport& property, const Coun
     out << fitted(out, "also " + title_of(property, found) + "\n", 5);
 }
 
-void print_table(std::ostream& out, const RunReport& report, bool verbose) {
-    std::vector<ReportRow> rows;
-    std::map<std::string, std::map<std::string, std::int64_t>> labels;
+void print_end(std::ostream& out, const RunReport& report, const std::vector<Cause>& causes, int status, bool verbose) {
     std::int64_t cases = 0, replayed = 0, waived = 0;
     for (const auto& p : report.properties) {
-        std::string note = p.note;
-        for (const auto& found : p.counterexamples)
-            note += (note.empty() ? "" : "; ") + found.failure;
-        if (p.replayed > 0)
-            note += fmt::format("{}{} replayed", note.empty() ? "" : "; ", p.replayed);
-        if (p.waived > 0) note += fmt::format("{}{} waived", note.empty() ? "" : "; ", p.waived);
-        if (p.elements.unjudged > 0)
-            note += fmt::format("{}{:.2g} % of elements unjudged", note.empty() ? "" : "; ",
-                                100 * p.elements.share());
-        rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases),
-                        std::to_string(p.declined), std::to_string(p.waived),
-                        ratio_text(p.worst_ratio), note});
-        for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
         cases += p.cases;
         replayed += p.replayed;
         waived += p.waived;
-    }
-    out << "\n" << (verbose ? table_of(rows) : summary_of(report));
-    const std::vector<Cause> causes = print_causes(out, report, verbose);
-    for (const auto& [op, counts] : labels) {
-        if (!verbose) break;
-        out << "\nclasses reached by " << op << ":";
-        for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
-        out << "\n";
-    }
-    if (verbose) out << pairs_table(report.pairs);
-    for (const auto& [op, taken] : report.taken)
-        out << "\n"
-            << fitted(out, fmt::format("{} takes only {}\n", op, taken.text), 2)
-            << (taken.refusals.empty()
-                    ? ""
-                    : fitted(out, fmt::format("  what keeps most cases outside: {}\n", taken.refusals), 4));
-    std::string composition;
-    for (const auto& source : report.sources) {
-        if (!verbose) break;
-        if (source.composition != composition)
-            out << fmt::format("\noperators of {}:\n", source.composition);
-        composition = source.composition;
-        out << fmt::format("  {:<27} {}\n", source.op, source.implementation);
     }
     if (waived > 0) {
         out << "\nwaived:\n";
@@ -184,7 +149,7 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
         out << fitted(out, fmt::format("order: {}\n", text), 2);
     for (const std::string& note : report.notes) out << fitted(out, fmt::format("note: {}\n", note), 2);
     if (report.interrupted) out << "interrupted: this is what was found so far\n";
-    switch (exit_status(report)) {
+    switch (status) {
         case kHeld:
             out << shaded(out, Shade::good, "every property held")
                 << (waived > 0 ? fmt::format(", {} cases waived\n", waived) : "\n");
@@ -204,6 +169,50 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
         default:
             out << fitted(out, nothing_decided(report), 2);
     }
+}
+
+void print_table(std::ostream& out, const RunReport& report, bool verbose) {
+    std::vector<ReportRow> rows;
+    std::map<std::string, std::map<std::string, std::int64_t>> labels;
+    for (const auto& p : report.properties) {
+        std::string note = p.note;
+        for (const auto& found : p.counterexamples)
+            note += (note.empty() ? "" : "; ") + found.failure;
+        if (p.replayed > 0)
+            note += fmt::format("{}{} replayed", note.empty() ? "" : "; ", p.replayed);
+        if (p.waived > 0) note += fmt::format("{}{} waived", note.empty() ? "" : "; ", p.waived);
+        if (p.elements.unjudged > 0)
+            note += fmt::format("{}{:.2g} % of elements unjudged", note.empty() ? "" : "; ",
+                                100 * p.elements.share());
+        rows.push_back({p.op, p.property, std::string(name_of(p.status)), std::to_string(p.cases),
+                        std::to_string(p.declined), std::to_string(p.waived),
+                        ratio_text(p.worst_ratio), note});
+        for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
+    }
+    out << "\n" << (verbose ? table_of(rows) : summary_of(report));
+    const std::vector<Cause> causes = print_causes(out, report, verbose);
+    for (const auto& [op, counts] : labels) {
+        if (!verbose) break;
+        out << "\nclasses reached by " << op << ":";
+        for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
+        out << "\n";
+    }
+    if (verbose) out << pairs_table(report.pairs);
+    for (const auto& [op, taken] : report.taken)
+        out << "\n"
+            << fitted(out, fmt::format("{} takes only {}\n", op, taken.text), 2)
+            << (taken.refusals.empty()
+                    ? ""
+                    : fitted(out, fmt::format("  what keeps most cases outside: {}\n", taken.refusals), 4));
+    std::string composition;
+    for (const auto& source : report.sources) {
+        if (!verbose) break;
+        if (source.composition != composition)
+            out << fmt::format("\noperators of {}:\n", source.composition);
+        composition = source.composition;
+        out << fmt::format("  {:<27} {}\n", source.op, source.implementation);
+    }
+    print_end(out, report, causes, exit_status(report), verbose);
 }
 
 }  // namespace attncheck::properties

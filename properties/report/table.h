@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/report/causes.h"
 #include "properties/report/results.h"
 
 namespace attncheck::properties {
@@ -21,6 +22,9 @@ void print_another(std::ostream& out, const PropertyReport& property, const Coun
 /// property, and the classes and pairs that were reached; then the causes of failures, the totals and
 /// the verdict.
 void print_table(std::ostream& out, const RunReport& report, bool verbose);
+
+/// The last part of it: what was waived, the totals, what was noted beside the verdicts, and the verdict.
+void print_end(std::ostream& out, const RunReport& report, const std::vector<Cause>& causes, int status, bool verbose);
 
 struct ReportRow {
     std::string op, property, status, cases, declined, waived, ratio, note;

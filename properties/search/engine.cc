@@ -150,7 +150,8 @@ private:
     void conclude(PropertyReport& now) {
         sequence_.describe(now);
         now.interrupted = clock_.interrupted();
-        if (unconfirmed_ > 0) now.status = PropertyReport::Status::error;
+        if (unconfirmed_ > 0)
+            now.status = was_cut_ ? PropertyReport::Status::inconclusive : PropertyReport::Status::error;
         if (!now.counterexamples.empty())
             now.status = PropertyReport::Status::falsified;
         else if (now.status == PropertyReport::Status::held && !options_.replay_only)
@@ -311,6 +312,7 @@ private:
     void drop_walk() {
         const Counterexample& found = walk_->found();
         ++unconfirmed_;
+        was_cut_ = was_cut_ || clock_.interrupted();
         known_classes_.erase(found.failure);
         sequence_.remove_failure(found.failure);
         if (report_.status != PropertyReport::Status::error)
@@ -395,6 +397,7 @@ private:
     int known_timeouts_ = 0;
     int without_room_ = 0;  ///< cases with more address space than the system grants
     int unconfirmed_ = 0;  ///< deaths that did not happen again
+    bool was_cut_ = false; ///< or had no time to: the clock says nothing of the library
 };
 
 PropertySearch::PropertySearch(const Operator& op, const Property& property, Candidate& candidate,

@@ -1,6 +1,7 @@
 #include "properties/search/searches.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "properties/candidate/candidate.h"
 #include "properties/search/portions.h"
@@ -17,10 +18,11 @@ const Survey& Searches::survey_of(const Operator& op) {
     const auto known = surveys_.find(op.name());
     if (known != surveys_.end()) return known->second;
     const EngineOptions& engine = options_.engine;
-    return surveys_
-        .emplace(op.name(), survey(op, candidate_, engine.seed, engine.profile,
-                                   features_of(engine.features, op.name())))
-        .first->second;
+    // A call that hangs is for the laws to find, which take the whole limit twice: nobody is accused here.
+    candidate_.limit_time(std::chrono::duration<double>(options_.total_seconds / 8));
+    Survey known_now = survey(op, candidate_, engine.seed, engine.profile, features_of(engine.features, op.name()));
+    candidate_.limit_time(std::chrono::duration<double>(0));
+    return surveys_.emplace(op.name(), std::move(known_now)).first->second;
 }
 
 EngineOptions Searches::engine_options(const RunTask& task) {

@@ -50,8 +50,10 @@ public:
         if (!(words >> waiver.op)) return false;
         words >> waiver.property >> labels >> std::ws;
         std::getline(words, waiver.reason);
-        take_option("failure=", waiver.reason, waiver.failure);
-        take_option("output=", waiver.reason, waiver.output);
+        while (take_option("failure=", waiver.reason, waiver.failure) ||
+               take_option("output=", waiver.reason, waiver.output)) {
+        }
+        refuse_other_option(waiver.reason);
         waiver.reason.erase(waiver.reason.find_last_not_of(" \t") + 1);
         if (waiver.reason.empty())
             throw std::runtime_error(
@@ -70,8 +72,8 @@ private:
     }
 
     /// Takes "NAME=VALUE" or NAME="VALUE" off the beginning of the rest of a line.
-    static void take_option(const std::string& name, std::string& rest, std::string& value) {
-        if (!rest.starts_with(name)) return;
+    static bool take_option(const std::string& name, std::string& rest, std::string& value) {
+        if (!rest.starts_with(name)) return false;
         const bool is_quoted = rest.size() > name.size() && rest[name.size()] == '"';
         const std::size_t begin = name.size() + (is_quoted ? 1 : 0),
                           end = rest.find(is_quoted ? '"' : ' ', begin);
@@ -79,6 +81,15 @@ private:
         value = rest.substr(begin, end - begin);
         const std::size_t next = end == std::string::npos ? end : rest.find_first_not_of(' ', end + 1);
         rest = next == std::string::npos ? "" : rest.substr(next);
+        return true;
+    }
+
+    /// A misspelt option would be part of the reason, and its line waive everything.
+    static void refuse_other_option(const std::string& reason) {
+        const std::size_t end = reason.find_first_of("= \t");
+        if (end == 0 || end == std::string::npos || reason[end] != '=') return;
+        throw std::runtime_error(fmt::format("unknown option {}=, allowed before the reason: failure= output=",
+                                             reason.substr(0, end)));
     }
 
     void check(const Waiver& waiver) {

@@ -13,7 +13,8 @@ def main() -> None:
     try:
         path = command_path()
     except FileNotFoundError as error:
-        sys.exit(f"attncheck: {error}")
+        print(f"attncheck: {error}", file=sys.stderr)
+        sys.exit(2)  # 1 is for wrong kernels
     os.environ.setdefault("ATTNCHECK_PYTHON", sys.executable)
     os.execv(path, [str(path), *sys.argv[1:]])
 

@@ -320,8 +320,14 @@ TEST_F(CommandTest, ShardsMerge) {
         const Ran missing = attncheck("merge " + file(std::string(part) + ".json"));
         EXPECT_EQ(missing.status, 2);
         EXPECT_THAT(missing.printed, HasSubstr("--partial"));
-        EXPECT_EQ(attncheck("merge --partial " + file(std::string(part) + ".json")).status, 0);
+        // A law that no report has neither holds nor is forgotten.
+        const Ran some = attncheck("merge --partial " + file(std::string(part) + ".json") + " --json " + file("some.json"));
+        EXPECT_EQ(some.status, 3);
+        EXPECT_THAT(some.printed, AllOf(HasSubstr(part == std::string("1") ? "no report of shard 2 of 2; not run: nsa_compress."
+                                                                           : "no report of shard 1 of 2; not run: nsa_compress."),
+                                        HasSubstr("inconclusive: nothing falsified, but not every law was run"), Not(HasSubstr("nothing was checked"))));
     }
+    EXPECT_THAT(whole.printed, AllOf(HasSubstr("2/2        20"), HasSubstr("20 cases in "), HasSubstr("every property held")));
     expect_refusal("merge " + file("1.json") + " " + file("1.json"), {"1.json", "shard 1"});
     const Json json = Json::parse(text_of("1.json"));
     EXPECT_EQ(json.at("library_sha256").get<std::string>().size(), 64u);

@@ -56,6 +56,24 @@ TEST_F(ReproduceTest, TakesTheSandboxOfTheRun) {
     EXPECT_THAT(run("reproduce @1 --sandbox on").printed, Not(HasSubstr("sandbox   off\n")));
 }
 
+// The kernel gets the variables of --env that it had, and what it prints is shown.
+TEST_F(ReproduceTest, TakesTheVariablesOfTheRun) {
+    EXPECT_EQ(run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --env DEFECT_TO_SHOW --candidate " +
+                  quoted(candidate_path("prints_variable")))
+                  .status,
+              0);
+    ASSERT_EQ(setenv("DEFECT_TO_SHOW", "now", 1), 0);
+    const Ran found = run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --env DEFECT_TO_SHOW --candidate " +
+                          quoted(candidate_path("prints_variable")));
+    EXPECT_EQ(found.status, 1) << found.printed;
+    const Ran again = run("reproduce @1");
+    EXPECT_EQ(again.status, 1) << again.printed;
+    EXPECT_THAT(again.printed, AllOf(HasSubstr("@1        of the run that ended at 2"), HasSubstr("DEFECT_TO_SHOW is now\n")));
+    ASSERT_EQ(unsetenv("DEFECT_TO_SHOW"), 0);
+    EXPECT_THAT(run("reproduce @1").printed,
+                HasSubstr("note      the variable DEFECT_TO_SHOW of --env is not set: the library runs without it\n"));
+}
+
 // Values of small tensors are printed, absent arguments are one line.
 TEST_F(ReproduceTest, PrintsTheNumbersOfASmallCase) {
     const Ran ran = run(

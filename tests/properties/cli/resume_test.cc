@@ -81,7 +81,8 @@ TEST_F(ResumeTest, CasesAreNotRunAgain) {
 TEST_F(ResumeTest, OtherRunsAreRefused) {
     stop("INT", verify("prints", three_));
     const std::string same = three_ + "--resume " + file("stopped.json");
-    expect_refusal(verify("prints", same + " --rule torch"), {"option "});
+    expect_refusal(verify("prints", same + " --rule torch"), {"--rule judges agreement"});
+    expect_refusal(verify("prints", same + " --env HOME"), {"option env", "''", "'HOME'"});
     expect_refusal(verify("prints", same + " --timeout 5"),
                    {"option timeout", "'10'", "'5'"});
     expect_refusal(verify("prints", same + " --seed 6"), {"seed", "'5'", "'6'"});

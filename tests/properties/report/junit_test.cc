@@ -162,6 +162,20 @@ TEST(Baseline, ComparesFailures) {
     by_another.properties[0].property = "exact_lattice";
     by_another.properties[0].counterexamples = {counterexample("out breaks the relation")};
     EXPECT_EQ(Json::parse(compared_with(to_json(now), to_json(by_another)).json).at("baseline").at("new").size(), 0u);
+    // Another law that fails for a cause and a wrong output that are known; and one that fails no longer, for its cause is there.
+    RunReport causes_before = now, causes_now = now;
+    Counterexample as_found = counterexample("out is wrong"), elsewhere = counterexample("out breaks the relation");
+    elsewhere.spec.seed = 77;
+    causes_before.properties[0].counterexamples = {as_found};
+    causes_now.properties[0].counterexamples = {as_found};
+    causes_now.properties.push_back(property_report("row_view", Status::falsified, 5));
+    causes_now.properties.back().counterexamples = {elsewhere};
+    for (const bool is_fresh : {true, false}) {
+        const Json json_of_causes = Json::parse(is_fresh ? compared_with(to_json(causes_now), to_json(causes_before)).json
+                                                         : compared_with(to_json(causes_before), to_json(causes_now)).json);
+        EXPECT_EQ(json_of_causes.at("baseline").at("new").size(), 0u);
+        EXPECT_EQ(json_of_causes.at("baseline").at("fixed").size(), 0u);
+    }
     now.properties[1].status = Status::inconclusive;  // nothing new, but not enough cases either
     EXPECT_EQ(compared_with(to_json(now), to_json(now)).exit_status, 3);
     for (const char* text : {"{}", "[]", "no", "{\"schema\":1}"})

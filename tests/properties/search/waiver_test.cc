@@ -57,6 +57,10 @@ TEST(Waiver, MatchesFailureAndOutput) {
     EXPECT_FALSE(all[1].applies("attention_grad", "deviation", {}, "dkv: gain"));
     EXPECT_TRUE(all[2].applies("nsa_compress", "memory", {}, "crashed: SIGSEGV"));
     EXPECT_EQ(all[1].text(), "attention_grad * * output=dk see issue-#7 of last year");
+    const Waiver turned = waivers_in("attention * * output=out failure=\"out is wrong\" tile = 16 is meant\n").at(0);
+    EXPECT_EQ(turned.failure, "out is wrong");
+    EXPECT_EQ(turned.output, "out");
+    EXPECT_EQ(turned.reason, "tile = 16 is meant");
 }
 
 // A word that no case can have would waive nothing for ever: it is refused with what is known.
@@ -76,6 +80,8 @@ TEST(Waiver, RefusesWhatNoCaseHas) {
     EXPECT_THAT(refusal("* * no_such_label why\n"), HasSubstr("no case of any operator has the label no_such_label"));
     EXPECT_THAT(refusal("attention agreement * output=query why\n"), HasSubstr("attention has no output query"));
     EXPECT_THAT(refusal("attention agreement * failure=\"out why\n"), HasSubstr("no second quote"));
+    EXPECT_THAT(refusal("attention * * failur=\"out is wrong\" why\n"),
+                HasSubstr("unknown option failur=, allowed before the reason: failure= output="));
     EXPECT_THAT(refusal("attention agreement *\n"), HasSubstr("expected OPERATOR PROPERTY LABELS"));
     EXPECT_THAT(refusal("attention agreement * output=out\n"), HasSubstr("expected OPERATOR PROPERTY LABELS"));
 }
