@@ -94,6 +94,12 @@ void draw_lengths(Spec& spec, Random& random, bool packed) {
                                 : random.chance(20) ? length_across_tile_edge(random, q)
                                                     : draw_length(random));
     }
+    // Sequences without queries in front, with keys or none: what finds the sequence of a row has to pass over them.
+    if (!packed || count < 3 || !random.chance(15)) return;
+    for (Int b = random.between(0, 1); b >= 0; --b) {
+        spec.lists[0][static_cast<std::size_t>(b)] = 0;
+        if (random.chance(40)) spec.lists[1][static_cast<std::size_t>(b)] = 0;
+    }
 }
 
 std::int64_t attention_cost_of(const Spec& spec, std::int64_t more) {

@@ -50,11 +50,11 @@ bool is_same(const Call& a, const Call& b) {
 
 class Explanation {
 public:
-    Explanation(const Spec& smallest, const Operator& op, const std::string& accused,
+    Explanation(const Spec& smallest, const Spec& found, const Operator& op, const std::string& accused,
                 const std::function<bool(const Spec&)>& is_taken,
                 const std::function<Varied(const Spec&)>& outcome,
                 const std::function<bool()>& is_over)
-        : smallest_(smallest), op_(op), accused_(accused), is_taken_(is_taken), outcome_(outcome), is_over_(is_over) {}
+        : smallest_(smallest), found_(found), op_(op), accused_(accused), is_taken_(is_taken), outcome_(outcome), is_over_(is_over) {}
 
     std::string text() {
         Call call = op_.outline(smallest_);
@@ -139,6 +139,11 @@ private:
             Spec spec = smallest_;
             spec.numbers[i] = other;
             leave_out_absent(spec);
+            if (field.is_named && other == found_.numbers[i]) {
+                const bool is_taken = is_taken_(spec);
+                if (!is_taken || !call_ || !is_same(*call_, op_.build(spec))) field.fail.push_back(word_of(number, other));
+                continue;
+            }
             attempt(field, word_of(number, other), spec);
         }
         fields_.push_back(std::move(field));
@@ -162,6 +167,10 @@ private:
         Field field{"data", true, false, std::string(name_of(smallest_.recipe)), {}, {}};
         for (const Recipe recipe : {Recipe::ones, Recipe::ints, Recipe::normal}) {
             if (recipe == smallest_.recipe && smallest_.overrides.empty()) continue;
+            if (recipe == found_.recipe && found_.overrides.empty()) {
+                field.fail.emplace_back(name_of(recipe));
+                continue;
+            }
             Spec spec = smallest_;
             spec.overrides.clear();
             spec.recipe = recipe;
@@ -213,6 +222,7 @@ private:
     static constexpr std::size_t kMostCompared = 1 << 14;  ///< elements of a call: building two takes time
 
     const Spec& smallest_;
+    const Spec& found_;  ///< as it was before it was shrunk
     const Operator& op_;
     const std::string& accused_;
     std::optional<Call> call_;  ///< of the smallest case, where it is small
@@ -224,11 +234,11 @@ private:
 
 }  // namespace
 
-std::string explanation_of(const Spec& smallest, const Operator& op, const std::string& accused,
+std::string explanation_of(const Spec& smallest, const Spec& found, const Operator& op, const std::string& accused,
                            const std::function<bool(const Spec&)>& is_taken,
                            const std::function<Varied(const Spec&)>& outcome,
                            const std::function<bool()>& is_over) {
-    return Explanation(smallest, op, accused, is_taken, outcome, is_over).text();
+    return Explanation(smallest, found, op, accused, is_taken, outcome, is_over).text();
 }
 
 }  // namespace attncheck::properties

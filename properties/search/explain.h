@@ -16,8 +16,9 @@ enum class Varied { fails, holds, not_tried };
 /// "needs q >= 9, window_right=0; fails with any kv_heads, dim; with dtype=bf16, not fp16". `is_taken`
 /// says which cases may be tried, `outcome` tries one, `is_over` that no more should be. Extents
 /// below those of a smallest case are not tried: its neighbours hold. `accused` is the wrong output: that the case has to
-/// ask for it goes without saying.
-std::string explanation_of(const Spec& smallest, const Operator& op, const std::string& accused,
+/// ask for it goes without saying. `found` is the case before it was shrunk: it fails with the values that it has, which one
+/// at a time may mean little (a mask without its mode).
+std::string explanation_of(const Spec& smallest, const Spec& found, const Operator& op, const std::string& accused,
                            const std::function<bool(const Spec&)>& is_taken,
                            const std::function<Varied(const Spec&)>& outcome,
                            const std::function<bool()>& is_over);

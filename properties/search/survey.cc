@@ -29,7 +29,7 @@ constexpr int kGuidedCalls =
 constexpr int kTakenInARow = 60;  ///< of them, and the search for more ends
 constexpr int kCombinations =
     16;                           ///< found at most: each takes as many calls as the case has parts
-constexpr int kPairCalls = 60;    ///< of two values that are refused one at a time
+constexpr int kPairCalls = 60;    ///< of two values that are refused one at a time, and of modes once more
 constexpr int kClassCases = 300;  ///< inside, to see which classes there are
 
 class Learner {
@@ -81,6 +81,7 @@ private:
             if (!probe(a)) later.push_back(a);
         for (const std::size_t a : later) (void)probe(a);  // a rope needs a type and a mask that were taken since
         probe_pairs();
+        probe_again();
         for (int k = 0, combinations = 0, in_a_row = 0;
              k < kGuidedCalls && combinations < kCombinations && in_a_row < kTakenInARow; ++k) {
             const auto spec = scope_.brought_inside(pool_[static_cast<std::size_t>(k)], random_);
@@ -116,7 +117,7 @@ private:
         }
         for (const RequiredClass& required : op_.required_classes()) {
             const std::vector<Spec>& of_class = cases[required.label];
-            if (!required.combination && std::ssize(of_class) >= kClassCases / 100 && takes_one_of(of_class))
+            if (!required.combination && std::ssize(of_class) >= kClassCases / 100 && takes_some_of(of_class))
                 taken.classes.push_back(required.label);
         }
         const auto inside =
@@ -130,14 +131,17 @@ private:
 
     /// What is learned may hold cases of a class that are all declined: then no run can be asked for one, and what they
     /// have in common is refused, too.
-    bool takes_one_of(const std::vector<Spec>& cases) {
-        constexpr std::ptrdiff_t kAsked = 5;
+    /// One of few that is taken may be all there is: two are asked for.
+    bool takes_some_of(const std::vector<Spec>& cases) {
+        constexpr std::ptrdiff_t kAsked = 8, kWanted = 2;
         if (scope_.is_declared()) return true;
         try {
-            if (std::any_of(cases.begin(), cases.begin() + std::min(kAsked, std::ssize(cases)),
-                            [&](const Spec& spec) { return takes(spec); }))
-                return true;
-            find_combination(cases.front());
+            std::ptrdiff_t taken = 0;
+            for (std::ptrdiff_t k = 0; k < std::min(kAsked, std::ssize(cases)); ++k) {
+                taken += takes(cases[static_cast<std::size_t>(k)]);
+                if (taken == std::min(kWanted, std::ssize(cases))) return true;
+            }
+            if (taken == 0) find_combination(cases.front());
             return false;
         } catch (const OutOfTime&) {
             return true;  // the run will tell
@@ -249,19 +253,13 @@ private:
             }
             is_all_known = false;
             bool is_taken = false, is_refused = false;
-            std::vector<Spec> bases{cases_.anchor(), scope_.accepted().back()};  // few features, and other ones
-            const auto has_value = [&](const Spec& base) { return cases_.with(at, value, base).has_value(); };
-            if (std::ranges::none_of(bases, has_value)) {
-                const auto one = std::ranges::find_if(scope_.accepted(), has_value);
-                if (one != scope_.accepted().end()) bases = {*one};
-            }
-            for (const Spec& base : bases) {
+            for (const Spec& base : bases_for(at, value)) {
                 const std::optional<SurveyCases::Probe> probe = cases_.with(at, value, base);
                 if (!probe) continue;
                 is_asked = true;
                 is_taken = takes(probe->spec);
-                is_refused = !is_taken && (probe->alone || is_to_blame(at, probe->spec, base));
-                if (is_taken || is_refused) break;
+                is_refused = !is_taken && (is_refused || probe->alone || is_to_blame(at, probe->spec, base));
+                if (is_taken || (is_refused && aspect.is_extent)) break;
             }
             taken += is_taken;
             in_a_row = is_taken ? 0 : in_a_row + is_refused;
@@ -274,6 +272,30 @@ private:
         }
         if (refused > 0 && (taken == 0 || aspect.is_extent)) scope_.close(at);
         return is_asked || is_all_known;
+    }
+
+    /// Accepted cases that are asked with another value: the one with few features and the last one; for a mode, which
+    /// may be refused with one of another aspect only, also such as have other modes than these.
+    std::vector<Spec> bases_for(std::size_t at, Int value) const {
+        constexpr std::size_t kBases = 6;
+        std::vector<Spec> bases{cases_.anchor(), scope_.accepted().back()};
+        const auto has_value = [&](const Spec& base) { return cases_.with(at, value, base).has_value(); };
+        if (std::ranges::none_of(bases, has_value)) {
+            const auto one = std::ranges::find_if(scope_.accepted(), has_value);
+            if (one != scope_.accepted().end()) bases = {*one};
+        }
+        if (scope_.aspects()[at].is_extent) return bases;
+        const auto is_new = [&](const Spec& spec) {
+            return std::ranges::any_of(scope_.aspects(), [&](const Aspect& aspect) {
+                return !aspect.is_extent && &aspect != &scope_.aspects()[at] &&
+                       std::ranges::none_of(bases, [&](const Spec& base) { return aspect.value(base) == aspect.value(spec); });
+            });
+        };
+        for (std::size_t k = scope_.accepted().size(); k-- > 0 && bases.size() < kBases;) {
+            const Spec& spec = scope_.accepted()[k];
+            if (is_new(spec) && has_value(spec)) bases.push_back(spec);
+        }
+        return bases;
     }
 
     /// Values of plain cases that are taken together, not one at a time: no mask and the mode of no mask.
@@ -298,6 +320,23 @@ private:
                     ++calls;
                     (void)takes(spec);
                 }
+        }
+    }
+
+    /// Refused modes once more, on what was taken since: the type of a bias was asked for with one that is declined.
+    void probe_again() {
+        int calls = 0;
+        for (std::size_t a = 0; a < scope_.aspects().size(); ++a) {
+            if (scope_.aspects()[a].is_extent) continue;
+            for (const Int value : cases_.values_of(scope_.aspects()[a])) {
+                if (scope_.takes(a, value)) continue;
+                for (const Spec& base : bases_for(a, value)) {
+                    const std::optional<SurveyCases::Probe> probe = cases_.with(a, value, base);
+                    if (!probe || calls == kPairCalls) continue;
+                    ++calls;
+                    if (takes(probe->spec)) break;
+                }
+            }
         }
     }
 

@@ -65,15 +65,19 @@ Walk::Walk(const Operator& op, const Property& property, const EngineOptions& op
     candidate_.limit_time(std::chrono::duration<double>(options_.timeout_s));
     for (int k = 0; k < (hangs ? 1 : kRuns); ++k) {
         candidate_.restart();
-        failing_runs_ += evaluate_(spec).failure == verdict.failure;
+        const bool fails = evaluate_(spec).failure == verdict.failure;
+        if (!fails && clock_.interrupted()) break;  // it was cut
+        failing_runs_ += fails;
+        ++runs_;
     }
     if (hangs) {
         // A hang costs the whole limit at every step: what ran so far says how long an honest call
         // takes. That it is one was seen twice with the limit that was asked for.
         failing_runs_ *= kRuns;
+        runs_ *= kRuns;
         candidate_.limit_time(std::chrono::duration<double>(std::min(options_.timeout_s, 0.5)));
     }
-    tries_ = failing_runs_ == kRuns ? 1 : 5;
+    tries_ = failing_runs_ == runs_ ? 1 : 5;
     steps_since_ = clock_.now();
 }
 
@@ -192,7 +196,7 @@ void Walk::certify() {
                            : fmt::format("{} after {:.0f} s; smaller cases may exist", kStopped,
                                          clock_.now() - start_);
     if (tries_ > 1)
-        found_.certificate += fmt::format("; fails in {} of {} runs only", failing_runs_, kRuns);
+        found_.certificate += fmt::format("; fails in {} of {} runs only", failing_runs_, runs_);
 }
 
 /// The shrunk case once more, alone in a fresh process and with the full time limit.
@@ -301,7 +305,7 @@ void Walk::explain() {
     const Scope* const scope = declared();
     const std::string accused = output_of(found_.failure);
     found_.matters = explanation_of(
-        found_.spec, op_, accused,
+        found_.spec, found_.original, op_, accused,
         [&](const Spec& spec) {
             return !op_.illegal(spec) && (!property_.domain || property_.domain(spec)) &&
                    (!scope || scope->holds(spec));

@@ -73,7 +73,8 @@ private:
     std::unordered_map<std::string, Tried> tried_;  ///< by case line
     double start_;
     double steps_since_ = 0;  ///< after the repeated runs: starting a worker may take seconds
-    int failing_runs_ = 0, tries_ = 1;
+    int failing_runs_ = 0, runs_ = 0;  ///< of the case as found, each in a fresh process
+    int tries_ = 1;
     bool is_spent_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "properties/operators/flash_attention/case.h"
 
@@ -28,16 +29,33 @@ double half_way_value(std::uint64_t seed, ref::Dtype dtype, const InputElement& 
 
 }  // namespace
 
-/// A bias of -inf takes a key's weight as a mask does. Without a mask every row sees its first key,
-/// which keeps its bias: a row of nothing but -inf has no result. Nor has one whose scale, which
+/// A bias of -inf takes a key's weight as a mask does. Without a mask every row sees every key, and one
+/// keeps its bias: a row of nothing but -inf has no result. Nor has one whose scale, which
 /// multiplies a bias of type 1 too, makes NaN or +inf of it.
 bool hides_by_bias(const Spec& spec, const FlashParts& parts) {
     const ref::FlashBias& bias = parts.shape.bias;
     return (bias.type == 0 || (bias.type == 1 && parts.shape.scale > 0)) &&
            bias.shape.size() == 4 && !is_compressed(spec) && !parts.shape.mask.present &&
            spec.recipe != Recipe::ints &&
-           spec.recipe != Recipe::specials && mix(spec.seed ^ 0xb1a5) % 4 == 0;
+           spec.recipe != Recipe::specials && mix(spec.seed ^ 0xb1a5) % 2 == 0;
 }
+
+/// Which keys are hidden so: a quarter of them or nearly all, but for the first or one of the last, behind tiles of -inf alone.
+class HiddenByBias {
+public:
+    HiddenByBias(const Spec& spec, std::int64_t columns) : columns_(static_cast<std::size_t>(columns)) {
+        Random random(mix(spec.seed ^ 0xb1a6));
+        percent_ = random.pick<std::uint64_t>({25, 97});
+        kept_ = random.chance(50) ? 0 : columns_ - 1 - static_cast<std::size_t>(random.between(0, std::min<std::int64_t>(columns - 1, 15)));
+    }
+    bool operator()(std::size_t place, std::uint64_t hash) const {
+        return place % columns_ != kept_ && mix(hash) % 100 < percent_;
+    }
+
+private:
+    std::size_t columns_, kept_ = 0;
+    std::uint64_t percent_ = 0;
+};
 
 /// Hidden pairs with a density of the case's own; some rows see nothing. Compressed masks have
 /// fixed contents.
@@ -69,7 +87,8 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
     for (const auto extent : bias.shape) count *= static_cast<std::size_t>(extent);
     parts.pse.assign(count, 0);
     const bool toeplitz = is_compressed(spec);
-    const bool hides = hides_by_bias(spec, parts);
+    std::optional<HiddenByBias> hides;
+    if (hides_by_bias(spec, parts) && bias.shape[3] > 0) hides.emplace(spec, bias.shape[3]);
     if (spec.recipe != Recipe::zeros)
         for (std::size_t i = 0; i < count; ++i) {
             std::uint64_t place = i;
@@ -81,7 +100,7 @@ void fill_flash_bias(const Spec& spec, FlashParts& parts) {
             }
             const std::uint64_t hash = pair_hash(spec.seed, place, 81);
             double value = spec.recipe == Recipe::ints ? whole_number(hash, 2) : normal_of(hash);
-            if (hides && i % static_cast<std::size_t>(bias.shape[3]) != 0 && mix(hash) % 4 == 0)
+            if (hides && (*hides)(i, hash))
                 value = -std::numeric_limits<double>::infinity();
             parts.pse[i] = ref::encode(parts.bias_type(), bias.type >= 2 ? value / 4 : value);
         }

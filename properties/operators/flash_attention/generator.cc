@@ -67,7 +67,7 @@ void make_long(Random& random, Spec& spec) {
 /// Large groups and more queries than a tile has, thin: what all heads of a group make of one key.
 void make_large_group(Random& random, Spec& spec) {
     spec.numbers[kFaKvHeads] = 1;
-    spec.numbers[kFaGroup] = random.pick<Int>({9, 10, 12, 16});
+    spec.numbers[kFaGroup] = random.pick<Int>({9, 10, 12, 16, 17, 17, 20, 33});
     spec.numbers[kFaDim] = random.pick<Int>({1, 2, 8, 16});
     spec.numbers[kFaValueDim] = random.between(1, spec.numbers[kFaDim]);
     spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
@@ -235,6 +235,15 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
             kv[0] = length;
         else
             std::ranges::fill(kv, length);
+    }
+    if (mode == 2 && longest(q) <= kShort && pse_of(spec) == FlashPse::absent && random.chance(25)) {
+        // The last rows of a diagonal in a tile of their own.
+        const Int length = std::max<Int>(length_across_tile_edge(random, 0), 1);
+        for (auto* side : {&q, &kv})
+            if (is_tnd(spec))
+                side->front() = length;
+            else
+                std::ranges::fill(*side, length);
     }
     if (mode == 7)  // the last sequence with queries is the band, and needs keys
         for (std::size_t b = q.size(); b-- > 0;) {

@@ -11,7 +11,7 @@ Spec plain_flash(const Schema& schema, Random& random) {
     spec.numbers[kFaLayout] = static_cast<Int>(
         random.pick({FlashLayout::bsnd, FlashLayout::bsnd, FlashLayout::tnd, FlashLayout::bnsd}));
     draw_plain_shape(spec, random, spec.numbers[kFaLayout] == static_cast<Int>(FlashLayout::tnd));
-    const Int mode = random.pick<Int>({-1, 3, 3, 4});
+    const Int mode = random.pick<Int>({-1, 2, 3, 3, 4});
     if (mode > 0) {
         spec.numbers[kFaMask] = 1;
         spec.numbers[kFaSparse] = mode;

@@ -277,6 +277,34 @@ TEST_F(EngineShrinkTest, SaysThatOneValueMatters) {
     EXPECT_THAT(run(property).counterexamples.at(0).matters, HasSubstr("needs dim=48"));
 }
 
+// With the value that the case had as it was found it fails, whatever that value does alone: here a bias without its type.
+TEST_F(EngineShrinkTest, NeedsNoOtherValueThanTheCaseHad) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec& s) {
+                                return s.number("bias") == 0 ? s.lists[1] == std::vector<std::int64_t>{1} && s.number("dim") == 1
+                                                             : s.number("bias_type") == 1;
+                            }),
+                            *find_operator("attention"));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    const Counterexample& found = report.counterexamples[0];
+    ASSERT_EQ(found.spec.number("bias"), 0);
+    ASSERT_NE(found.original.number("bias"), 0) << "another seed is needed";
+    EXPECT_THAT(found.matters, HasSubstr("also with bias="));
+    EXPECT_THAT(found.matters, Not(HasSubstr("bias=none")));
+}
+
+// A repetition that the end of the run cuts did not hold.
+TEST_F(EngineShrinkTest, CutRepetitionsAreNone) {
+    int runs = 0;
+    const auto report = run(planted([&](const Spec&) {
+        clock.stopped = clock.stopped || ++runs == 3;  // found, and repeated once
+        return clock.stopped ? "" : "wrong";
+    }));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_TRUE(report.counterexamples[0].repeatable);
+    EXPECT_THAT(report.counterexamples[0].certificate, Not(HasSubstr("runs only")));
+}
+
 // A word that makes the same call says nothing: lists of one block are the same however they are drawn.
 TEST_F(EngineShrinkTest, OtherWordsForTheSameCallSayNothing) {
     options.explains = true;

@@ -139,6 +139,27 @@ TEST(Survey, LearnsBothOfCausalAndFull) {
     }
 }
 
+// A mode that is declined with another mode only is one that is taken.
+TEST(Survey, TakesABiasThatOneLayoutDeclines) {
+    testing::NiceMock<MockCandidate> kernel;
+    answer_calls(kernel, [](const Call& call) {
+        const Tensor& bias = call.tensor("pse_shift");
+        const bool is_packed = call.tensor("query").shape.size() == 3 && call.tensor("softmax_max").shape.size() == 3;
+        CallResult result;
+        const bool is_square = bias.shape.size() == 4 && bias.shape[2] != 1024;
+        result.status = call.tensor("query_rope").present || (bias.present && call.number("pse_type") < 2 && (is_packed || !is_square))
+                            ? ATTNCHECK_DECLINED
+                            : ATTNCHECK_OK;
+        return result;
+    });
+    for (const std::uint64_t seed : {1, 2, 5}) {
+        const Survey known = survey(flash(true), kernel, seed, Profile::ascend910b);
+        EXPECT_TRUE(known.scope.holds(case_of("flash_attention_score_grad{dtype=bf16 q=[9] kv=[7] layout=BSND kv_heads=2 "
+                                              "group=1 dim=64 value_dim=64 pse=plain pse_type=1 data=normal seed=1}")))
+            << "seed " << seed << ": " << known.taken.text;
+    }
+}
+
 // The calls of a survey are cheap: a naive kernel needs less than a second for any of them.
 TEST(Survey, AsksForNothingLarge) {
     Int most = 0;
