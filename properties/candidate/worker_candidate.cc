@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -153,7 +154,10 @@ private:
     bool exchange(const Request& request, double limit_s, const RunOptions& options, Reply& reply,
                   CallResult& result) {
         const std::int64_t limit_mib = options_.memory_mib + options.more_memory_mib;
-        if (process_->has_unread()) return broke_protocol(result);
+        if (process_->has_unread()) {
+            const bool is_whole = process_->receive(reinterpret_cast<char*>(&reply), sizeof reply) == sizeof reply;
+            return is_whole && is_late_fault(reply, request) ? crashed_late(reply, result) : broke_protocol(result);
+        }
         if (!process_->send(request)) return crashed(result);
         const auto start = Clock::now();
         const auto deadline = start + std::chrono::duration<double>(limit_s);
@@ -183,9 +187,10 @@ private:
                 return end_with(result, CallResult::Kind::timed_out,
                                 fmt::format("timed out after {:g} s", limit_s));
         }
+        if (is_late_fault(reply, request)) return crashed_late(reply, result);
         if (reply.number != request.number || reply.kind > Reply::not_run)
             return broke_protocol(result);
-        if (reply.kind == Reply::fault) return crashed(result);
+        if (reply.kind == Reply::fault) return crashed_by(reply, result);
         // Calls that are over before anybody looks may leak. What the worker had at most, and what
         // the arena has more, are known after each of them; files and children are looked for now
         // and then.
@@ -223,6 +228,25 @@ private:
         result.detail = describe_end(process_->end(false), options_);
         if (process_->is_copy()) distrust_fork_server();
         process_.reset();
+        return false;
+    }
+
+    /// By the signal that the fault was: its handler may have met a closed connection. Always false.
+    bool crashed_by(const Reply& fault, CallResult& result) {
+        (void)crashed(result);
+        if (fault.signal > 0 && fault.signal < NSIG) result.detail = "crashed: " + signal_name(fault.signal);
+        return false;
+    }
+
+    /// A fault of an earlier call: a thread of the library that outlived it.
+    static bool is_late_fault(const Reply& reply, const Request& request) {
+        return reply.kind == Reply::fault && reply.number > 0 && reply.number < request.number;
+    }
+    bool crashed_late(Reply& fault, CallResult& result) {
+        (void)crashed_by(fault, result);
+        result.detail += fmt::format(" in a thread that outlived its call ({} of address {:#x})",
+                                     fault.is_write ? "write" : "read", fault.address);
+        fault.kind = Reply::returned;  // it is described
         return false;
     }
 

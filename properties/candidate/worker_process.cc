@@ -35,11 +35,6 @@ std::vector<pid_t>& running_workers() {
     return pids;
 }
 
-std::string signal_name(int number) {
-    const char* name = sigabbrev_np(number);
-    return name ? std::string("SIG") + name : fmt::format("signal {}", number);
-}
-
 /// Of the system, not of the candidate.
 [[noreturn]] void fail(const char* what) {
     throw std::runtime_error(
@@ -220,6 +215,11 @@ int WorkerProcess::count_left(const std::vector<pid_t>& others, int milliseconds
     if (!is_over) (void)has_ended(pid_, milliseconds, status);
     end_family();
     return static_cast<int>(left.size());
+}
+
+std::string signal_name(int number) {
+    const char* name = sigabbrev_np(number);
+    return name ? std::string("SIG") + name : fmt::format("signal {}", number);
 }
 
 std::string describe_end(int status, const WorkerOptions& options) {

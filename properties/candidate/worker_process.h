@@ -72,6 +72,9 @@ inline constexpr int kNoWorker = 127;
 /// The same of one that could not enter its sandbox.
 inline constexpr int kNoSandbox = 126;
 
+/// "SIGSEGV".
+std::string signal_name(int number);
+
 /// How a worker ended, by the status of waitpid.
 std::string describe_end(int status, const WorkerOptions& options);
 

@@ -107,15 +107,18 @@ std::string summary_of(const RunReport& report) {
     }
     std::string out =
         fmt::format("{:<27} {:>7} {:>9} {:>10}  {}\n", "operator", "held", "cases", "worst err", "law");
-    std::vector<std::string> missing;
-    for (const OperatorSummary& one : all) {
-        if (one.is_implemented())
-            out += one.text();
-        else
-            missing.push_back(one.op());
-    }
-    if (!missing.empty()) out += wrapped("not implemented:", missing);
-    return out;
+    for (const OperatorSummary& one : all)
+        if (one.is_implemented()) out += one.text();
+    return out + not_implemented_by(report);
+}
+
+std::string not_implemented_by(const RunReport& report) {
+    std::vector<std::string> missing, there;
+    for (const PropertyReport& p : report.properties)
+        if (auto& list = p.status == Status::not_implemented ? missing : there; std::ranges::find(list, p.op) == list.end())
+            list.push_back(p.op);
+    std::erase_if(missing, [&](const std::string& op) { return std::ranges::find(there, op) != there.end(); });
+    return missing.empty() ? "" : wrapped("not implemented:", missing);
 }
 
 }  // namespace attncheck::properties

@@ -12,4 +12,7 @@ namespace attncheck::properties {
 /// status; at the end the operators that the library does not have. At most 80 columns wide.
 std::string summary_of(const RunReport& report);
 
+/// "not implemented: ..." with the operators that the library does not have; empty where there are none.
+std::string not_implemented_by(const RunReport& report);
+
 }  // namespace attncheck::properties

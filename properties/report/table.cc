@@ -18,10 +18,12 @@ namespace attncheck::properties {
 std::string ratio_text(double ratio) { return ratio == 0 ? "0" : fmt::format("{:.3g}", ratio); }
 
 std::string table_of(const std::vector<ReportRow>& rows) {
-    std::string out = fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", "operator",
+    std::size_t width = 8;
+    for (const ReportRow& row : rows) width = std::max(width, row.op.size());
+    std::string out = fmt::format("{:<{}} {:<20} {:<14} {:>7} {:>8} {:>9}  {}\n", "operator", width,
                                   "property", "status", "cases", "declined", "worst err", "note");
     for (const ReportRow& row : rows)
-        out += fmt::format("{:<18} {:<20} {:<15} {:>7} {:>8} {:>9}  {}\n", row.op, row.property,
+        out += fmt::format("{:<{}} {:<20} {:<14} {:>7} {:>8} {:>9}  {}\n", row.op, width, row.property,
                            row.status, row.cases, row.declined, row.ratio, row.note);
     return out;
 }
@@ -175,6 +177,7 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
     std::vector<ReportRow> rows;
     std::map<std::string, std::map<std::string, std::int64_t>> labels;
     for (const auto& p : report.properties) {
+        if (p.status == PropertyReport::Status::not_implemented) continue;  // the summary names the operators once
         std::string note = p.note;
         for (const auto& found : p.counterexamples)
             note += (note.empty() ? "" : "; ") + found.failure;
@@ -189,13 +192,13 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
                         ratio_text(p.worst_ratio), note});
         for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
     }
-    out << "\n" << (verbose ? table_of(rows) : summary_of(report));
+    out << "\n" << (verbose ? table_of(rows) + not_implemented_by(report) : summary_of(report));
     const std::vector<Cause> causes = print_causes(out, report, verbose);
     for (const auto& [op, counts] : labels) {
         if (!verbose) break;
-        out << "\nclasses reached by " << op << ":";
-        for (const auto& [label, count] : counts) out << fmt::format(" {}={}", label, count);
-        out << "\n";
+        std::string classes = fmt::format("\nclasses reached by {}:", op);
+        for (const auto& [label, count] : counts) classes += fmt::format(" {}={}", label, count);
+        out << fitted(out, classes + "\n", 2);
     }
     if (verbose) out << pairs_table(report.pairs);
     for (const auto& [op, taken] : report.taken)

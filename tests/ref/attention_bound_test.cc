@@ -323,6 +323,23 @@ TEST(Attention, SumsWithoutABoundAreNotJudged) {
     }
 }
 
+// A dropped key has no dP: a gradient of its own forward that sums P dP gets 0 of an infinite dO, one of <dO, O> NaN.
+TEST(Attention, DeltaOfAnOwnForwardMayLeaveOutWhatIsDropped) {
+    const SmallProblem p({1}, {1}, {1}, 1);
+    const ColumnLister dropped = [](std::int64_t, std::int64_t, std::vector<KeyColumn>& to) {
+        to.push_back({.key = 0, .kept = false});
+        return true;
+    };
+    const Values dout{std::numeric_limits<double>::infinity()}, output{0}, row_max{1}, row_sum{1};
+    AttentionInputs<double> in = p.shape.inputs(p.query, p.key, p.value);
+    in.keep_prob = 0.5;
+    for (const bool is_own : {true, false}) {
+        const auto gradient = expected_attention_grad({p.shape.dense(), dropped, {in, dout, output, row_max, row_sum}},
+                                                      {Dtype::fp16, parse_rounding_class(is_own ? "forward=own" : "default")});
+        EXPECT_EQ(gradient.query_grad.overflow[0] == Overflow::any, is_own);
+    }
+}
+
 // What a score loses as it is stored in base 2 is in the pair of statistics, on the lattice too: 1.4427 in fp16 is 1.4424.
 TEST(Attention, PairGrantsScoresThatAreStoredInBaseTwo) {
     const SmallProblem p({1}, {1}, {1}, 1);

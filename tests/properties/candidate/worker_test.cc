@@ -63,6 +63,17 @@ TEST(Worker, BuffersCannotBeTruncated) {
 // The time inside the call is measured.
 TEST(Worker, SlowCallIsTimed) { EXPECT_GE(run_once("slow_but_correct").seconds, 0.2); }
 
+// A thread that crashes when its call has returned: the next call says so, and no other thing of it.
+TEST(Worker, CrashOfALateThreadIsNamed) {
+    const auto candidate = opened("crashes_in_a_thread");
+    ASSERT_TRUE(candidate->run(call_of_ones(), {}).ok());
+    usleep(100'000);
+    const CallResult next = candidate->run(call_of_ones(), {});
+    EXPECT_EQ(next.kind, Kind::crashed);
+    EXPECT_EQ(next.detail, "crashed: SIGSEGV in a thread that outlived its call (write of address 0x8)");
+    EXPECT_TRUE(candidate->run(call_of_ones(), {}).ok());
+}
+
 // Deaths are told apart, and described as the documentation shows.
 TEST(Worker, DeathsAreNamed) {
     const CallResult crash = run_once("crashes");
