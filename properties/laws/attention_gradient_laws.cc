@@ -30,7 +30,8 @@ Verdict linearity(const AttentionOperator& of, const Spec& spec, PropertyContext
 /// Why     as linearity; and rounding does not depend on exponents in the normal range.
 /// Domain  moderate data. Not where sums are kept in fp16.
 /// Demand  to the bit, where results are normal numbers: dV always, dQ and dK unless dS is cast to
-///         fp16, whose subnormal numbers are within reach; there the bounds of both runs added. Where
+///         fp16 (delta and dK of a head are by a declared class), whose subnormal numbers are within reach; there the bounds of
+///         both runs added. Where
 ///         products with P or dS may be subnormal, within two bounds: such a product decides a tie.
 /// Kills   FAG-13, NSG-x29 x34 x36.
 /// Shrinks to one query, one key or block of keys, one head, a few elements of each input.
@@ -49,7 +50,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     Verdict all;
     for (const AttentionOutput& output : problem.outputs()) {
         const std::string& name = output.name;
-        if (to_the_bit || output.is_value_grad()) {
+        if (to_the_bit || (output.is_value_grad() && !context.rounding.group_rounded)) {
             join(all, verdict_on_scaled(left, right, opened, name, 1, kRelation));
             continue;
         }

@@ -131,9 +131,34 @@ Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
         left, right, context, relation, [&](const std::string& name, std::size_t) {
             return !exponent_of(left.problem.output_named(name));
         });
+    const ref::RoundingClass& rounding = context.rounding;
+    const bool stores_parts =
+        left.problem.dtype == ref::Dtype::fp16 &&
+        (rounding.parts_rounded || rounding.group_rounded || rounding.delta_rounded || rounding.steps_rounded);
+    if (stores_parts) {
+        join(all, verdict_within_both(left, right, context, relation, exponent_of));
+        return all;
+    }
     for (const AttentionOutput& output : left.problem.outputs())
         if (const std::optional<int> exponent = exponent_of(output))
             join(all, verdict_on_scaled(left, right, context, output.name, *exponent, relation));
+    return all;
+}
+
+Verdict verdict_within_both(const AttentionRun& left, const AttentionRun& right, const PropertyContext& context,
+                            const std::string& relation, const ExponentOf& exponent_of) {
+    const ExpectedOutputs of_left = expected_of(left.problem, context.rounding),
+                          of_right = expected_of(right.problem, context.rounding);
+    Verdict all;
+    for (const AttentionOutput& output : left.problem.outputs())
+        if (const std::optional<int> exponent = exponent_of(output)) {
+            const double factor = std::ldexp(1.0, *exponent);
+            join(all, verdict_within(left.problem, output.name, times(left.values(output.name), factor),
+                                     right.values(output.name),
+                                     sum_of(times(allowance(tensor_of(of_left, output.name)), factor),
+                                            allowance(tensor_of(of_right, output.name))),
+                                     relation));
+        }
     return all;
 }
 
@@ -205,7 +230,9 @@ bool rounds_alike_at_every_scale(const AttentionProblem& problem, const Property
 }
 
 bool casts_score_grad_to_fp16(const AttentionProblem& problem, const PropertyContext& context) {
-    return problem.dtype == ref::Dtype::fp16 && context.rounding.score_grad_rounded;
+    const ref::RoundingClass& rounding = context.rounding;
+    return problem.dtype == ref::Dtype::fp16 && (rounding.score_grad_rounded || rounding.steps_rounded ||
+                                                 rounding.delta_rounded || rounding.group_rounded);
 }
 
 Property attention_property(const AttentionOperator& of, std::string name, std::string summary,

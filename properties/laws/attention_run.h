@@ -91,11 +91,15 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
 
 /// Every output of two runs whose arguments differ by powers of two: times 2^exponent, where both are
 /// normal numbers; to the bit where it has no exponent. Where products with P or dS may be
-/// subnormal, as sums in an open order leave it: such a product decides a tie.
+/// subnormal, as sums in an open order leave it: such a product decides a tie. Where a declared class has parts of them in
+/// fp16, within the bounds of both.
 using ExponentOf = std::function<std::optional<int>(const AttentionOutput& output)>;
 Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
                           const PropertyContext& context, const std::string& relation,
                           const ExponentOf& exponent_of);
+/// Those that have an exponent, within the bounds of both runs.
+Verdict verdict_within_both(const AttentionRun& left, const AttentionRun& right, const PropertyContext& context,
+                            const std::string& relation, const ExponentOf& exponent_of);
 
 /// Lists of blocks in packed order, and the problem that they belong to.
 struct BlockLists {
@@ -119,7 +123,7 @@ PropertyContext open_where_tiny(const AttentionProblem& problem, const PropertyC
 /// small ones are subnormal.
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context);
 
-/// True if dS may be cast to fp16, whose subnormal numbers are within reach: then rounding looks at its size.
+/// True if dS, or by a declared class delta or dK of a head, may be cast to fp16, whose subnormal numbers are within reach: then rounding looks at its size.
 bool casts_score_grad_to_fp16(const AttentionProblem& problem, const PropertyContext& context);
 
 // ---- properties ----

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "properties/laws/attention_channels.h"
 #include "properties/laws/attention_run.h"
 #include "properties/operators/attention/case.h"
 #include "properties/operators/catalogue.h"
@@ -240,6 +241,45 @@ TEST(AttentionLaws, ScalingDoesNotAccuseSumsInHalf) {
         const Verdict verdict = value_scale(kernel, spec, declared);
         EXPECT_FALSE(verdict.failed()) << lines[k] << "\n" << verdict.message;
         EXPECT_TRUE(value_scale(kernel, spec, undeclared).failed()) << lines[k];
+    }
+}
+
+/// The exact forward, but <q, k> beyond fp16 is infinite: its row has no number.
+Values forward_that_stores_products(const AttentionProblem& problem) {
+    Values values = exact_forward(problem);
+    const ref::AttentionShape& s = problem.shape;
+    const AttentionNumbers numbers(problem);
+    std::vector<ref::KeyColumn> columns;
+    const auto fill = [&](const char* name, std::int64_t row, std::int64_t width, double value) {
+        std::fill_n(values[name].begin() + row * width, width, value);
+    };
+    for (std::int64_t t = 0; t < s.query_rows; ++t)
+        for (std::int64_t n = 0; n < s.query_heads; ++n) {
+            const std::int64_t row = t * s.query_heads + n;
+            columns.clear();
+            problem.columns(t, n, columns);
+            const bool overflows = std::ranges::any_of(columns, [&](const ref::KeyColumn& column) {
+                const std::int64_t key = column.key * s.kv_heads + n / s.group();
+                return std::fabs(ref::inner_product(&numbers.query[static_cast<std::size_t>(row * s.head_dim)],
+                                                    &numbers.key[static_cast<std::size_t>(key * s.head_dim)], s.head_dim)) > 65504;
+            });
+            if (!overflows) continue;
+            fill("softmax_max", row, 8, HUGE_VAL);
+            fill("softmax_sum", row, 8, std::nan(""));
+            fill("attention_out", row, s.value_dim, std::nan(""));
+        }
+    return values;
+}
+
+/// Products that are stored before they are scaled overflow in one of two runs and not in the other.
+TEST(AttentionLaws, ScaleFoldingLeavesScoresThatOverflow) {
+    ProblemKernel kernel(selected_attention_operator(), forward_that_stores_products);
+    const Spec spec = spec_of(
+        "nsa_selected_attention{dtype=fp16 q=[254] kv=[96] kv_heads=1 group=1 dim=192 value_dim=128 block=16 count=1 topk=same "
+        "data=spiky seed=15991159}");
+    for (const char* declared : {"scores=half", "steps=half", "default"}) {
+        PropertyContext context{kernel, ref::parse_rounding_class(declared)};
+        EXPECT_EQ(scale_folding(kernel, spec, context).failed(), std::string(declared) == "default") << declared;
     }
 }
 
