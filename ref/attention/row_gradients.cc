@@ -64,7 +64,7 @@ const RowGradients& RowGradientBound::measure(const SharedRows<double>& rows) {
 void RowGradientBound::measure_row() {
     measure_delta();
     // sum P dP has no infinite dO that dropout took; <dO, O> is NaN where O is 0.
-    if (roundoff_.own_forward && !std::isfinite(delta_)) leave_row();
+    if (roundoff_.own_forward && !std::isfinite(delta_) && (rows_->gain.row(row_) == 0).any()) leave_row();
     const auto at = static_cast<std::size_t>(rows_->row(row_));
     const double m = in_.row_max[at], l = in_.row_sum[at];
     prob_error_ =
