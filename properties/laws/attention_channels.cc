@@ -107,9 +107,7 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
     const std::vector<AttentionOutput> outputs = problem.outputs();
     // <q, k> that is stored before it is scaled may overflow in one of the runs.
     if (problem.dtype == ref::Dtype::fp16 && (context.rounding.scores_rounded || context.rounding.steps_rounded))
-        return verdict_within_both(left, right, context, relation, [&](const AttentionOutput& output) {
-            return std::optional(exponent_of(output).value_or(0));
-        });
+        return verdict_within_powers(left, right, context, relation, exponent_of);
     const bool is_gradient = std::ranges::any_of(outputs, [](const auto& o) { return o.is_logit_grad(); });
     if (!is_gradient || !casts_score_grad_to_fp16(problem, context))
         return verdict_on_powers(left, right, context, relation, exponent_of);
@@ -118,7 +116,7 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
         left, right, context, relation, [&](const std::string& name, std::size_t) {
             return !exponent_of(problem.output_named(name));
         });
-    join(all, verdict_within_both(left, right, context, relation, exponent_of));
+    join(all, verdict_within_powers(left, right, context, relation, exponent_of));
     return all;
 }
 

@@ -136,7 +136,7 @@ Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
         left.problem.dtype == ref::Dtype::fp16 &&
         (rounding.parts_rounded || rounding.group_rounded || rounding.delta_rounded || rounding.steps_rounded);
     if (stores_parts) {
-        join(all, verdict_within_both(left, right, context, relation, exponent_of));
+        join(all, verdict_within_powers(left, right, context, relation, exponent_of));
         return all;
     }
     for (const AttentionOutput& output : left.problem.outputs())
@@ -145,20 +145,14 @@ Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
     return all;
 }
 
-Verdict verdict_within_both(const AttentionRun& left, const AttentionRun& right, const PropertyContext& context,
-                            const std::string& relation, const ExponentOf& exponent_of) {
-    const ExpectedOutputs of_left = expected_of(left.problem, context.rounding),
-                          of_right = expected_of(right.problem, context.rounding);
-    Verdict all;
+Verdict verdict_within_powers(const AttentionRun& left, const AttentionRun& right, const PropertyContext& context,
+                              const std::string& relation, const ExponentOf& exponent_of) {
+    Verdict all = verdict_within_both(
+        left, right, context, relation, [&](const std::string& name, const std::vector<double>& values) {
+            return times(values, std::ldexp(1.0, exponent_of(left.problem.output_named(name)).value_or(0)));
+        });
     for (const AttentionOutput& output : left.problem.outputs())
-        if (const std::optional<int> exponent = exponent_of(output)) {
-            const double factor = std::ldexp(1.0, *exponent);
-            join(all, verdict_within(left.problem, output.name, times(left.values(output.name), factor),
-                                     right.values(output.name),
-                                     sum_of(times(allowance(tensor_of(of_left, output.name)), factor),
-                                            allowance(tensor_of(of_right, output.name))),
-                                     relation));
-        }
+        if (output.is_list()) join(all, left.verdict_on_open_lists(right, context, output.name, relation, {}));
     return all;
 }
 

@@ -97,9 +97,9 @@ using ExponentOf = std::function<std::optional<int>(const AttentionOutput& outpu
 Verdict verdict_on_powers(const AttentionRun& left, const AttentionRun& right,
                           const PropertyContext& context, const std::string& relation,
                           const ExponentOf& exponent_of);
-/// Those that have an exponent, within the bounds of both runs.
-Verdict verdict_within_both(const AttentionRun& left, const AttentionRun& right, const PropertyContext& context,
-                            const std::string& relation, const ExponentOf& exponent_of);
+/// The same within the bounds of both runs, and each list right for its run.
+Verdict verdict_within_powers(const AttentionRun& left, const AttentionRun& right, const PropertyContext& context,
+                              const std::string& relation, const ExponentOf& exponent_of);
 
 /// Lists of blocks in packed order, and the problem that they belong to.
 struct BlockLists {
@@ -123,7 +123,8 @@ PropertyContext open_where_tiny(const AttentionProblem& problem, const PropertyC
 /// small ones are subnormal.
 bool rounds_alike_at_every_scale(const AttentionProblem& problem, const PropertyContext& context);
 
-/// True if dS, or by a declared class delta or dK of a head, may be cast to fp16, whose subnormal numbers are within reach: then rounding looks at its size.
+/// True if dS may be cast to fp16, or delta or dK of a head by a declared class. Subnormal numbers of fp16 are within reach:
+/// then rounding looks at the size of a number.
 bool casts_score_grad_to_fp16(const AttentionProblem& problem, const PropertyContext& context);
 
 // ---- properties ----

@@ -21,11 +21,9 @@ Verdict verdict_on_pair(const AttentionProblem& problem, const std::vector<doubl
     const auto lanes = static_cast<std::size_t>(problem.output_named("softmax_max").width);
     const std::vector<double> allowed = allowance(expected.lse);
     const double unit = ref::accumulator_roundoff({problem.dtype, rounding});
-    const bool is_coarse = ref::has_coarse_exp(rounding);
+    const ref::AttentionRoundoff roundoff({problem.dtype, rounding});
     // What exp(0) may lack (exp=N), and its cast (sum=rounded) takes from that.
-    const double one = !is_coarse ? 0
-                                  : rounding.exp_error * std::max(unit, 0x1p-24) +
-                                        (rounding.row_sum_rounded ? ref::unit_roundoff(problem.dtype) : 0);
+    const double one = roundoff.exp_of_zero_is_one ? 0 : roundoff.exp + roundoff.row_sum;
     std::vector<double> lse(row_max.size()), exact(lse.size()), bound(lse.size()),
         low(lse.size(), 1), slack(lse.size());
     for (std::size_t k = 0; k < lse.size(); ++k) {

@@ -16,47 +16,28 @@ namespace {
 struct KnownFailure {
     std::string op, property, failure;
     std::string smallest;  ///< case line
-    int number = 0;        ///< in its report
+    std::vector<std::string> looks_like;  ///< hypotheses that explain it
     std::string text() const { return fmt::format("{}.{}: {}", op, property, failure); }
     Json json() const { return {{"op", op}, {"property", property}, {"failure", failure}}; }
 };
 
 std::vector<KnownFailure> failures_in(Json& report) {
     std::vector<KnownFailure> all;
-    for (Json& property : report.at("properties"))
-        for (const Json* found : counterexamples_of(property))
-            all.push_back({property.at("op"), property.at("property"),
-                           found->value("failure", found->value("message", "")), found->value("case", ""),
-                           found->value("number", 0)});
+    (void)report.at("properties");
+    std::int64_t rejected = 0;
+    for (const Failure& one : failures_of(report, rejected))
+        all.push_back({one.op, one.property, one.failure.empty() ? one.message : one.failure, one.case_line, hypotheses_in(one.message)});
     return all;
 }
 
-/// The same failure of the same law, or the same wrong output at the same smallest case: which laws meet a defect in a given time
-/// is chance.
+/// The same failure of the same law, or the same wrong output at the same smallest case or with a diagnosis in common: which
+/// laws meet a defect in a given time is chance.
 bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
     return std::ranges::any_of(all, [&](const KnownFailure& other) {
         return other.op == one.op && ((other.property == one.property && other.failure == one.failure) ||
-                                      (!one.smallest.empty() && other.smallest == one.smallest &&
-                                       output_of(other.failure) == output_of(one.failure)));
-    });
-}
-
-/// The numbers of the failures that have a cause in common with the one of that number.
-std::vector<int> of_one_cause(const Json& report, int number) {
-    for (const Json& cause : report.value("causes", Json::array())) {
-        const auto numbers = cause.at("counterexamples").get<std::vector<int>>();
-        if (std::ranges::find(numbers, number) != numbers.end()) return numbers;
-    }
-    return {};
-}
-
-/// Or its cause is there: a failure of the same report that has the same cause and the same wrong output is among `others`.
-bool has_cause(const std::vector<KnownFailure>& others, const KnownFailure& one, const Json& report,
-               const std::vector<KnownFailure>& own) {
-    const std::vector<int> numbers = of_one_cause(report, one.number);
-    return std::ranges::any_of(own, [&](const KnownFailure& beside) {
-        return std::ranges::find(numbers, beside.number) != numbers.end() &&
-               output_of(beside.failure) == output_of(one.failure) && has(others, beside);
+                                      (output_of(other.failure) == output_of(one.failure) &&
+                                       ((!one.smallest.empty() && other.smallest == one.smallest) ||
+                                        std::ranges::find_first_of(one.looks_like, other.looks_like) != one.looks_like.end())));
     });
 }
 
@@ -96,7 +77,7 @@ Json parsed_baseline(const std::string& text) {
         Json report = parsed_report(text);
         if (!report.is_object() || report.value("schema", Json()) != 1)
             throw std::runtime_error("is not an attncheck report of schema 1");
-        for (const KnownFailure& one : failures_in(report)) (void)of_one_cause(report, one.number);
+        (void)failures_in(report);
         return report;
     } catch (const Json::exception& e) {
         throw std::runtime_error("is not an attncheck report: " + printable_line(e.what(), kLongestMessage));
@@ -109,11 +90,9 @@ ComparedReport compared_with(const std::string& json, const std::string& baselin
     Json report = Json::parse(json), earlier = parsed_baseline(baseline);
     const std::vector<KnownFailure> now = failures_in(report), before = failures_in(earlier);
     std::vector<KnownFailure> fresh, same, fixed, unknown;
-    for (const KnownFailure& one : now)
-        (has(before, one) || has_cause(before, one, report, now) ? same : fresh).push_back(one);
+    for (const KnownFailure& one : now) (has(before, one) ? same : fresh).push_back(one);
     for (const KnownFailure& one : before)
-        if (!has(now, one) && !has_cause(now, one, earlier, before))
-            (is_judged(report, one) ? fixed : unknown).push_back(one);
+        if (!has(now, one)) (is_judged(report, one) ? fixed : unknown).push_back(one);
     report["baseline"] = {{"new", json_of(fresh)}, {"same", json_of(same)}, {"fixed", json_of(fixed)},
                           {"not_judged", json_of(unknown)}};
     ComparedReport out;
@@ -132,7 +111,7 @@ ComparedReport compared_with(const std::string& json, const std::string& baselin
 bool is_in_baseline(const Json& report, const std::string& op, const std::string& property,
                     const std::string& failure) {
     if (!report.contains("baseline")) return false;
-    const Json one = KnownFailure{op, property, failure, {}}.json();
+    const Json one = KnownFailure{op, property, failure, {}, {}}.json();
     const Json same = report["baseline"].value("same", Json::array());
     return std::ranges::find(same, one) != same.end();
 }

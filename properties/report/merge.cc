@@ -204,10 +204,6 @@ void merge_report(const Json& report, Json& merged, Places& places) {
     }
 }
 
-}  // namespace
-
-namespace {
-
 /// Laws of the run that no report has, "attention.causality".
 std::vector<std::string> laws_left_out(const Json& merged) {
     std::vector<std::string> out = merged.value("agenda", std::vector<std::string>());
@@ -234,11 +230,15 @@ PropertyReport property_of(const Json& merged) {
     out.property = merged["property"];
     for (int k = 0; name_of(out.status) != merged["status"].get_ref<const std::string&>(); ++k)
         out.status = static_cast<PropertyReport::Status>(k);
-    out.cases = merged["cases"];
-    out.declined = merged.value("declined", std::int64_t{0});
-    out.waived = merged.value("waived", std::int64_t{0});
-    out.replayed = merged.value("replayed", std::int64_t{0});
-    out.differing = merged.value("bits_differed", std::int64_t{0});
+    const auto count = [&](const char* name) {
+        constexpr std::int64_t kMost = std::int64_t{1} << 40;  // many can be added
+        return std::min(merged.value(name, std::int64_t{0}), kMost);
+    };
+    out.cases = count("cases");
+    out.declined = count("declined");
+    out.waived = count("waived");
+    out.replayed = count("replayed");
+    out.differing = count("bits_differed");
     out.worst_ratio = to_number(merged["worst_error_ratio"]);
     out.note = line_of(merged.value("note", ""));
     for (const Json& reason : merged.value("waivers", Json::array())) out.waivers.push_back(line_of(reason));

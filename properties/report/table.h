@@ -23,7 +23,7 @@ void print_another(std::ostream& out, const PropertyReport& property, const Coun
 /// the verdict.
 void print_table(std::ostream& out, const RunReport& report, bool verbose);
 
-/// The last part of it: what was waived, the totals, what was noted beside the verdicts, and the verdict.
+/// The last part of it: waivers, totals, notes, and the verdict that `status` stands for.
 void print_end(std::ostream& out, const RunReport& report, const std::vector<Cause>& causes, int status, bool verbose);
 
 struct ReportRow {

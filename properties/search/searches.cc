@@ -20,9 +20,9 @@ const Survey& Searches::survey_of(const Operator& op) {
     const EngineOptions& engine = options_.engine;
     // A call that hangs is for the laws to find, which take the whole limit twice: nobody is accused here.
     candidate_.limit_time(std::chrono::duration<double>(options_.total_seconds / 8));
-    Survey known_now = survey(op, candidate_, engine.seed, engine.profile, features_of(engine.features, op.name()));
+    Survey learned = survey(op, candidate_, engine.seed, engine.profile, features_of(engine.features, op.name()));
     candidate_.limit_time(std::chrono::duration<double>(0));
-    return surveys_.emplace(op.name(), std::move(known_now)).first->second;
+    return surveys_.emplace(op.name(), std::move(learned)).first->second;
 }
 
 EngineOptions Searches::engine_options(const RunTask& task) {

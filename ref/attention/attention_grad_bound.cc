@@ -77,7 +77,7 @@ public:
         for (std::int64_t i = 0; i < sum.rows(); ++i) {
             const double peak = peaks.row(i).unaryExpr(&finite).sum();
             const double floor =
-                floor_of(count, key_, peak) * (size_ + 1) + scaling_floor() * peak;
+                floor_of(count, key_, peak, roundoff_.factor_of_scaled(key_)) * (size_ + 1) + scaling_floor() * peak;
             for (std::int64_t d = 0; d < sum.cols(); ++d) {
                 const auto index = static_cast<std::size_t>(rows.place(i) * sum.cols() + d);
                 const double common = of.delta_error[i] * std::fabs(prob_key(i, d));
@@ -151,9 +151,9 @@ public:
                 }
             };
             write(sums.key, scale_,
-                  floor_of(count, query_, peak) * (size_ + 1) + scaling_floor() * peak,
+                  floor_of(count, query_, peak, roundoff_.factor_of_scaled(query_)) * (size_ + 1) + scaling_floor() * peak,
                   peak_of(peak, query_), key_grad);
-            write(sums.value, 1, floor_of(count, output_grad_, weight),
+            write(sums.value, 1, floor_of(count, output_grad_, weight, roundoff_.factor_of(output_grad_)),
                   weight * output_grad_.largest, value_grad);
         }
     }
@@ -161,9 +161,9 @@ public:
 private:
     /// What a sum of `count` products c_j x_j loses near zero: every product and partial sum; where
     /// subnormals are flushed also c_j and x_j. coefficients = sum |c_j|.
-    double floor_of(double count, const TensorRange& x, double coefficients) const {
+    double floor_of(double count, const TensorRange& x, double coefficients, double relative) const {
         return (count + 2) * (roundoff_.sum_floor + roundoff_.tiny_sum * (2 + x.largest)) +
-               roundoff_.read_loss(x, coefficients) + roundoff_.tiny;
+               roundoff_.read_loss(x, coefficients, relative) + roundoff_.tiny;
     }
 
     /// (1 + growth)(1 + u_in) - 1 for sums with elements of x.

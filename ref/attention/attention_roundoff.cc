@@ -150,8 +150,8 @@ ScoreError::ScoreError(const AttentionShape& shape, const AttentionInputs<double
     const int lowest = q.lowest_bit + k.lowest_bit;
     growth_ = (1 + growth_) * (1 + factors) - 1;  // infinite stays so
     flush_ = scale_ * dim *
-             (2 * roundoff.tiny_sum + roundoff.read_loss(q, k.largest) +
-              roundoff.read_loss(k, q.largest) + roundoff.sum_floor);
+             (2 * roundoff.tiny_sum + roundoff.read_loss(q, k.largest, roundoff.factor_of_scaled(q)) +
+              roundoff.read_loss(k, q.largest, roundoff.factor_of_scaled(k)) + roundoff.sum_floor);
     inputs_overflow_ = roundoff.factor_overflows(q) || roundoff.factor_overflows(k);
     if (roundoff.scaling_floor > 0 && scale_ > 0) {
         // q^ = q s lost eta: eta |k|; the root of s in both: eta sqrt(s) (|k| + |q|).

@@ -103,9 +103,9 @@ struct AttentionRoundoff {
         return (1 + factor_of(a)) * (1 + factor_of(b)) - 1;
     }
     /// What a sum of |coefficients| with elements of a tensor loses near zero as these are read.
-    double read_loss(const TensorRange& of, double coefficients) const {
-        return ((of.smallest < tiny ? tiny : 0) + (factor_of_scaled(of) > 0 ? factor_floor : 0)) *
-               coefficients;
+    /// `relative` is factor_of() it, or factor_of_scaled().
+    double read_loss(const TensorRange& of, double coefficients, double relative) const {
+        return ((of.smallest < tiny ? tiny : 0) + (relative > 0 ? factor_floor : 0)) * coefficients;
     }
     /// Sums with a stored LSE: a part's own is at most the larger of |s| and |LSE|, for it lies
     /// between its largest logit and LSE. Both are rounded, converted and come from a log:

@@ -323,7 +323,7 @@ TEST(Attention, SumsWithoutABoundAreNotJudged) {
     }
 }
 
-// A dropped key has no dP: a gradient of its own forward that sums P dP gets 0 of an infinite dO, one of <dO, O> NaN.
+// A dropped key has no dP. With an infinite dO, delta = sum P dP is then 0, and <dO, O> is NaN: both are right.
 TEST(Attention, DeltaOfAnOwnForwardMayLeaveOutWhatIsDropped) {
     const SmallProblem p({1}, {1}, {1}, 1);
     const ColumnLister dropped = [](std::int64_t, std::int64_t, std::vector<KeyColumn>& to) {

@@ -283,6 +283,28 @@ TEST(AttentionLaws, ScaleFoldingLeavesScoresThatOverflow) {
     }
 }
 
+/// Under every class that keeps such numbers in fp16, whatever outputs an operator has: lists have no bound.
+TEST(AttentionLaws, ScaledNumbersInFp16AreJudgedForEveryOperator) {
+    for (const Family& family : kFamilies) {
+        ProblemKernel kernel(family.of, exact_forward);
+        const std::pair<const char*, AttentionLaw> laws[] = {{"scale_folding", scale_folding},
+                                                             {"value_scale", value_scale},
+                                                             {"power_of_two", power_of_two}};
+        for (const char* declared : {"scores=half", "steps=half", "split=half"}) {
+            PropertyContext context{kernel, ref::parse_rounding_class(declared)};
+            for (const auto& [name, law] : laws) {
+                int held = 0;
+                for_each_case(family, name, [&, law = law](const Spec& spec) {
+                    const Verdict verdict = law(kernel, spec, context);
+                    EXPECT_FALSE(verdict.failed()) << declared << " " << print(spec) << "\n" << verdict.message;
+                    held += verdict.kind == Verdict::Kind::held;
+                });
+                EXPECT_GT(held, 20) << declared << " " << name << " " << family.op;
+            }
+        }
+    }
+}
+
 /// A subnormal dS decides whether a sum rounds up at a tie: scaled dO then breaks the relation, and no
 /// sum is wrong. dS may be that small where P is not: row 0 has P of e^-60 and a delta of e^-48.
 TEST(AttentionLaws, TinyTermsAreThoseThatMayBeSubnormal) {
