@@ -63,6 +63,22 @@ DimOrder order_in_memory(const TensorField& tensor, const Extents& extents) {
     return out;
 }
 
+/// The number that an element of a numbered tensor has in another case, nothing where that case has no such element.
+std::optional<std::int64_t> renumbered(const TensorField& tensor, const Extents& to, const Extents& from, std::int64_t number) {
+    const Form* form = form_of(tensor, from);
+    if (form != form_of(tensor, to) || (form && form->fixed)) return std::nullopt;
+    const auto old_shape = passed_shape(tensor, from), shape = passed_shape(tensor, to);
+    if (old_shape.size() != shape.size()) return std::nullopt;
+    std::int64_t out = 0, below = 1;
+    for (std::size_t k = shape.size(); k-- > 0; number /= old_shape[k]) {
+        const std::int64_t index = number % old_shape[k];
+        if (index >= shape[k]) return std::nullopt;
+        out += index * below;
+        below *= shape[k];
+    }
+    return out;
+}
+
 /// Sets what a claim gives another value in a call that is laid out.
 void apply_claim(const Claim& claim, const Call& wanted, Call& call) {
     for (std::size_t i = 0; i < call.tensors.size() && claim.shapes; ++i) {
@@ -292,9 +308,12 @@ void carry_overrides(const Spec& from, Spec& to, const std::vector<int>& kept) {
         ElementRef element = old_element;
         const auto index = static_cast<std::size_t>(element.tensor);
         const TensorField& tensor = to.schema->tensors[index];
-        // A number means nothing in another shape.
-        if (tensor.logical.empty() && element.index[0] != 0 && shapes[index] != old_shapes[index])
-            continue;
+        if (tensor.logical.empty() && element.index[0] != 0 && shapes[index] != old_shapes[index]) {
+            if (!is_inside(element, old_shapes[index])) continue;
+            const auto number = renumbered(tensor, after, before, element.index[0]);
+            if (!number) continue;
+            element.index[0] = *number;
+        }
         if (const int rows = rows_of(tensor.logical);
             rows >= 0 && !follow_sequence(element, before.lengths(rows), after.lengths(rows), kept))
             continue;

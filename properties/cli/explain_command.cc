@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "properties/cli/command.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"unread", "hidden"}, {"unselected", "hidden"}, {"hidden_keys", "causality"}};
 
-constexpr std::size_t kHeadColumns = 80;
+constexpr std::size_t kPageColumns = 80, kLawColumn = 8;
 
 /// Rows of a report that are no property: they judge the run.
 constexpr std::pair<std::string_view, std::string_view> kOfRuns[] = {
@@ -67,6 +68,25 @@ const LawText* best_text(const Operator& op, const std::string& law) {
     return nullptr;
 }
 
+/// A text of the sources in lines of a page: what is said under one head is one paragraph.
+std::string on_a_page(const std::string& text) {
+    constexpr std::string_view kHeads[] = {"Why", "Domain", "Bound", "Demand", "Kills", "Shrinks"};
+    std::vector<std::string> paragraphs;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t at = std::min(line.find_first_not_of(' '), line.size());
+        const bool is_head = std::ranges::any_of(kHeads, [&](std::string_view head) { return line.starts_with(head) && line.find(' ') == head.size(); });
+        if (is_head || at == line.size() || paragraphs.empty() || paragraphs.back().empty())
+            paragraphs.push_back(line.substr(at));
+        else
+            paragraphs.back() += " " + line.substr(at);
+    }
+    std::string out;
+    for (const std::string& paragraph : paragraphs)
+        out += broken_line(paragraph, kPageColumns, paragraph.find("  ") < kLawColumn ? kLawColumn : 0) + "\n";
+    return out;
+}
+
 }  // namespace
 
 const LawText* law_text(const Operator& op, const std::string& law) {
@@ -106,13 +126,13 @@ int explain_command(const std::string& law, const std::vector<std::string>& ops)
         throw UsageError(fmt::format("{} has no property '{}'", fmt::join(ops, ", "), law));
     if (parts.empty()) throw UsageError(unknown_name("property", law, known));
     for (const Part& part : parts) {
-        say("{}: {}\n{}\n", law, part.summary,
-            broken_line(fmt::format("  of {}", fmt::join(part.ops, ", ")), kHeadColumns, 5));
+        say("{}\n{}\n", broken_line(law + ": " + part.summary, kPageColumns, 4),
+            broken_line(fmt::format("  of {}", fmt::join(part.ops, ", ")), kPageColumns, 5));
         // One text may be that of several directions: it stands below the last of them.
         const bool comes_again = std::any_of(parts.begin() + (&part - parts.data()) + 1, parts.end(), [&](const Part& later) {
             return later.text == part.text;
         });
-        if (part.text && !comes_again) say("\n{}\n  from {}\n", part.text->text, part.text->path);
+        if (part.text && !comes_again) say("\n{}\n  from {}\n", on_a_page(part.text->text), part.text->path);
         if (&part != &parts.back()) say("\n");
     }
     return kHeld;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -24,6 +26,7 @@
 #include "properties/cli/report_files.h"
 #include "properties/report/files.h"
 #include "properties/report/merge.h"
+#include "properties/report/terminal.h"
 
 namespace {
 
@@ -34,6 +37,7 @@ int list(const Arguments& arguments) {
         say("{}\n", catalogue_json());
         return 0;
     }
+    prepare_terminal(std::cout, STDOUT_FILENO);
     std::unique_ptr<Candidate> candidate;
     if (!arguments.candidate.empty()) candidate = open_candidate(arguments, false);
     if (candidate)
@@ -50,7 +54,7 @@ int list(const Arguments& arguments) {
                    : op->implemented_by(candidate->info()) ? "  (implemented)"
                                                            : "  (not implemented)");
         for (const auto& property : op->properties())
-            say("  {:<20} {}\n", property.name, property.summary);
+            say("{}", fitted(std::cout, fmt::format("  {:<20} {}\n", property.name, property.summary), 23));
     }
     return 0;
 }

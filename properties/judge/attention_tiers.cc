@@ -163,6 +163,21 @@ void leave_out_empty_rows(TierTensor& tensor) {
         if (!(tensor.noise.variance[k] > 0)) tensor.got[k] = tensor.noise.value[k];
 }
 
+/// What came out: of a pair of statistics the LSE alone where the class leaves the pair open.
+void take_outputs(const TierOutputs& outputs, std::vector<TierTensor>& tensors) {
+    for (TierTensor& tensor : tensors) {
+        if (tensor.name != kLseTensor) {
+            tensor.got = outputs(tensor.name);
+            leave_out_empty_rows(tensor);
+            continue;
+        }
+        const std::vector<double> row_sum = outputs("softmax_sum");
+        tensor.got = outputs("softmax_max");
+        for (std::size_t k = 0; k < tensor.got.size(); ++k)  // 0 beyond the last sequence
+            if (row_sum[k] != 0) tensor.got[k] += std::log(row_sum[k]);
+    }
+}
+
 /// Keys that one of these rows sees at most.
 std::int64_t longest_row(const AttentionProblem& problem, const std::vector<std::int64_t>& rows) {
     std::int64_t longest = 0;
@@ -255,6 +270,10 @@ std::vector<TierTensor> chosen_tensors(const AttentionProblem& problem, const Ch
         if (problem.statistics == Statistics::lse)
             add("lse", Role::lse, 1, std::move(noise.lse), "sum");
         if (problem.statistics != Statistics::pair) return out;
+        if (rounding.lse_statistics) {
+            if (gives_statistics(problem)) add(kLseTensor, Role::other, 1, std::move(noise.lse), "sum");
+            return out;
+        }
         add("softmax_max", Role::row_max, 1, std::move(noise.row_max), "");
         add("softmax_sum", Role::row_sum, 1, std::move(noise.row_sum), "sum");
         std::erase_if(out, [&](const TierTensor& tensor) { return !problem.gives(tensor.name); });
@@ -362,10 +381,7 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
 Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows& chosen,
                                const ref::RoundingClass& declared, const TierOutputs& outputs) {
     auto tensors = tier_tensors_of(problem, chosen, declared);
-    for (TierTensor& tensor : tensors) {
-        tensor.got = outputs(tensor.name);
-        leave_out_empty_rows(tensor);
-    }
+    take_outputs(outputs, tensors);
     Verdict verdict = judge_tiers(tensors, declared, [&](const ref::RoundingClass& other, const WantedRows&) {
         return tier_tensors_of(problem, chosen, other);
     });
@@ -383,17 +399,7 @@ Verdict judge_chosen_attention(const AttentionProblem& problem, const ChosenRows
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores) {
     auto tensors = tier_tensors(problem, declared);
-    for (TierTensor& tensor : tensors) {
-        if (tensor.name != kLseTensor) {
-            tensor.got = outputs(tensor.name);
-            leave_out_empty_rows(tensor);
-            continue;
-        }
-        const std::vector<double> row_sum = outputs("softmax_sum");
-        tensor.got = outputs("softmax_max");
-        for (std::size_t k = 0; k < tensor.got.size(); ++k)  // 0 beyond the last sequence
-            if (row_sum[k] != 0) tensor.got[k] += std::log(row_sum[k]);
-    }
+    take_outputs(outputs, tensors);
     std::optional<AttentionProblem> some;  // tensors refer to it
     const auto problem_of = [&](const WantedRows& wanted) -> const AttentionProblem& {
         return wanted.empty() ? problem : some.emplace(of_rows(problem, wanted));

@@ -35,8 +35,10 @@ bool is_power_of_two(double x) {
     return std::fabs(std::frexp(x, &exponent)) == 0.5;
 }
 
-bool leaves_sums_exact(const ref::RoundingClass& rounding) {
-    return rounding.accumulator_roundoff <= 0x1p-24 && rounding.exp_error <= kLargestExpError;
+/// Of a sum in parts that are stored in half no bits are left to judge.
+bool leaves_sums_exact(const AttentionProblem& problem, const ref::RoundingClass& rounding) {
+    return ref::accumulator_roundoff({problem.dtype, rounding}) <= 0x1p-24 && !rounding.parts_rounded &&
+           rounding.exp_error <= kLargestExpError;
 }
 
 /// Keys that a row sees, without bias and dropout; 0 for other rows.
@@ -114,7 +116,7 @@ bool give_exact_numbers(const Spec& spec, AttentionProblem& problem) {
 
 Int exact_row_length(const Spec& spec, const AttentionProblem& problem,
                      const ref::RoundingClass& rounding) {
-    if (!has_equal_logits(spec) || !leaves_sums_exact(rounding) ||
+    if (!has_equal_logits(spec) || !leaves_sums_exact(problem, rounding) ||
         problem.dtype != ref::Dtype::bf16 || problem.result != ref::Dtype::bf16 ||
         problem.keep_prob != 1 || problem.softcap != 0 || !problem.sink.empty())
         return 0;

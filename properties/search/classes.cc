@@ -7,10 +7,19 @@
 
 namespace attncheck::properties {
 
-ClassQuotas quotas_of(const Operator& op) {
+namespace {
+
+/// Classes of cases whose hidden keys hold a NaN or an infinity (with_hidden_numbers).
+bool has_hidden_non_finite(const std::string& label) { return label == "hidden_nan" || label.starts_with("rest:"); }
+
+}  // namespace
+
+ClassQuotas quotas_of(const Operator& op, const ref::RoundingClass& rounding) {
+    constexpr double kLaws = 0.1;  // few laws judge such cases then, and these draw them half as often
     ClassQuotas quotas;
     for (const RequiredClass& required : op.required_classes())
-        quotas.percent[required.label] = required.min_percent;
+        quotas.percent[required.label] =
+            required.min_percent * (rounding.hidden_times_zero && has_hidden_non_finite(required.label) ? kLaws : 1);
     return quotas;
 }
 
@@ -25,7 +34,8 @@ void judge_classes(const Operator& op, RunReport& report) {
     const auto taken = report.taken.find(op.name());
     const bool is_limited =  // in more than its outputs
         taken != report.taken.end() && !taken->second.pairs.words.empty();
-    report.properties.push_back(verdict_on_classes(op.name(), is_limited ? quotas_of(taken->second) : quotas_of(op),
+    const auto rounding = ref::parse_rounding_class(report.precision.empty() ? "default" : report.precision);
+    report.properties.push_back(verdict_on_classes(op.name(), is_limited ? quotas_of(taken->second) : quotas_of(op, rounding),
                                                    report.properties, report.shards - 1));
 }
 

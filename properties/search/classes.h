@@ -6,8 +6,8 @@
 
 namespace attncheck::properties {
 
-/// Of an operator whose cases are all taken.
-ClassQuotas quotas_of(const Operator& op);
+/// Of an operator whose cases are all taken by a candidate of this class.
+ClassQuotas quotas_of(const Operator& op, const ref::RoundingClass& rounding = {});
 
 /// Of a candidate that takes only some cases: of the classes that these have, each must be met.
 ClassQuotas quotas_of(const TakenCases& taken);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -96,14 +97,15 @@ private:
         return false;
     }
 
-    /// Without the elements of tensors that the case has no more.
-    void leave_out_absent(Spec& spec) const {
-        if (spec.overrides.empty()) return;
-        const Call call = op_.outline(spec);
-        std::erase_if(spec.overrides, [&](const auto& one) {
-            const std::size_t tensor = static_cast<std::size_t>(one.first.tensor);
-            return tensor < call.tensors.size() && !call.tensors[tensor].present;
-        });
+    /// The elements that are set keep their places; those whose places are gone are left out.
+    bool carries_elements(Spec& spec) const {
+        if (spec.overrides.empty()) return true;
+        spec.overrides.clear();
+        if (op_.illegal(spec)) return false;
+        std::vector<int> all(spec.lists.empty() ? 0 : spec.lists[0].size());
+        std::iota(all.begin(), all.end(), 0);
+        op_.carry_overrides(smallest_, spec, all);
+        return true;
     }
 
     /// Larger lengths of the only sequence.
@@ -117,7 +119,7 @@ private:
             if (other <= now || other > list.max) continue;
             Spec spec = smallest_;
             spec.lists[i][0] = other;
-            attempt(field, std::to_string(other), spec);
+            if (carries_elements(spec)) attempt(field, std::to_string(other), spec);
         }
         fields_.push_back(std::move(field));
     }
@@ -138,7 +140,7 @@ private:
             if ((other - number.min) % number.step != 0) continue;
             Spec spec = smallest_;
             spec.numbers[i] = other;
-            leave_out_absent(spec);
+            if (!carries_elements(spec)) continue;
             if (field.is_named && other == found_.numbers[i]) {
                 const bool is_taken = is_taken_(spec);
                 if (!is_taken || !call_ || !is_same(*call_, op_.build(spec))) field.fail.push_back(word_of(number, other));

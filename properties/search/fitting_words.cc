@@ -9,6 +9,8 @@
 namespace attncheck::properties {
 namespace {
 
+constexpr std::string_view kFitsMuch = "acc=half";
+
 /// Those that widen few bounds come first. Sums in half fit nearly everything, and are named where nothing else fits.
 constexpr std::string_view kWords[] = {
     "order=any",   "tile=1",      "stats=lse",   "split=lse",  "split=half", "tanh=16",    "exp=34",
@@ -16,7 +18,7 @@ constexpr std::string_view kWords[] = {
     "in=bf16x3",   "in=tf32",     "in=tf32-truncating", "scores=half", "steps=half", "scale=half",
     "tanh=8192",   "steps=half forward=own", "steps=half group=half forward=own", "hidden=times_zero",
     "ftz=all",     // the allowance for what is near zero is larger than many a small error
-    "acc=half"};
+    kFitsMuch};
 constexpr std::size_t kMost = 3;
 
 /// Words of what only a gradient does.
@@ -40,7 +42,7 @@ std::string fitting_words(const ref::RoundingClass& declared, const WordsOf& of,
         if (words.starts_with("tanh") && !of.caps) continue;
         if (is_of_gradients(words) && !of.gradient) continue;
         if (!is_of_compression(words) && !of.softmax) continue;
-        if (words == "acc=half" && !fitting.empty()) continue;
+        if (words == kFitsMuch && !fitting.empty()) continue;
         ref::RoundingClass with = ref::parse_rounding_class(words);
         if (words != "p=half ds=half" && !declared.prob_rounded) with.prob_rounded = false;
         if (words != "p=half ds=half" && !declared.score_grad_rounded) with.score_grad_rounded = false;
@@ -49,7 +51,9 @@ std::string fitting_words(const ref::RoundingClass& declared, const WordsOf& of,
         if (with != declared && holds(with))
             fitting.push_back(words.find(' ') == words.npos ? std::string(words) : fmt::format("'{}'", words));
     }
-    return fitting.empty() ? std::string() : fmt::format("holds with --precision {}", fmt::join(fitting, " or "));
+    if (fitting.empty()) return {};
+    return fmt::format("holds with --precision {}{}", fmt::join(fitting, " or "),
+                       fitting.front() == kFitsMuch ? ", as much that is wrong does" : "");
 }
 
 }  // namespace attncheck::properties

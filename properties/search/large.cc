@@ -85,6 +85,7 @@ private:
         if (verdict.kind == Verdict::Kind::inapplicable) {
             report_.status = PropertyReport::Status::not_applicable;
             report_.note = verdict.message;
+            out_ << "  not checked" << (verdict.message.empty() ? "" : ": ") << verdict.message << "\n";
             return;
         }
         ++report_.cases;

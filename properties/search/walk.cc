@@ -292,7 +292,8 @@ void Walk::find_words() {
                    std::ranges::none_of(siblings(), [&](const Spec& spec) { return evaluate_under_(spec, rounding).failed(); });
         },
         [&] { return clock_.interrupted() || clock_.now() - start > kMost; });
-    if (!words.empty()) found_.matters += (found_.matters.empty() ? "" : "; ") + words;
+    // What holds now without a word as well is unsteady: the words have nothing to do with it.
+    if (!words.empty() && evaluate_(found_.spec).failed()) found_.matters += (found_.matters.empty() ? "" : "; ") + words;
 }
 
 /// A hang costs the whole limit each time, and a rejected or an unsteady case has too little to say.

@@ -297,9 +297,13 @@ private:
                                                       2 * keep_ * roundoff_.tiny +
                                                       roundoff_.factor_floor * keep_);
             finish(output[d], (std::min(formula, hull) + floor) * roundoff_.oracle,
-                   row.count * most * (1 + rho), roundoff_.largest, dtype_, out, index);
+                   row.count * most * (1 + rho) * late_rescale(), roundoff_.largest, dtype_, out, index);
         }
     }
+
+    /// Online softmax in fp32 may wait with rescaling until the maximum has grown by a factor of 2^8: partial sums are
+    /// as much larger until then.
+    double late_rescale() const { return roundoff_.largest >= kLargestFp32 ? 0x1p8 : 1; }
 
     double keep_, softcap_;
     Dtype dtype_;

@@ -85,7 +85,7 @@ public:
             moved += part.gain * std::fabs(o);
             size += part.weight * std::fabs(o);
             lost += part.loss * std::fabs(o);
-            peak += part.weight * sum_ * std::fabs(o);
+            peak += std::fabs(o);  // each part may have been the largest so far
         }
         const double n = static_cast<double>(live_.size());
         const double error = moved * (1 + quotient_) * (1 + growth_) +

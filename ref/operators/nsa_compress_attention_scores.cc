@@ -211,10 +211,12 @@ private:
                 : s == m && score_error_.is_exact(magnitude) ? ColumnKind::top
                                                              : ColumnKind::other;
         }
-        // The row sum, and with a stored lse its two roundings, those of log and of a maximum that
+        // The row sum, of rounded P with sum=rounded, and with a stored lse its two roundings, those of log and of a maximum that
         // changes its base: 6 u (|m| + log l) + 4 u.
+        const double summands =
+            roundoff_.row_sum > 0 ? roundoff_.row_sum + count * roundoff_.cast_eta / std::min(1.0, l) : 0;
         const double c =
-            (1 + gained) * (1 + growth) * std::exp(6 * u * (std::fabs(m) + log_sum) + 4 * u) - 1;
+            (1 + gained) * (1 + growth) * (1 + summands) * std::exp(6 * u * (std::fabs(m) + log_sum) + 4 * u) - 1;
         out.common[static_cast<std::size_t>(g)] = c;
         if (!(c < kInfinity)) out.ordered = false;
     }

@@ -207,6 +207,31 @@ TEST_F(LargeTest, ExactSumsAreJudgedBitForBit) {
             << id;
 }
 
+// A class whose sums or parts are half leaves no bits to judge: the same partial sum is one it may have.
+TEST_F(LargeTest, ClassesOfHalfSumsHaveNoExactSums) {
+    for (const char* words : {"acc=half", "split=half"}) {
+        const Ran ran = run_line("ATTNCHECK_MUTANT=FA-x207 " + quoted(COMMAND_PATH) +
+                                 " reproduce 'flash_attention_score{dtype=bf16 q=[8] kv=[4096] layout=BSND kv_heads=1 group=2 "
+                                 "dim=64 value_dim=64 scale=eighth logits=equal data=ints seed=5}' --property sampled "
+                                 "--samples 16 --precision " +
+                                 words + " --candidate " + quoted(MUTANTS_PATH) + " 2>&1");
+        EXPECT_EQ(ran.status, 0) << ran.printed;
+        EXPECT_THAT(ran.printed, Not(HasSubstr("bit for bit"))) << words;
+    }
+}
+
+// With stats=lse the pair of statistics is judged by its LSE, by every tier.
+TEST_F(LargeTest, PairsOfStatisticsAreJudgedByTheirLse) {
+    for (const char* op : {"flash_attention_score{dtype=bf16 q=[8] kv=[600] layout=BSND kv_heads=1 group=2 dim=64 value_dim=64 ",
+                           "nsa_selected_attention{dtype=bf16 q=[40] kv=[256] kv_heads=1 group=2 dim=128 value_dim=128 block=16 count=8 "}) {
+        const Ran ran = run_line("ATTNCHECK_STYLE=lse_pair " + quoted(COMMAND_PATH) + " reproduce '" + op +
+                                 "scale=rsqrt data=normal seed=5}' --property sampled --samples 16 --env ATTNCHECK_STYLE "
+                                 "--precision stats=lse --candidate " + quoted(DOCUMENTED_PATH) + " 2>&1");
+        EXPECT_EQ(ran.status, 0) << ran.printed;
+        EXPECT_THAT(ran.printed, HasSubstr("held")) << op;
+    }
+}
+
 // dQ and dK likewise: dS is a whole number over 2^k.
 TEST_F(LargeTest, ExactScoresAreJudgedBitForBit) {
     const auto run = [](const std::string& id) {

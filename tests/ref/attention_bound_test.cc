@@ -285,6 +285,21 @@ TEST(Attention, SplitsMayLoseInfiniteValuesOfLogitsOfMinusInfinity) {
     EXPECT_EQ(expected("default").overflow[0], Overflow::any);
 }
 
+// Sums of an online softmax that rescales late may leave fp32 before they are rescaled; those of halves have room.
+TEST(Attention, SumsOfALateRescaleMayOverflow) {
+    NeutralAttentionShape s = padded(1, 1, 2);
+    s.head_dim = s.value_dim = 1;
+    const Values query{1}, key{0, 5};
+    const auto is_open = [&](double value, Dtype dtype) {
+        const Values values{0, value};
+        return expected_attention({s.dense(), attention_columns(s), s.inputs(query, key, values)}, {dtype, {}}).output.overflow[0] ==
+               Overflow::any;
+    };
+    EXPECT_TRUE(is_open(2e36, Dtype::bf16));
+    EXPECT_FALSE(is_open(5e35, Dtype::bf16));
+    EXPECT_FALSE(is_open(30000, Dtype::fp16));
+}
+
 /// One query and one key.
 struct SmallProblem {
     NeutralAttentionShape shape = padded(1, 1, 1);

@@ -56,6 +56,18 @@ TEST(AttentionMerge, SpecialLses) {
     EXPECT_EQ(infinite.lse.bound[0], kInfinity);
 }
 
+// Taken in one by one, each part has once been the largest so far: the sum of two may leave fp32 before a third makes them small.
+TEST(AttentionMerge, PartsTakenInOneByOneMayOverflow) {
+    const auto is_open = [](double largest, Dtype dtype) {
+        return expected_of_row({0.3 * largest, 0.9 * largest, 0}, {-0.867, -0.574, 30}, dtype).output.overflow[0] == Overflow::any;
+    };
+    const double largest = std::numeric_limits<float>::max();
+    EXPECT_TRUE(is_open(largest, Dtype::fp32));
+    EXPECT_TRUE(is_open(0x1.fep127, Dtype::bf16));
+    EXPECT_FALSE(is_open(largest / 2, Dtype::fp32));
+    EXPECT_FALSE(is_open(65504, Dtype::fp16));
+}
+
 // ---- the bound ----
 
 struct Merged {

@@ -588,7 +588,7 @@ TEST(ExpectedAttention, DoesNotJudgeOtherInfiniteSumsBesideAnOverflow) {
     }
     p.value = {kInfinity, 1, -0x1p127, 1};
     EXPECT_FALSE(all_judged(forward_of(p).output));
-    p.value = {kInfinity, 1, -0x1p120, 1};
+    p.value = {kInfinity, 1, -0x1p118, 1};
     EXPECT_TRUE(all_judged(forward_of(p).output));
 }
 

@@ -34,6 +34,20 @@ TEST(ImportanceScores, MatchTheWorkedVectors) {
     expect_near(scaled_scores({1, 2, 3, 4, 5, 6, 7}, 2, 2), {8, 16, 24, 7});
 }
 
+// The row sum of rounded terms is off by a roundoff of their type, for all scores of a head alike.
+TEST(ImportanceScores, RoundedRowSumsMoveThem) {
+    const ScoreProblem p = problem_of_weights({1, 2, 3, 4, 5, 6, 7, 8}, 4, 2, 1);
+    const auto of = [&](const char* words) {
+        ImportanceScores scores(p.shape, p.inputs(), p.masks(), {Dtype::bf16, parse_rounding_class(words)});
+        return scores(0, 0);
+    };
+    const BlockScores usual = of("default"), rounded = of("sum=rounded");
+    for (std::size_t j = 0; j < usual.score.size(); ++j)
+        EXPECT_GE(rounded.bound[j], usual.bound[j] + 0.99 * 0x1p-9 * usual.score[j]);
+    EXPECT_GE(rounded.difference_bound(0, 1),
+              usual.difference_bound(0, 1) + 0.99 * 0x1p-9 * std::fabs(usual.score[0] - usual.score[1]));
+}
+
 // With one stride per compressed key P[0] lies in no window.
 TEST(ImportanceScores, NeverCountTheFirstKeyWithoutOverlap) {
     for (const std::int64_t keys_per_select : {1, 2, 3}) {

@@ -145,7 +145,8 @@ Verdict check_full_size(const Spec& given, PropertyContext& context) {
 }  // namespace
 
 /// A batch of long sequences on shuffled pages of 16 with a common prefix; short queries with a
-/// window; and few heads over positions that leave 16 bits. First exact sums over a power of two of keys.
+/// window; and few heads over positions and page
+/// numbers that leave 16 bits. First exact sums over a power of two of keys.
 std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
     const Int odd = Random(seed).between(1, 15), half = std::max<Int>(length / 2, 32);
     const auto make = [&](std::vector<Int> kv, Int queries, std::uint64_t more) {
@@ -167,6 +168,7 @@ std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint
     window.set("window_left", 1024);
     Spec far = make({std::max<Int>(length, length >= 16'384 ? 65'536 : length) + odd}, 2, 2);
     far.set("group", 4), far.set("dim", 64), far.set("value_dim", 64);
+    far.set("page", 1);  // as many pages
     Spec exact = make({exact_keys_of(length), exact_keys_of(length)}, 1, 3);
     with_exact_sums(exact);
     exact.set("kv_heads", 2), exact.set("group", 4);

@@ -189,7 +189,7 @@ Verdict judge_heads(const CompressProblem& problem, const Call& call, const Call
         return compress_tensors(some, other);
     });
     if (verdict.failed()) return verdict;
-    verdict.message = fmt::format("  of {} heads:\n{}", heads,
+    verdict.message = fmt::format("  deviation and filters of {} of {} heads:\n{}", heads, s.heads,
                                   describe_reach(tensors, [&](const TierTensor& tensor) {
                                       return tensor.role == Role::weight_grad ? s.total_blocks()
                                              : some.gradient                ? Int{0}

@@ -121,14 +121,16 @@ void sample_large(Random& random, Spec& spec) {
     n[kCount] = random.between(1, 3);
     const Int keys = keys_per_select(spec);
     if (random.chance(50)) {  // heads of keys
-        n[kKvHeads] = random.pick<Int>({9, 16, 33, 48, 64, 65, 128});
+        n[kKvHeads] = random.pick<Int>({9, 16, 33, 48, 64, 65, 128, 128});
         n[kGroup] = random.between(1, 128 / n[kKvHeads] > 1 ? 2 : 1);
         n[kDim] = random.between(17, 40);
         spec.lists = {{random.between(1, 4)}, {keys * random.between(n[kCount], 6)}};
     } else {  // queries and keys, late ones
         n[kKvHeads] = 1, n[kGroup] = random.between(1, 2);
         n[kDim] = random.chance(50) ? random.between(17, 32) : random.between(65, 128);
-        spec.lists = {{n[kDim] > 64 ? random.between(20, 40) : random.between(257, 300)}, {std::max(keys * n[kCount], Int{65} + random.between(0, 20))}};
+        const Int least = random.pick<Int>({257, 257, 257, 513, 513, 1025});
+        spec.lists = {{n[kDim] > 64 ? random.between(20, 40) : least + random.between(0, 40)},
+                      {std::max(keys * n[kCount], Int{65} + random.between(0, 20))}};
     }
     n[kValueDim] = random.between(17, n[kDim]);  // not fewer than the lanes of the statistics, which some classes leave open
 }

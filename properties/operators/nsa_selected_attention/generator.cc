@@ -171,11 +171,17 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
         spec.numbers[kSelCount] = random.between(2, 4);
         spec.numbers[kSelKvHeads] = 1;
         spec.numbers[kSelGroup] = random.between(1, 2);
-        const Int least = random.chance(25) ? 513 : 258;
+        const Int least = random.pick<Int>({258, 258, 258, 513, 513, 1025, 1025});
         spec.lists = {{least + random.between(0, 142)}, {16 * random.between(24, 44)}};
+        if (least > 1000) {
+            spec.numbers[kSelCount] = 2, spec.numbers[kSelGroup] = 1;
+            spec.lists = {{least + random.between(0, 30)}, {16 * random.between(66, 72)}};
+        }
     }
     // Group 16 and more need few queries: the budget halves those first.
-    fit_budget(random, spec, limit || is_long || is_large || is_late ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
+    const bool is_very_late = is_late && spec.lists[0][0] > 1024;
+    if (!is_very_late)
+        fit_budget(random, spec, limit || is_long || is_large || is_late ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
     if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;

@@ -58,7 +58,7 @@ TEST_F(ReproduceTest, TakesTheSandboxOfTheRun) {
 
 // The kernel gets the variables of --env that it had, and what it prints is shown.
 TEST_F(ReproduceTest, TakesTheVariablesOfTheRun) {
-    EXPECT_EQ(run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --env DEFECT_TO_SHOW --candidate " +
+    EXPECT_EQ(run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --cases 40 --env DEFECT_TO_SHOW --candidate " +
                   quoted(candidate_path("prints_variable")))
                   .status,
               0);

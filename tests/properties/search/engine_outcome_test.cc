@@ -477,6 +477,17 @@ TEST(RequiredClasses, MissingOnesAreNamed) {
     EXPECT_THAT(missing_classes(quotas_of(forward()), percent, kMany), SizeIs(1));
 }
 
+// NaN behind hidden keys is of little use where a candidate multiplies them by 0: less of it is wanted.
+TEST(RequiredClasses, HiddenNanIsRarerUnderTimesZero) {
+    const ref::RoundingClass times_zero = ref::parse_rounding_class("hidden=times_zero");
+    for (const auto& [name, label] : {std::pair("attention_grad", "hidden_nan"), std::pair("attention_decode", "rest:nan")}) {
+        const Operator& op = *find_operator(name);
+        auto usual = quotas_of(op).percent, fewer = quotas_of(op, times_zero).percent;
+        EXPECT_DOUBLE_EQ(fewer.at(label), usual.at(label) / 10);
+        EXPECT_EQ(fewer.at("bf16"), usual.at("bf16"));
+    }
+}
+
 // Of 1000 cases 50 are wanted: 30 are fewer than chance explains, 35 are not.
 TEST(RequiredClasses, ChanceIsNoLack) {
     const ClassQuotas quotas{.percent = {{"causal", 5}}};

@@ -1,12 +1,14 @@
 // Neighbours of a Spec: legal, strictly simpler, and with the data they promise to keep.
 #include "properties/search/shrink.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "properties/case/call.h"
 #include "properties/operators/catalogue.h"
+#include "properties/search/explain.h"
 #include "tests/properties/case/every_operator.h"
 
 namespace attncheck::properties {
@@ -222,6 +224,49 @@ TEST(ShrinkingTheGradient, CarriesOutputGradByBlocks) {
     gradient().carry_overrides(from, to, {1});
     const std::map<ElementRef, double> expected{{at(gradient(), "output_grad", 1, 0, 7), 2}};
     EXPECT_EQ(to.overrides, expected);
+}
+
+// A mask counts its elements in one number: each keeps its row and key where the shape changes.
+TEST(ShrinkingPairs, NumbersOfElementsFollowTheShape) {
+    const Operator& op = *find_operator("attention");
+    Spec from = spec_of("attention{dtype=fp32 q=[3] kv=[5] layout=bshd kv_heads=2 group=1 dim=8 value_dim=8 mask=full data=zeros seed=0}");
+    const auto element = [&](std::int64_t head, std::int64_t row, std::int64_t key, std::int64_t rows, std::int64_t keys) {
+        return at(op, "mask", (head * rows + row) * keys + key, 0, 0);
+    };
+    from.overrides = {{element(0, 0, 0, 3, 5), 1}, {element(0, 1, 2, 3, 5), 1}, {element(0, 2, 4, 3, 5), 1}, {element(1, 1, 0, 3, 5), 1}};
+    Spec to = from;
+    to.lists = {{2}, {4}};
+    op.carry_overrides(from, to, {0});
+    const std::map<ElementRef, double> fewer{{element(0, 0, 0, 2, 4), 1}, {element(0, 1, 2, 2, 4), 1}, {element(1, 1, 0, 2, 4), 1}};
+    EXPECT_EQ(to.overrides, fewer);
+    to = from;
+    to.set("kv_heads", 1);
+    op.carry_overrides(from, to, {0});
+    const std::map<ElementRef, double> one_head{{element(0, 0, 0, 3, 5), 1}, {element(0, 1, 2, 3, 5), 1}, {element(0, 2, 4, 3, 5), 1}};
+    EXPECT_EQ(to.overrides, one_head);
+    to = from;
+    to.numbers[static_cast<std::size_t>(op.schema().number("mask"))] += 2;  // one_head: of another form
+    op.carry_overrides(from, to, {0});
+    EXPECT_EQ(to.overrides.size(), 1u);
+}
+
+// Other values of a field may make a tensor absent or smaller, whose elements the case has set: those go with it.
+TEST(Explanation, ElementsFollowTheirTensors) {
+    const Operator& module = *find_operator("nsa_module");
+    Spec smallest = spec_of(
+        "nsa_module{dtype=fp16 seq=[16] kv_heads=1 group=1 dim=128 value_dim=128 block=16 stride=16 select=16 count=1 window=1 "
+        "data=zeros seed=0 set=[key_window[3,0,1]=1,query[1,0,0]=2]}");
+    std::size_t tied = 0, elements = 0;
+    const auto outcome = [&](const Spec& spec) {
+        EXPECT_EQ(module.illegal(spec), std::nullopt) << print(spec);
+        if (spec.number("tied") != 0) ++tied, elements += spec.overrides.size();
+        return Varied::fails;
+    };
+    const std::string text = explanation_of(
+        smallest, smallest, module, "attention_out", [&](const Spec& spec) { return !module.illegal(spec); }, outcome, [] { return false; });
+    EXPECT_THAT(text, testing::HasSubstr("tied"));
+    EXPECT_EQ(tied, 1u);
+    EXPECT_EQ(elements, 1u);  // of query
 }
 
 }  // namespace
