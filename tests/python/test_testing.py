@@ -246,6 +246,7 @@ def test_bad_input_in_the_words_of_frameworks():
         "kv_length is [3], allowed: 0 to 2": dict(kv_length=[3]),
         "key is bf16 [1,2,1,4]": dict(k=q.view(np.uint16).astype(np.int32)),
         "mask is bool [2,2]": dict(mask=np.ones((2, 2), bool)),
+        "out is fp16 [1,2,1,5], the other arguments ask for": dict(out=np.zeros((1, 2, 1, 5), np.float16)),
     }.items():
         given = dict(out=q, q=q, k=q, v=q) | change
         with pytest.raises((ValueError, TypeError)) as error:
