@@ -125,7 +125,7 @@ result, wrong = result if isinstance(result, (tuple, list)) else [result], 0
 for (name, (type, shape)), out in zip(DATA["outputs"].items(), result):
     if name in want:  # lists of blocks have no expected value
         got, bound = {1}.reshape(-1), numbers(DATA["bound"][name])
-        bad = ~((abs(got - want[name]) <= bound) | np.isinf(bound) | (~np.isfinite(want[name]) & ~np.isfinite(got)))
+        bad = ~((abs(got - want[name]) <= bound) | np.isinf(bound) | (got == want[name]) | (np.isnan(want[name]) & np.isnan(got)))
         wrong += bad.sum()
         print(f"{{name}}: {{bad.sum()}} of {{bad.size}} elements wrong", *np.argwhere(bad.reshape(shape))[:1])
 sys.exit(int(wrong > 0))

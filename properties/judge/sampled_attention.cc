@@ -246,6 +246,26 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     return verdict;
 }
 
+/// What a gradient that goes by a forward of its own (forward=own, or no statistics) may have in place of the numbers that
+/// the reference takes: as far as these, each as far from the exact ones as the bound of a chosen row at most.
+struct OwnForward {
+    std::vector<double> output, statistics;
+
+    OwnForward(const AttentionProblem& problem, const AttentionNumbers& numbers, const ref::RoundingClass& rounding,
+               const std::vector<Int>& rows) {
+        if (!rounding.own_forward && problem.statistics != Statistics::none) return;
+        const auto forward = ref::expected_attention_rows(problem.forward(numbers), {problem.dtype, rounding}, rows);
+        const auto largest = [](const ref::ExpectedTensor& of) {
+            double out = 0;
+            for (const double bound : of.bound)
+                if (std::isfinite(bound)) out = std::max(out, bound);
+            return 2 * out;
+        };
+        statistics.assign(numbers.row_max.size(), largest(forward.stored_lse));
+        if (rounding.own_forward) output.assign(numbers.output.size(), largest(forward.output));
+    }
+};
+
 Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const CallResult& result,
                        const PropertyContext& context) {
     const auto start = std::chrono::steady_clock::now();
@@ -253,7 +273,7 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
     if (verdict.failed()) return verdict;
     const AttentionProblem& problem = of.problem;
     const AttentionNumbers numbers(problem);
-    const ref::AttentionGradInputs in = numbers.gradient_inputs();
+    ref::AttentionGradInputs in = numbers.gradient_inputs();
     const auto sample_with = [&](bool of_keys, const std::vector<OutputRows>& all) {
         RowSample sample = sample_of(of, of_keys, context);
         const std::string text = describe(sample, of_keys ? "keys" : "rows");
@@ -263,6 +283,8 @@ Verdict judge_gradient(const FullSizeAttention& of, const Call& call, const Call
     const auto query_grad = rows_of(problem, {"dq"}, call, result),
                key_grads = rows_of(problem, {"dk", "dv"}, call, result);
     const auto [rows, rows_text] = sample_with(false, query_grad);
+    const OwnForward own(problem, numbers, context.rounding, rows.numbers);
+    in.output_error = own.output, in.statistics_error = own.statistics;
     const auto expected = ref::expected_query_grad_rows(
         {problem.shape, problem.columns, in}, {problem.result, context.rounding}, rows.numbers);
     for (const OutputRows& one : query_grad)
@@ -325,13 +347,18 @@ void take_forward(const Call& call, const CallResult& result, AttentionProblem& 
 Verdict check_sampled(FullSizeAttention of, PropertyContext& context) {
     const bool gradient = std::exchange(of.problem.gradient, false);
     Verdict forward;
-    {
+    const bool is_alone = gradient && (of.problem.statistics == Statistics::none || !context.gives_all_of(of.call(of.problem).op));
+    if (is_alone) {
+        constexpr double kMostFlops = 2e11;  // of the reference: a minute or so
+        if (of.flops() > kMostFlops)
+            return {Verdict::Kind::inapplicable, {}, "needs the lse of a forward: the reference gives none to so many pairs", 0, {}, {}};
+        give_reference_forward(of.problem);
+        if (of.alter_forward) of.alter_forward(of.problem);
+        forward.message = "  the forward that it is given is the reference's";
+    } else {
         const Call call = of.call(of.problem);
         if (!context.candidate.info().implements(call.op))
             return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
-        if (gradient && !context.gives_all_of(call.op))
-            return {Verdict::Kind::inapplicable, {},
-                    "needs every output of " + call.op + ", not given", 0, {}, {}};
         const CallResult result = context.candidate.run(call, limits_for(call, of.flops()));
         if (auto trouble = verdict_unless_ok(result)) return *trouble;
         forward = judge_forward(of, call, result, context);

@@ -56,10 +56,9 @@ public:
         report_.interrupted = clock_.interrupted();
         if (!report_.counterexamples.empty())
             report_.status = PropertyReport::Status::falsified;
-        else if (report_.cases > 0 && report_.status == PropertyReport::Status::not_applicable)
-            report_.status = PropertyReport::Status::held;
         else if (report_.cases == 0 && report_.status == PropertyReport::Status::held)
-            report_.status = PropertyReport::Status::declined;
+            report_.status = report_.note.empty() ? PropertyReport::Status::declined : PropertyReport::Status::inconclusive;
+        if (report_.cases > 0 && report_.status != PropertyReport::Status::error) report_.note.clear();
         return std::move(report_);
     }
 
@@ -67,6 +66,11 @@ private:
     void check(const Spec& spec) {
         const double start = clock_.now();
         out_ << fmt::format("\n{}\n", print(spec)) << std::flush;
+        if (!is_taken(spec)) {
+            if (report_.note.empty()) report_.note = "nothing was checked: no case of full size is inside of what is declared";
+            out_ << "  not checked: outside of what the candidate declares that it takes\n";
+            return;
+        }
         Verdict verdict;
         try {
             verdict = check_case(property_, spec, context_);
@@ -83,8 +87,7 @@ private:
             return;
         }
         if (verdict.kind == Verdict::Kind::inapplicable) {
-            report_.status = PropertyReport::Status::not_applicable;
-            report_.note = verdict.message;
+            if (report_.note.empty()) report_.note = "nothing was checked: " + verdict.message;
             out_ << "  not checked" << (verdict.message.empty() ? "" : ": ") << verdict.message << "\n";
             return;
         }
@@ -96,6 +99,12 @@ private:
              << fmt::format("\n  held, worst error {:.3g} of its bound, {:.1f} s\n",
                             verdict.worst_ratio, clock_.now() - start)
              << std::flush;
+    }
+
+    /// Legal, and inside of what the candidate declares.
+    bool is_taken(const Spec& spec) const {
+        const Survey* const known = options_.engine.survey;
+        return !op_.illegal(spec) && (!property_.domain || property_.domain(spec)) && (!known || known->scope.holds(spec));
     }
 
     void falsify(const Spec& spec, const Verdict& verdict, double seconds) {
@@ -126,7 +135,7 @@ private:
         for (const Spec& small : versions) {
             stopped = clock_.interrupted() || clock_.now() - start > limit;
             if (stopped) break;
-            if (op_.illegal(small) || (property_.domain && !property_.domain(small))) continue;
+            if (!is_taken(small)) continue;
             ++tried;
             try {
                 if (check_case(property_, small, context_).failure != verdict.failure) continue;
@@ -238,12 +247,18 @@ void verify_large(const CandidateInfo& info,
         const std::shared_ptr<Candidate> candidate = open();
         return [&, candidate](const std::string& number, const Processes::Tell& tell) {
             const Operator& op = *all[std::stoul(number)];
+            VerifyOptions own = options;
+            Survey known{.scope = Scope(op), .taken = {}, .reason = {}};
+            known.scope.restrict_to(features_of(options.engine.features, op.name()));
+            if (known.scope.is_declared()) own.engine.survey = &known;
             std::vector<Spec> cases = op.large_cases(length, options.engine.seed);
-            const std::uint64_t withheld = withheld_outputs(options.engine.features, op);
-            for (Spec& spec : cases)
-                spec.profile = options.engine.profile, spec.withheld = withheld;
+            for (Spec& spec : cases) {
+                spec.profile = options.engine.profile, spec.withheld = known.scope.withheld();
+                Random random(spec.seed);
+                if (own.engine.survey && !known.scope.holds(spec)) known.scope.mend(spec, random);
+            }
             return property_to_text(
-                LargeRun(op, *candidate, options, clock, report, out,
+                LargeRun(op, *candidate, own, clock, report, out,
                          [&](const PropertyReport& now) { tell(property_to_text(now)); })
                     .run(cases));
         };

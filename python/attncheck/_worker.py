@@ -51,12 +51,24 @@ def _fail(library: ctypes.CDLL, error: BaseException) -> int:
     return 2
 
 
+def _one_precision(kernels: dict) -> str:
+    """The words of precision of all kernels, which a run has once. Raises CandidateError where marks differ."""
+    from attncheck._errors import CandidateError
+
+    words = {kernel.precision: op for op, kernel in kernels.items() if kernel.precision}
+    if len(words) > 1:
+        said = ", ".join(f"{op} precision='{text}'" for text, op in words.items())
+        raise CandidateError(f"kernels of one run have the same words of precision, marked are {said}; name one of them, python:FILE.py:FUNCTION")
+    return next(iter(words), "")
+
+
 def _load(target: str, only: str, table: dict) -> tuple[str, dict]:
     """Name of the candidate and its kernels."""
     from attncheck import _kernels
 
     module = _kernels.load_module(target)
     found = _kernels.kernels_of(module, table, only)
+    _one_precision(found)
     name = getattr(module, "__attncheck_name__", None) or (
         f"{os.path.basename(target)}" + (f":{only}" if only else "")
     )
@@ -77,7 +89,7 @@ def _serve(library: ctypes.CDLL, name: str, kernels: dict, table: dict) -> int:
         return status
 
     features = ";".join(f"{k.op}: {k.features}" for k in kernels.values() if k.features)
-    precision = next((k.precision for k in kernels.values() if k.precision), "")
+    precision = _one_precision(kernels)
     callback = _CALL(call)
     return library.attncheck_worker_serve(
         _bytes(name), _bytes(precision), _bytes(features), _bytes(" ".join(callers)), callback

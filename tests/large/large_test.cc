@@ -232,6 +232,36 @@ TEST_F(LargeTest, PairsOfStatisticsAreJudgedByTheirLse) {
     }
 }
 
+// Cases of full size keep to what is declared. A gradient without an LSE goes by the forward of the reference.
+TEST_F(LargeTest, DeclaredFeaturesAreKeptTo) {
+    const std::string declared = " --features 'attention: outputs=out; attention_grad: lse=absent window_right=-1 window_left=-1 group=1 bias=none "
+                                 "sink=none kv_length=none'";
+    const auto run = [&](const std::string& id, const std::string& more) {
+        return run_line("ATTNCHECK_MUTANT=" + id + " " + quoted(COMMAND_PATH) + " verify --large 600 --samples 16 --seed 1 --shrink 2 --op attention_grad" +
+                        more + " --candidate " + quoted(MUTANTS_PATH) + " --env ATTNCHECK_MUTANT 2>&1");
+    };
+    const Ran clean = run("", declared);
+    EXPECT_EQ(clean.status, 0) << clean.printed;
+    EXPECT_THAT(clean.printed, AllOf(HasSubstr("the forward that it is given is the reference's"), HasSubstr("lse=absent"), Not(HasSubstr("group=2")),
+                                     Not(HasSubstr("window_right=0")), HasSubstr("every property held")));
+    EXPECT_EQ(run("ATG-x254", declared).status, 0) << "of biases, which it does not take";
+    const Ran wrong = run("ATG-12", declared);
+    EXPECT_EQ(wrong.status, 1) << wrong.printed;
+    const Ran none = run("", " --features 'attention_grad: kv=1..9 q=1..9 layout=packed lse=absent dtype=fp16 dim=1..2 bias=full'");
+    EXPECT_EQ(none.status, 3) << none.printed;
+    EXPECT_THAT(none.printed, HasSubstr("not checked"));
+}
+
+// A gradient that goes by its own, unrounded output is as far from the given one as both may be from the exact one.
+TEST_F(LargeTest, AnOwnForwardHasItsOwnErrors) {
+    const Ran ran = run_line(
+        "ATTNCHECK_STYLE=own " + quoted(COMMAND_PATH) +
+        " reproduce 'attention_grad{dtype=fp16 q=[1] kv=[2] layout=bshd kv_heads=1 group=1 dim=1 value_dim=2 data=zeros seed=0 "
+        "set=[dout[0,0,0]=1,query[0,0,0]=2,key[0,0,0]=2,value[0,0,0]=1]}' --property sampled --env ATTNCHECK_STYLE --precision forward=own --candidate " +
+        quoted(KERNELS_PATH) + " 2>&1");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+}
+
 // dQ and dK likewise: dS is a whole number over 2^k.
 TEST_F(LargeTest, ExactScoresAreJudgedBitForBit) {
     const auto run = [](const std::string& id) {

@@ -136,6 +136,19 @@ def test_a_mistake_in_a_kernel_is_a_verdict(verify, words):
     assert status == 1 and words in said, said
 
 
+def test_a_run_has_one_class_of_rounding(verify):
+    source = """import attncheck
+@attncheck.kernel("attention_merge", precision="{}")
+def merge(parts, lses): raise ValueError("called")
+@attncheck.kernel("attention", precision="exp=65536")
+def forward(query, key, value): raise ValueError("called")
+"""
+    status, said = verify(source.format("exp=4"), CASE)
+    assert status == 2 and "attention_merge precision='exp=4', attention precision='exp=65536'; name one of them" in said, said
+    for same in ("exp=65536", ""):
+        assert "ValueError: called" in verify(source.format(same), CASE)[1]
+
+
 def test_an_error_that_cannot_be_printed_is_a_verdict(verify):
     source = """class Odd(Exception):
     def __str__(self): raise KeyError("no text")

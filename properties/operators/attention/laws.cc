@@ -8,7 +8,6 @@
 #include "properties/judge/attention_tiers.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_laws.h"
-#include "properties/laws/relation_checks.h"
 #include "properties/operators/attention/case.h"
 
 namespace attncheck::properties {
@@ -107,7 +106,6 @@ Verdict check_full_size(const Spec& given, PropertyContext& context) {
     Spec spec = given;
     if (context.rounding.hidden_times_zero) spec.set("hidden_keys", 0);
     AttentionProblem problem = neutral_inputs(spec);
-    if (problem.gradient && problem.statistics == Statistics::none) return needs("lse");
     const auto shape = std::make_shared<const ref::NeutralAttentionShape>(
         extras_of<NeutralParts>(problem).shape);
     const double pairs = visible_pairs(problem, [&](std::size_t b, Int i) {
