@@ -57,7 +57,7 @@ std::vector<Int> prefixes(const Extents& e) {
 }
 
 /// Positions of queries and keys may be those of a long document: next to the limits of 16 bits, or
-/// beyond them, for both or for the queries alone.
+/// beyond them, for both or for the queries alone. Or they lie apart, by more than the significand of a half has.
 Int start_of_document(std::uint64_t seed, bool is_query) {
     switch (mix(seed ^ 0x57a27) % 16) {
         case 0:
@@ -66,6 +66,12 @@ Int start_of_document(std::uint64_t seed, bool is_query) {
             return Int{1} << 20;
         case 2:
             return is_query ? 32'750 : 0;
+        case 3:
+        case 4:
+            return is_query ? 300 : 0;
+        case 5:
+        case 6:
+            return is_query ? 0 : 3'000;
         default:
             return 0;
     }

@@ -39,6 +39,20 @@ TEST_P(FlashExtents, LongSquaresAreRare) {
     EXPECT_LE(static_cast<double>(squares), 0.01 * static_cast<double>(specs.size()));
 }
 
+// Positions of queries and keys lie apart by more than bf16 tells, and no more than 16 bits hold.
+TEST_P(FlashExtents, StartsLieApart) {
+    int apart = 0;
+    for (const Spec& spec : draw(op(), nullptr, 8000, kCornerSeed)) {
+        if (spec.number("start") == 0) continue;
+        std::map<std::string, Int> starts;
+        for (const HostArray& array : op().outline(spec).arrays)
+            if (array.present && array.name.ends_with("start_idx") && !array.values.empty()) starts[array.name] = array.values[0];
+        const Int distance = std::abs(starts["q_start_idx"] - starts["kv_start_idx"]);
+        apart += distance > 256 && distance < 4000;
+    }
+    EXPECT_GE(apart, 20);
+}
+
 // The largest logits of rows lie in every hundred from -300 to 300, and beyond.
 TEST(FlashLogits, LogitsReachFromMinusThreeHundredToThreeHundred) {
     const Operator& op = *find_operator("flash_attention_score");
