@@ -347,25 +347,25 @@ void take_forward(const Call& call, const CallResult& result, AttentionProblem& 
 Verdict check_sampled(FullSizeAttention of, PropertyContext& context) {
     const bool gradient = std::exchange(of.problem.gradient, false);
     Verdict forward;
-    const bool is_alone = gradient && (of.problem.statistics == Statistics::none || !context.gives_all_of(of.call(of.problem).op));
-    if (is_alone) {
-        constexpr double kMostFlops = 2e11;  // of the reference: a minute or so
-        if (of.flops() > kMostFlops)
-            return {Verdict::Kind::inapplicable, {}, "needs the lse of a forward: the reference gives none to so many pairs", 0, {}, {}};
-        give_reference_forward(of.problem);
-        if (of.alter_forward) of.alter_forward(of.problem);
-        forward.message = "  the forward that it is given is the reference's";
-    } else {
+    {
         const Call call = of.call(of.problem);
-        if (!context.candidate.info().implements(call.op))
-            return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
-        const CallResult result = context.candidate.run(call, limits_for(call, of.flops()));
-        if (auto trouble = verdict_unless_ok(result)) return *trouble;
-        forward = judge_forward(of, call, result, context);
-        if (forward.failed() && gradient)
-            forward.message = "the forward that gives statistics and output: " + forward.message;
-        if (forward.failed() || !gradient) return forward;
-        take_forward(call, result, of.problem);
+        const bool is_alone = gradient && (of.problem.statistics == Statistics::none || !context.gives_all_of(call.op));
+        constexpr double kMostFlops = 2e11;  // of the reference: a minute or so
+        if (is_alone && of.flops() > kMostFlops)
+            return {Verdict::Kind::inapplicable, {}, "needs the lse of a forward: the reference gives none to so many pairs", 0, {}, {}};
+        if (is_alone) {
+            give_reference_forward(of.problem);
+            forward.message = "  the forward that it is given is the reference's";
+        } else {
+            if (!context.candidate.info().implements(call.op)) return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
+            const CallResult result = context.candidate.run(call, limits_for(call, of.flops()));
+            if (auto trouble = verdict_unless_ok(result)) return *trouble;
+            forward = judge_forward(of, call, result, context);
+            if (forward.failed() && gradient)
+                forward.message = "the forward that gives statistics and output: " + forward.message;
+            if (forward.failed() || !gradient) return forward;
+            take_forward(call, result, of.problem);
+        }
         if (of.alter_forward) of.alter_forward(of.problem);
     }
     of.problem.gradient = true;
