@@ -246,8 +246,8 @@ Verdict judge_forward(const FullSizeAttention& of, const Call& call, const CallR
     return verdict;
 }
 
-/// What a gradient that goes by a forward of its own (forward=own, or no statistics) may have in place of the numbers that
-/// the reference takes: as far as these, each as far from the exact ones as the bound of a chosen row at most.
+/// A gradient may form its own forward (forward=own, or no statistics). Its numbers and those that the reference takes are
+/// two results of a forward: they differ by two bounds at most. The largest bound of the chosen rows stands for all rows.
 struct OwnForward {
     std::vector<double> output, statistics;
 

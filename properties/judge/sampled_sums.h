@@ -10,7 +10,7 @@ namespace attncheck::properties {
 std::vector<std::int64_t> chosen_bias_elements(const FullSizeAttention& of);
 
 /// dsink of every head, and dbias of chosen elements. First tier. A verdict that holds says in its message what was
-/// compared. A kernel that goes by a forward of its own (forward=own, or no statistics) is left out.
+/// compared. A kernel with a forward of its own (forward=own, or no statistics) is left out.
 Verdict judge_sampled_sums(const FullSizeAttention& of, const Call& call, const CallResult& result,
                            const PropertyContext& context);
 

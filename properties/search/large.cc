@@ -58,7 +58,8 @@ public:
             report_.status = PropertyReport::Status::falsified;
         else if (report_.cases == 0 && report_.status == PropertyReport::Status::held)
             report_.status = report_.note.empty() ? PropertyReport::Status::declined : PropertyReport::Status::inconclusive;
-        if (report_.cases > 0 && report_.status != PropertyReport::Status::error) report_.note.clear();
+        if (report_.cases > 0 && report_.status != PropertyReport::Status::error)
+            report_.note = unchecked_ == 0 ? "" : fmt::format("{} of {} cases of full size were not checked", unchecked_, cases.size());
         return std::move(report_);
     }
 
@@ -67,6 +68,7 @@ private:
         const double start = clock_.now();
         out_ << fmt::format("\n{}\n", print(spec)) << std::flush;
         if (!is_taken(spec)) {
+            ++unchecked_;
             if (report_.note.empty()) report_.note = "nothing was checked: no case of full size is inside of what is declared";
             out_ << "  not checked: outside of what the candidate declares that it takes\n";
             return;
@@ -87,6 +89,7 @@ private:
             return;
         }
         if (verdict.kind == Verdict::Kind::inapplicable) {
+            ++unchecked_;
             if (report_.note.empty()) report_.note = "nothing was checked: " + verdict.message;
             out_ << "  not checked" << (verdict.message.empty() ? "" : ": ") << verdict.message << "\n";
             return;
@@ -173,6 +176,7 @@ private:
     std::function<void(const PropertyReport&)> tell_;  ///< after each case
     PropertyContext context_;
     PropertyReport report_;
+    std::size_t unchecked_ = 0;
 };
 
 /// What the pool's process says of operator `number` of the catalogue, as far as it gets: an interrupted run does not wait
@@ -282,6 +286,7 @@ void verify_large(const CandidateInfo& info,
             one = answer_of(pool, number, clock, std::move(one));
         }
         const bool falsified = !one.counterexamples.empty();
+        if (one.status == PropertyReport::Status::held && !one.note.empty()) report.notes.push_back(op->name() + ": " + one.note);
         report.properties.push_back(std::move(one));
         report.duration_s = clock.now() - start;
         if (options.save) {

@@ -95,6 +95,20 @@ def test_a_program_of_a_case(attncheck, tmp_path, case):
         testing.assert_close(op, names["arguments"], outputs)
 
 
+def test_a_program_tells_infinities_apart(attncheck, tmp_path):
+    case = "attention_merge{dtype=fp16 parts=1 rows=1 heads=1 dim=1 weights=equal dead=rows data=zeros seed=0}"
+    program, c = (emitted(attncheck, case, language) for language in ("numpy", "c"))
+    for lse, status in (("-inf", 0), ("inf", 1), ("nan", 1)):
+        wrong, said, _ = run(program, f"    return np.zeros((1, 1, 1), 'f2'), np.full((1, 1), {lse!r}, 'f4')\n")
+        assert wrong == status, (lse, said)
+        start = c.index("static int kernel(void)")
+        end = c.index("\n", start) + 1
+        number = lse.replace("inf", "INFINITY").replace("nan", "NAN")
+        (tmp_path / "case.c").write_text(c[:start] + f"static int kernel(void) {{ out[0] = 0; lse[0] = {number}; return 0; }}\n" + c[end:])
+        subprocess.run(["cc", "case.c", "-o", "case", "-lm"], cwd=tmp_path, check=True)
+        assert subprocess.run(["./case"], cwd=tmp_path, capture_output=True).returncode == status, lse
+
+
 def check_program_of_c(program: str, outputs: dict, judged: list[str], folder) -> None:
     """Compiled once: right outputs hold, and with WRONG in the environment one element is wrong."""
     body = "extern char *getenv(const char *);\nstatic int kernel(void) {\n"
