@@ -23,6 +23,10 @@ constexpr double kLargestGain = 1e100;
 ///   2 u (|lse_p| + |LSE|)              lse_p times log2 e, or exp(lse_p - LSE) with a stored LSE
 ///
 /// Sums have n terms and n rescalings, the quotient or product with 1/l one rounding each.
+///
+/// Under split=lse the merge may be one of differences, part by part: g = 1 / (1 + exp(LSE - lse_p)), o := o - g (o - o_p),
+/// and LSE stored each time. A step errs by u of what it subtracts, 2 M for the largest part M, of the product and of the
+/// result, and by what 1 - g, next to 1, has lost: 8 u M together. LSE errs anew in each of the n - 1 steps.
 class MergedRow {
 public:
     MergedRow(const AttentionRoundoff& roundoff, std::span<const double> lses)
@@ -33,6 +37,7 @@ public:
             is_nan_ = is_nan_ || std::isnan(lses[p]);
             unjudged_ = unjudged_ || lses[p] == kInfinity;
             max_ = std::max(max_, lses[p]);
+            farthest_ = std::max(farthest_, std::fabs(lses[p]));
         }
         if (live_.empty() || is_nan_ || unjudged_) return;
         for (const Part& part : live_) sum_ += std::exp(part.lse - max_);
@@ -41,7 +46,8 @@ public:
         for (Part& part : live_) {
             const double distance = part.lse - max_;
             const double error = roundoff_.exponent_error(distance) + roundoff_.rescale_error(n) +
-                                 2 * u * (std::fabs(part.lse) + std::fabs(lse_));
+                                 2 * u * (std::fabs(part.lse) + std::fabs(lse_)) +
+                                 (roundoff_.lse_split ? 2 * (n - 1) * u * (farthest_ + std::log(n) + 2) : 0);
             part.weight = std::exp(distance) / sum_;
             part.gain =
                 std::clamp(std::exp(distance + error) / sum_ - part.weight, 0.0, kLargestGain);
@@ -77,7 +83,7 @@ public:
             return;
         }
         if (unjudged_) return leave_unjudged(out, at);
-        double exact = 0, moved = 0, size = 0, lost = 0, peak = 0;
+        double exact = 0, moved = 0, size = 0, lost = 0, peak = 0, largest = 0;
         for (const Part& part : live_) {
             const double o = value(part.number);
             exact += part.weight * o;
@@ -86,8 +92,10 @@ public:
             size += part.weight * std::fabs(o);
             lost += part.loss * std::fabs(o);
             peak += std::fabs(o);  // each part may have been the largest so far
+            largest = std::max(largest, std::fabs(o));
         }
         const double n = static_cast<double>(live_.size());
+        if (roundoff_.lse_split) lost += 8 * (n - 1) * roundoff_.unit * largest;
         const double error = moved * (1 + quotient_) * (1 + growth_) +
                              size * (quotient_ + growth_ + quotient_ * growth_) +
                              3 * roundoff_.unit * std::fabs(exact) + lost +
@@ -104,7 +112,7 @@ private:
     const AttentionRoundoff& roundoff_;
     std::vector<Part> live_;
     bool is_nan_ = false, unjudged_ = false;
-    double max_ = -kInfinity, sum_ = 0, lse_ = 0;
+    double max_ = -kInfinity, farthest_ = 0, sum_ = 0, lse_ = 0;
     double gained_ = 0, growth_ = 0, quotient_ = 0;
 };
 

@@ -103,6 +103,44 @@ Merged merge_online(const std::vector<float>& o, const std::vector<float>& lse) 
     return {total / sum, max + std::log(sum)};
 }
 
+/// Part by part, by a difference, as rings of devices have it; the LSE is stored each time.
+Merged merge_by_differences(const std::vector<float>& o, const std::vector<float>& lse) {
+    float total = o[0], whole = lse[0];
+    for (std::size_t p = 1; p < o.size(); ++p) {
+        const float x = whole - lse[p], gate = 1 / (1 + std::exp(x));
+        total = total - gate * (total - o[p]);
+        whole = whole - (x >= 0 ? -std::log1p(std::exp(-x)) : x - std::log1p(std::exp(x)));
+    }
+    return {total, whole};
+}
+
+TEST(AttentionMerge, MergesOfDifferencesStayWithinTheBoundOfTheirWord) {
+    std::mt19937 random(2);
+    std::normal_distribution<double> normal;
+    double worst = 0, worst_lse = 0, worst_plain = 0;
+    for (int trial = 0; trial < 20000; ++trial) {
+        const std::size_t parts = 2 + random() % 20;
+        const double spread = std::vector{0.0, 1.0, 20.0, 200.0}[random() % 4];
+        std::vector<float> o(parts), lse(parts);
+        for (float& value : o) value = static_cast<float>(normal(random) * (random() % 3 ? 1 : 1e4));
+        for (float& value : lse) value = static_cast<float>(spread * normal(random));
+        const Merged got = merge_by_differences(o, lse);
+        const auto ratio = [&](const ExpectedTensor& of, float value) {
+            return std::fabs(value - of.value[0]) / of.bound[0];
+        };
+        const auto expected = [&](const char* words) {
+            return expected_of_row({o.begin(), o.end()}, {lse.begin(), lse.end()}, Dtype::fp32, words);
+        };
+        worst = std::max(worst, ratio(expected("split=lse").output, got.output));
+        worst_lse = std::max(worst_lse, ratio(expected("split=lse").lse, got.lse));
+        worst_plain = std::max(worst_plain, ratio(expected("default").output, got.output));
+    }
+    EXPECT_LT(worst, 1);
+    EXPECT_GT(worst, 0.05) << "the bound is loose";
+    EXPECT_LT(worst_lse, 1);
+    EXPECT_GT(worst_plain, 1) << "the word is not needed";
+}
+
 TEST(AttentionMerge, KernelsInFp32StayWithinTheBound) {
     std::mt19937 random(1);
     std::normal_distribution<double> normal;
